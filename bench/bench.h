@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What tpperf, the floors and the comparators share, so that all of them do
+ * the same work and count it in the same way.
+ *
+ * A program hands plan.c a driver: how to move messages its way.  plan.c
+ * decides what is measured, how often, and what the figures are.  Every rank
+ * runs the same plan; rank 0 leads: it measures, tells the others how many
+ * messages come next, and reports.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- what is asked for -------------------------------------------------- */
+
+enum bench_test {
+    BENCH_INIT,                /* first: it wants peers not met before */
+    BENCH_MEMORY,
+    BENCH_LATENCY,
+    BENCH_BANDWIDTH,
+    BENCH_BIDIRECTIONAL,
+    BENCH_RATE,
+    BENCH_PAIRS,
+    BENCH_RING,
+    BENCH_TESTS
+};
+#define BENCH_BIT(test) (1u << (test))
+
+enum bench_format { BENCH_TEXT, BENCH_CSV, BENCH_JSON };
+
+/* Which program has an option: rows of options.def, usage of a program. */
+enum bench_scope {
+    BENCH_TP = 1, BENCH_FLOORS = 2, BENCH_PEER = 4, BENCH_ALL = 7
+};
+
+enum { BENCH_SIZES = 64, BENCH_WINDOWS = 16, BENCH_RANKS_MAX = 4096 };
+
+struct bench_options {
+    unsigned tests;            /* BENCH_BIT of each */
+    size_t sizes[BENCH_SIZES];
+    unsigned size_count;       /* 0: what suits the test */
+    unsigned windows[BENCH_WINDOWS];
+    unsigned window_count;     /* 0: what suits the test */
+    unsigned repetitions;
+    double time_ms;            /* of one repetition, about */
+    unsigned limit_s;          /* without progress for so long: give up */
+    bool fresh, verify, blocking, pin;
+    enum bench_format format;
+    const char *who;           /* NULL: the program's own name */
+    /* tpperf */
+    const char *progress;      /* NULL: as the environment says */
+    bool poll, borrow, memory;
+    /* floors */
+    const char *floors;
+};
+
+/* How a program calls itself and what it can do. */
+struct bench_usage {
+    const char *program;       /* "tpperf" */
+    const char *start;         /* "tprun -n 2 tpperf" */
+    const char *purpose;       /* one line */
+    enum bench_scope scope;
+    unsigned tests;            /* BENCH_BIT of each it can do */
+};
+
+/*
+ * Reads the command line.  False: it has been dealt with (--help, or a mistake
+ * that was said on standard error), and the program ends with *status.
+ */
+bool bench_parse(int argc, char **argv, const struct bench_usage *usage,
+                 struct bench_options *options, int *status);
+
+/* "8", "64k", "1M", "2G" in bytes; false if it is none. */
+bool bench_size(const char *text, size_t *bytes);
+const char *bench_test_name(enum bench_test test);
+
+/* ---- one measurement ---------------------------------------------------- */
+
+enum { BENCH_SAMPLES = 200000 };       /* the most of one repetition */
+
+/* One test at one size.  Filled by plan.c, the same on every rank. */
+struct bench_job {
+    enum bench_test test;
+    size_t bytes;
+    unsigned window;           /* messages under way at a time */
+    bool fresh;                /* every message is written anew before it goes,
+                                  which is not timed in an exchange */
+    bool verify;
+    bool blocking;
+    unsigned lanes;            /* buffers each way: message k uses k % lanes */
+    void **send, **receive;
+    uint64_t count;            /* messages of this repetition, each way */
+    uint64_t sequence;         /* number of its first, for the contents */
+    uint64_t *samples;         /* exchange, on a leader: out, ticks of each
+                                  round; NULL on the others */
+    uint64_t ticks;            /* stream, rank 0: out, all of it */
+};
+
+/* Who does what in an exchange: `out` and `in` are equal but in a ring. */
+struct bench_role {
+    bool takes_part;
+    bool leads;                /* begins each round and times it */
+    int out, in;               /* send to, receive from */
+};
+struct bench_role bench_role(const struct bench_job *job, int rank, int size);
+
+/* How many ranks, from 0 on, take part in a test; 0: too few are there. */
+int bench_participants(enum bench_test test, int size);
+
+/* Before a send: writes the contents of message `number`, if that is asked
+ * for.  After a receive: true if they are right, or not looked at. */
+void bench_touch(const struct bench_job *job, void *buffer, uint64_t number);
+bool bench_right(const struct bench_job *job, void *buffer, uint64_t number);
+/* What a reused buffer holds: seed 0. */
+void bench_fill(void *buffer, size_t length, uint64_t seed);
+/* As bench_right(), of memory that is only lent: it is left as it is. */
+bool bench_right_here(const struct bench_job *job, const void *buffer,
+                      uint64_t number);
+
+/* ---- drivers ------------------------------------------------------------ */
+
+struct bench_driver;
+
+/*
+ * Every function returns false after it has said on standard error what went
+ * wrong; the program then ends.  Optional ones may be NULL.
+ */
+struct bench_driver {
+    const char *who;           /* first column of every result */
+    const char *mode;          /* "manual", "spinning", ... */
+    int rank, size;
+    void *state;
+    size_t most;               /* bytes of a message, 0: any; longer sizes are
+                                  passed over */
+    bool lazy;                 /* send() returns before the memory is free; it
+                                  is when the next message but one came */
+
+    /* Blocking, one message: what control messages and the plain loops of
+     * loops.c need.  The memory may be used again on return. */
+    bool (*send)(struct bench_driver *driver, int rank, const void *data,
+                 size_t length);
+    bool (*receive)(struct bench_driver *driver, int rank, void *data,
+                    size_t length);
+
+    /* Optional: job->count rounds, or one-way messages in each direction that
+     * the test has.  Without: bench_exchange(), bench_stream(). */
+    bool (*exchange)(struct bench_driver *driver, struct bench_job *job);
+    bool (*stream)(struct bench_driver *driver, struct bench_job *job);
+
+    /* Optional: memory for messages, instead of malloc()'s.  NULL if there is
+     * none. */
+    void *(*allocate)(struct bench_driver *driver, size_t length);
+    void (*release)(struct bench_driver *driver, void *memory);
+
+    /* Optional: tests that are not made of messages. */
+    bool (*special)(struct bench_driver *driver, enum bench_test test);
+};
+
+/* Runs every test that the options name.  False: said. */
+bool bench_run(struct bench_driver *driver,
+               const struct bench_options *options);
+
+/* The plain loops, made of driver->send and driver->receive. */
+bool bench_exchange(struct bench_driver *driver, struct bench_job *job);
+bool bench_stream(struct bench_driver *driver, struct bench_job *job);
+
+/* A fresh exchange begins each round when both have rewritten their buffers:
+ * a leader waits for the byte that the other rank sends. */
+bool bench_ready(struct bench_driver *driver, const struct bench_role *role);
+
+/* Rank 0 gets `count` figures of every participant, one rank after the other
+ * (*all is malloc()'ed, NULL on the others). */
+bool bench_gather(struct bench_driver *driver, int participants,
+                  const double *mine, unsigned count, double **all);
+
+/* ---- the machine -------------------------------------------------------- */
+
+/* One line on standard error, after the program's name. */
+void bench_say(const char *format, ...)
+    __attribute__((__format__(__printf__, 1, 2)));
+
+/* The process ends, and says so, unless this is called again within so many
+ * seconds; 0 for no limit. */
+void bench_limit(unsigned seconds);
+
+/* Binds this process to the n-th of the cpus that it may use, modulo their
+ * number.  Failing that is not fatal: false, and it is said. */
+bool bench_pin(int n);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Through shared memory, with a copy in and a copy out.
+ *
+ *   line  the message is inside the cache line that announces it: one transfer
+ *         of one line, the least that two cores can do
+ *   ring  bytes in a ring, announced by an index in a line of its own; longer
+ *         messages go in pieces, so that both sides copy at once
+ */
+#include <string.h>
+
+#include "bench/clock.h"
+#include "bench/floors.h"
+
+enum {
+    RING_FLOOR_TESTS = BENCH_BIT(BENCH_LATENCY) | BENCH_BIT(BENCH_BANDWIDTH)
+                       | BENCH_BIT(BENCH_RATE)
+};
+
+/* ---- line --------------------------------------------------------------- */
+
+void floor_line_put(struct floors *floors, const void *data, size_t length)
+{
+    struct floor_way *way = floors->out;
+    struct floor_line *line = &way->lines[floors->line_tail % FLOOR_LINES];
+
+    /* Pairs with the release in floor_line_done(). */
+    while (floors->line_tail - floors->line_taken == FLOOR_LINES) {
+        floors->line_taken = atomic_load_explicit(&way->taken,
+                                                  memory_order_acquire);
+        bench_pause();
+    }
+    line->length = length;
+    memcpy(line->data, data, length);
+    /* Pairs with the acquire in floor_line_next(). */
+    atomic_store_explicit(&line->number, ++floors->line_tail,
+                          memory_order_release);
+}
+
+const struct floor_line *floor_line_next(struct floors *floors)
+{
+    struct floor_line *line
+        = &floors->in->lines[floors->line_head % FLOOR_LINES];
+
+    while (atomic_load_explicit(&line->number, memory_order_acquire)
+           != floors->line_head + 1)
+        bench_pause();
+    return line;
+}
+
+void floor_line_done(struct floors *floors)
+{
+    if (++floors->line_head % (FLOOR_LINES / 4) == 0)
+        atomic_store_explicit(&floors->in->taken, floors->line_head,
+                              memory_order_release);
+}
+
+static bool line_send(struct bench_driver *driver, int rank, const void *data,
+                      size_t length)
+{
+    (void)rank;
+    floor_line_put(floors_of(driver), data, length);
+    return true;
+}
+
+static bool line_receive(struct bench_driver *driver, int rank, void *data,
+                         size_t length)
+{
+    struct floors *floors = floors_of(driver);
+    const struct floor_line *line = floor_line_next(floors);
+
+    (void)rank;
+    if (line->length != length)
+        return false;
+    memcpy(data, line->data, length);
+    floor_line_done(floors);
+    return true;
+}
+
+const struct floor_kind floor_line = {
+    .name = "floor/line", .mode = "spinning", .tests = RING_FLOOR_TESTS,
+    .most = FLOOR_LINE_DATA, .send = line_send, .receive = line_receive
+};
+
+/* ---- ring --------------------------------------------------------------- */
+
+/* A message begins in a line of its own: else its sender would write where the
+ * receiver of the one before it is still reading. */
+static size_t ring_gap(uint64_t position)
+{
+    return (64 - position % 64) % 64;
+}
+
+/* What may be copied in one go at a position: to the end of the ring at
+ * most. */
+static size_t ring_piece(uint64_t position, size_t left)
+{
+    size_t end = FLOOR_RING - position % FLOOR_RING;
+
+    if (left > FLOOR_PIECE)
+        left = FLOOR_PIECE;
+    return left < end ? left : end;
+}
+
+static bool ring_send(struct bench_driver *driver, int rank, const void *data,
+                      size_t length)
+{
+    struct floors *floors = floors_of(driver);
+    struct floor_way *way = floors->out;
+    const unsigned char *bytes = data;
+
+    (void)rank;
+    floors->ring_tail += ring_gap(floors->ring_tail);
+    while (length > 0) {
+        size_t piece = ring_piece(floors->ring_tail, length);
+
+        /* Pairs with the release in ring_receive(). */
+        while (floors->ring_tail + piece - floors->ring_seen > FLOOR_RING) {
+            floors->ring_seen = atomic_load_explicit(&way->head,
+                                                     memory_order_acquire);
+            bench_pause();
+        }
+        memcpy(way->ring + floors->ring_tail % FLOOR_RING, bytes, piece);
+        floors->ring_tail += piece;
+        atomic_store_explicit(&way->tail, floors->ring_tail,
+                              memory_order_release);
+        bytes += piece;
+        length -= piece;
+    }
+    return true;
+}
+
+/* The head is told once per quarter of the ring: the line it is in is the
+ * sender's meanwhile. */
+static void ring_taken(struct floors *floors, size_t piece)
+{
+    uint64_t before = floors->ring_head / (FLOOR_RING / 4);
+
+    floors->ring_head += piece;
+    if (floors->ring_head / (FLOOR_RING / 4) != before)
+        atomic_store_explicit(&floors->in->head, floors->ring_head,
+                              memory_order_release);
+}
+
+static bool ring_receive(struct bench_driver *driver, int rank, void *data,
+                         size_t length)
+{
+    struct floors *floors = floors_of(driver);
+    struct floor_way *way = floors->in;
+    unsigned char *bytes = data;
+
+    (void)rank;
+    ring_taken(floors, ring_gap(floors->ring_head));
+    while (length > 0) {
+        size_t piece = ring_piece(floors->ring_head, length);
+
+        /* Pairs with the release in ring_send(). */
+        while (atomic_load_explicit(&way->tail, memory_order_acquire)
+               < floors->ring_head + piece)
+            bench_pause();
+        memcpy(bytes, way->ring + floors->ring_head % FLOOR_RING, piece);
+        ring_taken(floors, piece);
+        bytes += piece;
+        length -= piece;
+    }
+    return true;
+}
+
+const struct floor_kind floor_ring = {
+    .name = "floor/ring", .mode = "spinning", .tests = RING_FLOOR_TESTS,
+    .send = ring_send, .receive = ring_receive
+};

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The command line, from the table in options.def. */
+#include "config.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+
+enum option_id {
+#define BENCH_OPTION(id, scope, name, letter, argument, text) OPTION_##id,
+#include "bench/options.def"
+#undef BENCH_OPTION
+    OPTION_COUNT
+};
+
+static const struct option_row {
+    enum bench_scope scope;
+    const char *name;
+    char letter;
+    const char *argument, *text;
+} option_table[OPTION_COUNT] = {
+#define BENCH_OPTION(id, scope, name, letter, argument, text) \
+    [OPTION_##id] = { scope, name, letter, argument, text },
+#include "bench/options.def"
+#undef BENCH_OPTION
+};
+
+static const struct option_test {
+    const char *name, *text;
+} option_tests[BENCH_TESTS] = {
+    [BENCH_INIT] = { "init", "time of tp_init, first contact and finalize" },
+    [BENCH_MEMORY] = { "memory", "memory per context and per peer" },
+    [BENCH_LATENCY] = { "latency", "half a round trip between ranks 0 and 1" },
+    [BENCH_BANDWIDTH] = { "bandwidth", "a stream from rank 0 to rank 1" },
+    [BENCH_BIDIRECTIONAL] = { "bidirectional", "a stream each way at once" },
+    [BENCH_RATE] = { "rate", "a stream of small messages, in messages" },
+    [BENCH_PAIRS] = { "pairs", "latency in all pairs 0-1, 2-3, ... at once" },
+    [BENCH_RING] = { "ring", "one message going round all ranks, per hop" },
+};
+
+const char *bench_test_name(enum bench_test test)
+{
+    return option_tests[test].name;
+}
+
+bool bench_size(const char *text, size_t *bytes)
+{
+    static const char units[] = "kKmMgG";
+    char *end;
+    unsigned long long value;
+    const char *unit;
+    unsigned shift = 0;
+
+    if (*text < '0' || *text > '9')
+        return false;
+    value = strtoull(text, &end, 10);
+    unit = *end != '\0' ? strchr(units, *end) : NULL;
+    if (unit != NULL) {
+        shift = 10 * (unsigned)((unit - units) / 2 + 1);
+        end++;
+    }
+    if (*end != '\0' || value > (SIZE_MAX >> 16 >> shift))
+        return false;
+    *bytes = (size_t)value << shift;
+    return true;
+}
+
+/* ---- what goes wrong ---------------------------------------------------- */
+
+static bool options_mistake(const struct bench_usage *usage, int *status,
+                            const char *what, const char *word)
+{
+    fprintf(stderr, "%s: %s%s%s; `%s --help` lists the options\n",
+            usage->program, what, *word != '\0' ? " " : "", word,
+            usage->program);
+    *status = 2;
+    return false;
+}
+
+static void options_help(const struct bench_usage *usage)
+{
+    printf("usage: %s [options] [test ...]\n%s\n\n"
+           "Tests, latency and bandwidth if none is named:\n",
+           usage->start, usage->purpose);
+    for (int i = 0; i < BENCH_TESTS; i++)
+        if (usage->tests & BENCH_BIT(i))
+            printf("  %-26s %s\n", option_tests[i].name,
+                   option_tests[i].text);
+    printf("\nOptions:\n");
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        const struct option_row *row = &option_table[i];
+        char left[64], letter[5] = "    ";
+
+        if (!(row->scope & usage->scope))
+            continue;
+        if (row->letter != 0)
+            snprintf(letter, sizeof(letter), "-%c, ", row->letter);
+        snprintf(left, sizeof(left), "%s--%s%s%s", letter, row->name,
+                 row->argument != NULL ? " " : "",
+                 row->argument != NULL ? row->argument : "");
+        printf("  %-26s %s%s\n", left,
+               strlen(left) > 26 ? "\n                             " : "",
+               row->text);
+    }
+}
+
+/* ---- values ------------------------------------------------------------- */
+
+/* The next of a comma list, in `word`; NULL when there is none.  Too long ones
+ * are cut off, and so match nothing. */
+static const char *options_next(const char *list, char word[64])
+{
+    size_t length = strcspn(list, ",");
+
+    if (*list == '\0')
+        return NULL;
+    snprintf(word, 64, "%.*s", length < 64 ? (int)length : 63, list);
+    return list[length] == ',' ? list + length + 1 : list + length;
+}
+
+static bool options_number(const char *text, unsigned long most,
+                           unsigned long *value)
+{
+    char *end;
+
+    *value = strtoul(text, &end, 10);
+    return *text >= '0' && *text <= '9' && *end == '\0' && *value >= 1
+           && *value <= most;
+}
+
+static bool options_sizes(const char *list, struct bench_options *options)
+{
+    char word[64];
+
+    for (options->size_count = 0;
+         (list = options_next(list, word)) != NULL; options->size_count++)
+        if (options->size_count == BENCH_SIZES
+            || !bench_size(word, &options->sizes[options->size_count]))
+            return false;
+    return options->size_count > 0;
+}
+
+static bool options_windows(const char *list, struct bench_options *options)
+{
+    char word[64];
+
+    for (options->window_count = 0;
+         (list = options_next(list, word)) != NULL; options->window_count++) {
+        unsigned long value;
+
+        if (options->window_count == BENCH_WINDOWS
+            || !options_number(word, 65536, &value))
+            return false;
+        options->windows[options->window_count] = (unsigned)value;
+    }
+    return options->window_count > 0;
+}
+
+static bool options_unsigned(const char *text, unsigned long most,
+                             unsigned *to)
+{
+    unsigned long value;
+
+    if (!options_number(text, most, &value))
+        return false;
+    *to = (unsigned)value;
+    return true;
+}
+
+static bool options_time(const char *text, double *ms)
+{
+    char *end;
+
+    *ms = strtod(text, &end);
+    return end != text && *end == '\0' && *ms >= 0.01 && *ms <= 3600e3;
+}
+
+static bool options_memory(const char *text, bool *memory)
+{
+    *memory = strcmp(text, "tp") == 0;
+    return *memory || strcmp(text, "malloc") == 0;
+}
+
+static bool options_progress(const char *text, const char **progress)
+{
+    *progress = text;
+    return strcmp(text, "manual") == 0 || strcmp(text, "auto") == 0
+           || strcmp(text, "thread") == 0;
+}
+
+/* A column of the CSV: it must not look like two. */
+static bool options_who(const char *text, const char **who)
+{
+    *who = text;
+    return *text != '\0' && strpbrk(text, ",\"\n") == NULL;
+}
+
+/* False: the value is not one of this option. */
+static bool options_set(enum option_id id, const char *value,
+                        struct bench_options *options)
+{
+    switch (id) {
+    case OPTION_SIZES: return options_sizes(value, options);
+    case OPTION_WINDOW: return options_windows(value, options);
+    case OPTION_REPETITIONS:
+        return options_unsigned(value, 10000, &options->repetitions);
+    case OPTION_LIMIT: return options_unsigned(value, 86400, &options->limit_s);
+    case OPTION_TIME: return options_time(value, &options->time_ms);
+    case OPTION_FRESH: options->fresh = true; break;
+    case OPTION_VERIFY: options->verify = true; break;
+    case OPTION_BLOCKING: options->blocking = true; break;
+    case OPTION_PROGRESS: return options_progress(value, &options->progress);
+    case OPTION_POLL: options->poll = true; break;
+    case OPTION_MEMORY: return options_memory(value, &options->memory);
+    case OPTION_BORROW: options->borrow = true; break;
+    case OPTION_FLOOR: options->floors = value; break;
+    case OPTION_PIN: options->pin = true; break;
+    case OPTION_CSV: options->format = BENCH_CSV; break;
+    case OPTION_JSON: options->format = BENCH_JSON; break;
+    case OPTION_WHO: return options_who(value, &options->who);
+    case OPTION_HELP: case OPTION_VERSION: case OPTION_COUNT: break;
+    }
+    return true;
+}
+
+/* ---- the line ----------------------------------------------------------- */
+
+enum { OPTION_LONG = 1000 };       /* `val` of row 0: above every letter */
+
+static void options_tables(enum bench_scope scope,
+                           char letters[2 * OPTION_COUNT + 2],
+                           struct option longs[OPTION_COUNT + 1])
+{
+    *letters++ = ':';
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        const struct option_row *row = &option_table[i];
+
+        if (!(row->scope & scope))
+            continue;
+        if (row->letter != 0)
+            *letters++ = row->letter;
+        if (row->letter != 0 && row->argument != NULL)
+            *letters++ = ':';
+        *longs++ = (struct option){ row->name, row->argument != NULL,
+                                    NULL, OPTION_LONG + i };
+    }
+    *letters = '\0';
+    *longs = (struct option){ NULL, 0, NULL, 0 };
+}
+
+/* The row behind what getopt returned; OPTION_COUNT if there is none. */
+static enum option_id options_row(int code)
+{
+    if (code >= OPTION_LONG)
+        return (enum option_id)(code - OPTION_LONG);
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (code != 0 && option_table[i].letter == code)
+            return (enum option_id)i;
+    return OPTION_COUNT;
+}
+
+static bool options_tests(int argc, char **argv,
+                          const struct bench_usage *usage,
+                          struct bench_options *options, int *status)
+{
+    for (int i = optind; i < argc; i++) {
+        int test = 0;
+
+        while (test < BENCH_TESTS
+               && (strcmp(argv[i], option_tests[test].name) != 0
+                   || !(usage->tests & BENCH_BIT(test))))
+            test++;
+        if (test == BENCH_TESTS)
+            return options_mistake(usage, status, "there is no test", argv[i]);
+        options->tests |= BENCH_BIT(test);
+    }
+    if (options->tests == 0)
+        options->tests = BENCH_BIT(BENCH_LATENCY) | BENCH_BIT(BENCH_BANDWIDTH);
+    return true;
+}
+
+/* What does not go together. */
+static bool options_agree(const struct bench_usage *usage,
+                          const struct bench_options *options, int *status)
+{
+    unsigned tests = options->tests;
+
+    if ((tests & BENCH_BIT(BENCH_MEMORY)) && tests != BENCH_BIT(BENCH_MEMORY))
+        return options_mistake(usage, status,
+                               "memory is to be measured alone", "");
+    if ((tests & BENCH_BIT(BENCH_RING)) && options->fresh)
+        return options_mistake(usage, status,
+                               "ring passes one message on: not --fresh", "");
+    if (options->blocking && (tests & BENCH_BIT(BENCH_BIDIRECTIONAL)))
+        return options_mistake(usage, status,
+                               "bidirectional cannot be --blocking", "");
+    if (options->blocking && (options->borrow || options->poll))
+        return options_mistake(usage, status, "--blocking goes without "
+                               "--borrow and --poll", "");
+    if (options->poll && options->progress != NULL
+        && strcmp(options->progress, "thread") == 0)
+        return options_mistake(usage, status,
+                               "--poll goes without --progress thread", "");
+    return true;
+}
+
+/* All ranks read the same words: one of them answering is enough.  (Of a
+ * mistake every rank speaks: the first to end may end the others.) */
+static bool options_speak(void)
+{
+    const char *rank = getenv("PMIX_RANK");
+
+    return rank == NULL || strcmp(rank, "0") == 0;
+}
+
+static bool options_print(const struct bench_usage *usage, bool help,
+                          int *status)
+{
+    *status = 0;
+    if (!options_speak())
+        return false;
+    if (help)
+        options_help(usage);
+    else
+        printf("%s (tp) %s\n", usage->program, PACKAGE_VERSION);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "%s: cannot write standard output\n", usage->program);
+        *status = 1;
+    }
+    return false;
+}
+
+bool bench_parse(int argc, char **argv, const struct bench_usage *usage,
+                 struct bench_options *options, int *status)
+{
+    char letters[2 * OPTION_COUNT + 2];
+    struct option longs[OPTION_COUNT + 1];
+    int code;
+
+    *options = (struct bench_options){ .repetitions = 7, .time_ms = 30,
+                                       .limit_s = 120 };
+    options_tables(usage->scope, letters, longs);
+    opterr = 0;
+    optind = 1;
+    while ((code = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
+        enum option_id id = options_row(code);
+
+        if (code == ':')
+            return options_mistake(usage, status, "a value is missing after",
+                                   argv[optind - 1]);
+        if (code == '?' || id == OPTION_COUNT)
+            return options_mistake(usage, status, "unknown option",
+                                   argv[optind - 1]);
+        if (id == OPTION_HELP || id == OPTION_VERSION)
+            return options_print(usage, id == OPTION_HELP, status);
+        if (!options_set(id, optarg, options)) {
+            char words[96];
+
+            snprintf(words, sizeof(words), "--%s wants %s, not",
+                     option_table[id].name, option_table[id].argument);
+            return options_mistake(usage, status, words, optarg);
+        }
+    }
+    return options_tests(argc, argv, usage, options, status)
+           && options_agree(usage, options, status);
+}

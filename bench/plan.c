@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What is measured, how often, and what the figures are.
+ *
+ * Rank 0 finds out how many messages fill the time of one repetition, and tells
+ * the others each time how many come next; 0 ends the series.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "bench/bench.h"
+#include "bench/clock.h"
+#include "bench/report.h"
+#include "bench/statistics.h"
+
+enum {
+    PLAN_ALIGNMENT = 4096,
+    PLAN_FEW = 4,                  /* messages of a repetition, at least */
+    PLAN_MANY = 100000000,         /* ... of a stream, at most */
+    PLAN_BIG = 1 << 20             /* messages that are tried one by one */
+};
+/* What the messages under way may occupy, each way. */
+static const size_t plan_memory = (size_t)256 << 20;
+
+/* What one repetition came to: microseconds, or the rate. */
+struct plan_figures {
+    double value, best, p99;
+};
+
+struct plan {
+    struct bench_driver *driver;
+    const struct bench_options *options;
+    struct bench_job job;
+    int participants;
+    struct plan_figures *figures;      /* of each repetition */
+};
+
+static bool plan_exchanges(enum bench_test test)
+{
+    return test == BENCH_LATENCY || test == BENCH_PAIRS || test == BENCH_RING;
+}
+
+/* ---- buffers ------------------------------------------------------------ */
+
+static void *plan_buffer(struct plan *plan, bool send)
+{
+    struct bench_driver *driver = plan->driver;
+    size_t length = plan->job.bytes > 0 ? plan->job.bytes : 1;
+    void *buffer;
+
+    if (send && driver->allocate != NULL)
+        buffer = driver->allocate(driver, length);
+    else
+        buffer = aligned_alloc(PLAN_ALIGNMENT, (length + PLAN_ALIGNMENT - 1)
+                                                   / PLAN_ALIGNMENT
+                                                   * PLAN_ALIGNMENT);
+    /* Written in any case: pages that nobody ever wrote are all the same one,
+     * which stays in cache. */
+    if (buffer != NULL)
+        bench_fill(buffer, plan->job.bytes, 0);
+    return buffer;
+}
+
+static void plan_free(struct plan *plan, void *buffer, bool send)
+{
+    if (send && buffer != NULL && plan->driver->allocate != NULL)
+        plan->driver->release(plan->driver, buffer);
+    else
+        free(buffer);
+}
+
+static void plan_job_fini(struct plan *plan)
+{
+    struct bench_job *job = &plan->job;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        if (job->send != NULL)
+            plan_free(plan, job->send[i], true);
+        if (job->receive != NULL)
+            plan_free(plan, job->receive[i], false);
+    }
+    free(job->send);
+    free(job->receive);
+    free(job->samples);
+}
+
+static bool plan_job_buffers(struct plan *plan)
+{
+    struct bench_job *job = &plan->job;
+
+    job->send = calloc(job->lanes, sizeof(void *));
+    job->receive = calloc(job->lanes, sizeof(void *));
+    if (job->send == NULL || job->receive == NULL)
+        return false;
+    for (unsigned i = 0; i < job->lanes; i++) {
+        job->send[i] = plan_buffer(plan, true);
+        job->receive[i] = plan_buffer(plan, false);
+        if (job->send[i] == NULL || job->receive[i] == NULL)
+            return false;
+    }
+    if (bench_role(job, plan->driver->rank, plan->driver->size).leads
+        && plan_exchanges(job->test)) {
+        job->samples = calloc(BENCH_SAMPLES, sizeof(uint64_t));
+        return job->samples != NULL;
+    }
+    return true;
+}
+
+/*
+ * Reused means: one buffer goes out again and again, and one receives, so that
+ * both stay in cache.  With fresh or verified contents every message under way
+ * has its own.
+ */
+static bool plan_job_init(struct plan *plan, enum bench_test test,
+                          size_t bytes, unsigned window)
+{
+    const struct bench_options *options = plan->options;
+    size_t fit = bytes > 0 ? plan_memory / bytes : window;
+
+    if (plan_exchanges(test))
+        window = 1;
+    else if (window > fit)
+        window = fit > 2 ? (unsigned)fit : 2;
+    plan->job = (struct bench_job){
+        .test = test, .bytes = bytes, .window = window,
+        .fresh = options->fresh, .verify = options->verify,
+        .blocking = options->blocking,
+        .lanes = options->fresh || options->verify
+                     ? window + plan->driver->lazy : 1
+    };
+    if (plan_job_buffers(plan))
+        return true;
+    bench_say("no memory for %u messages of %zu bytes each way",
+              plan->job.lanes, bytes);
+    plan_job_fini(plan);
+    return false;
+}
+
+/* ---- one repetition ----------------------------------------------------- */
+
+static bool plan_move(struct plan *plan)
+{
+    struct bench_driver *driver = plan->driver;
+    struct bench_job *job = &plan->job;
+
+    if (plan_exchanges(job->test))
+        return (driver->exchange != NULL ? driver->exchange
+                                         : bench_exchange)(driver, job);
+    return (driver->stream != NULL ? driver->stream
+                                   : bench_stream)(driver, job);
+}
+
+/* Of this rank's own rounds, in microseconds one way. */
+static struct plan_figures plan_rounds(const struct bench_job *job, int ranks)
+{
+    double ways = job->test == BENCH_RING ? ranks : 2;
+    uint64_t scale = 1000000;
+    double us = bench_ns(scale) / (double)scale / ways / 1e3;
+    struct plan_figures figures = { NAN, NAN, NAN };
+
+    if (job->samples == NULL)
+        return figures;
+    bench_sort_ticks(job->samples, job->count);
+    figures.value = bench_quantile_ticks(job->samples, job->count, 0.5) * us;
+    figures.best = (double)job->samples[0] * us;
+    figures.p99 = bench_quantile_ticks(job->samples, job->count, 0.99) * us;
+    return figures;
+}
+
+/* Of all pairs: the mean of their medians, the best, and the worst tail. */
+static void plan_merge(struct plan_figures *merged, const double *all,
+                       int ranks)
+{
+    double sum = 0;
+    int pairs = 0;
+
+    for (int rank = 0; rank < ranks; rank++) {
+        const double *row = all + 3 * (size_t)rank;
+
+        if (isnan(row[0]))
+            continue;
+        sum += row[0];
+        pairs++;
+        merged->best = fmin(merged->best, row[1]);
+        merged->p99 = fmax(merged->p99, row[2]);
+    }
+    merged->value = sum / pairs;
+}
+
+static struct plan_figures plan_speed(const struct bench_job *job)
+{
+    struct plan_figures figures = { NAN, NAN, NAN };
+    double us = bench_ns(job->ticks) / 1e3;
+    double messages = (double)job->count;
+
+    if (job->test == BENCH_BIDIRECTIONAL)
+        messages *= 2;
+    figures.value = messages / us;
+    if (job->test != BENCH_RATE)
+        figures.value *= (double)job->bytes;
+    return figures;
+}
+
+/* Moves job->count messages; *figures is meant for rank 0. */
+static bool plan_repeat(struct plan *plan, struct plan_figures *figures)
+{
+    struct bench_job *job = &plan->job;
+    double *all;
+
+    bench_limit(plan->options->limit_s);
+    if (!plan_move(plan))
+        return false;
+    job->sequence += job->count;
+    if (!plan_exchanges(job->test)) {
+        *figures = plan_speed(job);
+        return true;
+    }
+    *figures = plan_rounds(job, plan->participants);
+    if (job->test != BENCH_PAIRS || plan->participants == 2)
+        return true;
+    if (!bench_gather(plan->driver, plan->participants,
+                      (double[]){ figures->value, figures->best,
+                                  figures->p99 }, 3, &all))
+        return false;
+    if (all != NULL)
+        plan_merge(figures, all, plan->participants);
+    free(all);
+    return true;
+}
+
+/* ---- one series --------------------------------------------------------- */
+
+static bool plan_tell(struct plan *plan, uint64_t count)
+{
+    struct bench_driver *driver = plan->driver;
+
+    plan->job.count = count;
+    for (int rank = 1; rank < plan->participants; rank++)
+        if (!driver->send(driver, rank, &count, sizeof(count)))
+            return false;
+    return true;
+}
+
+/* Finds the count that takes as long as a repetition shall. */
+static bool plan_calibrate(struct plan *plan, uint64_t *count)
+{
+    double wanted = plan->options->time_ms * 1e6;
+    uint64_t most = plan_exchanges(plan->job.test) ? BENCH_SAMPLES : PLAN_MANY;
+    struct plan_figures figures;
+
+    *count = plan->job.bytes >= PLAN_BIG ? 1 : 16;
+    for (int tries = 0; tries < 12; tries++) {
+        double begun = (double)bench_system_ns(), taken, factor;
+
+        if (!plan_tell(plan, *count) || !plan_repeat(plan, &figures))
+            return false;
+        taken = (double)bench_system_ns() - begun + 1;
+        factor = wanted / taken;
+        if (factor < 1.5 && tries > 0)
+            break;
+        /* The first ones are slow: connections, page faults. */
+        factor = fmin(factor, 16);
+        *count = (uint64_t)fmax((double)*count * factor, 1);
+        if (*count >= most) {
+            *count = most;
+            break;
+        }
+    }
+    if (*count < PLAN_FEW)
+        *count = PLAN_FEW;
+    return true;
+}
+
+static int plan_order(const void *left, const void *right)
+{
+    double a = ((const struct plan_figures *)left)->value;
+    double b = ((const struct plan_figures *)right)->value;
+
+    return (a > b) - (a < b);
+}
+
+static void plan_report(struct plan *plan)
+{
+    static const char *const units[BENCH_TESTS] = {
+        [BENCH_LATENCY] = "us", [BENCH_PAIRS] = "us", [BENCH_RING] = "us",
+        [BENCH_BANDWIDTH] = "MB/s", [BENCH_BIDIRECTIONAL] = "MB/s",
+        [BENCH_RATE] = "M/s"
+    };
+    const struct bench_job *job = &plan->job;
+    unsigned count = plan->options->repetitions;
+    struct plan_figures *f = plan->figures;
+    struct bench_result result = {
+        .who = plan->driver->who, .test = bench_test_name(job->test),
+        .mode = plan->driver->mode, .buffers = job->fresh ? "fresh" : "reused",
+        .ranks = plan->participants, .bytes = job->bytes,
+        .window = plan_exchanges(job->test) ? 0 : job->window,
+        .unit = units[job->test], .best = NAN, .p99 = NAN,
+        .repetitions = count
+    };
+
+    qsort(f, count, sizeof(*f), plan_order);
+    result.value = (f[(count - 1) / 2].value + f[count / 2].value) / 2;
+    result.low = f[0].value;
+    result.high = f[count - 1].value;
+    for (unsigned i = 0; i < count; i++)
+        result.best = fmin(result.best, f[i].best);
+    /* That of the repetition in the middle. */
+    result.p99 = f[count / 2].p99;
+    bench_report(&result);
+}
+
+static bool plan_lead(struct plan *plan)
+{
+    uint64_t count;
+
+    if (!plan_calibrate(plan, &count))
+        return false;
+    for (unsigned i = 0; i < plan->options->repetitions; i++)
+        if (!plan_tell(plan, count) || !plan_repeat(plan, &plan->figures[i]))
+            return false;
+    if (!plan_tell(plan, 0))
+        return false;
+    plan_report(plan);
+    return true;
+}
+
+static bool plan_follow(struct plan *plan)
+{
+    struct bench_driver *driver = plan->driver;
+    struct plan_figures figures;
+
+    for (;;) {
+        uint64_t *count = &plan->job.count;
+
+        if (!driver->receive(driver, 0, count, sizeof(*count)))
+            return false;
+        if (*count == 0)
+            return true;
+        if (!plan_repeat(plan, &figures))
+            return false;
+    }
+}
+
+static bool plan_series(struct plan *plan, enum bench_test test, size_t bytes,
+                        unsigned window)
+{
+    bool good;
+
+    if (plan->driver->rank >= plan->participants
+        || (plan->driver->most > 0 && bytes > plan->driver->most))
+        return true;
+    if (!plan_job_init(plan, test, bytes, window))
+        return false;
+    good = plan->driver->rank == 0 ? plan_lead(plan) : plan_follow(plan);
+    plan_job_fini(plan);
+    return good;
+}
+
+/* ---- all of it ---------------------------------------------------------- */
+
+static const size_t plan_sizes[] = {
+    8, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304
+};
+static const size_t plan_rate_sizes[] = { 8 };
+static const size_t plan_many_sizes[] = { 8, 65536 };
+static const unsigned plan_windows[] = { 64 };
+static const unsigned plan_rate_windows[] = { 64, 256, 1024 };
+
+#define PLAN_COUNT(array) (unsigned)(sizeof(array) / sizeof((array)[0]))
+
+/* What is asked for, else what suits the test. */
+static unsigned plan_choose_sizes(const struct plan *plan,
+                                  enum bench_test test, const size_t **sizes)
+{
+    if (plan->options->size_count > 0) {
+        *sizes = plan->options->sizes;
+        return plan->options->size_count;
+    }
+    if (test == BENCH_RATE) {
+        *sizes = plan_rate_sizes;
+        return PLAN_COUNT(plan_rate_sizes);
+    }
+    if (test == BENCH_PAIRS || test == BENCH_RING) {
+        *sizes = plan_many_sizes;
+        return PLAN_COUNT(plan_many_sizes);
+    }
+    *sizes = plan_sizes;
+    return PLAN_COUNT(plan_sizes);
+}
+
+static unsigned plan_choose_windows(const struct plan *plan,
+                                    enum bench_test test,
+                                    const unsigned **windows)
+{
+    *windows = test == BENCH_RATE ? plan_rate_windows : plan_windows;
+    if (plan_exchanges(test) || plan->options->window_count == 0)
+        return test == BENCH_RATE ? PLAN_COUNT(plan_rate_windows)
+                                  : PLAN_COUNT(plan_windows);
+    *windows = plan->options->windows;
+    return plan->options->window_count;
+}
+
+static bool plan_test(struct plan *plan, enum bench_test test)
+{
+    const size_t *sizes;
+    const unsigned *windows;
+    unsigned size_count = plan_choose_sizes(plan, test, &sizes);
+    unsigned window_count = plan_choose_windows(plan, test, &windows);
+
+    plan->participants = bench_participants(test, plan->driver->size);
+    if (test == BENCH_INIT || test == BENCH_MEMORY) {
+        bench_limit(plan->options->limit_s);
+        return plan->driver->special(plan->driver, test);
+    }
+    for (unsigned w = 0; w < window_count; w++)
+        for (unsigned s = 0; s < size_count; s++)
+            if (!plan_series(plan, test, sizes[s], windows[w]))
+                return false;
+    return true;
+}
+
+bool bench_run(struct bench_driver *driver,
+               const struct bench_options *options)
+{
+    struct plan plan = { .driver = driver, .options = options };
+    bool good = true;
+
+    if (driver->size < 2) {
+        bench_say("at least 2 ranks are needed, here is 1");
+        return false;
+    }
+    plan.figures = calloc(options->repetitions, sizeof(*plan.figures));
+    if (plan.figures == NULL) {
+        bench_say("out of memory");
+        return false;
+    }
+    for (int test = 0; test < BENCH_TESTS && good; test++)
+        if (options->tests & BENCH_BIT(test))
+            good = plan_test(&plan, (enum bench_test)test);
+    free(plan.figures);
+    bench_limit(0);
+    return good;
+}

@@ -1,0 +1,288 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Runs tpperf and what is beside it, briefly and with every byte verified, and
+# looks at what is printed.  Whether it is fast is not asked here.
+# shellcheck source=tests/lib/lint.sh
+. "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+
+tprun=$build/launcher/tprun
+tpperf=$build/bench/tpperf
+brief='--repetitions 2 --time 0.2'
+header=who,test,mode,buffers,ranks,window,bytes,unit,value,low,high,best,p99
+header=$header,repetitions
+
+# run COMMAND...: with a deadline; what it says is in $work/out and $work/err,
+# its status in $status.
+run()
+{
+    command=$*
+    timeout --kill-after=5 120 "$@" >"$work/out" 2>"$work/err" </dev/null
+    status=$?
+}
+
+# job RANKS OPTION...: tpperf as a job.
+job()
+{
+    ranks=$1
+    shift
+    run "$tprun" -n "$ranks" "$tpperf" "$@"
+}
+
+# check WORDS: judges by the status of the command before.
+check()
+{
+    if [ $? -eq 0 ]; then
+        pass
+    else
+        fail "$command: $1 (status $status)"
+        sed 's/^/    /' "$work/out" "$work/err" | head -n 20
+    fi
+}
+
+# results COUNT: the last command ended well, and printed that many results
+# whose figures are possible ones.
+results()
+{
+    [ "$status" -eq 0 ] && [ ! -s "$work/err" ] &&
+        [ "$(head -n 1 "$work/out")" = "$header" ] &&
+        [ "$(($(wc -l <"$work/out") - 1))" -eq "$1" ] &&
+        awk -F, 'NR > 1 && (NF != 14 || !($9 > 0) || $10 > $9 || $11 < $9 ||
+                            ($12 != "" && !($12 > 0))) { bad = 1 }
+                 END { exit bad }' "$work/out"
+    check "expected $1 results"
+}
+
+# refused PATTERN: the last command was a mistake, and whichever rank is first
+# says which.
+refused()
+{
+    [ "$status" -eq 2 ] && [ ! -s "$work/out" ] &&
+        grep -q -e "^tpperf: .*$1" "$work/err"
+    check "expected to be refused with /$1/"
+}
+
+# shellcheck disable=SC2086 # $brief has several words
+suite()
+{
+    sizes=1,7,8,64,1000,100k
+    for way in '--progress manual' '--progress auto' '--progress thread' \
+        '--progress manual --poll' '--memory tp'; do
+        for buffers in '' --fresh; do
+            job 2 $brief --csv --verify $way $buffers --sizes $sizes \
+                --window 5 latency bandwidth bidirectional rate
+            results 24
+        done
+        job 2 $brief --csv --verify $way --sizes $sizes --fresh latency
+        results 6
+    done
+    for buffers in '' --fresh; do
+        job 2 $brief --csv --verify --blocking $buffers --sizes $sizes \
+            latency bandwidth rate
+        results 30
+    done
+    for ranks in 2 3 4; do
+        job $ranks $brief --csv --verify pairs ring init
+        results 7
+    done
+    job 2 $brief --csv --sizes 0 latency
+    results 1
+    job 4 --csv memory
+    [ "$status" -eq 0 ] && [ "$(grep -c ',memory-' "$work/out")" -eq 4 ]
+    check "expected four lines"
+}
+
+# What is printed for people and for programs tells the same.
+# shellcheck disable=SC2086
+formats()
+{
+    job 2 $brief --sizes 8,64 latency
+    [ "$status" -eq 0 ] && grep -q '^# tp, latency, auto, reused buffers, ' \
+        "$work/out" && [ "$(grep -cE '^ +(8|64) ' "$work/out")" -eq 2 ]
+    check "expected a table"
+    job 2 $brief --json --who me --sizes 8,64 latency init
+    [ "$status" -eq 0 ] && [ "$(grep -c '"who": "me"' "$work/out")" -eq 5 ] &&
+        [ "$(grep -c '"p99": null' "$work/out")" -eq 3 ]
+    check "expected JSON"
+}
+
+# shellcheck disable=SC2086
+mistakes()
+{
+    job 2 --sizes 8,,9
+    refused '--sizes wants SIZE,..., not 8,,9'
+    job 2 --sizes 8x
+    refused 'not 8x'
+    job 2 --window 0
+    refused 'not 0'
+    job 2 --repetitions many
+    refused 'not many'
+    job 2 --time -1
+    refused 'not -1'
+    job 2 --progress sometimes
+    refused '--progress wants manual|auto|thread, not sometimes'
+    job 2 throughput
+    refused 'there is no test throughput'
+    job 2 --nonesuch
+    refused 'unknown option --nonesuch'
+    job 2 --floor ring
+    refused 'unknown option --floor'
+    job 2 --sizes
+    refused 'a value is missing after --sizes'
+    job 2 --who a,b
+    refused 'not a,b'
+    job 2 memory latency
+    refused 'memory is to be measured alone'
+    job 2 --fresh ring
+    refused 'not --fresh'
+    job 2 --blocking --poll
+    refused '--blocking goes without'
+    run "$tpperf" $brief
+    [ "$status" -eq 1 ] && grep -q 'at least 2 ranks' "$work/err"
+    check "one rank is too few"
+    [ -e /dev/full ] && {
+        command='tpperf >/dev/full'
+        # shellcheck disable=SC2016 # the inner shell expands it
+        timeout 60 "$tprun" -n 2 sh -c '"$0" --version >/dev/full' "$tpperf" \
+            >"$work/out" 2>"$work/err"
+        status=$?
+        [ "$status" -eq 1 ] && grep -q 'cannot write' "$work/err"
+        check "a full disk is an error"
+    }
+}
+
+# --help, tpperf(1) and the table of options name the same.
+manual()
+{
+    run "$tpperf" --help
+    [ "$status" -eq 0 ] && head -n 1 "$work/out" | grep -q '^usage: '
+    check "expected the usage"
+    grep -oE -e '--[a-z]+' "$work/out" | sed 's/^--//' | sort -u >"$work/help"
+    grep -oE '^\.It .*Fl -[a-z]+' man/man1/tpperf.1 | sed 's/.*Fl -//' |
+        sort -u >"$work/page"
+    diff "$work/help" "$work/page" | empty "< in --help, > in tpperf(1)"
+    sed -n 's/^  \([a-z][a-z]*\) .*/\1/p' "$work/out" | sort >"$work/help"
+    sed -n 's/^\.It Cm \([a-z]*\)$/\1/p' man/man1/tpperf.1 | sort |
+        diff "$work/help" - | empty "tests: < in --help, > in tpperf(1)"
+    run "$tpperf" --version
+    [ "$status" -eq 0 ] && grep -q '^tpperf (tp) [0-9]' "$work/out"
+    check "expected the version"
+}
+
+# The floors need two cpus of their own.
+# shellcheck disable=SC2086
+floors()
+{
+    if [ "$(nproc)" -lt 2 ]; then
+        skip cpus "floors need two cpus, here is one"
+        return
+    fi
+    run "$build/bench/floors" $brief --csv --verify --sizes 1,8,48,4000,300k \
+        --window 5 --floor line,ring,mapped,socket,eventfd latency bandwidth
+    results 39
+    run "$build/bench/floors" $brief --csv --verify --fresh --sizes 8,4000 \
+        --window 5 --floor line,ring,mapped,socket \
+        latency bandwidth bidirectional
+    results 16
+    run "$build/bench/floors" $brief --csv --verify --fresh --sizes 8,4000 \
+        --window 5 --floor cma latency bandwidth bidirectional
+    if [ "$status" -ne 0 ] && grep -q 'not permitted' "$work/err"; then
+        skip cma "process_vm_readv is not permitted here"
+    else
+        results 6
+    fi
+    run "$build/bench/floors" --floor ring,sky
+    [ "$status" -eq 2 ] && grep -q 'there is no floor sky' "$work/err"
+    check "expected to be refused"
+}
+
+# shellcheck disable=SC2086
+peers()
+{
+    mpirun=$(command -v mpirun.openmpi)
+    if [ ! -x "$build/bench/openmpi" ] || [ -z "$mpirun" ]; then
+        skip libopenmpi-dev "no Open MPI to compare with"
+        return
+    fi
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+    # Open MPI leaves memory behind in MPI_Finalize, and knows no tsan.
+    ASAN_OPTIONS=detect_leaks=0:${ASAN_OPTIONS:-}
+    export ASAN_OPTIONS
+    case ${TP_TEST_SANITIZER:-} in
+    *thread*) skip sanitizer "Open MPI is not built for it"; return ;;
+    esac
+    for buffers in '' --fresh; do
+        run "$mpirun" -n 2 --oversubscribe "$build/bench/openmpi" $brief \
+            --csv --verify $buffers --sizes 8,1000,100k --window 5 \
+            latency bandwidth bidirectional rate
+        results 12
+    done
+}
+
+# A system that is made of figures: what compare makes of them is known.
+comparing()
+{
+    cat >"$work/system" <<'END'
+#!/bin/sh
+printf '%s\n' who,test,mode,buffers,ranks,window,bytes,unit,value,low,high,best,p99,repetitions
+n=$(cat "$1.count" 2>/dev/null || echo 0)
+echo $((n + 1)) >"$1.count"
+shift
+for i in $(seq $n); do shift; done
+printf 'x,latency,m,reused,2,0,8,us,%s,1,1,,,1\n' "$1"
+printf 'x,rate,m,reused,2,64,8,M/s,%s,1,1,,,1\n' "$1"
+END
+    run "${SHELL:-/bin/sh}" bench/compare -a -n 3 -B "$work" -o "$work/csv" \
+        ours="sh $work/system $work/ours 2 9 3" \
+        worse="sh $work/system $work/worse 8 9 7" \
+        peer="sh $work/system $work/peer 6 1 4"
+    # Medians 3, 8, 4: the best peer is 4 for times, 8 for rates.
+    [ "$status" -eq 0 ] &&
+        grep -qE '^ +8 +0 +3 +8 +4 +0.75 ' "$work/out" &&
+        grep -qE '^ +8 +64 +3 +8 +4 +0.38 ' "$work/out" &&
+        [ "$(wc -l <"$work/csv")" -eq 19 ]
+    check "expected medians and ratios"
+    run "${SHELL:-/bin/sh}" bench/compare -n 1 -B "$work" bad=false
+    [ "$status" -eq 1 ] && grep -q 'bad failed' "$work/err"
+    check "a command that fails ends it"
+    run "${SHELL:-/bin/sh}" bench/compare -n 1 -B "$work" dumb=true
+    [ "$status" -eq 1 ] && grep -q 'dumb printed no results' "$work/err"
+    check "a command without results ends it"
+    for words in '' '-n x a=b' '-n 0 a=b' '-c 1.2.3 a=b' nonsense; do
+        # shellcheck disable=SC2086
+        run "${SHELL:-/bin/sh}" bench/compare $words
+        [ "$status" -eq 2 ]
+        check "expected to be refused"
+    done
+}
+
+# Counted twice, the instructions are the same.
+counting()
+{
+    if ! command -v valgrind >/dev/null; then
+        skip valgrind "not installed (apt-get install valgrind)"
+        return
+    fi
+    if [ -n "${TP_TEST_SANITIZER:-}" ]; then
+        skip valgrind "sanitizers do not run under it"
+        return
+    fi
+    run "${SHELL:-/bin/sh}" bench/instructions -B "$build" -n 3
+    [ "$status" -eq 0 ] && grep -qE '^ +[0-9]+\.[0-9]  in all$' "$work/out"
+    check "expected a count"
+}
+
+if [ ! -x "$tprun" ] || [ ! -x "$tpperf" ]; then
+    skip tprun "tprun or tpperf is not built"
+    finish
+fi
+suite
+formats
+mistakes
+manual
+floors
+peers
+comparing
+counting
+finish

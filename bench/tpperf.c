@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tpperf: how fast tp moves messages between the ranks of a job. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/clock.h"
+#include "bench/report.h"
+#include "bench/tpperf.h"
+
+enum { PERF_LOOK_MS = 200 };
+
+/* ---- for the other files ------------------------------------------------ */
+
+bool perf_say(tp_pipe *pipe, const char *what, tp_status status)
+{
+    const char *error = pipe != NULL ? tp_pipe_error(pipe) : "";
+
+    bench_say("%s%s%s: %s%s%s", what, pipe != NULL ? ", " : "",
+              pipe != NULL ? tp_pipe_peer(pipe) : "", tp_strerror(status),
+              *error != '\0' ? ": " : "", error);
+    return false;
+}
+
+tp_pipe *perf_pipe(struct perf *perf, int rank)
+{
+    tp_pipe *pipe = NULL;
+    tp_status status = tp_pipe_to_rank(perf->context, rank, &pipe);
+
+    if (status != TP_OK)
+        perf_say(NULL, "tp_pipe_to_rank", status);
+    return pipe;
+}
+
+void perf_done(struct perf *perf)
+{
+    atomic_store_explicit(&perf->over, 1, memory_order_release);
+    if (perf->waiting == PERF_SLEEP)
+        sem_post(&perf->wake);
+}
+
+void perf_fail(struct perf *perf, tp_pipe *pipe, const char *what,
+               tp_status status)
+{
+    if (perf->failed)
+        return;
+    perf->failed = true;
+    perf_say(pipe, what, status);
+    perf_done(perf);
+}
+
+void perf_wrong(struct perf *perf, const struct bench_job *job,
+                uint64_t number)
+{
+    if (perf->failed)
+        return;
+    perf->failed = true;
+    bench_say("message %llu of %zu bytes arrived with wrong contents",
+              (unsigned long long)number, job->bytes);
+    perf_done(perf);
+}
+
+void perf_stop(struct perf *perf)
+{
+    perf->failed = true;
+    tp_finalize(perf->context);
+    perf->context = NULL;
+}
+
+static bool perf_over(struct perf *perf)
+{
+    return atomic_load_explicit(&perf->over, memory_order_acquire) != 0;
+}
+
+/*
+ * Looking up now and then: with automatic progress the last callback may run
+ * on the context's thread after the question whether all is over and before
+ * tp_wait(), which then has nothing to wait for.
+ */
+static tp_status perf_pass_time(struct perf *perf)
+{
+    tp_status status;
+
+    switch (perf->waiting) {
+    case PERF_POLL:
+        return tp_progress(perf->context, NULL);
+    case PERF_SLEEP:
+        while (sem_wait(&perf->wake) != 0)
+            continue;
+        return TP_OK;
+    case PERF_LOOK:
+        status = tp_wait(perf->context, PERF_LOOK_MS, NULL);
+        return status == TP_ERR_TIMEOUT ? TP_OK : status;
+    default:
+        return tp_wait(perf->context, -1, NULL);
+    }
+}
+
+bool perf_await(struct perf *perf)
+{
+    while (!perf_over(perf)) {
+        tp_status status = perf_pass_time(perf);
+
+        if (status != TP_OK)
+            return perf_say(NULL, "waiting", status);
+    }
+    atomic_store_explicit(&perf->over, 0, memory_order_relaxed);
+    return !perf->failed;
+}
+
+tp_status perf_expect(const struct bench_job *job, const tp_message *skeleton)
+{
+    if (skeleton->payload_count != 1 || skeleton->tensor_count != 0
+        || skeleton->payloads[0].length != job->bytes)
+        return TP_ERR_PROTOCOL;
+    return TP_OK;
+}
+
+/* ---- the driver --------------------------------------------------------- */
+
+static bool perf_send(struct bench_driver *driver, int rank, const void *data,
+                      size_t length)
+{
+    tp_pipe *pipe = perf_pipe(perf_of(driver), rank);
+    tp_status status;
+
+    if (pipe == NULL)
+        return false;
+    status = tp_pipe_send(pipe, data, length);
+    return status == TP_OK || perf_say(pipe, "send", status);
+}
+
+static bool perf_receive(struct bench_driver *driver, int rank, void *data,
+                         size_t length)
+{
+    tp_pipe *pipe = perf_pipe(perf_of(driver), rank);
+    tp_status status;
+    size_t arrived;
+
+    if (pipe == NULL)
+        return false;
+    status = tp_pipe_recv(pipe, data, length, &arrived);
+    if (status == TP_OK && arrived != length)
+        status = TP_ERR_PROTOCOL;
+    return status == TP_OK || perf_say(pipe, "receive", status);
+}
+
+static void *perf_allocate(struct bench_driver *driver, size_t length)
+{
+    tp_device cpu = { TP_DEVICE_CPU, 0 };
+    void *memory = NULL;
+    tp_status status = tp_alloc(perf_of(driver)->context, length, cpu,
+                                &memory);
+
+    if (status != TP_OK)
+        perf_say(NULL, "tp_alloc", status);
+    return memory;
+}
+
+static void perf_release(struct bench_driver *driver, void *memory)
+{
+    tp_free(perf_of(driver)->context, memory);
+}
+
+/* ---- start and end ------------------------------------------------------ */
+
+/* Who drives: what was asked for, else what the environment says. */
+static const char *perf_progress(const struct bench_options *options)
+{
+    const char *progress = options->progress;
+
+    if (progress == NULL)
+        progress = getenv("TP_PROGRESS");
+    return progress == NULL || *progress == '\0' ? "auto" : progress;
+}
+
+static void perf_ways(struct perf *perf)
+{
+    const struct bench_options *options = perf->options;
+    const char *progress = perf_progress(options);
+
+    perf->waiting = strcmp(progress, "manual") == 0   ? PERF_WAIT
+                    : strcmp(progress, "thread") == 0 ? PERF_SLEEP
+                                                      : PERF_LOOK;
+    if (options->poll)
+        perf->waiting = PERF_POLL;
+    snprintf(perf->mode, sizeof(perf->mode), "%s%s%s%s%s", progress,
+             options->blocking ? "/blocking" : "",
+             options->poll ? "/poll" : "", options->borrow ? "/borrow" : "",
+             options->memory ? "/tp_alloc" : "");
+}
+
+static tp_progress_mode perf_mode(const struct bench_options *options)
+{
+    const char *progress = perf_progress(options);
+
+    return strcmp(progress, "manual") == 0   ? TP_PROGRESS_MANUAL
+           : strcmp(progress, "thread") == 0 ? TP_PROGRESS_THREAD
+                                             : TP_PROGRESS_AUTO;
+}
+
+static bool perf_init(struct perf *perf)
+{
+    tp_options wanted = TP_OPTIONS_INIT;
+    const struct bench_options *options = perf->options;
+    uint64_t begun;
+    tp_status status;
+
+    wanted.progress = perf_mode(options);
+    perf->rss_before_kib = perf_rss_kib();
+    begun = bench_ticks();
+    status = tp_init(&wanted, &perf->context);
+    if (status != TP_OK)
+        return perf_say(NULL, "tp_init", status);
+    perf->init_ms = bench_ns(bench_ticks() - begun) / 1e6;
+    if (options->pin)
+        bench_pin(tp_local_rank(perf->context));
+    perf_ways(perf);
+    perf->driver = (struct bench_driver){
+        .who = options->who != NULL ? options->who : "tp",
+        .mode = perf->mode, .state = perf,
+        .rank = tp_rank(perf->context), .size = tp_size(perf->context),
+        .send = perf_send, .receive = perf_receive,
+        .exchange = perf_exchange, .stream = perf_stream,
+        .allocate = options->memory ? perf_allocate : NULL,
+        .release = perf_release, .special = perf_special
+    };
+    sem_init(&perf->wake, 0, 0);
+    return true;
+}
+
+/* Leaving is the last part of the test of starting. */
+static bool perf_finalize(struct perf *perf)
+{
+    struct bench_result result = {
+        .who = perf->driver.who, .test = "finalize",
+        .mode = perf->mode, .buffers = "-", .ranks = perf->driver.size,
+        .unit = "ms", .best = NAN, .p99 = NAN, .repetitions = 1
+    };
+    uint64_t begun = bench_ticks();
+    tp_status status = tp_finalize(perf->context);
+
+    if (status != TP_OK)
+        return perf_say(NULL, "tp_finalize", status);
+    result.value = bench_ns(bench_ticks() - begun) / 1e6;
+    result.low = result.high = result.value;
+    if (perf->options->tests & BENCH_BIT(BENCH_INIT))
+        bench_report(&result);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct bench_usage usage = {
+        .program = "tpperf", .start = "tprun -n N tpperf",
+        .purpose = "Measures how fast tp moves messages between ranks.",
+        .scope = BENCH_TP, .tests = BENCH_BIT(BENCH_TESTS) - 1
+    };
+    struct bench_options options;
+    struct perf perf = { .options = &options };
+    int status;
+    bool good;
+
+    if (!bench_parse(argc, argv, &usage, &options, &status))
+        return status;
+    bench_clock_init();
+    bench_limit(options.limit_s);
+    if (!perf_init(&perf))
+        return 1;
+    bench_report_open(options.format, perf.driver.rank != 0);
+    good = bench_run(&perf.driver, &options);
+    bench_limit(options.limit_s);
+    if (perf.context != NULL)
+        good = perf_finalize(&perf) && good;
+    return bench_report_close() && good ? 0 : 1;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The inside of tpperf: what its files share. */
+#ifndef TPPERF_H
+#define TPPERF_H
+
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#include "bench/bench.h"
+#include "runtime/tp.h"
+
+/* How the main thread passes the time while callbacks do the work. */
+enum perf_waiting {
+    PERF_WAIT,                 /* in tp_wait(): manual */
+    PERF_LOOK,                 /* the same, looking up now and then: auto */
+    PERF_POLL,                 /* around tp_progress() */
+    PERF_SLEEP                 /* on a semaphore: thread */
+};
+
+struct perf {
+    struct bench_driver driver;
+    const struct bench_options *options;
+    tp_context *context;
+    char mode[40];             /* driver.mode: "auto", "manual/borrow" */
+    enum perf_waiting waiting;
+    /* Set by callbacks, which never run two at a time, before `over`. */
+    bool failed;
+    _Atomic int over;          /* release: pairs with perf_await() */
+    sem_t wake;
+    /* tp_init(): for the tests that look at it */
+    double init_ms;
+    long rss_before_kib;
+};
+
+static inline struct perf *perf_of(struct bench_driver *driver)
+{
+    return driver->state;
+}
+
+/* The pipe to a rank; NULL after it was said. */
+tp_pipe *perf_pipe(struct perf *perf, int rank);
+
+/* Says what failed on a pipe.  Returns false. */
+bool perf_say(tp_pipe *pipe, const char *what, tp_status status);
+
+/* From a callback: the main thread may go on.  perf_fail() also says why, if
+ * nothing failed before. */
+void perf_done(struct perf *perf);
+void perf_fail(struct perf *perf, tp_pipe *pipe, const char *what,
+               tp_status status);
+
+/* As perf_fail(): a message's contents are not what they should be. */
+void perf_wrong(struct perf *perf, const struct bench_job *job,
+                uint64_t number);
+
+/* Until one of these was called; false if something failed. */
+bool perf_await(struct perf *perf);
+
+/* After a failure, before memory goes that pending operations use: ends them
+ * and the context. */
+void perf_stop(struct perf *perf);
+
+/* Is a skeleton the one payload that the job sends?  Else TP_ERR_PROTOCOL. */
+tp_status perf_expect(const struct bench_job *job,
+                      const tp_message *skeleton);
+
+/* Members of the driver. */
+bool perf_exchange(struct bench_driver *driver, struct bench_job *job);
+bool perf_stream(struct bench_driver *driver, struct bench_job *job);
+bool perf_special(struct bench_driver *driver, enum bench_test test);
+
+/* Of tpperf_special.c: resident memory of this process, in KiB. */
+long perf_rss_kib(void);
+
+#endif

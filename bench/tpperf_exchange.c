@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages to and fro, the whole way: a descriptor arrives, memory is named,
+ * the message is read (or borrowed), a callback tells, the answer is written.
+ *
+ * Reused buffers: callbacks alone keep it going.  Fresh ones: after each round
+ * the main thread rewrites its buffer and waits for the other to be ready.
+ */
+#include "bench/clock.h"
+#include "bench/tpperf.h"
+
+struct exchange {
+    struct perf *perf;
+    struct bench_job *job;
+    struct bench_role role;
+    tp_pipe *out, *in;
+    tp_message message;
+    tp_payload payload;
+    uint64_t round;
+    uint64_t begun;                /* of a leader's round, in ticks */
+    bool written, caught;          /* what this round has seen */
+};
+
+static void exchange_next(struct exchange *exchange);
+
+static bool exchange_bad(struct exchange *exchange, tp_pipe *pipe,
+                         const char *what, tp_status status)
+{
+    if (status == TP_OK)
+        return false;
+    perf_fail(exchange->perf, pipe, what, status);
+    return true;
+}
+
+static void exchange_written(tp_pipe *pipe, tp_status status,
+                             tp_message *message, void *arg)
+{
+    struct exchange *exchange = arg;
+
+    (void)message;
+    if (exchange_bad(exchange, pipe, "write", status))
+        return;
+    exchange->written = true;
+    if (exchange->caught)
+        exchange_next(exchange);
+}
+
+static void exchange_write(struct exchange *exchange)
+{
+    exchange_bad(exchange, exchange->out, "write",
+                 tp_pipe_write(exchange->out, &exchange->message,
+                               exchange_written, exchange));
+}
+
+/* A follower answers; a leader's round is over as soon as its buffer is its
+ * own again too. */
+static void exchange_caught(struct exchange *exchange)
+{
+    struct bench_job *job = exchange->job;
+
+    exchange->caught = true;
+    if (exchange->role.leads) {
+        job->samples[exchange->round] = bench_ticks() - exchange->begun;
+        if (exchange->written)
+            exchange_next(exchange);
+        return;
+    }
+    if (!job->fresh)
+        bench_touch(job, exchange->payload.data,
+                    job->sequence + exchange->round);
+    exchange_write(exchange);
+}
+
+static bool exchange_verify(struct exchange *exchange, bool right)
+{
+    struct bench_job *job = exchange->job;
+
+    if (right)
+        return true;
+    perf_wrong(exchange->perf, job, job->sequence + exchange->round);
+    return false;
+}
+
+static void exchange_read(tp_pipe *pipe, tp_status status, tp_message *message,
+                          void *arg)
+{
+    struct exchange *exchange = arg;
+    struct bench_job *job = exchange->job;
+
+    (void)message;
+    if (exchange_bad(exchange, pipe, "read", status)
+        || !exchange_verify(exchange,
+                            bench_right(job, job->receive[0],
+                                        job->sequence + exchange->round)))
+        return;
+    exchange_caught(exchange);
+}
+
+static void exchange_borrowed(tp_pipe *pipe, tp_status status,
+                              tp_message *message, void *arg)
+{
+    struct exchange *exchange = arg;
+    struct bench_job *job = exchange->job;
+
+    if (exchange_bad(exchange, pipe, "borrow", status)
+        || !exchange_verify(exchange,
+                            bench_right_here(job, message->payloads[0].data,
+                                             job->sequence + exchange->round))
+        || exchange_bad(exchange, pipe, "release",
+                        tp_pipe_release(pipe, message)))
+        return;
+    exchange_caught(exchange);
+}
+
+static void exchange_arrived(tp_pipe *pipe, tp_status status,
+                             tp_message *skeleton, void *arg)
+{
+    struct exchange *exchange = arg;
+
+    if (status == TP_OK)
+        status = perf_expect(exchange->job, skeleton);
+    if (exchange_bad(exchange, pipe, "read_descriptor", status))
+        return;
+    if (exchange->perf->options->borrow) {
+        status = tp_pipe_borrow(pipe, skeleton, exchange_borrowed, exchange);
+        exchange_bad(exchange, pipe, "borrow", status);
+        return;
+    }
+    skeleton->payloads[0].data = exchange->job->receive[0];
+    status = tp_pipe_read(pipe, skeleton, exchange_read, exchange);
+    exchange_bad(exchange, pipe, "read", status);
+}
+
+/* Begins a round: a leader writes, everybody waits for the other's message. */
+static void exchange_begin(struct exchange *exchange)
+{
+    exchange->written = exchange->caught = false;
+    if (exchange_bad(exchange, exchange->in, "read_descriptor",
+                     tp_pipe_read_descriptor(exchange->in, exchange_arrived,
+                                             exchange)))
+        return;
+    if (!exchange->role.leads)
+        return;
+    if (!exchange->job->fresh)
+        bench_touch(exchange->job, exchange->payload.data,
+                    exchange->job->sequence + exchange->round);
+    exchange->begun = bench_ticks();
+    exchange_write(exchange);
+}
+
+static void exchange_next(struct exchange *exchange)
+{
+    exchange->round++;
+    if (exchange->job->fresh || exchange->round == exchange->job->count)
+        perf_done(exchange->perf);
+    else
+        exchange_begin(exchange);
+}
+
+/* One round with a rewritten buffer.  A follower is ready when it has armed
+ * its read: the message shall not have to wait for it. */
+static bool exchange_fresh(struct exchange *exchange)
+{
+    struct bench_driver *driver = &exchange->perf->driver;
+
+    bench_touch(exchange->job, exchange->payload.data,
+                exchange->job->sequence + exchange->round);
+    if (exchange->role.leads) {
+        if (!bench_ready(driver, &exchange->role))
+            return false;
+        exchange_begin(exchange);
+    } else {
+        exchange_begin(exchange);
+        if (!bench_ready(driver, &exchange->role))
+            return false;
+    }
+    return perf_await(exchange->perf);
+}
+
+static bool exchange_run(struct exchange *exchange)
+{
+    if (!exchange->job->fresh) {
+        exchange_begin(exchange);
+        return perf_await(exchange->perf);
+    }
+    while (exchange->round < exchange->job->count)
+        if (!exchange_fresh(exchange))
+            return false;
+    return true;
+}
+
+bool perf_exchange(struct bench_driver *driver, struct bench_job *job)
+{
+    struct perf *perf = perf_of(driver);
+    struct exchange exchange = {
+        .perf = perf, .job = job,
+        .role = bench_role(job, driver->rank, driver->size),
+        .payload = { .data = job->send[0], .length = job->bytes },
+        .message = { .payloads = &exchange.payload, .payload_count = 1 }
+    };
+
+    if (job->blocking)
+        return bench_exchange(driver, job);
+    exchange.out = perf_pipe(perf, exchange.role.out);
+    exchange.in = perf_pipe(perf, exchange.role.in);
+    if (exchange.out == NULL || exchange.in == NULL)
+        return false;
+    if (exchange_run(&exchange))
+        return true;
+    perf_stop(perf);
+    return false;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What it costs to be there: time to start and to meet, memory per peer. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/clock.h"
+#include "bench/report.h"
+#include "bench/statistics.h"
+#include "bench/tpperf.h"
+
+/* ---- what the kernel says of this process ------------------------------- */
+
+/* A line of /proc/self/status such as "VmRSS:  123 kB"; 0 if there is none. */
+static long special_status_kib(const char *name)
+{
+    FILE *file = fopen("/proc/self/status", "re");
+    size_t length = strlen(name);
+    char line[256];
+    long kib = 0;
+
+    if (file == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), file) != NULL)
+        if (strncmp(line, name, length) == 0 && line[length] == ':')
+            kib = strtol(line + length + 1, NULL, 10);
+    fclose(file);
+    return kib;
+}
+
+long perf_rss_kib(void)
+{
+    return special_status_kib("VmRSS");
+}
+
+/*
+ * What is shared with peers through memory files, touched or not.  Parts of a
+ * file may be mapped twice, as rings are; a file counts as far as it is mapped
+ * at all.  The mappings of one file stand side by side.
+ */
+static long special_shared_kib(void)
+{
+    FILE *file = fopen("/proc/self/maps", "re");
+    unsigned long from, to, offset, node, last = 0, extent = 0, sum = 0;
+    char line[512];
+
+    if (file == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (strstr(line, "/memfd:") == NULL
+            || sscanf(line, "%lx-%lx %*s %lx %*s %lu", &from, &to, &offset,
+                      &node) != 4)
+            continue;
+        if (node != last) {
+            sum += extent;
+            extent = 0;
+        }
+        last = node;
+        if (offset + (to - from) > extent)
+            extent = offset + (to - from);
+    }
+    fclose(file);
+    return (long)((sum + extent) / 1024);
+}
+
+/* ---- results ------------------------------------------------------------ */
+
+static void special_report(struct perf *perf, const char *test,
+                           const char *unit, const double *values,
+                           unsigned count)
+{
+    struct bench_result result = {
+        .who = perf->driver.who, .test = test, .mode = perf->mode,
+        .buffers = "-", .ranks = perf->driver.size, .unit = unit,
+        .value = bench_quantile(values, count, 0.5), .low = values[0],
+        .high = values[count - 1], .best = NAN, .p99 = NAN, .repetitions = 1
+    };
+
+    bench_report(&result);
+}
+
+/* ---- starting ----------------------------------------------------------- */
+
+/* Every rank sends to its right and hears from its left.  Eight bytes are
+ * always taken at once, so that the ring cannot stand still. */
+static bool special_meet(struct perf *perf)
+{
+    struct bench_driver *driver = &perf->driver;
+    uint64_t out = (uint64_t)driver->rank, in;
+    int right = (driver->rank + 1) % driver->size;
+    int left = (driver->rank + driver->size - 1) % driver->size;
+
+    if (!driver->send(driver, right, &out, sizeof(out))
+        || !driver->receive(driver, left, &in, sizeof(in)))
+        return false;
+    if (in == (uint64_t)left)
+        return true;
+    bench_say("the first message from rank %d was wrong", left);
+    return false;
+}
+
+/* Column `column` of the ranks' figures: all of them, sorted. */
+static bool special_column(struct perf *perf, const double *all,
+                           unsigned column, const char *test)
+{
+    unsigned ranks = (unsigned)perf->driver.size;
+    double *values = calloc(ranks, sizeof(*values));
+
+    if (values == NULL) {
+        bench_say("out of memory");
+        return false;
+    }
+    for (unsigned rank = 0; rank < ranks; rank++)
+        values[rank] = all[2 * rank + column];
+    bench_sort(values, ranks);
+    special_report(perf, test, "ms", values, ranks);
+    free(values);
+    return true;
+}
+
+static bool special_init(struct perf *perf)
+{
+    uint64_t begun = bench_ticks();
+    double mine[2], *all;
+    bool good = true;
+
+    if (!special_meet(perf))
+        return false;
+    mine[0] = perf->init_ms;
+    mine[1] = bench_ns(bench_ticks() - begun) / 1e6;
+    if (!bench_gather(&perf->driver, perf->driver.size, mine, 2, &all))
+        return false;
+    if (all != NULL)
+        good = special_column(perf, all, 0, "init")
+               && special_column(perf, all, 1, "first-contact");
+    free(all);
+    return good;
+}
+
+/* ---- memory ------------------------------------------------------------- */
+
+/* What the kernel counts, for the difference that the peers make. */
+struct special_memory {
+    double private, touched, mapped;
+};
+
+static struct special_memory special_count(void)
+{
+    return (struct special_memory){
+        .private = (double)special_status_kib("RssAnon"),
+        .touched = (double)special_status_kib("RssShmem"),
+        .mapped = (double)special_shared_kib()
+    };
+}
+
+struct special_first {
+    struct perf *perf;
+    uint64_t word;
+};
+
+static void special_read(tp_pipe *pipe, tp_status status, tp_message *message,
+                         void *arg)
+{
+    struct special_first *first = arg;
+
+    (void)message;
+    if (status != TP_OK)
+        perf_fail(first->perf, pipe, "read", status);
+    else
+        perf_done(first->perf);
+}
+
+static void special_arrived(tp_pipe *pipe, tp_status status,
+                            tp_message *skeleton, void *arg)
+{
+    struct special_first *first = arg;
+
+    if (status == TP_OK && (skeleton->payload_count != 1
+                            || skeleton->payloads[0].length != 8))
+        status = TP_ERR_PROTOCOL;
+    if (status == TP_OK) {
+        skeleton->payloads[0].data = &first->word;
+        status = tp_pipe_read(pipe, skeleton, special_read, first);
+    }
+    if (status != TP_OK)
+        perf_fail(first->perf, pipe, "read_descriptor_any", status);
+}
+
+/* Hears the first word without a pipe of its own: rank 0 is to make the
+ * contact, when it has counted. */
+static bool special_hear(struct perf *perf)
+{
+    struct special_first first = { .perf = perf };
+    tp_status status = tp_read_descriptor_any(perf->context, special_arrived,
+                                              &first);
+
+    if (status != TP_OK)
+        return perf_say(NULL, "tp_read_descriptor_any", status);
+    if (perf_await(perf))
+        return true;
+    perf_stop(perf);
+    return false;
+}
+
+/* A few messages with each peer, so that what grows has grown. */
+static bool special_talk(struct perf *perf, int rank)
+{
+    struct bench_driver *driver = &perf->driver;
+    int peer = driver->rank == 0 ? rank : 0;
+    uint64_t word = 1;
+
+    if (driver->rank > 0
+        && (!special_hear(perf) || !driver->send(driver, 0, &word, 8)))
+        return false;
+    if (driver->rank == 0
+        && (!driver->send(driver, rank, &word, 8)
+            || !driver->receive(driver, rank, &word, 8)))
+        return false;
+    for (int k = 0; k < 64; k++)
+        if (!driver->send(driver, peer, &word, 8)
+            || !driver->receive(driver, peer, &word, 8))
+            return false;
+    return true;
+}
+
+static bool special_memory(struct perf *perf)
+{
+    int peers = perf->driver.size - 1;
+    double context = (double)(perf_rss_kib() - perf->rss_before_kib);
+    struct special_memory before = special_count(), after;
+    uint64_t word = 0;
+
+    if (perf->driver.rank > 0)
+        return special_talk(perf, perf->driver.rank)
+               && perf->driver.receive(&perf->driver, 0, &word, sizeof(word));
+    for (int rank = 1; rank <= peers; rank++)
+        if (!special_talk(perf, rank))
+            return false;
+    after = special_count();
+    /* Only now may they leave: what they share with us would go with them. */
+    for (int rank = 1; rank <= peers; rank++)
+        if (!perf->driver.send(&perf->driver, rank, &word, sizeof(word)))
+            return false;
+    after.private = (after.private - before.private) / peers;
+    after.touched = (after.touched - before.touched) / peers;
+    after.mapped = (after.mapped - before.mapped) / peers;
+    special_report(perf, "memory-context", "KiB", &context, 1);
+    special_report(perf, "memory-peer-private", "KiB", &after.private, 1);
+    special_report(perf, "memory-peer-touched", "KiB", &after.touched, 1);
+    special_report(perf, "memory-peer-mapped", "KiB", &after.mapped, 1);
+    return true;
+}
+
+bool perf_special(struct bench_driver *driver, enum bench_test test)
+{
+    struct perf *perf = perf_of(driver);
+
+    return test == BENCH_INIT ? special_init(perf) : special_memory(perf);
+}

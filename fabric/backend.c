@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The one array of backends, and the helpers that all of them share. */
+#include "config.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+
+#include "fabric/backend.h"
+#include "runtime/base/alloc.h"
+
+/* One line per backend; each is defined in fabric/NAME/. */
+#define BACKENDS(row) \
+    row(tpf_loop) \
+    row(tpf_shm) \
+    row(tpf_ofi_tcp) \
+    row(tpf_ofi_shm)
+
+#define BACKEND_DECLARE(object) extern const struct tpf_backend object;
+BACKENDS(BACKEND_DECLARE)
+
+#define BACKEND_POINTER(object) &object,
+const struct tpf_backend *const tpf_backends[] = {
+    BACKENDS(BACKEND_POINTER) NULL
+};
+
+const struct tpf_backend *tpf_backend_find(const char *name)
+{
+    for (size_t i = 0; tpf_backends[i] != NULL; i++)
+        if (strcmp(tpf_backends[i]->name, name) == 0)
+            return tpf_backends[i];
+    return NULL;
+}
+
+struct tpf_conn *tpf_conn_new(struct tpf_endpoint *endpoint)
+{
+    struct tpf_conn *conn = tpb_zalloc(endpoint->backend->conn_size);
+
+    if (conn == NULL)
+        return NULL;
+    conn->backend = endpoint->backend;
+    conn->endpoint = endpoint;
+    tpb_list_init(&conn->ready);
+    return conn;
+}
+
+void tpf_conn_free(struct tpf_conn *conn)
+{
+    if (conn == NULL)
+        return;
+    tpb_list_unlink(&conn->ready);
+    tpb_free(conn);
+}
+
+static int watch_control(struct tpf_env *env, int operation,
+                         struct tpf_watch *watch, uint32_t events)
+{
+    struct epoll_event event = { .events = events, .data.ptr = watch };
+
+    return epoll_ctl(env->epoll, operation, watch->fd, &event) < 0 ? errno : 0;
+}
+
+int tpf_watch_add(struct tpf_env *env, struct tpf_watch *watch,
+                  uint32_t events)
+{
+    return watch_control(env, EPOLL_CTL_ADD, watch, events);
+}
+
+int tpf_watch_change(struct tpf_env *env, struct tpf_watch *watch,
+                     uint32_t events)
+{
+    return watch_control(env, EPOLL_CTL_MOD, watch, events);
+}
+
+void tpf_watch_remove(struct tpf_env *env, struct tpf_watch *watch)
+{
+    watch_control(env, EPOLL_CTL_DEL, watch, 0);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The contract between the core (runtime/) and the backends (fabric/NAME/).
+ *
+ * A backend of this header is a transport: it carries frames, that is pieces
+ * of at most max_frame bytes, from one process to another; whole, once, in
+ * order, and it wakes the other side when that side sleeps.  It knows nothing
+ * of ranks, pipes or messages, and it trusts nothing that comes in.
+ *
+ * Objects.  An endpoint is one backend's presence in one context.  A conn is
+ * one connection to one other process (or, for TPF_SELF, to this one).  Both
+ * are allocated by the core, zeroed, at the size the backend names; the
+ * backend's own struct begins with the common one below.  Their init is
+ * open() and connect(); if these fail, what they leave is fit for close() and
+ * disconnect(), which are always called, exactly once, and cannot fail.
+ *
+ * Threads.  Every function of one endpoint and its conns is called by one
+ * thread at a time, by different threads over time.  No locks are needed.
+ *
+ * Blocking.  No function blocks.  No function but open() and address() takes
+ * longer than some microseconds per kibibyte moved.
+ *
+ * Life of a conn:
+ *
+ *   connect()            called by the core.  Refusal may come back at once,
+ *                        or later by the failed upcall.
+ *   -> connected upcall  both sides can send.  Nothing has been checked yet:
+ *                        the core sends its own hello as the first frame.
+ *   or incoming upcall   on the side that was connected to, with a conn that
+ *                        the backend had from tpf_conn_new().  It is
+ *                        connected from then on.
+ *   -> failed upcall     the connection is lost, or never came about: at most
+ *                        once, and the last upcall for this conn.  Frames that
+ *                        had arrived whole before the loss are delivered by
+ *                        peek() first; failed comes when peek() has no more.
+ *                        TP_ERR_PEER_FAILED: it was there and is gone.
+ *                        TP_ERR_UNREACHABLE: nobody answered.
+ *                        TP_ERR_DENIED, TP_ERR_PROTOCOL, TP_ERR_BACKEND...
+ *   disconnect()         called by the core, in any state, also while frames
+ *                        are under way; releases everything; the other side
+ *                        sees a failed upcall after what was committed.  What
+ *                        was committed before still arrives if the other side
+ *                        lives and flushed() had become true.
+ *
+ * Upcalls come from inside progress(), from inside a watch's ready function,
+ * and (failed, only) from inside connect(), reserve(), commit() and peek().
+ * In an upcall the core does not call disconnect() for the same conn; it
+ * remembers, and does it later.
+ */
+#ifndef TPF_BACKEND_H
+#define TPF_BACKEND_H
+
+#include "runtime/base/list.h"
+#include "runtime/base/settings.h"
+#include "topology/card.h"
+
+struct tpf_backend;
+struct tpf_endpoint;
+struct tpf_conn;
+
+/* A descriptor in the context's epoll set.  Embedded in the backend's state;
+ * `ready` is called with epoll's event bits, level-triggered, by whoever
+ * drives the context. */
+struct tpf_watch {
+    int fd;
+    void (*ready)(struct tpf_watch *watch, uint32_t events);
+};
+
+/* What the core does when something happens.  `core` is the env's. */
+struct tpf_upcalls {
+    void (*incoming)(void *core, struct tpf_conn *conn);
+    void (*connected)(void *core, struct tpf_conn *conn);
+    /* reserve() had answered NULL, or send_data() false, and may do better
+     * now.  May come too often, never too seldom. */
+    void (*writable)(void *core, struct tpf_conn *conn);
+    /* The memory given to send_data() is the caller's again. */
+    void (*sent)(void *core, struct tpf_conn *conn, void *token);
+    void (*failed)(void *core, struct tpf_conn *conn, tp_status status,
+                   const char *text);
+};
+
+/* What the core lends to an endpoint, for as long as it is open. */
+struct tpf_env {
+    const struct tpf_upcalls *upcalls;
+    void *core;
+    int epoll;                     /* for tpf_watch_add() only */
+    const struct tpb_settings *settings;
+    const struct tpt_card *card;   /* this process: host, pid, place, NICs */
+    struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
+};
+
+struct tpf_endpoint {
+    const struct tpf_backend *backend;
+    struct tpf_env *env;
+};
+
+struct tpf_conn {
+    const struct tpf_backend *backend;
+    struct tpf_endpoint *endpoint;
+    void *peer;                    /* the core's; NULL until it sets it */
+    struct tpb_list ready;         /* in env->ready, or unlinked */
+    size_t max_frame;              /* set before connected/incoming */
+    size_t window;                 /* set likewise: bytes of frames that it
+                                      pays to have under way on one pipe */
+};
+
+enum {
+    TPF_SELF = 1,      /* connects a process to itself: what is sent on a conn
+                          comes back on the same conn; connected comes from
+                          inside connect() */
+    TPF_POLLED = 2     /* has no descriptor to wait on: arm() does not suffice,
+                          the core calls progress() now and then */
+};
+
+struct tpf_backend {
+    const char *name;              /* "shm"; "ofi:tcp" */
+    enum tpt_reach reach;
+    unsigned flags;
+    enum tpt_nic_kind nic_kind;    /* which NICs bound it, with REACH_NETWORK */
+    uint32_t latency_ns;           /* the built-in model, for the card */
+    uint32_t megabytes;
+    size_t endpoint_size, conn_size;
+
+    /*
+     * Can this machine do it at all?  Cheap (under a millisecond where
+     * possible), changes nothing, needs no endpoint.  The words of a refusal
+     * go into explain: name what is missing.
+     */
+    tp_status (*probe)(const struct tpf_env *env, struct tpb_error *error);
+
+    /* After TP_OK the endpoint can be connected to. */
+    tp_status (*open)(struct tpf_endpoint *endpoint, struct tpb_error *error);
+    void (*close)(struct tpf_endpoint *endpoint);   /* all conns are gone */
+
+    /* What a peer needs for connect().  Returns the bytes written, at most
+     * `capacity` (TPT_ADDRESS); 0 if it cannot be said. */
+    size_t (*address)(struct tpf_endpoint *endpoint, void *buffer,
+                      size_t capacity);
+
+    /*
+     * Starts a connection to the process that published `address` (its bytes
+     * are not trusted).  TP_OK: connected or failed will come.  Anything else:
+     * refused, with words, and no upcall comes.
+     */
+    tp_status (*connect)(struct tpf_conn *conn, const void *address,
+                         size_t length, struct tpb_error *error);
+    void (*disconnect)(struct tpf_conn *conn);
+
+    /*
+     * Room for one frame of at most `size` (1..max_frame) bytes, contiguous,
+     * 8-byte aligned, in the backend's memory.  NULL: again; nothing
+     * happened, and writable will come.  At most one reservation per conn is
+     * open; another reserve() replaces it.  The caller writes, it does not
+     * read: the memory may be shared.
+     */
+    void *(*reserve)(struct tpf_conn *conn, size_t size);
+
+    /* The first `size` bytes (1.. what was reserved) of the reservation are a
+     * frame; it is under way, and the other side is woken if it sleeps. */
+    void (*commit)(struct tpf_conn *conn, size_t size);
+
+    /*
+     * May be NULL.  One frame made of `head` (copied before return) and `data`
+     * (used in place until the sent upcall with `token`).  Together at most
+     * max_frame bytes.  False: again, as reserve().  After failed or
+     * disconnect() no sent upcall comes and `data` is not touched any more.
+     */
+    bool (*send_data)(struct tpf_conn *conn, const void *head,
+                      size_t head_length, const void *data, size_t length,
+                      void *token);
+
+    /*
+     * The oldest frame that has arrived, in place, 8-byte aligned; NULL if
+     * there is none.  Stays valid until pop(); the other process may change
+     * the bytes at any time, so what is checked must be copied first.
+     */
+    const void *(*peek)(struct tpf_conn *conn, size_t *size);
+    void (*pop)(struct tpf_conn *conn);
+
+    /* Everything committed is out of this process's hands: it arrives even if
+     * this process ends now (and the other one and the network live). */
+    bool (*flushed)(struct tpf_conn *conn);
+
+    /*
+     * Moves on whatever can move and calls tpf_conn_ready() for every conn
+     * that has frames and is not in the ready list.  Called very often.
+     * Returns whether anything happened.
+     */
+    bool (*progress)(struct tpf_endpoint *endpoint);
+
+    /*
+     * Before the process sleeps in epoll: from now on whoever sends wakes it.
+     * False: something has arrived meanwhile, do not sleep.  disarm() undoes
+     * it and comes after every arm().
+     */
+    bool (*arm)(struct tpf_endpoint *endpoint);
+    void (*disarm)(struct tpf_endpoint *endpoint);
+};
+
+/* Every backend of this build, in no order that matters; NULL-terminated. */
+extern const struct tpf_backend *const tpf_backends[];
+const struct tpf_backend *tpf_backend_find(const char *name);   /* or NULL */
+
+/* ---- helpers for backends ---------------------------------------------- */
+
+/* A conn for an incoming connection, zeroed but for the common part.  NULL
+ * without memory.  Passes to the core with the incoming upcall; before that
+ * the backend gives it back with tpf_conn_free(). */
+struct tpf_conn *tpf_conn_new(struct tpf_endpoint *endpoint);
+void tpf_conn_free(struct tpf_conn *conn);
+
+/* This conn has frames: the core will peek until NULL. */
+static inline void tpf_conn_ready(struct tpf_conn *conn)
+{
+    if (conn->ready.next == &conn->ready)
+        tpb_list_append(&conn->endpoint->env->ready, &conn->ready);
+}
+
+/* epoll's event bits in `events`; 0 or an errno. */
+int tpf_watch_add(struct tpf_env *env, struct tpf_watch *watch,
+                  uint32_t events);
+int tpf_watch_change(struct tpf_env *env, struct tpf_watch *watch,
+                     uint32_t events);
+void tpf_watch_remove(struct tpf_env *env, struct tpf_watch *watch);
+
+#endif

@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A conn once it is joined: frames in slots, credits, acknowledgements.
+ *
+ * Each message tells how many frames its sender has got and popped.  Popped
+ * ones are credit: the other side never has more frames under way than there
+ * are receive slots for it.  Those got make flushed() true: a frame that is
+ * in the other side's memory is safe from the reset that a TCP socket sends
+ * when it is closed with something unread.
+ *
+ * Nothing here makes upcalls but ofi_conn_upcalls().
+ */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "fabric/ofi/ofi.h"
+
+TPB_LOG_COMPONENT("ofi");
+
+enum {
+    CONN_BROKEN_MS = 1000,         /* from the first error in sending on */
+    CONN_PING = 1,                 /* in flags: tell me what you have got */
+    CONN_NUMBER_SHIFT = 8          /* above it in flags: the frame's number */
+};
+
+/* ---- life -------------------------------------------------------------- */
+
+void ofi_conn_init(struct ofi_conn *conn)
+{
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
+
+    tpb_list_init(&conn->link);
+    tpb_list_init(&conn->due);
+    tpb_list_append(&endpoint->conns, &conn->link);
+    conn->life.fd = -1;
+    conn->peer = FI_ADDR_UNSPEC;
+    conn->common.max_frame = endpoint->kind->max_frame;
+}
+
+tp_status ofi_conn_buffers(struct ofi_conn *conn, struct tpb_error *error)
+{
+    const struct ofi_kind *kind = ofi_endpoint_of(conn->common.endpoint)->kind;
+    unsigned count = kind->slots + OFI_CONTROL_SLOTS;
+    tp_status status = ofi_slots_open(&conn->receive, conn, count,
+                                      kind->max_frame, FI_RECV, error);
+
+    if (status == TP_OK)
+        status = ofi_slots_open(&conn->send, conn, count, kind->max_frame,
+                                FI_SEND, error);
+    return status;
+}
+
+tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
+                         struct tpb_error *error)
+{
+    const struct ofi_kind *kind = ofi_endpoint_of(conn->common.endpoint)->kind;
+    uint32_t max_frame = le32toh(note->max_frame);
+    uint32_t slots = le32toh(note->slots);
+
+    if (max_frame < 1024 || slots < 2 || slots > OFI_SLOTS_MAX)
+        return tpb_fail(error, TP_ERR_PROTOCOL,
+                        "the other side offers %u slots of %u bytes", slots,
+                        max_frame);
+    conn->common.max_frame = max_frame < kind->max_frame ? max_frame
+                                                         : kind->max_frame;
+    conn->limit = slots < kind->slots ? slots : kind->slots;
+    conn->common.window = conn->common.max_frame * conn->limit / 2;
+    return TP_OK;
+}
+
+void ofi_conn_is_due(struct ofi_conn *conn)
+{
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
+
+    tpb_list_unlink(&conn->due);
+    tpb_list_append(&endpoint->due, &conn->due);
+}
+
+void ofi_conn_joined(struct ofi_conn *conn)
+{
+    conn->joined = true;
+    ofi_conn_is_due(conn);
+}
+
+void ofi_conn_lost(struct ofi_conn *conn, tp_status status, const char *format,
+                   ...)
+{
+    va_list args;
+    int used;
+
+    if (conn->lost)
+        return;
+    conn->lost = true;
+    conn->status = status;
+    used = snprintf(conn->text, sizeof(conn->text), "%s: ",
+                    conn->common.backend->name);
+    va_start(args, format);
+    vsnprintf(conn->text + used, sizeof(conn->text) - (size_t)used, format,
+              args);
+    va_end(args);
+    ofi_conn_is_due(conn);
+}
+
+void ofi_conn_reset(struct ofi_conn *conn)
+{
+    ofi_endpoint_of(conn->common.endpoint)->kind->join->leave(conn);
+    ofi_slots_close(&conn->receive);
+    ofi_slots_close(&conn->send);
+    memset(&conn->arrived, 0, sizeof(conn->arrived));
+    memset(&conn->waiting, 0, sizeof(conn->waiting));
+    conn->lent = conn->arrived;
+    conn->reserved = NULL;
+    conn->rail = NULL;
+    conn->broken = false;
+}
+
+static void conn_release(struct ofi_conn *conn)
+{
+    ofi_meet_end(conn);
+    conn->lost = true;             /* what still comes of it is ignored */
+    ofi_conn_reset(conn);
+    tpb_list_unlink(&conn->link);
+    tpb_list_unlink(&conn->due);
+}
+
+void ofi_conn_drop(struct ofi_conn *conn)
+{
+    conn_release(conn);
+    tpf_conn_free(&conn->common);
+}
+
+tp_status ofi_conn_connect(struct tpf_conn *common, const void *address,
+                           size_t length, struct tpb_error *error)
+{
+    struct ofi_conn *conn = ofi_conn_of(common);
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(common->endpoint);
+    struct ofi_card card;
+    tp_status status;
+
+    ofi_conn_init(conn);
+    status = ofi_card_decode(&card, address, length, error);
+    if (status != TP_OK)
+        return status;
+    if (strncmp((const char *)card.provider, endpoint->kind->provider,
+                sizeof(card.provider)) != 0)
+        return tpb_fail(error, TP_ERR_PROTOCOL,
+                        "the address is not one of %s",
+                        endpoint->kind->backend);
+    if (endpoint->kind->within_host && card.host != endpoint->card.host)
+        return tpb_fail(error, TP_ERR_UNREACHABLE,
+                        "%s: the peer is on another host or in another "
+                        "network namespace", endpoint->kind->backend);
+    ofi_card_order(&card, le64toh(endpoint->card.host));
+    return ofi_meet_visit(conn, &card, error);
+}
+
+void ofi_conn_disconnect(struct tpf_conn *common)
+{
+    conn_release(ofi_conn_of(common));
+}
+
+/* ---- sending ----------------------------------------------------------- */
+
+/* Libfabric said no to sending.  What came in before is still to be read, so
+ * the end is left to the event that follows; if none does, to the clock. */
+static void conn_broken(struct ofi_conn *conn, int code)
+{
+    if (conn->broken || conn->lost)
+        return;
+    tpb_debug("sending failed: %s", ofi_lib->strerror(code < 0 ? -code : code));
+    conn->broken = true;
+    conn->broken_since = tpb_now();
+    ofi_conn_is_due(conn);
+}
+
+static void conn_fill(struct ofi_conn *conn, struct ofi_slot *slot)
+{
+    slot->head->popped = htole32(conn->popped);
+    slot->head->got = htole32(conn->got);
+    conn->told_popped = conn->popped;
+    conn->told_got = conn->got;
+}
+
+/* Hands a message to libfabric.  False: it cannot take it now. */
+static bool conn_submit(struct ofi_conn *conn, struct ofi_slot *slot)
+{
+    size_t length = sizeof(*slot->head) + slot->size;
+    ssize_t code;
+
+    conn_fill(conn, slot);
+    if (length <= conn->rail->inject) {
+        code = fi_inject(conn->ep, slot->head, length, conn->peer);
+        if (code == 0)
+            ofi_slot_give(&conn->send, slot);
+    } else {
+        code = fi_send(conn->ep, slot->head, length, slot->desc, conn->peer,
+                       &slot->context);
+        slot->posted = code == 0;
+    }
+    if (code == 0)
+        return true;
+    if (code != -FI_EAGAIN)
+        conn_broken(conn, (int)code);
+    return false;
+}
+
+static void conn_send(struct ofi_conn *conn, struct ofi_slot *slot)
+{
+    if (conn->waiting.first == NULL && conn_submit(conn, slot))
+        return;
+    ofi_queue_add(&conn->waiting, slot);
+    ofi_conn_is_due(conn);
+}
+
+static void conn_number(struct ofi_conn *conn, struct ofi_slot *slot,
+                        size_t size)
+{
+    slot->head->size = htole32((uint32_t)size);
+    slot->head->flags = htole32(conn->frames_sent << CONN_NUMBER_SHIFT);
+    conn->frames_sent++;
+}
+
+/* A message without a frame.  False: not now. */
+static bool conn_control(struct ofi_conn *conn)
+{
+    struct ofi_slot *slot;
+
+    if (conn->waiting.first != NULL)
+        return false;
+    slot = ofi_slot_take(&conn->send);
+    if (slot == NULL)
+        return false;
+    slot->use = OFI_SEND;
+    slot->size = 0;
+    slot->head->size = 0;
+    slot->head->flags = htole32(conn->ping_due ? CONN_PING : 0);
+    if (!conn_submit(conn, slot)) {
+        ofi_slot_give(&conn->send, slot);
+        return false;
+    }
+    conn->ping_due = conn->pong_due = false;
+    return true;
+}
+
+/* Credit is told in good time, not for every frame. */
+static bool conn_wants_control(const struct ofi_conn *conn)
+{
+    return conn->ping_due || conn->pong_due
+           || conn->popped - conn->told_popped >= conn->limit / 2;
+}
+
+bool ofi_conn_push(struct ofi_conn *conn)
+{
+    struct tpb_error error;
+
+    if (conn->lost || conn->ep == NULL)
+        return true;
+    if (conn->broken) {
+        if (tpb_now() - conn->broken_since > CONN_BROKEN_MS * 1000000ull)
+            ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "sending failed");
+        return conn->lost;
+    }
+    if (ofi_conn_post(conn, &error) != TP_OK) {
+        ofi_conn_lost(conn, TP_ERR_BACKEND, "%s", error.text);
+        return true;
+    }
+    while (conn->waiting.first != NULL) {
+        struct ofi_slot *slot = conn->waiting.first;
+        struct ofi_slot *next = slot->next;
+
+        if (!conn_submit(conn, slot))
+            return false;
+        conn->waiting.first = next;
+    }
+    return !conn_wants_control(conn) || conn_control(conn);
+}
+
+static bool conn_may_send(const struct ofi_conn *conn)
+{
+    return conn->joined && !conn->lost && !conn->broken
+           && conn->frames_sent - conn->peer_popped < conn->limit
+           && conn->send.available > OFI_CONTROL_SLOTS;
+}
+
+/* A slot for a frame, or NULL and a promise to say when. */
+static struct ofi_slot *conn_slot(struct ofi_conn *conn)
+{
+    if (!conn_may_send(conn)) {
+        conn->blocked = true;
+        return NULL;
+    }
+    return ofi_slot_take(&conn->send);
+}
+
+void *ofi_conn_reserve(struct tpf_conn *common, size_t size)
+{
+    struct ofi_conn *conn = ofi_conn_of(common);
+
+    (void)size;                    /* every slot takes max_frame */
+    if (conn->reserved == NULL)
+        conn->reserved = conn_slot(conn);
+    return conn->reserved != NULL ? conn->reserved->head + 1 : NULL;
+}
+
+void ofi_conn_commit(struct tpf_conn *common, size_t size)
+{
+    struct ofi_conn *conn = ofi_conn_of(common);
+    struct ofi_slot *slot = conn->reserved;
+
+    conn->reserved = NULL;
+    slot->use = OFI_SEND;
+    slot->size = size;
+    conn_number(conn, slot, size);
+    conn_send(conn, slot);
+}
+
+/* Two pieces straight from where they are; copied where that needs
+ * registered memory or is not worth it. */
+static ssize_t conn_send_pieces(struct ofi_conn *conn, struct ofi_slot *slot,
+                                size_t head_length)
+{
+    struct iovec pieces[2] = {
+        { slot->head, sizeof(*slot->head) + head_length },
+        { (void *)(uintptr_t)slot->data, slot->length }
+    };
+    void *descs[2] = { slot->desc, NULL };
+
+    conn_fill(conn, slot);
+    return fi_sendv(conn->ep, pieces, descs, 2, conn->peer, &slot->context);
+}
+
+bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
+                        size_t head_length, const void *data, size_t length,
+                        void *token)
+{
+    struct ofi_conn *conn = ofi_conn_of(common);
+    struct ofi_slot *slot;
+    bool copy;
+    ssize_t code;
+
+    if (conn->waiting.first != NULL) {
+        conn->blocked = true;
+        return false;
+    }
+    slot = conn->reserved != NULL ? conn->reserved : conn_slot(conn);
+    conn->reserved = NULL;
+    if (slot == NULL)
+        return false;
+    slot->use = OFI_SEND_DATA;
+    slot->size = head_length + length;
+    slot->data = data;
+    slot->length = length;
+    slot->token = token;
+    memcpy(slot->head + 1, head, head_length);
+    conn_number(conn, slot, slot->size);
+    copy = slot->desc != NULL || conn->rail->info->tx_attr->iov_limit < 2;
+    if (copy)
+        memcpy((char *)(slot->head + 1) + head_length, data, length);
+    slot->posted = true;
+    if (copy)
+        code = fi_send(conn->ep, slot->head,
+                       sizeof(*slot->head) + slot->size, slot->desc,
+                       conn->peer, &slot->context);
+    else
+        code = conn_send_pieces(conn, slot, head_length);
+    if (code == 0) {
+        ofi_queue_add(&conn->lent, slot);
+        return true;
+    }
+    conn->frames_sent--;
+    slot->posted = false;
+    ofi_slot_give(&conn->send, slot);
+    conn->blocked = true;
+    if (code == -FI_EAGAIN)
+        ofi_conn_is_due(conn);
+    else
+        conn_broken(conn, (int)code);
+    return false;
+}
+
+bool ofi_conn_flushed(struct tpf_conn *common)
+{
+    struct ofi_conn *conn = ofi_conn_of(common);
+
+    if (conn->lost || conn->broken)
+        return false;
+    if (conn->peer_got == conn->frames_sent)
+        return true;
+    if (conn->pinged != conn->frames_sent) {
+        conn->pinged = conn->frames_sent;
+        conn->ping_due = true;
+        if (!ofi_conn_push(conn))
+            ofi_conn_is_due(conn);
+    }
+    return false;
+}
+
+/* ---- receiving --------------------------------------------------------- */
+
+tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error)
+{
+    const struct ofi_kind *kind = ofi_endpoint_of(conn->common.endpoint)->kind;
+    struct ofi_slot *slot;
+
+    while ((slot = ofi_slot_take(&conn->receive)) != NULL) {
+        ssize_t code = fi_recv(conn->ep, slot->head,
+                               sizeof(*slot->head) + kind->max_frame,
+                               slot->desc, FI_ADDR_UNSPEC, &slot->context);
+
+        slot->use = OFI_RECEIVE;
+        slot->posted = code == 0;
+        if (code == 0)
+            continue;
+        ofi_slot_give(&conn->receive, slot);
+        if (code != -FI_EAGAIN)
+            return ofi_fail(error, (int)code, "posting a receive buffer");
+        ofi_conn_is_due(conn);
+        break;
+    }
+    return TP_OK;
+}
+
+const void *ofi_conn_peek(struct tpf_conn *common, size_t *size)
+{
+    struct ofi_slot *slot = ofi_conn_of(common)->arrived.first;
+
+    if (slot == NULL)
+        return NULL;
+    *size = slot->size;
+    return slot->head + 1;
+}
+
+void ofi_conn_pop(struct tpf_conn *common)
+{
+    struct ofi_conn *conn = ofi_conn_of(common);
+    struct ofi_slot *slot = ofi_queue_take(&conn->arrived);
+
+    if (slot == NULL)
+        return;
+    conn->popped++;
+    ofi_slot_give(&conn->receive, slot);
+    if (conn->lost) {
+        if (conn->arrived.first == NULL)
+            ofi_conn_is_due(conn);
+    } else if (!ofi_conn_push(conn)) {
+        ofi_conn_is_due(conn);
+    }
+}
+
+/* What the other side says of our frames; false if it cannot be. */
+static bool conn_told(struct ofi_conn *conn, const struct ofi_head *head)
+{
+    uint32_t popped = le32toh(head->popped), got = le32toh(head->got);
+
+    if (conn->frames_sent - got > conn->frames_sent - conn->peer_got
+        || got - popped > got - conn->peer_popped)
+        return false;
+    conn->peer_got = got;
+    conn->peer_popped = popped;
+    return true;
+}
+
+/* The words for a message that cannot be right, or NULL. */
+static const char *conn_check(struct ofi_conn *conn,
+                              const struct ofi_head *head, size_t length)
+{
+    uint32_t number = le32toh(head->flags) >> CONN_NUMBER_SHIFT;
+
+    if (length < sizeof(*head)
+        || le32toh(head->size) != length - sizeof(*head)
+        || le32toh(head->size) > conn->common.max_frame)
+        return "a message has the wrong length";
+    if (!conn_told(conn, head))
+        return "it acknowledges what was not sent";
+    if (head->size == 0)
+        return NULL;
+    if (number != (conn->got & (UINT32_MAX >> CONN_NUMBER_SHIFT)))
+        return "frames came out of order";
+    return conn->got - conn->popped >= conn->limit
+               ? "it sends more than it may" : NULL;
+}
+
+void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
+                       size_t length)
+{
+    const struct ofi_join *join =
+        ofi_endpoint_of(conn->common.endpoint)->kind->join;
+    const struct ofi_head *head = slot->head;
+    const char *wrong;
+
+    slot->posted = false;
+    wrong = conn->lost ? NULL : conn_check(conn, head, length);
+    if (wrong != NULL)
+        ofi_conn_lost(conn, TP_ERR_PROTOCOL, "%s", wrong);
+    if (conn->lost) {
+        ofi_slot_give(&conn->receive, slot);
+        return;
+    }
+    if (!conn->joined)
+        join->first(conn);
+    if (le32toh(head->flags) & CONN_PING && head->size == 0)
+        conn->pong_due = true;
+    if (head->size != 0) {
+        slot->size = le32toh(head->size);
+        conn->got++;
+        ofi_queue_add(&conn->arrived, slot);
+        if (conn->told)
+            tpf_conn_ready(&conn->common);
+    } else {
+        ofi_slot_give(&conn->receive, slot);
+        if (!ofi_conn_push(conn))
+            ofi_conn_is_due(conn);
+    }
+    if (conn->blocked && conn_may_send(conn))
+        ofi_conn_is_due(conn);
+}
+
+/* ---- completions ------------------------------------------------------- */
+
+void ofi_conn_sent(struct ofi_conn *conn, struct ofi_slot *slot)
+{
+    slot->posted = false;
+    if (slot->use == OFI_SEND)
+        ofi_slot_give(&conn->send, slot);
+    if (!conn->lost && (slot->use == OFI_SEND_DATA || conn->blocked))
+        ofi_conn_is_due(conn);
+}
+
+void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code)
+{
+    slot->posted = false;
+    if (slot->use == OFI_RECEIVE) {
+        ofi_slot_give(&conn->receive, slot);
+        /* Cancelled ones follow an event that says what happened. */
+        if (code != FI_ECANCELED)
+            ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "receiving failed: %s",
+                          ofi_lib->strerror(code));
+        return;
+    }
+    if (slot->use == OFI_SEND)
+        ofi_slot_give(&conn->send, slot);
+    conn_broken(conn, code);
+}
+
+/* ---- upcalls ----------------------------------------------------------- */
+
+/* Memory that was lent comes back in the order in which it was lent. */
+static void conn_hand_back(struct ofi_conn *conn)
+{
+    struct tpf_env *env = conn->common.endpoint->env;
+
+    while (!conn->lost && !conn->broken && conn->lent.first != NULL
+           && !conn->lent.first->posted) {
+        struct ofi_slot *slot = ofi_queue_take(&conn->lent);
+        void *token = slot->token;
+
+        ofi_slot_give(&conn->send, slot);
+        env->upcalls->sent(env->core, &conn->common, token);
+    }
+}
+
+static void conn_upcalls(struct ofi_conn *conn)
+{
+    struct tpf_env *env = conn->common.endpoint->env;
+
+    if (conn->joined && !conn->told) {
+        conn->told = true;
+        if (conn->incoming)
+            env->upcalls->incoming(env->core, &conn->common);
+        else
+            env->upcalls->connected(env->core, &conn->common);
+        if (conn->arrived.first != NULL)
+            tpf_conn_ready(&conn->common);
+    }
+    conn_hand_back(conn);
+    if (conn->blocked && conn->told && conn_may_send(conn)) {
+        conn->blocked = false;
+        env->upcalls->writable(env->core, &conn->common);
+    }
+    if (conn->lost && conn->arrived.first == NULL && !conn->over) {
+        conn->over = true;
+        env->upcalls->failed(env->core, &conn->common, conn->status,
+                             conn->text);
+    }
+}
+
+bool ofi_conn_upcalls(struct ofi_endpoint *endpoint)
+{
+    struct tpb_list now, *node;
+    bool any = false;
+
+    if (tpb_list_empty(&endpoint->due))
+        return false;
+    /* What becomes due by the upcalls waits for the next time. */
+    tpb_list_init(&now);
+    while ((node = tpb_list_take(&endpoint->due)) != NULL)
+        tpb_list_append(&now, node);
+    while ((node = tpb_list_take(&now)) != NULL) {
+        struct ofi_conn *conn = TPB_CONTAINER(node, struct ofi_conn, due);
+
+        if (conn->lost && conn->incoming && !conn->joined) {
+            ofi_conn_drop(conn);
+            any = true;
+            continue;
+        }
+        if (ofi_conn_push(conn))
+            any = true;
+        else if (tpb_list_empty(&conn->due))
+            tpb_list_append(&endpoint->stuck, &conn->due);
+        conn_upcalls(conn);
+    }
+    return any;
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The backends' tables; an endpoint opens, moves on, sleeps and closes. */
+#include "config.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "fabric/ofi/ofi.h"
+#include "runtime/base/io.h"
+
+enum { ENDPOINT_SELDOM = 64 };     /* turns of progress() */
+
+static const struct ofi_kind endpoint_kinds[] = {
+    { .backend = "ofi:tcp", .provider = "tcp", .type = FI_EP_MSG,
+      .max_frame = 65536, .slots = 64, .join = &ofi_join_msg },
+    { .backend = "ofi:shm", .provider = "shm", .type = FI_EP_RDM,
+      .within_host = true, .max_frame = 65536, .slots = 32,
+      .join = &ofi_join_rdm }
+};
+
+static const struct ofi_kind *endpoint_kind(const struct tpf_backend *backend)
+{
+    for (size_t i = 0; i < TPB_COUNT(endpoint_kinds); i++)
+        if (strcmp(endpoint_kinds[i].backend, backend->name) == 0)
+            return &endpoint_kinds[i];
+    return NULL;
+}
+
+/* ---- probing ----------------------------------------------------------- */
+
+static tp_status endpoint_probe_tcp(const struct tpf_env *env,
+                                    struct tpb_error *error)
+{
+    const char *ifaces = env->settings->text[TPB_SET_IFACE];
+    struct ofi_where list[OFI_WHERES];
+
+    if (ofi_where_list(ifaces, list) == 0)
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                        "no network interface that is up%s%s",
+                        *ifaces != '\0' ? " and allowed by TP_IFACE=" : "",
+                        ifaces);
+    return ofi_library_probe(error);
+}
+
+static tp_status endpoint_probe_shm(const struct tpf_env *env,
+                                    struct tpb_error *error)
+{
+    (void)env;
+    if (access("/dev/shm", W_OK | X_OK) < 0) {
+        tpb_fail_errno(error, errno, "/dev/shm cannot be written to");
+        return TP_ERR_NOT_SUPPORTED;
+    }
+    return ofi_library_probe(error);
+}
+
+/* ---- opening and closing ----------------------------------------------- */
+
+static void endpoint_loaded(struct tpf_watch *watch, uint32_t events)
+{
+    struct ofi_endpoint *endpoint = TPB_CONTAINER(watch, struct ofi_endpoint,
+                                                  loaded);
+
+    (void)events;
+    tpb_eventfd_drain(watch->fd);
+    ofi_meet_loaded(endpoint);
+}
+
+static void endpoint_timer(struct tpf_watch *watch, uint32_t events)
+{
+    struct ofi_endpoint *endpoint = TPB_CONTAINER(watch, struct ofi_endpoint,
+                                                  timer);
+    uint64_t count;
+
+    (void)events;
+    if (read(watch->fd, &count, sizeof(count)) == sizeof(count))
+        ofi_meet_timers(endpoint);
+}
+
+static void endpoint_init(struct ofi_endpoint *endpoint)
+{
+    tpb_list_init(&endpoint->meets);
+    tpb_list_init(&endpoint->dead);
+    tpb_list_init(&endpoint->rails);
+    tpb_list_init(&endpoint->conns);
+    tpb_list_init(&endpoint->due);
+    tpb_list_init(&endpoint->stuck);
+    endpoint->kind = endpoint_kind(endpoint->common.backend);
+    endpoint->timer.fd = endpoint->loaded.fd = -1;
+    endpoint->timer.ready = endpoint_timer;
+    endpoint->loaded.ready = endpoint_loaded;
+}
+
+static tp_status endpoint_watch(struct ofi_endpoint *endpoint,
+                                struct tpf_watch *watch, int fd,
+                                struct tpb_error *error)
+{
+    int code = errno;
+
+    watch->fd = fd;
+    if (fd >= 0)
+        code = tpf_watch_add(endpoint->common.env, watch, EPOLLIN);
+    return code == 0 ? TP_OK
+                     : tpb_fail_errno(error, code, "%s: a descriptor",
+                                      endpoint->kind->backend);
+}
+
+static tp_status endpoint_open(struct tpf_endpoint *common,
+                               struct tpb_error *error)
+{
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(common);
+    tp_status status;
+
+    ofi_library_environment();
+    endpoint_init(endpoint);
+    tpb_random(endpoint->card.key, sizeof(endpoint->card.key));
+    endpoint->card.host = htole64(ofi_host_id(common->env->card));
+    snprintf((char *)endpoint->card.provider, sizeof(endpoint->card.provider),
+             "%s", endpoint->kind->provider);
+    status = endpoint_watch(endpoint, &endpoint->loaded, tpb_eventfd(), error);
+    if (status == TP_OK)
+        status = endpoint_watch(endpoint, &endpoint->timer,
+                                timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC
+                                                                | TFD_NONBLOCK),
+                                error);
+    return status == TP_OK ? ofi_listen_open(endpoint, error) : status;
+}
+
+static void endpoint_unwatch(struct ofi_endpoint *endpoint,
+                             struct tpf_watch *watch)
+{
+    if (watch->fd >= 0)
+        tpf_watch_remove(endpoint->common.env, watch);
+    tpb_close(&watch->fd);
+}
+
+static void endpoint_close(struct tpf_endpoint *common)
+{
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(common);
+
+    ofi_library_forget(endpoint->loaded.fd);
+    ofi_listen_close(endpoint);
+    ofi_meet_close(endpoint);
+    while (!tpb_list_empty(&endpoint->conns))
+        ofi_conn_drop(TPB_CONTAINER(endpoint->conns.next, struct ofi_conn,
+                                    link));
+    TPB_LIST_EACH(node, &endpoint->rails) {
+        struct ofi_rail *rail = TPB_CONTAINER(node, struct ofi_rail, link);
+
+        tpb_list_unlink(&rail->link);
+        ofi_rail_drop(rail);
+    }
+    endpoint_unwatch(endpoint, &endpoint->timer);
+    endpoint_unwatch(endpoint, &endpoint->loaded);
+}
+
+static size_t endpoint_address(struct tpf_endpoint *common, void *buffer,
+                               size_t capacity)
+{
+    return ofi_card_encode(&ofi_endpoint_of(common)->card, buffer, capacity);
+}
+
+/* ---- moving on --------------------------------------------------------- */
+
+/* Connection events cost a system call, so they are only asked for while
+ * somebody is joining, and now and then; their descriptor tells as well. */
+static bool endpoint_rails(struct ofi_endpoint *endpoint)
+{
+    bool seldom = ++endpoint->turns % ENDPOINT_SELDOM == 0, any = false;
+
+    TPB_LIST_EACH(node, &endpoint->rails) {
+        struct ofi_rail *rail = TPB_CONTAINER(node, struct ofi_rail, link);
+
+        if (rail->cq == NULL)
+            continue;
+        any |= ofi_cq_drain(rail->cq, false);
+        if (seldom || rail->joining > 0 || rail->door.pep != NULL)
+            any |= ofi_msg_events(rail);
+    }
+    return any;
+}
+
+static bool endpoint_conns(struct ofi_endpoint *endpoint)
+{
+    bool any = false;
+
+    if (endpoint->kind->type == FI_EP_MSG)
+        return false;              /* they share the rail's queue */
+    TPB_LIST_EACH(node, &endpoint->conns) {
+        struct ofi_conn *conn = TPB_CONTAINER(node, struct ofi_conn, link);
+
+        if (conn->cq != NULL && !conn->lost)
+            any |= ofi_cq_drain(conn->cq, false);
+    }
+    return any;
+}
+
+/* What libfabric did not take last time is tried again. */
+static void endpoint_unstick(struct ofi_endpoint *endpoint)
+{
+    struct tpb_list *node;
+
+    while ((node = tpb_list_take(&endpoint->stuck)) != NULL)
+        tpb_list_append(&endpoint->due, node);
+}
+
+static bool endpoint_progress(struct tpf_endpoint *common)
+{
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(common);
+    bool any;
+
+    ofi_meet_bury(endpoint);
+    any = endpoint_rails(endpoint);
+    any |= endpoint_conns(endpoint);
+    endpoint_unstick(endpoint);
+    return ofi_conn_upcalls(endpoint) || any;
+}
+
+static bool endpoint_arm(struct tpf_endpoint *common)
+{
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(common);
+
+    if (!tpb_list_empty(&endpoint->due))
+        return false;
+    if (endpoint->kind->type != FI_EP_MSG)
+        return true;               /* TPF_POLLED */
+    if (!tpb_list_empty(&endpoint->stuck))
+        return false;
+    TPB_LIST_EACH(node, &endpoint->rails)
+        if (!ofi_rail_sleepy(TPB_CONTAINER(node, struct ofi_rail, link)))
+            return false;
+    return true;
+}
+
+static void endpoint_disarm(struct tpf_endpoint *common)
+{
+    (void)common;
+}
+
+/* ---- the tables -------------------------------------------------------- */
+
+#define ENDPOINT_COMMON \
+    .endpoint_size = sizeof(struct ofi_endpoint), \
+    .conn_size = sizeof(struct ofi_conn), \
+    .open = endpoint_open, \
+    .close = endpoint_close, \
+    .address = endpoint_address, \
+    .connect = ofi_conn_connect, \
+    .disconnect = ofi_conn_disconnect, \
+    .reserve = ofi_conn_reserve, \
+    .commit = ofi_conn_commit, \
+    .send_data = ofi_conn_send_data, \
+    .peek = ofi_conn_peek, \
+    .pop = ofi_conn_pop, \
+    .flushed = ofi_conn_flushed, \
+    .progress = endpoint_progress, \
+    .arm = endpoint_arm, \
+    .disarm = endpoint_disarm
+
+extern const struct tpf_backend tpf_ofi_tcp, tpf_ofi_shm;
+
+const struct tpf_backend tpf_ofi_tcp = {
+    .name = "ofi:tcp",
+    .reach = TPT_REACH_NETWORK,
+    .latency_ns = 15000,
+    .megabytes = 3000,
+    .nic_kind = TPT_NIC_IP,
+    .probe = endpoint_probe_tcp,
+    ENDPOINT_COMMON
+};
+
+const struct tpf_backend tpf_ofi_shm = {
+    .name = "ofi:shm",
+    .reach = TPT_REACH_HOST,
+    .flags = TPF_POLLED,
+    .latency_ns = 700,
+    .megabytes = 8000,
+    .probe = endpoint_probe_shm,
+    ENDPOINT_COMMON
+};

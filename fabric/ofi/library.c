@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libfabric, loaded when it is first needed.
+ *
+ * Debian's libfabric drags in two libraries (libinfinipath, libpsm2) whose
+ * constructors each measure the clock for 0.1 s, and its providers read
+ * /proc/kallsyms; linked, every process of a job would pay for that before
+ * main().  So it is loaded with dlopen(3), on a thread, once two processes
+ * really want to meet.
+ */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "fabric/ofi/ofi.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+
+#define LIBRARY_NAME "libfabric.so.1"
+
+enum { LIBRARY_WAITERS = 64 };
+
+TPB_LOG_COMPONENT("ofi");
+
+enum library_state {
+    LIBRARY_ABSENT, LIBRARY_LOADING, LIBRARY_READY, LIBRARY_FAILED
+};
+
+/* All under the lock, but functions and words, which do not change once the
+ * state is READY or FAILED. */
+static struct {
+    pthread_mutex_t lock;
+    enum library_state state;
+    pthread_t thread;
+    bool joinable;
+    int waiters[LIBRARY_WAITERS];  /* eventfds */
+    int count;
+    struct ofi_library functions;
+    struct tpb_error words;
+} library = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+const struct ofi_library *ofi_lib;
+
+/* ---- looking ----------------------------------------------------------- */
+
+static bool library_in(const char *folder)
+{
+    char path[1024];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, LIBRARY_NAME);
+    return access(path, R_OK) == 0;
+}
+
+/* Where the dynamic linker looks: its cache, and this program's folders. */
+static bool library_installed(void)
+{
+    size_t length = 0;
+    char *cache = tpb_read_file("/etc/ld.so.cache", &length);
+    bool found = cache != NULL
+                 && memmem(cache, length, "/" LIBRARY_NAME,
+                           sizeof("/" LIBRARY_NAME)) != NULL;
+    void *self;
+    Dl_serinfo size, *folders;
+
+    tpb_free(cache);
+    self = found ? NULL : dlopen(NULL, RTLD_LAZY);
+    if (self == NULL)
+        return found;
+    if (dlinfo(self, RTLD_DI_SERINFOSIZE, &size) == 0
+        && (folders = tpb_zalloc(size.dls_size)) != NULL) {
+        folders->dls_size = size.dls_size;
+        folders->dls_cnt = size.dls_cnt;
+        if (dlinfo(self, RTLD_DI_SERINFO, folders) == 0)
+            for (unsigned i = 0; i < folders->dls_cnt && !found; i++)
+                found = library_in(folders->dls_serpath[i].dls_name);
+        tpb_free(folders);
+    }
+    dlclose(self);
+    return found;
+}
+
+tp_status ofi_library_probe(struct tpb_error *error)
+{
+    enum library_state state;
+
+    pthread_mutex_lock(&library.lock);
+    state = library.state;
+    pthread_mutex_unlock(&library.lock);
+    if (state == LIBRARY_READY)
+        return TP_OK;
+    if (state == LIBRARY_FAILED)
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "%s",
+                        library.words.text);
+    if (!library_installed())
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                        "%s is not installed (Debian: apt-get install "
+                        "libfabric1)", LIBRARY_NAME);
+    return TP_OK;
+}
+
+/* ---- loading ----------------------------------------------------------- */
+
+void ofi_library_environment(void)
+{
+    /* The registration cache notices neither CUDA's nor our unmapping. */
+    setenv("FI_MR_CACHE_MAX_COUNT", "0", 0);
+    /* Without these a crash becomes exit status 1 in psm's handlers. */
+    setenv("IPATH_NO_BACKTRACE", "1", 0);
+    setenv("HFI_NO_BACKTRACE", "1", 0);
+}
+
+static bool library_symbols(void *handle)
+{
+    struct ofi_library *f = &library.functions;
+    const struct {
+        const char *name;
+        void **pointer;
+    } symbols[] = {
+        { "fi_getinfo", (void **)&f->getinfo },
+        { "fi_freeinfo", (void **)&f->freeinfo },
+        { "fi_dupinfo", (void **)&f->dupinfo },
+        { "fi_fabric", (void **)&f->fabric },
+        { "fi_strerror", (void **)&f->strerror }
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(symbols); i++) {
+        *symbols[i].pointer = dlsym(handle, symbols[i].name);
+        if (*symbols[i].pointer == NULL) {
+            snprintf(library.words.text, sizeof(library.words.text),
+                     "%s has no %s()", LIBRARY_NAME, symbols[i].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The providers are set up by the first question, whatever it is. */
+static void library_wake(void)
+{
+    struct fi_info *hints = library.functions.dupinfo(NULL), *info = NULL;
+
+    if (hints == NULL)
+        return;
+    hints->fabric_attr->prov_name = strdup("tcp");
+    if (library.functions.getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints,
+                                  &info) == 0)
+        library.functions.freeinfo(info);
+    library.functions.freeinfo(hints);
+}
+
+static bool library_load(void)
+{
+    void *handle = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
+    uint32_t (*version)(void);
+
+    if (handle == NULL) {
+        snprintf(library.words.text, sizeof(library.words.text),
+                 "%s cannot be loaded: %s", LIBRARY_NAME, dlerror());
+        return false;
+    }
+    *(void **)&version = dlsym(handle, "fi_version");
+    if (version == NULL || FI_VERSION_LT(version(), FI_VERSION(1, 17))) {
+        snprintf(library.words.text, sizeof(library.words.text),
+                 "%s is older than 1.17", LIBRARY_NAME);
+        return false;
+    }
+    if (!library_symbols(handle))
+        return false;
+    library_wake();
+    return true;
+}
+
+static void *library_thread(void *arg)
+{
+    uint64_t begin = tpb_now();
+    bool loaded = library_load();
+
+    (void)arg;
+    tpb_debug("libfabric %s in %.1f ms", loaded ? "loaded" : "failed",
+              (double)(tpb_now() - begin) * 1e-6);
+    pthread_mutex_lock(&library.lock);
+    library.state = loaded ? LIBRARY_READY : LIBRARY_FAILED;
+    if (loaded)
+        ofi_lib = &library.functions;
+    for (int i = 0; i < library.count; i++)
+        tpb_eventfd_ring(library.waiters[i]);
+    library.count = 0;
+    pthread_mutex_unlock(&library.lock);
+    return NULL;
+}
+
+/* Under the lock.  All signals stay with the program's own threads. */
+static int library_start(void)
+{
+    sigset_t all, before;
+    int code;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = pthread_create(&library.thread, NULL, library_thread, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code == 0) {
+        library.state = LIBRARY_LOADING;
+        library.joinable = true;
+    }
+    return code;
+}
+
+static tp_status library_wait(int eventfd, struct tpb_error *error)
+{
+    for (int i = 0; i < library.count; i++)
+        if (library.waiters[i] == eventfd)
+            return TP_OK;
+    if (library.count == LIBRARY_WAITERS)
+        return tpb_fail(error, TP_ERR_NO_MEMORY,
+                        "more than %d endpoints wait for libfabric",
+                        LIBRARY_WAITERS);
+    library.waiters[library.count++] = eventfd;
+    return TP_OK;
+}
+
+/* Unlocks, and collects the thread if that is due. */
+static void library_unlock(bool collect)
+{
+    bool join = library.joinable && collect;
+    pthread_t thread = library.thread;
+
+    if (join)
+        library.joinable = false;
+    pthread_mutex_unlock(&library.lock);
+    if (join)
+        pthread_join(thread, NULL);
+}
+
+const struct ofi_library *ofi_library_get(int eventfd, tp_status *status,
+                                          struct tpb_error *error)
+{
+    const struct ofi_library *result = NULL;
+    int code = 0;
+
+    pthread_mutex_lock(&library.lock);
+    if (library.state == LIBRARY_ABSENT)
+        code = library_start();
+    if (code != 0)
+        *status = tpb_fail_errno(error, code, "no thread to load libfabric");
+    else if (library.state == LIBRARY_FAILED)
+        *status = tpb_fail(error, TP_ERR_BACKEND, "%s", library.words.text);
+    else if (library.state == LIBRARY_LOADING)
+        *status = library_wait(eventfd, error);
+    else {
+        *status = TP_OK;
+        result = &library.functions;
+    }
+    /* Once it has said that it is done the thread does nothing more. */
+    library_unlock(library.state != LIBRARY_LOADING);
+    return result;
+}
+
+void ofi_library_forget(int eventfd)
+{
+    pthread_mutex_lock(&library.lock);
+    for (int i = 0; i < library.count; i++)
+        if (library.waiters[i] == eventfd)
+            library.waiters[i--] = library.waiters[--library.count];
+    library_unlock(library.count == 0);
+}
+
+/* ---- asking ------------------------------------------------------------ */
+
+tp_status ofi_fail(struct tpb_error *error, int code, const char *what)
+{
+    tp_status status = TP_ERR_BACKEND;
+
+    if (code < 0)
+        code = -code;
+    if (code == FI_ENOMEM)
+        status = TP_ERR_NO_MEMORY;
+    if (code == FI_EMFILE || code == ENFILE || code == FI_EACCES)
+        status = TP_ERR_SYSTEM;
+    return tpb_fail(error, status, "%s: %s", what, ofi_lib->strerror(code));
+}
+
+static void library_hints(const struct ofi_kind *kind, struct fi_info *hints)
+{
+    hints->caps = FI_MSG | FI_SEND | FI_RECV;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = kind->type;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED
+                                  | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+    hints->tx_attr->size = 2 * kind->slots;
+    hints->rx_attr->size = 2 * kind->slots;
+    hints->tx_attr->msg_order = FI_ORDER_SAS;
+    hints->rx_attr->msg_order = FI_ORDER_SAS;
+}
+
+tp_status ofi_info(const struct ofi_kind *kind, const char *node,
+                   struct fi_info **info, struct tpb_error *error)
+{
+    struct fi_info *hints = ofi_lib->dupinfo(NULL);
+    char what[96];
+    int code;
+
+    if (hints == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "no memory for fi_info");
+    library_hints(kind, hints);
+    hints->fabric_attr->prov_name = strdup(kind->provider);
+    code = ofi_lib->getinfo(FI_VERSION(1, 17), node, NULL,
+                            node != NULL ? FI_SOURCE | FI_NUMERICHOST : 0,
+                            hints, info);
+    ofi_lib->freeinfo(hints);
+    if (code == 0)
+        return TP_OK;
+    snprintf(what, sizeof(what), "libfabric's provider %s%s%s",
+             kind->provider, node != NULL ? " at " : "",
+             node != NULL ? node : "");
+    return ofi_fail(error, code, what);
+}

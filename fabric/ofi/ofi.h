@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Transports over libfabric, one backend per provider ("ofi:tcp").
+ *
+ * Two processes meet first and join then.  They meet over a plain socket of
+ * ours (TCP, or a Unix socket for providers that do not leave the host): the
+ * visitor shows the key from the host's published address, both exchange
+ * notes.  Only then is libfabric loaded, on a thread of its own because that
+ * takes a quarter of a second, and only then do its ports open, for as long
+ * as somebody is expected.  So strangers talk to our twenty lines of parser,
+ * and a job that never leaves shared memory never pays for libfabric.
+ *
+ * They join with connected endpoints (FI_EP_MSG: msg.c) or with reliable
+ * datagrams (FI_EP_RDM: rdm.c), one libfabric endpoint per conn in both
+ * cases.  After that there is no difference (conn.c): every libfabric message
+ * is a struct ofi_head and maybe a frame; receive buffers are posted before
+ * anything can arrive, and credits keep the sender to their number.
+ *
+ *   library.c   loads libfabric, asks it what it has
+ *   address.c   our network addresses, and what is published of them
+ *   listen.c    the sockets at which visitors call
+ *   meet.c      two processes meet
+ *   rail.c      one fabric, domain and queues per local address
+ *   buffers.c   slots: a buffer with its libfabric context
+ *   endpoint.c  the backend's table; open, close, progress, sleep
+ */
+#ifndef TPF_OFI_H
+#define TPF_OFI_H
+
+#include <endian.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+
+#include "fabric/backend.h"
+#include "runtime/base/log.h"
+
+enum {
+    OFI_KEY = 16,                  /* bytes of a secret */
+    OFI_WHERES = 8,                /* network addresses that we publish */
+    OFI_NAME = 64,                 /* of a datagram endpoint, with its NUL */
+    OFI_SLOTS_MAX = 256,           /* frames under way, whatever a peer says */
+    OFI_CONTROL_SLOTS = 8,         /* receive slots beyond the credits */
+    OFI_STRANGERS = 64             /* visitors that have not shown the key */
+};
+
+struct ofi_endpoint;
+struct ofi_conn;
+struct ofi_meet;
+struct ofi_rail;
+
+/* ---- one row per backend ----------------------------------------------- */
+
+struct ofi_kind {
+    const char *backend;           /* "ofi:tcp" */
+    const char *provider;          /* "tcp", as libfabric calls it */
+    enum fi_ep_type type;          /* FI_EP_MSG or FI_EP_RDM */
+    bool within_host;              /* meet over a Unix socket */
+    uint32_t max_frame;
+    uint32_t slots;                /* frames under way in one direction */
+    const struct ofi_join *join;
+};
+
+/* How two processes that have met join; msg.c and rdm.c.  All return
+ * TP_OK or an error with words. */
+struct ofi_join {
+    /* Both sides, with the library there: libfabric's objects and what the
+     * note tells of them.  The visitor's note waits for it if `name_first`. */
+    bool name_first;
+    tp_status (*prepare)(struct ofi_conn *conn, struct tpb_error *error);
+    /* The host has read the visitor's note: makes ready for it and adds to
+     * the answer. */
+    tp_status (*host)(struct ofi_conn *conn, struct tpb_error *error);
+    /* The answer has been written. */
+    tp_status (*answered)(struct ofi_conn *conn, struct tpb_error *error);
+    /* The visitor has read the host's answer. */
+    tp_status (*visit)(struct ofi_conn *conn, struct tpb_error *error);
+    /* The first frame or other message came in before anything said so. */
+    void (*first)(struct ofi_conn *conn);
+    /* Gives up libfabric's objects of this conn; may be called twice. */
+    void (*leave)(struct ofi_conn *conn);
+};
+extern const struct ofi_join ofi_join_msg, ofi_join_rdm;
+
+/* ---- library.c --------------------------------------------------------- */
+
+/* The few functions that are not inline in libfabric's headers. */
+struct ofi_library {
+    int (*getinfo)(uint32_t version, const char *node, const char *service,
+                   uint64_t flags, const struct fi_info *hints,
+                   struct fi_info **info);
+    void (*freeinfo)(struct fi_info *info);
+    struct fi_info *(*dupinfo)(const struct fi_info *info);
+    int (*fabric)(struct fi_fabric_attr *attr, struct fid_fabric **fabric,
+                  void *context);
+    const char *(*strerror)(int code);
+};
+
+/* Is it installed?  Looks, does not load. */
+tp_status ofi_library_probe(struct tpb_error *error);
+
+/*
+ * Gets the library.  NULL with TP_OK in *status: it is being loaded, and
+ * `eventfd` will be rung.  NULL with an error: it cannot be.  An eventfd that
+ * may still be rung is taken back by ofi_library_forget(), which waits if the
+ * thread is at work and nobody else has an interest in it.
+ */
+const struct ofi_library *ofi_library_get(int eventfd, tp_status *status,
+                                          struct tpb_error *error);
+void ofi_library_forget(int eventfd);
+/* Call before the first thread of ours: sets what libfabric and the libraries
+ * under it read from the environment. */
+void ofi_library_environment(void);
+
+/* The library, loaded; only after ofi_library_get() gave it. */
+extern const struct ofi_library *ofi_lib;
+
+/* "libfabric: what: words of code" (a negative fi_errno). */
+tp_status ofi_fail(struct tpb_error *error, int code, const char *what);
+
+/* fi_getinfo() for this kind; `node` is a numeric address or NULL. */
+tp_status ofi_info(const struct ofi_kind *kind, const char *node,
+                   struct fi_info **info, struct tpb_error *error);
+
+/* ---- address.c --------------------------------------------------------- */
+
+/* A network address and port; fixed layout, because it is sent. */
+struct ofi_where {
+    uint8_t family;                /* 4 or 6; 0: none */
+    uint8_t local;                 /* does not leave the host */
+    uint16_t port;                 /* little-endian */
+    uint8_t address[16];
+};
+_Static_assert(sizeof(struct ofi_where) == 20, "struct ofi_where is sent");
+
+/* What address() publishes, less the unused `where`s at its end. */
+struct ofi_card {
+    uint32_t magic;                /* little-endian, as all numbers here */
+    uint32_t check;                /* over all that follows */
+    uint8_t key[OFI_KEY];
+    uint64_t host;                 /* equal: same host and network */
+    uint8_t provider[16];
+    uint8_t count;
+    uint8_t unused[7];
+    struct ofi_where wheres[OFI_WHERES];
+};
+_Static_assert(sizeof(struct ofi_card) == 56 + 20 * OFI_WHERES,
+               "struct ofi_card is sent");
+_Static_assert(sizeof(struct ofi_card) <= TPT_ADDRESS, "it fits on the card");
+
+/* The addresses of this host that TP_IFACE (`ifaces`) allows; loopback only
+ * if there are no others or if it is asked for.  Returns their number. */
+int ofi_where_list(const char *ifaces, struct ofi_where list[OFI_WHERES]);
+
+size_t ofi_card_encode(struct ofi_card *card, void *buffer, size_t capacity);
+tp_status ofi_card_decode(struct ofi_card *card, const void *bytes,
+                          size_t length, struct tpb_error *error);
+/* Best first for us: same subnet, then others, then within the host. */
+void ofi_card_order(struct ofi_card *card, uint64_t our_host);
+uint64_t ofi_host_id(const struct tpt_card *card);
+
+socklen_t ofi_where_to_socket(const struct ofi_where *where,
+                              struct sockaddr_storage *address);
+bool ofi_where_from_socket(const struct sockaddr_storage *address,
+                           struct ofi_where *where);
+/* "192.0.2.1:4711", "[fd00::1]:4711"; without port if `port` is false. */
+const char *ofi_where_text(const struct ofi_where *where, bool port,
+                           char text[64]);
+/* The name of the abstract Unix socket that belongs to `key`. */
+socklen_t ofi_unix_address(const uint8_t key[OFI_KEY],
+                           struct sockaddr_storage *address);
+
+/* ---- listen.c ---------------------------------------------------------- */
+
+/* One listening socket. */
+struct ofi_listen {
+    struct tpf_watch watch;
+    struct ofi_endpoint *endpoint;
+};
+
+tp_status ofi_listen_open(struct ofi_endpoint *endpoint,
+                          struct tpb_error *error);
+void ofi_listen_close(struct ofi_endpoint *endpoint);
+/* Nobody is let in for a while, or again. */
+void ofi_listen_pause(struct ofi_endpoint *endpoint, bool pause);
+
+/* ---- meet.c ------------------------------------------------------------ */
+
+/* What both say when they meet; the same layout both ways. */
+struct ofi_note {
+    uint32_t magic;
+    uint32_t status;               /* host's: a tp_status */
+    uint8_t key[OFI_KEY];          /* visitor's: host's key; host's: ticket */
+    uint32_t max_frame, slots;
+    struct ofi_where where;        /* host's, MSG: where to connect to */
+    uint8_t unused[4];
+    char name[OFI_NAME];           /* RDM: the endpoint's name */
+    char text[128];                /* host's: why it refuses */
+};
+_Static_assert(sizeof(struct ofi_note) == 248, "struct ofi_note is sent");
+
+enum ofi_stage {
+    OFI_STRANGER,                  /* host: waiting for the visitor's note */
+    OFI_DIALING,                   /* visitor: connecting the socket */
+    OFI_LOADING,                   /* waiting for the library */
+    OFI_ASKED,                     /* visitor: waiting for the host's answer */
+    OFI_JOINING                    /* libfabric is at it */
+};
+
+struct ofi_meet {
+    struct tpf_watch watch;        /* fd: the socket, or -1 */
+    struct tpb_list link;          /* in endpoint->meets, or ->dead */
+    struct ofi_endpoint *endpoint;
+    struct ofi_conn *conn;         /* NULL: a stranger */
+    enum ofi_stage stage;
+    bool visitor;
+    uint64_t deadline;             /* of this stage; tpb_now(); 0: none */
+    struct ofi_card card;          /* visitor: where to try */
+    int tried;                     /* visitor: how many of these so far */
+    struct tpb_text history;       /* visitor: what each answered */
+    tp_status verdict;             /* visitor: of the last one tried */
+    struct ofi_where where;        /* our end of the socket */
+    struct ofi_note theirs, ours;
+    size_t got;                    /* bytes of `theirs` that are there */
+};
+
+/* Somebody has called; the descriptor is ours now. */
+void ofi_meet_stranger(struct ofi_endpoint *endpoint, int fd);
+/* The visitor's way: tries the card's addresses in order.  The conn's failed
+ * or connected upcall comes of it. */
+tp_status ofi_meet_visit(struct ofi_conn *conn, const struct ofi_card *card,
+                         struct tpb_error *error);
+/* Takes the conn's meeting away, if there is one. */
+void ofi_meet_end(struct ofi_conn *conn);
+/* The way tried just now did not lead to a connection. */
+void ofi_meet_failed(struct ofi_conn *conn, tp_status status,
+                     const char *text);
+/* libfabric has joined the two: the meeting is over. */
+void ofi_meet_done(struct ofi_conn *conn);
+/* The library has come (or not): goes on with whoever waited for it. */
+void ofi_meet_loaded(struct ofi_endpoint *endpoint);
+/* Deadlines; and the timer for the next one. */
+void ofi_meet_timers(struct ofi_endpoint *endpoint);
+void ofi_meet_schedule(struct ofi_endpoint *endpoint);
+/* Frees what ended; when no event for it can be under way any more. */
+void ofi_meet_bury(struct ofi_endpoint *endpoint);
+/* Ends all. */
+void ofi_meet_close(struct ofi_endpoint *endpoint);
+
+/* ---- rail.c ------------------------------------------------------------ */
+
+/* MSG: while somebody is expected, a passive endpoint with its own event
+ * queue, so that nothing of a stranger's outlives it. */
+struct ofi_door {
+    struct fid_pep *pep;
+    struct fid_eq *eq;
+    struct tpf_watch watch;
+    struct ofi_rail *rail;
+    unsigned expected;             /* conns that have been invited */
+};
+
+/* libfabric's objects for one local address (MSG) or for all conns (RDM).
+ * Made at first use, live as long as the endpoint. */
+struct ofi_rail {
+    struct tpb_list link;          /* in endpoint->rails */
+    struct ofi_endpoint *endpoint;
+    struct ofi_where where;        /* MSG: the address, without port */
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_eq *eq;             /* MSG */
+    struct fid_cq *cq;             /* MSG; RDM has one per conn */
+    struct tpf_watch cq_watch, eq_watch;
+    struct ofi_door door;
+    unsigned joining;              /* conns for which eq matters now */
+    unsigned holds;                /* of the endpoint, and of RDM conns */
+    size_t inject;                 /* bytes that may be injected */
+};
+
+/* The rail for a local address (port ignored), or for RDM. */
+struct ofi_rail *ofi_rail_get(struct ofi_endpoint *endpoint,
+                              const struct ofi_where *where,
+                              struct tpb_error *error);
+void ofi_rail_drop(struct ofi_rail *rail);
+struct fid_cq *ofi_cq_open(struct ofi_rail *rail, bool waitable,
+                           struct tpb_error *error);
+/* The descriptor behind a queue, in the env's epoll set. */
+tp_status ofi_watch_fid(struct ofi_endpoint *endpoint, struct fid *fid,
+                        struct tpf_watch *watch, struct tpb_error *error);
+/* The completions that are there; surely `all` of them, or what one look
+ * shows.  Upcalls wait until ofi_conn_upcalls(). */
+bool ofi_cq_drain(struct fid_cq *cq, bool all);
+/* True if nothing came in between and one may sleep on its descriptor. */
+bool ofi_rail_sleepy(struct ofi_rail *rail);
+
+/* msg.c: what comes from the queues of connection events. */
+bool ofi_msg_events(struct ofi_rail *rail);
+void ofi_door_close(struct ofi_rail *rail);
+
+/* ---- buffers.c --------------------------------------------------------- */
+
+/* Before each frame. */
+struct ofi_head {
+    uint32_t size;                 /* of the frame; 0: there is none */
+    uint32_t flags;                /* low byte; above it the frame's number */
+    uint32_t popped;               /* frames the core has taken, modulo 2^32 */
+    uint32_t got;                  /* frames that have come in, likewise */
+};
+_Static_assert(sizeof(struct ofi_head) == 16, "frames are aligned");
+
+enum ofi_use { OFI_RECEIVE, OFI_SEND, OFI_SEND_DATA };
+
+struct ofi_slot {
+    struct fi_context2 context;    /* first: libfabric hands back its address */
+    struct ofi_conn *conn;
+    struct ofi_slot *next;
+    struct ofi_head *head;         /* the buffer: head, then frame */
+    void *desc;
+    size_t size;                   /* of the frame */
+    enum ofi_use use;
+    bool posted;                   /* libfabric has it */
+    const void *data;              /* OFI_SEND_DATA: the caller's memory */
+    size_t length;
+    void *token;
+};
+
+/* Slots of one direction of one conn, in one mapping. */
+struct ofi_slots {
+    struct ofi_slot *slot;
+    void *memory;
+    size_t bytes;
+    unsigned count, available;     /* all of them; those in `free` */
+    struct ofi_slot *free;         /* a stack: the last one used is warm */
+    struct fid_mr *mr;
+};
+tp_status ofi_slots_open(struct ofi_slots *slots, struct ofi_conn *conn,
+                         unsigned count, size_t frame, uint64_t access,
+                         struct tpb_error *error);
+void ofi_slots_close(struct ofi_slots *slots);
+struct ofi_slot *ofi_slot_take(struct ofi_slots *slots);
+void ofi_slot_give(struct ofi_slots *slots, struct ofi_slot *slot);
+
+/* First in, first out. */
+struct ofi_queue {
+    struct ofi_slot *first, *last;
+};
+void ofi_queue_add(struct ofi_queue *queue, struct ofi_slot *slot);
+struct ofi_slot *ofi_queue_take(struct ofi_queue *queue);
+
+/* ---- conn.c ------------------------------------------------------------ */
+
+struct ofi_conn {
+    struct tpf_conn common;
+    struct tpb_list link;          /* in endpoint->conns */
+    struct tpb_list due;           /* in endpoint->due: upcalls to be made */
+    struct ofi_meet *meet;         /* while the two meet and join */
+    struct ofi_rail *rail;
+    struct fid_ep *ep;
+    struct fid_cq *cq;             /* RDM: its own */
+    struct fid_av *av;             /* RDM */
+    fi_addr_t peer;                /* RDM */
+    char name[OFI_NAME];           /* RDM: our endpoint's */
+    uint8_t ticket[OFI_KEY];       /* MSG, host: what the visitor brings */
+    bool invited;                  /* MSG, host: counted in door.expected */
+    bool joining;                  /* MSG: counted in rail.joining */
+    struct tpf_watch life;         /* RDM: the meeting's socket, kept to see
+                                      the peer go; fd -1 otherwise */
+    bool twin;                     /* RDM: the peer is in this process */
+    bool incoming;                 /* the core does not know it yet */
+    bool joined;                   /* frames may flow */
+    bool told;                     /* ... and the core knows */
+    bool lost;                     /* no more frames will come */
+    bool broken;                   /* sending has failed: soon lost */
+    bool over;                     /* failed has been said */
+    bool blocked;                  /* the core waits for writable */
+    uint64_t broken_since;
+    tp_status status;              /* why it was lost */
+    char text[400];
+
+    struct ofi_slots receive, send;
+    struct ofi_queue arrived;      /* for peek() */
+    struct ofi_queue waiting;      /* sent when libfabric takes them */
+    struct ofi_queue lent;         /* OFI_SEND_DATA, oldest first */
+    struct ofi_slot *reserved;
+    uint32_t limit;                /* frames that the peer has room for */
+    uint32_t frames_sent, peer_popped, peer_got;
+    uint32_t got, popped;          /* ours */
+    uint32_t told_popped, told_got;
+    uint32_t pinged;               /* frames_sent at the last ping */
+    bool ping_due, pong_due;
+};
+
+static inline struct ofi_conn *ofi_conn_of(struct tpf_conn *conn)
+{
+    return TPB_CONTAINER(conn, struct ofi_conn, common);
+}
+
+/* Readies a conn that the core or we have allocated. */
+void ofi_conn_init(struct ofi_conn *conn);
+tp_status ofi_conn_buffers(struct ofi_conn *conn, struct tpb_error *error);
+/* Gives up rail, endpoint and buffers, for another try. */
+void ofi_conn_reset(struct ofi_conn *conn);
+/* Posts all receive slots; the ep is enabled. */
+tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error);
+/* What the peer said in its note. */
+tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
+                         struct tpb_error *error);
+void ofi_conn_joined(struct ofi_conn *conn);
+/* No more frames will come; said to the core when it has read the last. */
+void ofi_conn_lost(struct ofi_conn *conn, tp_status status, const char *format,
+                   ...) TPB_PRINTF(3, 4);
+/* A conn that the core does not know: freed, with all it has. */
+void ofi_conn_drop(struct ofi_conn *conn);
+/* Completions. */
+void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
+                       size_t length);
+void ofi_conn_sent(struct ofi_conn *conn, struct ofi_slot *slot);
+void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code);
+/* Retries, acknowledgements. */
+bool ofi_conn_push(struct ofi_conn *conn);
+void ofi_conn_is_due(struct ofi_conn *conn);
+/* Makes the upcalls that are due; true if there were any. */
+bool ofi_conn_upcalls(struct ofi_endpoint *endpoint);
+
+/* The backend's functions. */
+tp_status ofi_conn_connect(struct tpf_conn *conn, const void *address,
+                           size_t length, struct tpb_error *error);
+void ofi_conn_disconnect(struct tpf_conn *conn);
+void *ofi_conn_reserve(struct tpf_conn *conn, size_t size);
+void ofi_conn_commit(struct tpf_conn *conn, size_t size);
+bool ofi_conn_send_data(struct tpf_conn *conn, const void *head,
+                        size_t head_length, const void *data, size_t length,
+                        void *token);
+const void *ofi_conn_peek(struct tpf_conn *conn, size_t *size);
+void ofi_conn_pop(struct tpf_conn *conn);
+bool ofi_conn_flushed(struct tpf_conn *conn);
+
+/* ---- endpoint.c -------------------------------------------------------- */
+
+struct ofi_endpoint {
+    struct tpf_endpoint common;
+    const struct ofi_kind *kind;
+    struct ofi_card card;          /* what we publish */
+    struct ofi_listen listens[OFI_WHERES];
+    int listen_count;
+    bool listen_paused;            /* no descriptors; the timer wakes it */
+    struct tpf_watch timer, loaded;
+    struct tpb_list meets, dead, rails, conns;
+    struct tpb_list due;           /* conns with upcalls to be made */
+    struct tpb_list stuck;         /* ... that libfabric had no room for */
+    unsigned strangers;
+    unsigned turns;                /* of progress(), to do some things seldom */
+};
+
+static inline struct ofi_endpoint *ofi_endpoint_of(struct tpf_endpoint *e)
+{
+    return TPB_CONTAINER(e, struct ofi_endpoint, common);
+}
+
+#endif

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Joining with reliable datagrams (FI_EP_RDM), for providers that do not
+ * leave the host.  Each conn has an endpoint of its own: then the name that
+ * libfabric's shm puts into /dev/shm can go as soon as the other side has
+ * mapped it, and a dead peer leaves nothing there.  libfabric does not tell
+ * when a peer dies, so the socket where the two met is kept to see that.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fabric/ofi/ofi.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+
+enum { RDM_SWEEP_SECONDS = 10 };
+
+/* ---- endpoints --------------------------------------------------------- */
+
+/* libfabric's shm takes over these signals at its first endpoint, to remove
+ * its names; the program's own handlers come back here, and the names are
+ * gone before they could matter. */
+static int rdm_endpoint_open(struct ofi_conn *conn)
+{
+    static const int signals[] = { SIGBUS, SIGSEGV, SIGTERM, SIGINT };
+    struct sigaction before[TPB_COUNT(signals)];
+    int code;
+
+    for (size_t i = 0; i < TPB_COUNT(signals); i++)
+        sigaction(signals[i], NULL, &before[i]);
+    code = fi_endpoint(conn->rail->domain, conn->rail->info, &conn->ep, conn);
+    for (size_t i = 0; i < TPB_COUNT(signals); i++)
+        sigaction(signals[i], &before[i], NULL);
+    return code;
+}
+
+static tp_status rdm_open(struct ofi_conn *conn, struct tpb_error *error)
+{
+    struct fi_av_attr attr = { .type = FI_AV_TABLE, .count = 1 };
+    uint64_t random[2];            /* libfabric never forgets a name */
+    int code;
+
+    conn->cq = ofi_cq_open(conn->rail, false, error);
+    if (conn->cq == NULL)
+        return TP_ERR_BACKEND;
+    code = fi_av_open(conn->rail->domain, &attr, &conn->av, NULL);
+    if (code == 0)
+        code = rdm_endpoint_open(conn);
+    if (code != 0)
+        return ofi_fail(error, code, "an endpoint");
+    tpb_random(random, sizeof(random));
+    snprintf(conn->name, sizeof(conn->name), "tp.ofi.%d.%016llx%016llx",
+             getpid(), (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+    code = fi_setname(&conn->ep->fid, conn->name, sizeof(conn->name));
+    if (code == 0)
+        code = fi_ep_bind(conn->ep, &conn->av->fid, 0);
+    if (code == 0)
+        code = fi_ep_bind(conn->ep, &conn->cq->fid, FI_TRANSMIT | FI_RECV);
+    if (code == 0)
+        code = fi_enable(conn->ep);
+    return code == 0 ? TP_OK : ofi_fail(error, code, "an endpoint");
+}
+
+/* Names whose process died in the moment between making one and having been
+ * mapped by the other side. */
+static void rdm_sweep(void)
+{
+    DIR *dir = opendir("/dev/shm");
+    struct dirent *entry;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        struct stat about;
+        int pid = 0;
+
+        if (sscanf(entry->d_name, "tp.ofi.%d.", &pid) != 1 || pid <= 0
+            || fstatat(dirfd(dir), entry->d_name, &about,
+                       AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        /* The pid may be alive where we cannot see it, so only old ones. */
+        if (about.st_uid == geteuid() && kill(pid, 0) < 0 && errno == ESRCH
+            && about.st_mtime + RDM_SWEEP_SECONDS < time(NULL))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir != NULL)
+        closedir(dir);
+}
+
+static tp_status rdm_prepare(struct ofi_conn *conn, struct tpb_error *error)
+{
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
+    tp_status status;
+
+    conn->rail = ofi_rail_get(endpoint, NULL, error);
+    if (conn->rail == NULL)
+        return TP_ERR_BACKEND;
+    if (conn->rail->holds++ == 1)
+        rdm_sweep();
+    status = ofi_conn_buffers(conn, error);
+    if (status == TP_OK)
+        status = rdm_open(conn, error);
+    if (status == TP_OK)
+        status = ofi_conn_post(conn, error);
+    if (status == TP_OK)
+        memcpy(conn->meet->ours.name, conn->name, sizeof(conn->name));
+    return status;
+}
+
+/* Maps the other side's memory by the name that it told. */
+static tp_status rdm_insert(struct ofi_conn *conn, struct tpb_error *error)
+{
+    const char *name = conn->meet->theirs.name;
+    int code;
+
+    /* Only names such as we give: it becomes a path. */
+    if (memchr(name, '\0', OFI_NAME) == NULL
+        || strncmp(name, "tp.ofi.", 7) != 0
+        || strspn(name + 7, "0123456789abcdef.") != strlen(name + 7))
+        return tpb_fail(error, TP_ERR_PROTOCOL,
+                        "the other side's endpoint has an impossible name");
+    code = fi_av_insert(conn->av, name, 1, &conn->peer, 0, NULL);
+    if (code == 1 && conn->peer != FI_ADDR_NOTAVAIL)
+        return TP_OK;
+    return ofi_fail(error, code < 0 ? code : FI_EADDRNOTAVAIL,
+                    "the other side's memory");
+}
+
+/* ---- twins ------------------------------------------------------------- */
+
+/*
+ * Two endpoints in one process share one mapping of each other's memory in
+ * libfabric's shm, and it unmaps it under whoever still uses it.  So the one
+ * that leaves first is kept, unused, until the other has left too, which the
+ * socket between them shows.
+ */
+struct rdm_twin {
+    struct tpb_list link;
+    struct ofi_rail *rail;
+    struct fid_ep *ep;
+    struct fid_cq *cq;
+    struct fid_av *av;
+    int fd;
+};
+
+static pthread_mutex_t rdm_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tpb_list rdm_twins = { &rdm_twins, &rdm_twins };
+
+static void rdm_close(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq)
+{
+    if (ep != NULL)
+        fi_close(&ep->fid);
+    if (av != NULL)
+        fi_close(&av->fid);
+    if (cq != NULL)
+        fi_close(&cq->fid);
+}
+
+/* Has the other end of the socket been closed altogether? */
+static bool rdm_left(int fd)
+{
+    struct pollfd poller = { .fd = fd };
+
+    return fd < 0 || (poll(&poller, 1, 0) > 0 && poller.revents & POLLHUP);
+}
+
+static void rdm_reap(void)
+{
+    pthread_mutex_lock(&rdm_lock);
+    TPB_LIST_EACH(node, &rdm_twins) {
+        struct rdm_twin *twin = TPB_CONTAINER(node, struct rdm_twin, link);
+
+        if (!rdm_left(twin->fd))
+            continue;
+        tpb_list_unlink(&twin->link);
+        rdm_close(twin->ep, twin->av, twin->cq);
+        ofi_rail_drop(twin->rail);
+        tpb_close(&twin->fd);
+        tpb_free(twin);
+    }
+    pthread_mutex_unlock(&rdm_lock);
+}
+
+/* True if a twin has taken over what the conn had. */
+static bool rdm_linger(struct ofi_conn *conn)
+{
+    struct rdm_twin *twin;
+
+    if (!conn->twin || conn->life.fd < 0 || rdm_left(conn->life.fd))
+        return false;
+    twin = tpb_zalloc(sizeof(*twin));
+    if (twin == NULL)
+        return false;
+    twin->rail = conn->rail;
+    twin->ep = conn->ep;
+    twin->cq = conn->cq;
+    twin->av = conn->av;
+    twin->fd = conn->life.fd;
+    shutdown(twin->fd, SHUT_WR);
+    pthread_mutex_lock(&rdm_lock);
+    tpb_list_append(&rdm_twins, &twin->link);
+    pthread_mutex_unlock(&rdm_lock);
+    return true;
+}
+
+/* ---- the other side's life --------------------------------------------- */
+
+static void rdm_life_ready(struct tpf_watch *watch, uint32_t events)
+{
+    struct ofi_conn *conn = TPB_CONTAINER(watch, struct ofi_conn, life);
+
+    (void)events;
+    if (conn->cq != NULL && !conn->lost)
+        ofi_cq_drain(conn->cq, true);
+    tpf_watch_remove(conn->common.endpoint->env, &conn->life);
+    ofi_conn_lost(conn, TP_ERR_PEER_FAILED,
+                  "the other side closed the connection or is gone");
+    /* From here on nothing of libfabric's is touched any more but to close
+     * it: this tells a twin that it may go. */
+    tpb_close(&conn->life.fd);
+}
+
+/* The meeting's socket becomes the sign of life. */
+static tp_status rdm_keep(struct ofi_conn *conn, struct tpb_error *error)
+{
+    struct tpf_env *env = conn->common.endpoint->env;
+    struct ucred who = { .pid = 0 };
+    socklen_t length = sizeof(who);
+    int code;
+
+    tpf_watch_remove(env, &conn->meet->watch);
+    conn->life.fd = conn->meet->watch.fd;
+    conn->life.ready = rdm_life_ready;
+    conn->meet->watch.fd = -1;
+    conn->twin = getsockopt(conn->life.fd, SOL_SOCKET, SO_PEERCRED, &who,
+                            &length) == 0 && who.pid == getpid();
+    code = tpf_watch_add(env, &conn->life, EPOLLIN | EPOLLRDHUP);
+    if (code != 0) {
+        tpb_close(&conn->life.fd);
+        return tpb_fail_errno(error, code, "watching the peer");
+    }
+    return TP_OK;
+}
+
+/* ---- joining ----------------------------------------------------------- */
+
+static tp_status rdm_host(struct ofi_conn *conn, struct tpb_error *error)
+{
+    return rdm_insert(conn, error);
+}
+
+static tp_status rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
+{
+    tp_status status = rdm_keep(conn, error);
+
+    if (status == TP_OK)
+        ofi_meet_done(conn);
+    return status;
+}
+
+/* The visitor's ping, or the host's answer to it: the other side has mapped
+ * us, so our name has done its duty. */
+static void rdm_first(struct ofi_conn *conn)
+{
+    shm_unlink(conn->name);
+    ofi_conn_joined(conn);
+}
+
+static tp_status rdm_visit(struct ofi_conn *conn, struct tpb_error *error)
+{
+    tp_status status = rdm_insert(conn, error);
+
+    /* The host has mapped us before it answered. */
+    shm_unlink(conn->name);
+    if (status == TP_OK)
+        status = rdm_keep(conn, error);
+    if (status != TP_OK)
+        return status;
+    ofi_meet_done(conn);
+    conn->ping_due = true;
+    ofi_conn_is_due(conn);
+    return TP_OK;
+}
+
+static void rdm_leave(struct ofi_conn *conn)
+{
+    struct tpf_env *env = conn->common.endpoint->env;
+
+    rdm_reap();
+    if (conn->life.fd >= 0)
+        tpf_watch_remove(env, &conn->life);
+    if (rdm_linger(conn)) {
+        conn->life.fd = -1;
+        conn->rail = NULL;
+    } else {
+        rdm_close(conn->ep, conn->av, conn->cq);
+        tpb_close(&conn->life.fd);
+        if (conn->rail != NULL)
+            ofi_rail_drop(conn->rail);
+        conn->rail = NULL;
+    }
+    conn->ep = NULL;
+    conn->av = NULL;
+    conn->cq = NULL;
+}
+
+const struct ofi_join ofi_join_rdm = {
+    .name_first = true,
+    .prepare = rdm_prepare,
+    .host = rdm_host,
+    .answered = rdm_answered,
+    .visit = rdm_visit,
+    .first = rdm_first,
+    .leave = rdm_leave
+};

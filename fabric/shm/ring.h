@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A single-producer, single-consumer ring of records in shared memory, made so
+ * that a small record crosses from one core to the other in one cache line.
+ *
+ * A record starts on a cache line with a header word; its frame follows.  The
+ * header word is the only signal: zero means "not yet".  The producer keeps
+ * the header words of the lines ahead of its position zero, so the consumer,
+ * which looks only at the line after the last record, never sees old bytes as
+ * a header.  The zeroing runs ahead, off the critical path, and also brings
+ * those lines into the producer's cache before it needs them.
+ *
+ * The ring's memory is mapped twice in a row, so a record is always
+ * contiguous.  Positions count bytes and never wrap in practice (64 bits);
+ * memory is at position modulo SHM_RING.
+ *
+ * The consumer says how far it is (struct shm_side.head) only every
+ * SHM_PUBLISH bytes.  That cannot starve a producer: it sees at least 7/8 of
+ * an empty ring as free, and a record takes at most an eighth.
+ *
+ * Neither side trusts what the other writes: sizes are checked against the
+ * ring, and the header carries a check of its own position.
+ */
+#ifndef TPF_SHM_RING_H
+#define TPF_SHM_RING_H
+
+#include <stdatomic.h>
+
+#include "runtime/base/base.h"
+
+enum {
+    SHM_RING = 256 * 1024,
+    SHM_HEADER = 8,
+    SHM_FRAME = 16 * 1024 - SHM_HEADER,
+    SHM_PUBLISH = 32 * 1024,
+    SHM_ZERO_AHEAD = 8 * TPB_CACHE_LINE
+};
+
+/* How the consumer of a ring learns of a record. */
+enum shm_attention {
+    SHM_TELL,       /* the producer sets its bit in the consumer's mailbox */
+    SHM_WATCHED     /* the consumer looks at this ring all the time */
+};
+
+/* What the consumer of one ring tells its producer.  Two lines: the first is
+ * written at every SHM_PUBLISH bytes, the second rarely. */
+struct shm_side {
+    _Alignas(TPB_CACHE_LINE) _Atomic uint64_t head;
+    _Alignas(TPB_CACHE_LINE) _Atomic uint32_t attention;
+    /* Set by the producer when it is going to sleep for lack of room; the
+     * consumer then tells it after publishing head.  Pairs with
+     * shm_ring_wait_room(). */
+    _Alignas(TPB_CACHE_LINE) _Atomic uint32_t starved;
+};
+_Static_assert(sizeof(struct shm_side) == 3 * TPB_CACHE_LINE, "layout");
+
+struct shm_producer {
+    struct shm_side *side;
+    unsigned char *memory;     /* SHM_RING bytes, mapped twice */
+    uint64_t tail;             /* where the next record goes */
+    uint64_t zeroed;           /* header words in [tail, zeroed) are zero */
+    uint64_t head;             /* the consumer's, as last seen */
+    uint64_t dirty;            /* the caller may have written up to here */
+};
+
+struct shm_consumer {
+    struct shm_side *side;
+    unsigned char *memory;
+    uint64_t head;             /* the record to look at */
+    uint64_t published;
+    uint32_t size;             /* of the frame that peek showed; 0: none */
+    bool broken;               /* the producer wrote what is not a record */
+};
+
+static inline _Atomic uint64_t *shm_ring_word(unsigned char *memory,
+                                              uint64_t position)
+{
+    return (_Atomic uint64_t *)(void *)(memory + (position & (SHM_RING - 1)));
+}
+
+static inline uint64_t shm_ring_span(size_t frame)
+{
+    return (frame + SHM_HEADER + TPB_CACHE_LINE - 1)
+           & ~(uint64_t)(TPB_CACHE_LINE - 1);
+}
+
+static inline uint64_t shm_ring_seal(uint64_t position, uint32_t size)
+{
+    return (uint64_t)((uint32_t)(position >> 6) ^ 0x74700001u) << 32 | size;
+}
+
+static inline void shm_producer_init(struct shm_producer *p,
+                                     struct shm_side *side,
+                                     unsigned char *memory)
+{
+    *p = (struct shm_producer){ .side = side, .memory = memory,
+                                .zeroed = TPB_CACHE_LINE };
+}
+
+static inline void shm_consumer_init(struct shm_consumer *c,
+                                     struct shm_side *side,
+                                     unsigned char *memory)
+{
+    *c = (struct shm_consumer){ .side = side, .memory = memory };
+}
+
+/* Room for a frame of `size` bytes and for the header word after it? */
+static inline bool shm_ring_fits(const struct shm_producer *p, size_t size)
+{
+    return p->tail + shm_ring_span(size) + TPB_CACHE_LINE - p->head
+           <= SHM_RING;
+}
+
+static inline void *shm_ring_reserve(struct shm_producer *p, size_t size)
+{
+    if (TPB_UNLIKELY(!shm_ring_fits(p, size))) {
+        /* Pairs with the release in shm_ring_pop(): the bytes are free. */
+        uint64_t head = atomic_load_explicit(&p->side->head,
+                                             memory_order_acquire);
+
+        /* A head that goes backwards or overtakes us is not believed. */
+        if (head < p->head || head > p->tail)
+            return NULL;
+        p->head = head;
+        if (!shm_ring_fits(p, size))
+            return NULL;
+    }
+    /* Also what an earlier reservation reached that this one replaces. */
+    if (p->dirty < p->tail + shm_ring_span(size))
+        p->dirty = p->tail + shm_ring_span(size);
+    return p->memory + (p->tail & (SHM_RING - 1)) + SHM_HEADER;
+}
+
+/*
+ * Before sleeping for lack of room: asks to be told.  True if there is room
+ * after all.  The fence pairs with the one in shm_ring_pop(): either we see
+ * the new head or the consumer sees `starved`.
+ */
+static inline bool shm_ring_wait_room(struct shm_producer *p, size_t size)
+{
+    atomic_store_explicit(&p->side->starved, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    return shm_ring_reserve(p, size) != NULL;
+}
+
+static inline void shm_ring_zero_to(struct shm_producer *p, uint64_t end)
+{
+    while (p->zeroed < end) {
+        atomic_store_explicit(shm_ring_word(p->memory, p->zeroed), 0,
+                              memory_order_relaxed);
+        p->zeroed += TPB_CACHE_LINE;
+    }
+}
+
+/* Publishes the reserved record with its first `size` bytes as the frame. */
+static inline void shm_ring_commit(struct shm_producer *p, size_t size)
+{
+    uint64_t next = p->tail + shm_ring_span(size), limit;
+
+    /* Only the next header's word matters; what the record covers is not
+     * looked at as a header.  A commit smaller than its reservation may leave
+     * bytes on lines that were zero. */
+    if (p->zeroed <= next || next < p->dirty) {
+        p->zeroed = next;
+        shm_ring_zero_to(p, next + TPB_CACHE_LINE);
+    }
+    /* Pairs with the acquire in shm_ring_peek(). */
+    atomic_store_explicit(shm_ring_word(p->memory, p->tail),
+                          shm_ring_seal(p->tail, (uint32_t)size),
+                          memory_order_release);
+    p->tail = next;
+    limit = p->head + SHM_RING;
+    shm_ring_zero_to(p, next + SHM_ZERO_AHEAD < limit ? next + SHM_ZERO_AHEAD
+                                                      : limit);
+}
+
+/* Is there a record?  Cheap enough to ask all the time. */
+static inline bool shm_ring_ready(const struct shm_consumer *c)
+{
+    return atomic_load_explicit(shm_ring_word(c->memory, c->head),
+                                memory_order_relaxed) != 0;
+}
+
+/* The frame of the oldest record, or NULL. */
+static inline const void *shm_ring_peek(struct shm_consumer *c)
+{
+    uint64_t word = atomic_load_explicit(shm_ring_word(c->memory, c->head),
+                                         memory_order_acquire);
+    uint32_t size = (uint32_t)word;
+
+    if (word == 0)
+        return NULL;
+    if (TPB_UNLIKELY(size == 0 || size > SHM_FRAME
+                     || word != shm_ring_seal(c->head, size))) {
+        c->broken = true;
+        return NULL;
+    }
+    c->size = size;
+    return c->memory + (c->head & (SHM_RING - 1)) + SHM_HEADER;
+}
+
+/* Gives the record's memory back.  True if the producer waits for room and
+ * must be told. */
+static inline bool shm_ring_pop(struct shm_consumer *c)
+{
+    c->head += shm_ring_span(c->size);
+    c->size = 0;
+    if (c->head - c->published < SHM_PUBLISH)
+        return false;
+    c->published = c->head;
+    atomic_store_explicit(&c->side->head, c->head, memory_order_release);
+    /* Pairs with shm_ring_wait_room(). */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (TPB_LIKELY(atomic_load_explicit(&c->side->starved,
+                                        memory_order_relaxed) == 0))
+        return false;
+    atomic_store_explicit(&c->side->starved, 0, memory_order_relaxed);
+    return true;
+}
+
+#endif

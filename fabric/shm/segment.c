@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The shared memory of shm: made, checked, mapped. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fabric/shm/shm.h"
+#include "runtime/base/io.h"
+
+int shm_segment_make(void)
+{
+    return tpb_shared_memory("tp-shm-segment", SHM_SEGMENT);
+}
+
+/* A descriptor from outside: is it memory of that size that cannot shrink?
+ * Otherwise touching it could end this process with SIGBUS. */
+static bool segment_is_safe(int fd, size_t size)
+{
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0
+           && fstat(fd, &status) == 0 && (size_t)status.st_size >= size;
+}
+
+static bool segment_place(unsigned char *at, int fd, size_t offset,
+                          size_t length)
+{
+    return mmap(at, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                fd, (off_t)offset) != MAP_FAILED;
+}
+
+/* Layout in our address space: control page, ring 0 twice, ring 1 twice. */
+tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
+                          struct tpb_error *error)
+{
+    size_t length = SHM_CONTROL + 4 * (size_t)SHM_RING;
+    struct shm_segment *segment;
+    unsigned char *map;
+    bool placed;
+
+    if (!segment_is_safe(fd, SHM_SEGMENT))
+        return tpb_fail(error, TP_ERR_PROTOCOL,
+                        "the peer's segment is not sealed shared memory");
+    map = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return tpb_fail_errno(error, errno, "no address space for a ring");
+    conn->map = map;
+    placed = segment_place(map, fd, 0, SHM_CONTROL);
+    for (size_t ring = 0; ring < 2 && placed; ring++) {
+        unsigned char *at = map + SHM_CONTROL + 2 * ring * SHM_RING;
+        size_t offset = SHM_CONTROL + ring * SHM_RING;
+
+        placed = segment_place(at, fd, offset, SHM_RING)
+                 && segment_place(at + SHM_RING, fd, offset, SHM_RING);
+    }
+    if (!placed)
+        return tpb_fail_errno(error, errno, "cannot map a ring");
+    segment = (struct shm_segment *)(void *)map;
+    shm_consumer_init(&conn->in, &segment->sides[side],
+                      map + SHM_CONTROL + 2 * (size_t)side * SHM_RING);
+    shm_producer_init(&conn->out, &segment->sides[!side],
+                      map + SHM_CONTROL + 2 * (size_t)!side * SHM_RING);
+    return TP_OK;
+}
+
+void shm_segment_unmap(struct shm_conn *conn)
+{
+    if (conn->map != NULL)
+        munmap(conn->map, SHM_CONTROL + 4 * (size_t)SHM_RING);
+    conn->map = NULL;
+}
+
+struct shm_mailbox *shm_mailbox_map(int fd)
+{
+    void *map;
+
+    if (!segment_is_safe(fd, sizeof(struct shm_mailbox))) {
+        errno = EPROTO;
+        return NULL;
+    }
+    map = mmap(NULL, sizeof(struct shm_mailbox), PROT_READ | PROT_WRITE,
+               MAP_SHARED, fd, 0);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+void shm_mailbox_unmap(struct shm_mailbox *mailbox)
+{
+    if (mailbox != NULL)
+        munmap(mailbox, sizeof(*mailbox));
+}

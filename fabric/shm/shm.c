@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The shm transport: frames through rings in anonymous shared memory.  This
+ * file holds the contract's functions and the question of who looks at which
+ * ring when; ring.h moves the bytes, wireup.c makes the acquaintance.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "fabric/shm/shm.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+
+/* ---- slots: which bit of the mailbox is which conn ---------------------- */
+
+tp_status shm_slot_take(struct shm_conn *conn)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+
+    for (uint32_t i = 0; i < SHM_SLOTS; i++) {
+        uint32_t slot = (endpoint->next_slot + i) % SHM_SLOTS;
+
+        if (endpoint->slots[slot] != NULL)
+            continue;
+        /* Low slots first keeps the scan of the bits short. */
+        endpoint->slots[slot] = conn;
+        endpoint->next_slot = slot + 1;
+        conn->slot = slot;
+        return TP_OK;
+    }
+    return TP_ERR_BACKEND;
+}
+
+void shm_slot_give(struct shm_conn *conn)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+
+    if (conn->slot >= SHM_SLOTS)
+        return;
+    endpoint->slots[conn->slot] = NULL;
+    if (conn->slot < endpoint->next_slot)
+        endpoint->next_slot = conn->slot;
+    conn->slot = SHM_SLOTS;
+}
+
+/* ---- attention ---------------------------------------------------------- */
+
+static void shm_attention(struct shm_conn *conn, enum shm_attention attention)
+{
+    atomic_store_explicit(&conn->in.side->attention, attention,
+                          memory_order_relaxed);
+}
+
+static void shm_unwatch_ring(struct shm_conn *conn)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+
+    tpb_list_unlink(&conn->link);
+    conn->watched = false;
+    endpoint->watched_count--;
+    shm_attention(conn, SHM_TELL);
+    /* Pairs with the fence in shm_notify(): either the producer sees TELL or
+     * we see its record. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (shm_ring_ready(&conn->in))
+        tpf_conn_ready(&conn->base);
+}
+
+/* Looks at this ring from now on, at the price of the one longest watched. */
+void shm_watch_ring(struct shm_conn *conn)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+
+    if (conn->watched || conn->state != SHM_OPEN)
+        return;
+    if (endpoint->watched_count == SHM_WATCHED_RINGS)
+        shm_unwatch_ring(TPB_CONTAINER(endpoint->watched.prev,
+                                       struct shm_conn, link));
+    tpb_list_append(endpoint->watched.next, &conn->link);
+    endpoint->watched_count++;
+    conn->watched = true;
+    shm_attention(conn, SHM_WATCHED);
+}
+
+/* Sets our bit in the peer's mailbox, and rings if it sleeps.  The order bit,
+ * `any`, `asleep` pairs with shm_arm(): asleep, then any. */
+void shm_tell(struct shm_conn *conn)
+{
+    struct shm_mailbox *mailbox = conn->mailbox;
+    uint64_t bit = UINT64_C(1) << (conn->peer_slot % 64);
+
+    atomic_fetch_or(&mailbox->told[conn->peer_slot / 64], bit);
+    atomic_store(&mailbox->any, 1);
+    if (atomic_load(&mailbox->asleep) != 0
+        && atomic_exchange(&mailbox->asleep, 0) != 0)
+        tpb_eventfd_ring(conn->doorbell);
+}
+
+/* After a record: makes sure that the peer will look. */
+static inline void shm_notify(struct shm_conn *conn)
+{
+    /* Pairs with the fences in shm_unwatch_ring() and shm_arm(). */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (TPB_UNLIKELY(atomic_load_explicit(&conn->out.side->attention,
+                                          memory_order_relaxed)
+                     != SHM_WATCHED))
+        shm_tell(conn);
+}
+
+static bool shm_scan_mailbox(struct shm_endpoint *endpoint)
+{
+    struct shm_mailbox *mailbox = endpoint->mailbox;
+    bool found = false;
+
+    atomic_exchange(&mailbox->any, 0);
+    for (size_t word = 0; word < TPB_COUNT(mailbox->told); word++) {
+        uint64_t bits;
+
+        if (atomic_load_explicit(&mailbox->told[word],
+                                 memory_order_relaxed) == 0)
+            continue;
+        bits = atomic_exchange(&mailbox->told[word], 0);
+        while (bits != 0) {
+            size_t slot = word * 64 + (size_t)__builtin_ctzll(bits);
+            struct shm_conn *conn = endpoint->slots[slot];
+
+            bits &= bits - 1;
+            if (conn == NULL || conn->state != SHM_OPEN)
+                continue;
+            shm_watch_ring(conn);
+            tpf_conn_ready(&conn->base);
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* Wakes the conns whose rings have room again. */
+static bool shm_offer_room(struct shm_endpoint *endpoint)
+{
+    struct tpf_env *env = endpoint->base.env;
+    bool found = false;
+
+    TPB_LIST_EACH(node, &endpoint->wanting) {
+        struct shm_conn *conn = TPB_CONTAINER(node, struct shm_conn,
+                                              want_link);
+
+        if (shm_ring_reserve(&conn->out, conn->wanted) == NULL)
+            continue;
+        tpb_list_unlink(&conn->want_link);
+        env->upcalls->writable(env->core, &conn->base);
+        found = true;
+    }
+    return found;
+}
+
+static bool shm_progress(struct tpf_endpoint *base)
+{
+    struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+    bool moved = false;
+
+    TPB_LIST_EACH(node, &endpoint->watched) {
+        struct shm_conn *conn = TPB_CONTAINER(node, struct shm_conn, link);
+
+        if (shm_ring_ready(&conn->in)) {
+            tpf_conn_ready(&conn->base);
+            moved = true;
+        }
+    }
+    if (TPB_UNLIKELY(atomic_load_explicit(&endpoint->mailbox->any,
+                                          memory_order_relaxed) != 0))
+        moved |= shm_scan_mailbox(endpoint);
+    if (TPB_UNLIKELY(!tpb_list_empty(&endpoint->wanting)))
+        moved |= shm_offer_room(endpoint);
+    return moved;
+}
+
+static bool shm_arm(struct tpf_endpoint *base)
+{
+    struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+    bool idle = true;
+
+    TPB_LIST_EACH(node, &endpoint->watched)
+        shm_attention(TPB_CONTAINER(node, struct shm_conn, link), SHM_TELL);
+    atomic_store(&endpoint->mailbox->asleep, 1);
+    /* Pairs with the fence in shm_notify(). */
+    atomic_thread_fence(memory_order_seq_cst);
+    TPB_LIST_EACH(node, &endpoint->watched)
+        idle &= !shm_ring_ready(&TPB_CONTAINER(node, struct shm_conn,
+                                               link)->in);
+    TPB_LIST_EACH(node, &endpoint->wanting) {
+        struct shm_conn *conn = TPB_CONTAINER(node, struct shm_conn,
+                                              want_link);
+
+        idle &= !shm_ring_wait_room(&conn->out, conn->wanted);
+    }
+    return idle && atomic_load(&endpoint->mailbox->any) == 0;
+}
+
+static void shm_disarm(struct tpf_endpoint *base)
+{
+    struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+
+    atomic_store_explicit(&endpoint->mailbox->asleep, 0,
+                          memory_order_relaxed);
+    TPB_LIST_EACH(node, &endpoint->watched)
+        shm_attention(TPB_CONTAINER(node, struct shm_conn, link),
+                      SHM_WATCHED);
+}
+
+static void shm_doorbell(struct tpf_watch *watch, uint32_t events)
+{
+    (void)events;
+    tpb_eventfd_drain(watch->fd);
+}
+
+/* ---- frames ------------------------------------------------------------- */
+
+static void *shm_reserve(struct tpf_conn *base, size_t size)
+{
+    struct shm_conn *conn = shm_conn(base);
+    void *room = shm_ring_reserve(&conn->out, size);
+
+    if (TPB_LIKELY(room != NULL))
+        return room;
+    conn->wanted = size;
+    if (tpb_list_empty(&conn->want_link))
+        tpb_list_append(&shm_endpoint(conn)->wanting, &conn->want_link);
+    return NULL;
+}
+
+static void shm_commit(struct tpf_conn *base, size_t size)
+{
+    struct shm_conn *conn = shm_conn(base);
+
+    shm_ring_commit(&conn->out, size);
+    shm_notify(conn);
+}
+
+static const void *shm_peek(struct tpf_conn *base, size_t *size)
+{
+    struct shm_conn *conn = shm_conn(base);
+    const void *frame = shm_ring_peek(&conn->in);
+
+    if (TPB_LIKELY(frame != NULL)) {
+        *size = conn->in.size;
+        return frame;
+    }
+    if (TPB_UNLIKELY(conn->in.broken) && conn->state != SHM_DEAD)
+        shm_fail(conn, TP_ERR_PROTOCOL, "its ring holds what is no record");
+    else if (TPB_UNLIKELY(conn->state == SHM_HUNG_UP))
+        shm_fail(conn, TP_ERR_PEER_FAILED, "its process ended");
+    return NULL;
+}
+
+static void shm_pop(struct tpf_conn *base)
+{
+    struct shm_conn *conn = shm_conn(base);
+
+    if (shm_ring_pop(&conn->in))
+        shm_tell(conn);
+}
+
+static bool shm_flushed(struct tpf_conn *base)
+{
+    (void)base;
+    return true;   /* the ring is the peer's as much as ours */
+}
+
+void shm_fail(struct shm_conn *conn, tp_status status, const char *text)
+{
+    struct tpf_env *env = conn->base.endpoint->env;
+
+    if (conn->watch.fd >= 0)
+        tpf_watch_remove(env, &conn->watch);
+    conn->state = SHM_DEAD;
+    env->upcalls->failed(env->core, &conn->base, status, text);
+}
+
+static void shm_disconnect(struct tpf_conn *base)
+{
+    struct shm_conn *conn = shm_conn(base);
+
+    if (conn->watched)
+        shm_endpoint(conn)->watched_count--;
+    conn->watched = false;
+    if (conn->link.next != NULL) {
+        tpb_list_unlink(&conn->link);
+        tpb_list_unlink(&conn->want_link);
+    }
+    if (conn->watch.fd >= 0 && conn->watch.ready != NULL)
+        tpf_watch_remove(base->endpoint->env, &conn->watch);
+    tpb_close(&conn->watch.fd);
+    tpb_close(&conn->doorbell);
+    shm_segment_unmap(conn);
+    shm_mailbox_unmap(conn->mailbox);
+    conn->mailbox = NULL;
+    shm_slot_give(conn);
+}
+
+/* ---- the endpoint ------------------------------------------------------- */
+
+static tp_status shm_probe(const struct tpf_env *env, struct tpb_error *error)
+{
+    int fd = tpb_shared_memory("tp-shm-probe", 4096);
+
+    (void)env;
+    if (fd < 0)
+        return tpb_fail_errno(error, errno,
+                              "no sealed anonymous memory (memfd_create)");
+    tpb_close(&fd);
+    return TP_OK;
+}
+
+static tp_status shm_open(struct tpf_endpoint *base, struct tpb_error *error)
+{
+    struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+    int code;
+
+    endpoint->listener.fd = endpoint->timer.fd = endpoint->doorbell.fd = -1;
+    endpoint->mailbox_fd = -1;
+    tpb_list_init(&endpoint->retries);
+    tpb_list_init(&endpoint->strangers);
+    tpb_list_init(&endpoint->watched);
+    tpb_list_init(&endpoint->wanting);
+    endpoint->slots = tpb_array(SHM_SLOTS, sizeof(*endpoint->slots));
+    if (endpoint->slots == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    endpoint->mailbox_fd = tpb_shared_memory("tp-shm-mailbox",
+                                             sizeof(struct shm_mailbox));
+    if (endpoint->mailbox_fd < 0)
+        return tpb_fail_errno(error, errno, "no shared memory");
+    endpoint->mailbox = shm_mailbox_map(endpoint->mailbox_fd);
+    endpoint->doorbell = (struct tpf_watch){ .fd = tpb_eventfd(),
+                                             .ready = shm_doorbell };
+    if (endpoint->mailbox == NULL || endpoint->doorbell.fd < 0)
+        return tpb_fail_errno(error, errno, "no mailbox or doorbell");
+    code = tpf_watch_add(base->env, &endpoint->doorbell, EPOLLIN);
+    if (code != 0)
+        return tpb_fail_errno(error, code, "epoll");
+    return shm_listen(endpoint, error);
+}
+
+static void shm_close(struct tpf_endpoint *base)
+{
+    struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+
+    if (endpoint->strangers.next != NULL)
+        shm_unlisten(endpoint);
+    if (endpoint->doorbell.fd >= 0)
+        tpf_watch_remove(base->env, &endpoint->doorbell);
+    tpb_close(&endpoint->doorbell.fd);
+    shm_mailbox_unmap(endpoint->mailbox);
+    tpb_close(&endpoint->mailbox_fd);
+    tpb_free(endpoint->slots);
+}
+
+static size_t shm_address(struct tpf_endpoint *base, void *buffer,
+                          size_t capacity)
+{
+    struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+
+    if (capacity < sizeof(endpoint->address))
+        return 0;
+    memcpy(buffer, &endpoint->address, sizeof(endpoint->address));
+    return sizeof(endpoint->address);
+}
+
+const struct tpf_backend tpf_shm = {
+    .name = "shm",
+    .reach = TPT_REACH_HOST,
+    .latency_ns = 150,
+    .megabytes = 12000,
+    .endpoint_size = sizeof(struct shm_endpoint),
+    .conn_size = sizeof(struct shm_conn),
+    .probe = shm_probe,
+    .open = shm_open,
+    .close = shm_close,
+    .address = shm_address,
+    .connect = shm_connect,
+    .disconnect = shm_disconnect,
+    .reserve = shm_reserve,
+    .commit = shm_commit,
+    .peek = shm_peek,
+    .pop = shm_pop,
+    .flushed = shm_flushed,
+    .progress = shm_progress,
+    .arm = shm_arm,
+    .disarm = shm_disarm,
+};

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Inside shm: what is shared, and who owns it.
+ *
+ * A conn has one segment (anonymous, passed over a Unix socket) with a ring in
+ * each direction; the side that connected made it and is side 0.  A process
+ * has one mailbox, which all its peers map: a bit per conn that says "look at
+ * this ring", and whether the process sleeps.  The few rings that were active
+ * lately are watched directly and need no bits; so polling costs the same with
+ * a thousand peers as with eight.
+ *
+ * Nothing here has a name in a file system.  The listening socket's name is
+ * abstract and random; the kernel forgets it with the process.
+ */
+#ifndef TPF_SHM_H
+#define TPF_SHM_H
+
+#include "fabric/backend.h"
+#include "fabric/shm/ring.h"
+
+enum {
+    SHM_VERSION = 1,
+    SHM_SLOTS = 4096,              /* the most conns of one endpoint */
+    SHM_WATCHED_RINGS = 8,
+    SHM_CONTROL = 4096,            /* the segment's first page */
+    SHM_SEGMENT = SHM_CONTROL + 2 * SHM_RING,
+    SHM_PENDING = 256              /* strangers that have not said hello */
+};
+
+struct shm_segment {
+    struct shm_side sides[2];      /* of the rings that side 0 / 1 consume */
+};
+_Static_assert(sizeof(struct shm_segment) <= SHM_CONTROL, "layout");
+
+/* Written by all peers.  `any` is set after a bit of `told`, and cleared before
+ * the bits are looked at. */
+struct shm_mailbox {
+    _Alignas(TPB_CACHE_LINE) _Atomic uint32_t any;
+    _Alignas(TPB_CACHE_LINE) _Atomic uint32_t asleep;
+    _Alignas(TPB_CACHE_LINE) _Atomic uint64_t told[SHM_SLOTS / 64];
+};
+
+/* The first and only message of the connecting side, with descriptors
+ * {segment, mailbox, doorbell}; answered by shm_welcome with {mailbox,
+ * doorbell}. */
+struct shm_hello {
+    char magic[4];                 /* "tpsh" */
+    uint32_t version;
+    uint8_t cookie[16];            /* of the card that was connected to */
+    uint32_t slot;                 /* the sender's bit in its mailbox */
+    uint32_t ring;                 /* SHM_RING */
+};
+_Static_assert(sizeof(struct shm_hello) == 32, "layout");
+
+struct shm_welcome {
+    char magic[4];
+    uint32_t version;
+    uint32_t status;               /* 0, or a tp_status that refuses */
+    uint32_t slot;
+};
+_Static_assert(sizeof(struct shm_welcome) == 16, "layout");
+
+/* What is published.  The name is abstract: a NUL stands before it. */
+struct shm_address {
+    uint32_t version;
+    uint32_t name_length;
+    uint8_t cookie[16];
+    char name[64];
+};
+
+enum shm_state {
+    SHM_NEW,
+    SHM_RETRY,                     /* the peer's backlog is full */
+    SHM_GREETED,                   /* hello sent, welcome to come */
+    SHM_STRANGER,                  /* accepted, hello to come */
+    SHM_OPEN,
+    SHM_HUNG_UP,                   /* frames may still be in the ring */
+    SHM_DEAD                       /* failed was called */
+};
+
+struct shm_conn {
+    struct tpf_conn base;
+    enum shm_state state;
+    struct tpf_watch watch;        /* the socket; its hang-up is death */
+    struct tpb_list link;          /* in retries, strangers or watched */
+    struct tpb_list want_link;     /* in wanting while `wanted` is set */
+    struct shm_producer out;
+    struct shm_consumer in;
+    struct shm_mailbox *mailbox;   /* the peer's, or NULL */
+    unsigned char *map;            /* the segment */
+    int doorbell;                  /* the peer's */
+    uint32_t slot;                 /* mine; SHM_SLOTS: none */
+    uint32_t peer_slot;
+    size_t wanted;                 /* the reservation that failed */
+    bool watched;                  /* link is in the endpoint's watched */
+    struct shm_address address;    /* while retrying */
+};
+
+struct shm_endpoint {
+    struct tpf_endpoint base;
+    struct tpf_watch listener;
+    struct tpf_watch doorbell;
+    struct tpf_watch timer;        /* runs while there are retries */
+    struct shm_mailbox *mailbox;
+    int mailbox_fd;
+    struct shm_address address;
+    struct shm_conn **slots;       /* SHM_SLOTS entries */
+    uint32_t next_slot;
+    struct tpb_list retries, strangers;
+    uint32_t stranger_count;
+    struct tpb_list watched;       /* most recently active first */
+    uint32_t watched_count;
+    struct tpb_list wanting;       /* conns that wait for room */
+};
+
+static inline struct shm_conn *shm_conn(struct tpf_conn *conn)
+{
+    return (struct shm_conn *)conn;
+}
+
+static inline struct shm_endpoint *shm_endpoint(struct shm_conn *conn)
+{
+    return (struct shm_endpoint *)conn->base.endpoint;
+}
+
+/* segment.c: maps the segment `fd` (NULL-safe unmap), checks what a stranger
+ * sent.  Side 0 made the segment. */
+int shm_segment_make(void);                          /* fd, or -1 and errno */
+tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
+                          struct tpb_error *error);
+void shm_segment_unmap(struct shm_conn *conn);
+struct shm_mailbox *shm_mailbox_map(int fd);         /* or NULL and errno */
+void shm_mailbox_unmap(struct shm_mailbox *mailbox);
+
+/* wireup.c: sockets, hello and welcome. */
+tp_status shm_listen(struct shm_endpoint *endpoint, struct tpb_error *error);
+void shm_unlisten(struct shm_endpoint *endpoint);
+tp_status shm_connect(struct tpf_conn *conn, const void *address,
+                      size_t length, struct tpb_error *error);
+void shm_hang_up(struct shm_conn *conn);
+
+/* shm.c: slots and attention. */
+tp_status shm_slot_take(struct shm_conn *conn);
+void shm_slot_give(struct shm_conn *conn);
+void shm_watch_ring(struct shm_conn *conn);
+void shm_tell(struct shm_conn *conn);
+void shm_fail(struct shm_conn *conn, tp_status status, const char *text);
+
+#endif

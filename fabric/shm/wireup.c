@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How two processes come to share a segment: a Unix socket with an abstract
+ * name, one message each way.  The socket stays open; its hang-up is how a
+ * process learns at once that the other is gone.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "fabric/shm/shm.h"
+#include "runtime/base/io.h"
+#include "runtime/base/log.h"
+
+TPB_LOG_COMPONENT("shm");
+
+enum { SHM_BACKLOG = 4096, SHM_RETRY_MS = 2 };
+
+static const char wireup_magic[4] = { 't', 'p', 's', 'h' };
+
+static socklen_t wireup_name(const struct shm_address *address,
+                             struct sockaddr_un *name)
+{
+    memset(name, 0, sizeof(*name));
+    name->sun_family = AF_UNIX;
+    memcpy(name->sun_path + 1, address->name, address->name_length);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1
+                       + address->name_length);
+}
+
+static int wireup_socket(void)
+{
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* ---- the connecting side ----------------------------------------------- */
+
+static void wireup_welcome(struct shm_conn *conn)
+{
+    struct shm_welcome welcome;
+    int fds[2] = { -1, -1 }, count = 2;
+    ssize_t got = tpb_recv_fds(conn->watch.fd, &welcome, sizeof(welcome),
+                               fds, &count);
+
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return;
+    if (got <= 0) {
+        shm_fail(conn, TP_ERR_PEER_FAILED,
+                 "it ended, or refused, before the connection was made");
+    } else if (got != sizeof(welcome)
+               || memcmp(welcome.magic, wireup_magic, 4) != 0
+               || welcome.version != SHM_VERSION) {
+        shm_fail(conn, TP_ERR_PROTOCOL, "its answer was not tp's");
+    } else if (welcome.status != 0) {
+        shm_fail(conn, welcome.status == TP_ERR_DENIED ? TP_ERR_DENIED
+                                                       : TP_ERR_BACKEND,
+                 tp_strerror((tp_status)welcome.status));
+    } else if (count != 2 || welcome.slot >= SHM_SLOTS
+               || (conn->mailbox = shm_mailbox_map(fds[0])) == NULL) {
+        shm_fail(conn, TP_ERR_PROTOCOL,
+                 "its answer brought no mailbox (out of descriptors?)");
+    } else {
+        struct tpf_env *env = conn->base.endpoint->env;
+
+        conn->doorbell = fds[1];
+        fds[1] = -1;
+        conn->peer_slot = welcome.slot;
+        conn->state = SHM_OPEN;
+        shm_watch_ring(conn);
+        env->upcalls->connected(env->core, &conn->base);
+    }
+    tpb_close(&fds[0]);
+    tpb_close(&fds[1]);
+}
+
+/* The socket of a conn has something to say. */
+static void wireup_ready(struct tpf_watch *watch, uint32_t events)
+{
+    struct shm_conn *conn = TPB_CONTAINER(watch, struct shm_conn, watch);
+
+    if (conn->state == SHM_GREETED)
+        wireup_welcome(conn);
+    else if (conn->state == SHM_OPEN && (events & (EPOLLHUP | EPOLLRDHUP
+                                                   | EPOLLERR)) != 0)
+        shm_hang_up(conn);
+    else if (conn->state == SHM_OPEN) {
+        char byte;
+
+        /* Nobody writes here after the welcome; end of file is a hang-up. */
+        if (recv(watch->fd, &byte, 1, 0) == 0)
+            shm_hang_up(conn);
+    }
+}
+
+void shm_hang_up(struct shm_conn *conn)
+{
+    tpf_watch_remove(conn->base.endpoint->env, &conn->watch);
+    conn->state = SHM_HUNG_UP;
+    /* The core peeks; when the ring is empty peek() reports the failure. */
+    tpf_conn_ready(&conn->base);
+}
+
+static tp_status wireup_greet(struct shm_conn *conn, struct tpb_error *error)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+    struct shm_hello hello = { .version = SHM_VERSION, .slot = conn->slot,
+                               .ring = SHM_RING };
+    int fds[3] = { shm_segment_make(), endpoint->mailbox_fd,
+                   endpoint->doorbell.fd };
+    tp_status status;
+    int code;
+
+    if (fds[0] < 0)
+        return tpb_fail_errno(error, errno, "no shared memory for a ring");
+    memcpy(hello.magic, wireup_magic, 4);
+    memcpy(hello.cookie, conn->address.cookie, sizeof(hello.cookie));
+    status = shm_segment_map(conn, fds[0], 0, error);
+    if (status == TP_OK
+        && tpb_send_fds(conn->watch.fd, &hello, sizeof(hello), fds, 3) < 0)
+        status = tpb_fail_errno(error, errno, "cannot greet the peer");
+    tpb_close(&fds[0]);
+    if (status != TP_OK)
+        return status;
+    conn->state = SHM_GREETED;
+    conn->watch.ready = wireup_ready;
+    code = tpf_watch_add(endpoint->base.env, &conn->watch,
+                         EPOLLIN | EPOLLRDHUP);
+    return code == 0 ? TP_OK : tpb_fail_errno(error, code, "epoll");
+}
+
+/* Tries once.  TP_OK also if it is to be tried again. */
+static tp_status wireup_try(struct shm_conn *conn, struct tpb_error *error)
+{
+    struct sockaddr_un name;
+    socklen_t length = wireup_name(&conn->address, &name);
+
+    if (connect(conn->watch.fd, (struct sockaddr *)&name, length) == 0)
+        return wireup_greet(conn, error);
+    if (errno == EAGAIN || errno == EINTR) {
+        struct itimerspec soon = { .it_value.tv_nsec = SHM_RETRY_MS * 1000000 };
+        struct shm_endpoint *endpoint = shm_endpoint(conn);
+
+        conn->state = SHM_RETRY;
+        tpb_list_append(&endpoint->retries, &conn->link);
+        timerfd_settime(endpoint->timer.fd, 0, &soon, NULL);
+        return TP_OK;
+    }
+    if (errno == ECONNREFUSED)
+        return tpb_fail(error, TP_ERR_UNREACHABLE,
+                        "nobody listens: it ended, left the job, or lives in"
+                        " another network namespace");
+    return tpb_fail_errno(error, errno, "connect");
+}
+
+static void wireup_retry(struct tpf_watch *watch, uint32_t events)
+{
+    struct shm_endpoint *endpoint = TPB_CONTAINER(watch, struct shm_endpoint,
+                                                  timer);
+    struct tpb_list again, *node;
+
+    (void)events;
+    tpb_eventfd_drain(watch->fd);
+    tpb_list_init(&again);
+    while ((node = tpb_list_take(&endpoint->retries)) != NULL)
+        tpb_list_append(&again, node);
+    while ((node = tpb_list_take(&again)) != NULL) {
+        struct shm_conn *conn = TPB_CONTAINER(node, struct shm_conn, link);
+        struct tpb_error error = { "" };
+        tp_status status = wireup_try(conn, &error);
+
+        if (status != TP_OK)
+            shm_fail(conn, status, error.text);
+    }
+}
+
+tp_status shm_connect(struct tpf_conn *base, const void *address,
+                      size_t length, struct tpb_error *error)
+{
+    struct shm_conn *conn = shm_conn(base);
+    tp_status status;
+
+    conn->watch.fd = conn->doorbell = -1;
+    conn->slot = SHM_SLOTS;
+    tpb_list_init(&conn->link);
+    tpb_list_init(&conn->want_link);
+    base->max_frame = SHM_FRAME;
+    base->window = SHM_RING;
+    if (length != sizeof(conn->address))
+        return tpb_fail(error, TP_ERR_PROTOCOL, "its shm address is garbage");
+    memcpy(&conn->address, address, length);
+    if (conn->address.version != SHM_VERSION
+        || conn->address.name_length > sizeof(conn->address.name))
+        return tpb_fail(error, TP_ERR_PROTOCOL,
+                        "its shm address is of another version");
+    status = shm_slot_take(conn);
+    if (status != TP_OK)
+        return tpb_fail(error, TP_ERR_BACKEND, "over %d local peers",
+                        SHM_SLOTS);
+    conn->watch.fd = wireup_socket();
+    if (conn->watch.fd < 0)
+        return tpb_fail_errno(error, errno, "socket");
+    return wireup_try(conn, error);
+}
+
+/* ---- the listening side ------------------------------------------------ */
+
+static void wireup_forget(struct shm_conn *conn)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+
+    tpb_list_unlink(&conn->link);
+    endpoint->stranger_count--;
+    tpf_watch_remove(endpoint->base.env, &conn->watch);
+    tpb_close(&conn->watch.fd);
+    shm_segment_unmap(conn);
+    shm_mailbox_unmap(conn->mailbox);
+    tpb_close(&conn->doorbell);
+    shm_slot_give(conn);
+    tpf_conn_free(&conn->base);
+}
+
+/* Reads a stranger's hello; INVALID if it is still to come. */
+static tp_status wireup_hello(struct shm_conn *conn, struct tpb_error *error)
+{
+    struct shm_hello hello;
+    int fds[3] = { -1, -1, -1 }, count = 3;
+    ssize_t got = tpb_recv_fds(conn->watch.fd, &hello, sizeof(hello), fds,
+                               &count);
+    tp_status status = TP_OK;
+
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return TP_ERR_INVALID;
+    if (got != sizeof(hello) || memcmp(hello.magic, wireup_magic, 4) != 0
+        || hello.version != SHM_VERSION || hello.ring != SHM_RING
+        || hello.slot >= SHM_SLOTS)
+        status = tpb_fail(error, TP_ERR_PROTOCOL, "a hello that is not tp's");
+    else if (!tpb_equal_secret(hello.cookie,
+                               shm_endpoint(conn)->address.cookie,
+                               sizeof(hello.cookie)))
+        status = tpb_fail(error, TP_ERR_DENIED, "a wrong cookie");
+    else if (count != 3)
+        status = tpb_fail(error, TP_ERR_SYSTEM,
+                          "descriptors were lost: raise ulimit -n");
+    if (status == TP_OK)
+        status = shm_segment_map(conn, fds[0], 1, error);
+    if (status == TP_OK && (conn->mailbox = shm_mailbox_map(fds[1])) == NULL)
+        status = tpb_fail_errno(error, errno, "the peer's mailbox");
+    if (status == TP_OK) {
+        conn->peer_slot = hello.slot;
+        conn->doorbell = fds[2];
+        fds[2] = -1;
+        status = shm_slot_take(conn);
+    }
+    for (int i = 0; i < 3; i++)
+        tpb_close(&fds[i]);
+    return status;
+}
+
+/* The peer may be gone already; what it left in the ring still counts, so a
+ * failure to answer is not an error here: the hang-up will tell. */
+static void wireup_answer(struct shm_conn *conn, tp_status status)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+    struct shm_welcome welcome = { .version = SHM_VERSION,
+                                   .status = (uint32_t)status,
+                                   .slot = conn->slot };
+    int fds[2] = { endpoint->mailbox_fd, endpoint->doorbell.fd };
+
+    memcpy(welcome.magic, wireup_magic, 4);
+    if (tpb_send_fds(conn->watch.fd, &welcome, sizeof(welcome), fds,
+                     status == TP_OK ? 2 : 0) < 0)
+        tpb_debug("cannot answer a hello: %s", strerror(errno));
+}
+
+static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
+{
+    struct shm_conn *conn = TPB_CONTAINER(watch, struct shm_conn, watch);
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+    struct tpf_env *env = endpoint->base.env;
+    struct tpb_error error = { "" };
+    tp_status status = wireup_hello(conn, &error);
+
+    (void)events;
+    if (status == TP_ERR_INVALID)
+        return;
+    wireup_answer(conn, status);
+    if (status != TP_OK) {
+        tpb_info("refused a connection: %s", error.text);
+        wireup_forget(conn);
+        return;
+    }
+    tpb_list_unlink(&conn->link);
+    endpoint->stranger_count--;
+    conn->state = SHM_OPEN;
+    conn->watch.ready = wireup_ready;
+    conn->base.max_frame = SHM_FRAME;
+    conn->base.window = SHM_RING;
+    env->upcalls->incoming(env->core, &conn->base);
+    shm_watch_ring(conn);
+    tpf_conn_ready(&conn->base);   /* it may have written before we mapped */
+}
+
+static void wireup_accept(struct tpf_watch *watch, uint32_t events)
+{
+    struct shm_endpoint *endpoint = TPB_CONTAINER(watch, struct shm_endpoint,
+                                                  listener);
+    struct shm_conn *conn;
+    int fd;
+
+    (void)events;
+    fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE)
+            tpb_warn("cannot accept a local peer: %s; raise ulimit -n",
+                     strerror(errno));
+        return;
+    }
+    if (endpoint->stranger_count >= SHM_PENDING)
+        wireup_forget(TPB_CONTAINER(endpoint->strangers.next, struct shm_conn,
+                                    link));
+    conn = (struct shm_conn *)tpf_conn_new(&endpoint->base);
+    if (conn == NULL) {
+        close(fd);
+        return;
+    }
+    conn->state = SHM_STRANGER;
+    conn->watch = (struct tpf_watch){ .fd = fd, .ready = wireup_stranger };
+    conn->doorbell = -1;
+    conn->slot = SHM_SLOTS;
+    tpb_list_init(&conn->link);
+    tpb_list_init(&conn->want_link);
+    tpb_list_append(&endpoint->strangers, &conn->link);
+    endpoint->stranger_count++;
+    if (tpf_watch_add(endpoint->base.env, &conn->watch,
+                      EPOLLIN | EPOLLRDHUP) != 0)
+        wireup_forget(conn);
+}
+
+tp_status shm_listen(struct shm_endpoint *endpoint, struct tpb_error *error)
+{
+    struct tpf_env *env = endpoint->base.env;
+    struct sockaddr_un name;
+    uint8_t random[16];
+    socklen_t length;
+    int code;
+
+    tpb_random(random, sizeof(random));
+    endpoint->address.version = SHM_VERSION;
+    memcpy(endpoint->address.cookie, env->card->cookie, 16);
+    endpoint->address.name_length = 3 + 2 * sizeof(random);
+    memcpy(endpoint->address.name, "tp-", 3);
+    for (size_t i = 0; i < sizeof(random); i++) {
+        char hex[3];
+
+        snprintf(hex, sizeof(hex), "%02x", random[i]);
+        memcpy(endpoint->address.name + 3 + 2 * i, hex, 2);
+    }
+    endpoint->listener = (struct tpf_watch){ .fd = wireup_socket(),
+                                             .ready = wireup_accept };
+    endpoint->timer = (struct tpf_watch){
+        .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
+        .ready = wireup_retry };
+    length = wireup_name(&endpoint->address, &name);
+    if (endpoint->listener.fd < 0 || endpoint->timer.fd < 0
+        || bind(endpoint->listener.fd, (struct sockaddr *)&name, length) < 0
+        || listen(endpoint->listener.fd, SHM_BACKLOG) < 0)
+        return tpb_fail_errno(error, errno, "cannot listen for local peers");
+    code = tpf_watch_add(env, &endpoint->listener, EPOLLIN);
+    if (code == 0)
+        code = tpf_watch_add(env, &endpoint->timer, EPOLLIN);
+    return code == 0 ? TP_OK : tpb_fail_errno(error, code, "epoll");
+}
+
+void shm_unlisten(struct shm_endpoint *endpoint)
+{
+    while (!tpb_list_empty(&endpoint->strangers))
+        wireup_forget(TPB_CONTAINER(endpoint->strangers.next, struct shm_conn,
+                                    link));
+    tpf_watch_remove(endpoint->base.env, &endpoint->listener);
+    tpf_watch_remove(endpoint->base.env, &endpoint->timer);
+    tpb_close(&endpoint->listener.fd);
+    tpb_close(&endpoint->timer.fd);
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The guard: kills what is left of the job when tprun is gone. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "launcher/guard.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+
+enum {
+    GUARD_SWEEPS = 100,            /* at most so many looks at /proc */
+    GUARD_PAUSE = 10000000,        /* nanoseconds between two */
+    GUARD_CHUNK = 65536
+};
+
+struct guard_word {
+    int rank;
+    pid_t pid;
+};
+
+static struct {
+    pid_t pid;
+    int reader;
+    struct tpl_watch writer;       /* fires when the reader is gone */
+    struct tpl_loop *loop;
+    pid_t *groups;                 /* by rank; 0: none */
+    int ranks;
+    char marker[320];              /* "PMIX_NAMESPACE=<job>" */
+    size_t marker_length;
+} guard = { .reader = -1, .writer = { .fd = -1 } };
+
+/*
+ * From here to guard_main() the code runs in the guard, which may have been
+ * forked off a process with threads: system calls and static memory only.
+ */
+
+static void guard_close_all(int keep)
+{
+    struct rlimit limit;
+
+    dup2(keep, 0);
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, 1U, ~0U, 0U) == 0)
+        return;
+#endif
+    getrlimit(RLIMIT_NOFILE, &limit);
+    for (int fd = 1; (rlim_t)fd < limit.rlim_cur; fd++)
+        close(fd);
+}
+
+/* Does the environment of that process carry the job's marker?  Read in
+ * chunks that overlap by the marker's length. */
+static bool guard_marked(const char *path)
+{
+    static char chunk[GUARD_CHUNK];
+    size_t kept = 0;
+    ssize_t got;
+    bool found = false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return false;
+    while (!found && (got = read(fd, chunk + kept, sizeof(chunk) - kept)) > 0) {
+        size_t length = kept + (size_t)got;
+
+        found = memmem(chunk, length, guard.marker, guard.marker_length)
+                != NULL;
+        kept = length < guard.marker_length ? length : guard.marker_length;
+        memmove(chunk, chunk + length - kept, kept);
+    }
+    close(fd);
+    return found;
+}
+
+/* "/proc/" name "/environ"; snprintf may take locks, this does not. */
+static bool guard_path(const char *name, char path[64])
+{
+    size_t length = strlen(name);
+
+    if (name[0] < '1' || name[0] > '9' || length > 12)
+        return false;
+    memcpy(path, "/proc/", 6);
+    memcpy(path + 6, name, length);
+    memcpy(path + 6 + length, "/environ", 9);
+    return true;
+}
+
+/* Kills every process that carries the marker; how many there were. */
+static int guard_sweep(int proc)
+{
+    static char entries[GUARD_CHUNK];
+    int killed = 0;
+    long got;
+
+    lseek(proc, 0, SEEK_SET);
+    while ((got = syscall(SYS_getdents64, proc, entries, sizeof(entries))) > 0)
+        for (long at = 0; at < got;) {
+            struct dirent64 *entry = (void *)(entries + at);
+            char path[64];
+
+            at += entry->d_reclen;
+            if (guard_path(entry->d_name, path) && guard_marked(path)
+                && kill((pid_t)strtol(entry->d_name, NULL, 10), SIGKILL) == 0)
+                killed++;
+        }
+    return killed;
+}
+
+static void guard_kill(void)
+{
+    struct timespec pause = { 0, GUARD_PAUSE };
+    int proc;
+
+    for (int i = 0; i < guard.ranks; i++)
+        if (guard.groups[i] > 0)
+            kill(-guard.groups[i], SIGKILL);
+    proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; proc >= 0 && i < GUARD_SWEEPS; i++) {
+        if (guard_sweep(proc) == 0)
+            break;
+        /* What was just killed still shows for a moment, and may have had
+         * time to fork. */
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* Our own environment must not carry the marker of a job that this tprun is a
+ * rank of: that job's guard would kill us before our work is done. */
+static void guard_forget_environment(void)
+{
+    for (char **entry = environ; entry != NULL && *entry != NULL; entry++)
+        memset(*entry, 0, strlen(*entry));
+}
+
+static void guard_main(void)
+{
+    struct guard_word word;
+    sigset_t all;
+    ssize_t got;
+
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    setsid();
+    prctl(PR_SET_NAME, "tprun-guard");
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    guard_close_all(guard.reader);
+    if (chdir("/") < 0)
+        _exit(1);
+    guard_forget_environment();
+    while ((got = read(0, &word, sizeof(word))) != 0) {
+        if (got == (ssize_t)sizeof(word) && word.rank >= 0
+            && word.rank < guard.ranks)
+            guard.groups[word.rank] = word.pid;
+        else if (got < 0 && errno != EINTR)
+            break;
+    }
+    guard_kill();
+    _exit(0);
+}
+
+/* Here begins what runs in tprun. */
+
+static tp_status guard_fork(struct tpb_error *error)
+{
+    int ends[2];
+    long pid;
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return tpb_fail_errno(error, errno, "cannot make a pipe");
+    guard.reader = ends[0];
+    guard.writer.fd = ends[1];
+    /* Zero flags, hence no exit signal; the other arguments mean nothing
+     * then, in whatever order the architecture has them. */
+    pid = syscall(SYS_clone, 0L, 0L, 0L, 0L, 0L);
+    if (pid == 0)
+        guard_main();
+    tpb_close(&guard.reader);
+    if (pid < 0) {
+        int code = errno;
+
+        tpb_close(&guard.writer.fd);
+        return tpb_fail_errno(error, code, "cannot start a process");
+    }
+    guard.pid = (pid_t)pid;
+    fcntl(guard.writer.fd, F_SETFL, O_NONBLOCK);
+    return TP_OK;
+}
+
+tp_status tpl_guard_start(const char *job, int ranks,
+                          struct tpb_error *error)
+{
+    guard.ranks = ranks;
+    guard.groups = tpb_array((size_t)ranks, sizeof(guard.groups[0]));
+    if (guard.groups == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    /* With its final NUL, so that no longer name matches. */
+    guard.marker_length = (size_t)snprintf(guard.marker, sizeof(guard.marker),
+                                           "PMIX_NAMESPACE=%s", job) + 1;
+    return guard_fork(error);
+}
+
+/* The guard was killed: bury it and start another, which inherits the list of
+ * groups as it stands in our memory. */
+static void guard_lost(struct tpl_watch *watch, uint32_t events)
+{
+    struct tpb_error error;
+
+    (void)events;
+    tpl_watch_close(guard.loop, watch);
+    waitpid(guard.pid, NULL, __WCLONE);
+    guard.pid = 0;
+    /* Without a guard the job is as safe as PR_SET_PDEATHSIG makes it; no
+     * reason to end it. */
+    if (guard_fork(&error) == TP_OK)
+        tpl_guard_watch(guard.loop);
+}
+
+void tpl_guard_watch(struct tpl_loop *loop)
+{
+    guard.loop = loop;
+    guard.writer.ready = guard_lost;
+    /* EPOLLERR comes unasked, but something must be asked for. */
+    tpl_watch_set(loop, &guard.writer, EPOLLET | EPOLLERR);
+}
+
+void tpl_guard_tell(int rank, pid_t pid)
+{
+    struct guard_word word = { rank, pid };
+
+    /* SIGPIPE may already be deadly in a rank; a guard that is gone is not
+     * its business, so the launcher restores signals after this. */
+    if (guard.writer.fd >= 0
+        && write(guard.writer.fd, &word, sizeof(word)) < 0)
+        return;
+}
+
+void tpl_guard_note(int rank, pid_t pid)
+{
+    guard.groups[rank] = pid;
+    if (pid == 0)
+        tpl_guard_tell(rank, 0);
+}
+
+pid_t tpl_guard_pid(void)
+{
+    return guard.pid;
+}
+
+void tpl_guard_stop(void)
+{
+    if (guard.pid > 0) {
+        kill(guard.pid, SIGKILL);
+        waitpid(guard.pid, NULL, __WCLONE);
+        guard.pid = 0;
+    }
+    if (guard.loop != NULL)
+        tpl_watch_close(guard.loop, &guard.writer);
+    tpb_close(&guard.writer.fd);
+    tpb_free(guard.groups);
+    guard.groups = NULL;
+}

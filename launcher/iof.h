@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What ranks print, line by line.
+ *
+ * Each rank has a pipe for its standard output and one for its standard
+ * error; whole lines go to tprun's own, those of one stream in order, never
+ * one inside another.  Memory is bounded: a stream that cannot be passed on is
+ * not read, and its rank waits in write(2).  A line longer than the buffer
+ * begins to flow before its end has come and the others wait for it; should
+ * it pause for a second, it is ended with a newline so that it cannot hold
+ * them up for ever.  On a terminal, unfinished lines (a prompt, a progress
+ * bar) are shown after a tenth of a second.  What a rank leaves unfinished at
+ * its end is kept as it is, followed by a newline only if something else
+ * follows.
+ */
+#ifndef TPL_IOF_H
+#define TPL_IOF_H
+
+#include "launcher/loop.h"
+
+struct tpl_iof;
+
+/*
+ * Prepares for `ranks` ranks.  `tag` puts "[rank] " before every line.
+ * Standard output and error that are one and the same file are written
+ * through one queue.  The caller calls tpl_iof_free().
+ */
+tp_status tpl_iof_new(struct tpl_loop *loop, int ranks, bool tag,
+                      struct tpb_error *error, struct tpl_iof **iof);
+void tpl_iof_free(struct tpl_iof *iof);        /* NULL is allowed */
+
+/*
+ * Makes the two pipes of a rank and watches their read ends.  *out and *err
+ * are the write ends; the caller closes them when the rank runs.
+ */
+tp_status tpl_iof_open(struct tpl_iof *iof, int rank, int *out, int *err,
+                       struct tpb_error *error);
+
+/* A line of tprun itself, in turn with the others; "tprun: " and the newline
+ * are added. */
+void tpl_iof_say(struct tpl_iof *iof, const char *format, ...)
+    TPB_PRINTF(2, 3);
+
+/* Has every stream ended, and all that goes to standard error been written?
+ * Then is the time for tprun's last line. */
+bool tpl_iof_ended(const struct tpl_iof *iof);
+
+/* Has everything been written? */
+bool tpl_iof_done(const struct tpl_iof *iof);
+
+/* Gives up waiting for ends of streams: what has come so far is all. */
+void tpl_iof_hang_up(struct tpl_iof *iof);
+
+/* The errno at which output was lost, 0 if none was.  A reader that went away
+ * (EPIPE) is not a loss. */
+int tpl_iof_lost(const struct tpl_iof *iof);
+
+#endif

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The job and the way to its end. */
+#include "config.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "launcher/guard.h"
+#include "launcher/input.h"
+#include "launcher/job.h"
+#include "launcher/orphans.h"
+#include "launcher/signals.h"
+
+static const uint64_t job_second = 1000000000;
+enum {
+    JOB_GRACE = 2,                 /* seconds from SIGTERM to SIGKILL */
+    JOB_STUCK = 10,                /* from SIGKILL to giving up */
+    JOB_HANG_UP = 1,               /* for pipes that outlive all processes */
+    JOB_EXIT_TIMEOUT = 124         /* as timeout(1) */
+};
+
+/* How much an end tells about what went wrong: of ranks that end in one
+ * instant, a signal is rather the cause, a status the consequence. */
+enum job_verdict { JOB_WELL, JOB_UNFINALIZED, JOB_STATUS, JOB_SIGNAL };
+
+static enum job_verdict job_judge(const struct tpl_rank *rank)
+{
+    if (WIFSIGNALED(rank->status))
+        return JOB_SIGNAL;
+    if (WEXITSTATUS(rank->status) != 0)
+        return JOB_STATUS;
+    return rank->initialized && !rank->finalized ? JOB_UNFINALIZED
+                                                 : JOB_WELL;
+}
+
+static int job_exit_status(const struct tpl_rank *rank)
+{
+    switch (job_judge(rank)) {
+    case JOB_SIGNAL:
+        return 128 + WTERMSIG(rank->status);
+    case JOB_STATUS:
+        return WEXITSTATUS(rank->status);
+    case JOB_UNFINALIZED:
+        return 1;
+    case JOB_WELL:
+        break;
+    }
+    return 0;
+}
+
+/* "rank 2 (pid 4711) was killed by signal 9 (SIGKILL)" */
+static void job_describe(const struct tpl_job *job, int rank, char *text,
+                         size_t size)
+{
+    const struct tpl_rank *it = &job->ranks[rank];
+    int used = snprintf(text, size, "rank %d (pid %d) ", rank, (int)it->pid);
+
+    text += used;
+    size -= (size_t)used;
+    if (WIFSIGNALED(it->status))
+        snprintf(text, size, "was killed by signal %s%s",
+                 tpl_signal_name(WTERMSIG(it->status)),
+                 WCOREDUMP(it->status) ? ", core dumped" : "");
+    else if (job_judge(it) == JOB_UNFINALIZED)
+        snprintf(text, size, "exited with status 0 after PMIx_Init (tp_init) "
+                 "but without PMIx_Finalize (tp_finalize)");
+    else
+        snprintf(text, size, "exited with status %d",
+                 WEXITSTATUS(it->status));
+}
+
+/* Sends a signal to the process groups of all ranks that run. */
+static void job_signal_ranks(const struct tpl_job *job, int signal)
+{
+    for (int i = 0; i < job->options->ranks; i++)
+        if (job->ranks[i].pid > 0 && !job->ranks[i].ended)
+            kill(-job->ranks[i].pid, signal);
+}
+
+static void job_set_grace(struct tpl_job *job, int seconds)
+{
+    tpl_timer_set(job->loop, &job->grace,
+                  seconds > 0 ? tpb_now() + (uint64_t)seconds * job_second
+                              : 0);
+}
+
+static void job_kill(struct tpl_job *job)
+{
+    if (job->phase > TPL_KILLING)
+        return;
+    job->phase = TPL_KILLING;
+    job->kill_orphans = true;
+    job_signal_ranks(job, SIGKILL);
+    job_set_grace(job, JOB_STUCK);
+}
+
+/* Not even SIGKILL ends them: stuck in the kernel.  The guard and
+ * PR_SET_PDEATHSIG stay behind for the day they come out. */
+static void job_abandon(struct tpl_job *job)
+{
+    for (int i = 0; i < job->options->ranks; i++)
+        if (job->ranks[i].pid > 0 && !job->ranks[i].ended) {
+            tpl_iof_say(job->iof, "rank %d (pid %d) does not die of SIGKILL; "
+                        "the kernel holds it", i, (int)job->ranks[i].pid);
+            job->ranks[i].ended = true;
+        }
+    job->running = 0;
+}
+
+static void job_grace_over(struct tpl_timer *timer)
+{
+    struct tpl_job *job = TPB_CONTAINER(timer, struct tpl_job, grace);
+
+    switch (job->phase) {
+    case TPL_ENDING:
+        job_kill(job);
+        break;
+    case TPL_KILLING:
+        job_abandon(job);
+        break;
+    case TPL_ORPHANS:
+        if (job->kill_orphans) {
+            job->phase = TPL_DRAINING;
+            break;
+        }
+        job->kill_orphans = true;
+        tpl_orphans_kill(SIGKILL);
+        job_set_grace(job, JOB_STUCK);
+        break;
+    case TPL_DRAINING:
+        tpl_iof_hang_up(job->iof);
+        break;
+    case TPL_RUNNING:
+    case TPL_DONE:
+        break;
+    }
+}
+
+/* Somebody wants to be gone, and our reader does not read. */
+static void job_hurry_over(struct tpl_timer *timer)
+{
+    struct tpl_job *job = TPB_CONTAINER(timer, struct tpl_job, hurry);
+
+    job->phase = TPL_DONE;
+}
+
+static void job_timed_out(struct tpl_timer *timer)
+{
+    struct tpl_job *job = TPB_CONTAINER(timer, struct tpl_job, timeout);
+    int first = 0;
+    char more[32] = "";
+
+    while (first < job->options->ranks - 1 && job->ranks[first].ended)
+        first++;
+    if (job->running > 1)
+        snprintf(more, sizeof(more), " and %d more", job->running - 1);
+    tpl_job_end(job, JOB_EXIT_TIMEOUT, "the job ran longer than --timeout %s; "
+                "still running: rank %d (pid %d)%s",
+                job->options->timeout_text, first,
+                (int)job->ranks[first].pid, more);
+}
+
+void tpl_job_init(struct tpl_job *job, const struct tpl_options *options,
+                  struct tpl_loop *loop, struct tpl_iof *iof,
+                  struct tpl_rank *ranks)
+{
+    job->options = options;
+    job->loop = loop;
+    job->iof = iof;
+    job->ranks = ranks;
+    job->timeout.fire = job_timed_out;
+    job->grace.fire = job_grace_over;
+    job->hurry.fire = job_hurry_over;
+}
+
+void tpl_job_fini(struct tpl_job *job)
+{
+    tpl_timer_set(job->loop, &job->timeout, 0);
+    tpl_timer_set(job->loop, &job->grace, 0);
+    tpl_timer_set(job->loop, &job->hurry, 0);
+}
+
+void tpl_job_started(struct tpl_job *job, int rank, pid_t pid)
+{
+    job->ranks[rank].pid = pid;
+    job->running++;
+    tpl_guard_note(rank, pid);
+}
+
+void tpl_job_begin(struct tpl_job *job)
+{
+    if (job->options->timeout > 0 && job->phase == TPL_RUNNING)
+        tpl_timer_set(job->loop, &job->timeout,
+                      tpb_now() + job->options->timeout);
+}
+
+void tpl_job_end(struct tpl_job *job, int status, const char *format, ...)
+{
+    va_list args;
+
+    if (job->phase != TPL_RUNNING)
+        return;
+    job->phase = TPL_ENDING;
+    job->status = status;
+    va_start(args, format);
+    vsnprintf(job->report, sizeof(job->report), format, args);
+    va_end(args);
+    tpl_timer_set(job->loop, &job->timeout, 0);
+    job_signal_ranks(job, SIGTERM);
+    /* One that is stopped could not hear it. */
+    job_signal_ranks(job, SIGCONT);
+    job_set_grace(job, JOB_GRACE);
+}
+
+/* A signal to end what is ending already: no more patience. */
+static void job_hasten(struct tpl_job *job)
+{
+    switch (job->phase) {
+    case TPL_RUNNING:
+    case TPL_ENDING:
+    case TPL_KILLING:
+        job_kill(job);
+        break;
+    case TPL_ORPHANS:
+        job->kill_orphans = true;
+        tpl_orphans_kill(SIGKILL);
+        job_set_grace(job, JOB_GRACE);
+        break;
+    case TPL_DRAINING:
+    case TPL_DONE:
+        job->phase = TPL_DONE;
+        break;
+    }
+}
+
+void tpl_job_signal(struct tpl_job *job, int signal)
+{
+    if (!tpl_signal_ends(signal)) {
+        job_signal_ranks(job, signal);
+        if (signal == SIGTSTP)
+            tpl_signals_stop();
+        else if (signal == SIGCONT)
+            tpl_input_resume();
+    } else if (job->phase != TPL_RUNNING) {
+        job_hasten(job);
+    } else {
+        job->signal = signal;
+        tpl_job_end(job, 128 + signal, "signal %s ended the job",
+                    tpl_signal_name(signal));
+    }
+}
+
+void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event)
+{
+    struct tpl_rank *rank = &job->ranks[event->rank];
+
+    switch (event->what) {
+    case TPL_PMIX_CONNECTED:
+        rank->initialized = job->joined = true;
+        rank->finalized = false;
+        break;
+    case TPL_PMIX_FINALIZED:
+        rank->finalized = true;
+        break;
+    case TPL_PMIX_ABORT:
+        /* As exit(3) would: the low eight bits, but a failure stays one. */
+        tpl_job_end(job, event->status != 0 && (event->status & 255) == 0
+                    ? 1 : event->status & 255,
+                    "rank %d (pid %d) ended the job with status %d%s%s",
+                    event->rank, (int)rank->pid, event->status,
+                    *event->reason != '\0' ? ": " : "", event->reason);
+        break;
+    }
+}
+
+static int job_find(const struct tpl_job *job, pid_t pid)
+{
+    for (int i = 0; i < job->options->ranks; i++)
+        if (job->ranks[i].pid == pid && !job->ranks[i].ended)
+            return i;
+    return -1;
+}
+
+/* Writes down how a rank ended and lets the others know. */
+static void job_note(struct tpl_job *job, int index, int status)
+{
+    static const enum tpl_pmix_end ends[] = {
+        [JOB_WELL] = TPL_PMIX_WELL,
+        [JOB_UNFINALIZED] = TPL_PMIX_UNFINALIZED,
+        [JOB_STATUS] = TPL_PMIX_BY_STATUS,
+        [JOB_SIGNAL] = TPL_PMIX_BY_SIGNAL,
+    };
+    struct tpl_rank *rank = &job->ranks[index];
+    enum job_verdict verdict;
+
+    rank->ended = true;
+    rank->status = status;
+    job->running--;
+    tpl_guard_note(index, 0);
+    verdict = job_judge(rank);
+    if (verdict == JOB_STATUS && !rank->finalized && rank->initialized)
+        verdict = JOB_UNFINALIZED;
+    /* Others may wait for a rank that did well without ever joining. */
+    if (verdict == JOB_WELL && !rank->initialized && job->joined)
+        verdict = JOB_UNFINALIZED;
+    tpl_pmix_ended(index, ends[verdict], WIFSIGNALED(status)
+                   ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (job->options->verbose) {
+        char text[256];
+
+        job_describe(job, index, text, sizeof(text));
+        tpl_iof_say(job->iof, "%s", text);
+    }
+}
+
+/* A rank failed and nothing was known to be wrong before. */
+static void job_fail(struct tpl_job *job, int rank)
+{
+    char text[256];
+
+    job_describe(job, rank, text, sizeof(text));
+    if (!job->options->keep_going) {
+        tpl_job_end(job, job_exit_status(&job->ranks[rank]), "%s", text);
+        return;
+    }
+    if (job->status == 0)
+        job->status = job_exit_status(&job->ranks[rank]);
+    if (!job->options->verbose)
+        tpl_iof_say(job->iof, "%s", text);
+}
+
+void tpl_job_reap(struct tpl_job *job)
+{
+    enum job_verdict worst = JOB_WELL;
+    int failed = -1, status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        int index = job_find(job, pid);
+        enum job_verdict verdict;
+
+        /* What a rank said before it ended comes first; it may have said it
+         * a moment ago, so look after waitpid(), not before. */
+        tpl_pmix_dispatch();
+        if (index < 0)
+            continue;               /* an orphan */
+        job_note(job, index, status);
+        verdict = job_judge(&job->ranks[index]);
+        if (job->phase != TPL_RUNNING || verdict == JOB_WELL)
+            continue;
+        if (job->options->keep_going) {
+            job_fail(job, index);
+        } else if (verdict > worst) {
+            worst = verdict;
+            failed = index;
+        }
+    }
+    if (failed >= 0)
+        job_fail(job, failed);
+    /* Who died may have left children of its own. */
+    if (job->phase == TPL_ORPHANS)
+        tpl_orphans_kill(job->kill_orphans ? SIGKILL : SIGTERM);
+}
+
+/* From the last rank's end: are there processes left?  Asks them to end. */
+static void job_orphans_begin(struct tpl_job *job)
+{
+    job->phase = TPL_ORPHANS;
+    tpl_timer_set(job->loop, &job->timeout, 0);
+    tpl_orphans_kill(job->kill_orphans ? SIGKILL : SIGTERM);
+    job_set_grace(job, job->kill_orphans ? JOB_STUCK : JOB_GRACE);
+}
+
+static void job_drain_begin(struct tpl_job *job)
+{
+    job->phase = TPL_DRAINING;
+    tpl_input_close();
+    job_set_grace(job, JOB_HANG_UP);
+    if (job->signal != 0)
+        tpl_timer_set(job->loop, &job->hurry,
+                      tpb_now() + JOB_GRACE * job_second);
+}
+
+static void job_drain(struct tpl_job *job)
+{
+    if (!job->reported && tpl_iof_ended(job->iof)) {
+        job->reported = true;
+        if (job->report[0] != '\0')
+            tpl_iof_say(job->iof, "%s", job->report);
+    }
+    if (job->reported && tpl_iof_done(job->iof))
+        job->phase = TPL_DONE;
+}
+
+void tpl_job_step(struct tpl_job *job)
+{
+    if (job->phase < TPL_ORPHANS && job->running == 0)
+        job_orphans_begin(job);
+    if (job->phase == TPL_ORPHANS && tpl_orphans_kill(0) == 0)
+        job_drain_begin(job);
+    if (job->phase == TPL_DRAINING)
+        job_drain(job);
+}

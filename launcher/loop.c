@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Descriptors and timers over one epoll. */
+#include "config.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include "launcher/loop.h"
+#include "runtime/base/io.h"
+
+enum { LOOP_BATCH = 64 };
+
+tp_status tpl_loop_init(struct tpl_loop *loop, struct tpb_error *error)
+{
+    tpb_list_init(&loop->timers);
+    loop->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (loop->epoll < 0)
+        return tpb_fail_errno(error, errno, "cannot make an epoll");
+    return TP_OK;
+}
+
+void tpl_loop_fini(struct tpl_loop *loop)
+{
+    tpb_close(&loop->epoll);
+}
+
+int tpl_watch_set(struct tpl_loop *loop, struct tpl_watch *watch,
+                  uint32_t events)
+{
+    struct epoll_event event = { .events = events, .data.ptr = watch };
+    int how = EPOLL_CTL_MOD;
+
+    if (watch->fd < 0 || watch->events == events)
+        return 0;
+    if (watch->events == 0)
+        how = EPOLL_CTL_ADD;
+    else if (events == 0)
+        how = EPOLL_CTL_DEL;
+    if (epoll_ctl(loop->epoll, how, watch->fd, &event) < 0)
+        return -1;
+    watch->events = events;
+    return 0;
+}
+
+void tpl_watch_close(struct tpl_loop *loop, struct tpl_watch *watch)
+{
+    /* Explicit: the description may live on in another process, and epoll
+     * watches descriptions. */
+    tpl_watch_set(loop, watch, 0);
+    tpb_close(&watch->fd);
+}
+
+void tpl_timer_set(struct tpl_loop *loop, struct tpl_timer *timer,
+                   uint64_t at)
+{
+    if (timer->at != 0)
+        tpb_list_unlink(&timer->node);
+    timer->at = at;
+    if (at != 0)
+        tpb_list_append(&loop->timers, &timer->node);
+}
+
+/* Milliseconds until the next timer, rounded up; -1 without one. */
+static int loop_patience(const struct tpl_loop *loop)
+{
+    uint64_t next = UINT64_MAX, now;
+
+    TPB_LIST_EACH(node, &loop->timers) {
+        uint64_t at = TPB_CONTAINER(node, struct tpl_timer, node)->at;
+
+        if (at < next)
+            next = at;
+    }
+    if (next == UINT64_MAX)
+        return -1;
+    now = tpb_now();
+    if (next <= now)
+        return 0;
+    next = (next - now + 999999) / 1000000;
+    return next > INT_MAX ? INT_MAX : (int)next;
+}
+
+/* One at a time and from the start again: a timer that fires may set or clear
+ * any other. */
+static void loop_fire(struct tpl_loop *loop)
+{
+    uint64_t now = tpb_now();
+    struct tpb_list *node = loop->timers.next;
+
+    while (node != &loop->timers) {
+        struct tpl_timer *timer = TPB_CONTAINER(node, struct tpl_timer, node);
+
+        node = node->next;
+        if (timer->at > now)
+            continue;
+        tpl_timer_set(loop, timer, 0);
+        timer->fire(timer);
+        node = loop->timers.next;
+    }
+}
+
+tp_status tpl_loop_turn(struct tpl_loop *loop, struct tpb_error *error)
+{
+    struct epoll_event events[LOOP_BATCH];
+    int count = epoll_wait(loop->epoll, events, LOOP_BATCH,
+                           loop_patience(loop));
+
+    if (count < 0 && errno != EINTR)
+        return tpb_fail_errno(error, errno, "cannot wait for events");
+    for (int i = 0; i < count; i++) {
+        struct tpl_watch *watch = events[i].data.ptr;
+
+        /* Closed or muted by an earlier callback of this batch? */
+        if (watch->fd >= 0 && watch->events != 0)
+            watch->ready(watch, events[i].events);
+    }
+    loop_fire(loop);
+    return TP_OK;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Finds our children in /proc. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/guard.h"
+#include "launcher/orphans.h"
+#include "runtime/base/io.h"
+
+enum { ORPHANS_FOREIGN = 64 };
+
+static pid_t orphans_foreign[ORPHANS_FOREIGN];
+static int orphans_foreign_count;
+
+/* Parent and state of a process; false if it is gone. */
+static bool orphans_stat(const char *name, pid_t *parent, char *state)
+{
+    char path[64], text[512];
+    const char *after;
+    ssize_t got;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%.20s/stat", name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    got = read(fd, text, sizeof(text) - 1);
+    tpb_close(&fd);
+    if (got <= 0)
+        return false;
+    text[got] = '\0';
+    /* "pid (name) S parent": the name may hold anything, also ")". */
+    after = strrchr(text, ')');
+    return after != NULL && sscanf(after, ") %c %d", state, parent) == 2;
+}
+
+static bool orphans_is_foreign(pid_t pid)
+{
+    for (int i = 0; i < orphans_foreign_count; i++)
+        if (orphans_foreign[i] == pid)
+            return true;
+    return pid == tpl_guard_pid();
+}
+
+/* Calls back for each child of ours that is alive. */
+static int orphans_each(void (*visit)(pid_t pid, int arg), int arg)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    pid_t self = getpid();
+    int count = 0;
+
+    if (proc == NULL)
+        return 0;
+    while ((entry = readdir(proc)) != NULL) {
+        pid_t pid, parent;
+        char state;
+
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9'
+            || !orphans_stat(entry->d_name, &parent, &state)
+            || parent != self || state == 'Z' || state == 'X')
+            continue;
+        pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (orphans_is_foreign(pid))
+            continue;
+        visit(pid, arg);
+        count++;
+    }
+    closedir(proc);
+    return count;
+}
+
+static void orphans_remember(pid_t pid, int arg)
+{
+    (void)arg;
+    if (orphans_foreign_count < ORPHANS_FOREIGN)
+        orphans_foreign[orphans_foreign_count++] = pid;
+}
+
+static void orphans_signal(pid_t pid, int signal)
+{
+    kill(pid, signal);
+}
+
+void tpl_orphans_adopt(void)
+{
+    siginfo_t info;
+
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+        orphans_each(orphans_remember, 0);
+}
+
+int tpl_orphans_kill(int signal)
+{
+    siginfo_t info;
+
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0
+        && errno == ECHILD)
+        return 0;
+    return orphans_each(orphans_signal, signal);
+}

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The PMIx server: start, registration, upcalls, events. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "launcher/pmix_private.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+
+enum { SERVER_PATIENCE = 30 };     /* seconds, for libpmix at start-up */
+
+/* With gds=hash libpmix makes no file; this is where it would make them. */
+static const char server_nowhere[] = "/nonexistent/tprun";
+
+static struct {
+    pmix_nspace_t job;
+    char host[256];
+    int ranks;
+    char **environment;
+    char **rank_entry;             /* PMIX_RANK in environment */
+    char rank_text[32];
+    pthread_mutex_t lock;          /* guards calls */
+    struct tpb_list calls;
+    struct tpl_watch wakeup;       /* an eventfd, rung for each call */
+    tpl_pmix_fn *fn;
+    void *arg;
+} server = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .calls = { &server.calls, &server.calls },
+    .wakeup = { .fd = -1 },
+};
+
+/* What a rank did, on its way to the main thread. */
+struct server_event {
+    struct tpl_pmix_call call;
+    struct tpl_pmix_event event;
+    char reason[512];
+};
+
+/* One wait for a callback of libpmix.  Static, because the callback may come
+ * after we have given up. */
+struct server_wait {
+    atomic_bool done;
+    _Atomic(pmix_status_t) status;
+};
+
+void tpl_pmix_queue(struct tpl_pmix_call *call)
+{
+    pthread_mutex_lock(&server.lock);
+    tpb_list_append(&server.calls, &call->node);
+    pthread_mutex_unlock(&server.lock);
+    tpb_eventfd_ring(server.wakeup.fd);
+}
+
+static void server_event_run(struct tpl_pmix_call *call)
+{
+    struct server_event *event = TPB_CONTAINER(call, struct server_event,
+                                               call);
+
+    if (server.fn != NULL)
+        server.fn(&event->event, server.arg);
+    tpb_free(event);
+}
+
+/* Queues what a rank did; false if it is not one of ours. */
+static bool server_report(const pmix_proc_t *proc, enum tpl_pmix_what what,
+                          int status, const char *reason)
+{
+    struct server_event *event;
+
+    if (!PMIX_CHECK_NSPACE(proc->nspace, server.job)
+        || proc->rank >= (pmix_rank_t)server.ranks)
+        return false;
+    event = tpb_zalloc(sizeof(*event));
+    if (event == NULL)
+        return false;
+    event->call.run = server_event_run;
+    snprintf(event->reason, sizeof(event->reason), "%s",
+             reason != NULL ? reason : "");
+    event->event = (struct tpl_pmix_event){ what, (int)proc->rank, status,
+                                            event->reason };
+    tpl_pmix_queue(&event->call);
+    return true;
+}
+
+/* The upcalls; all on libpmix's thread. */
+
+static pmix_status_t server_connected(const pmix_proc_t *proc, void *object,
+                                      pmix_info_t info[], size_t count,
+                                      pmix_op_cbfunc_t done, void *arg)
+{
+    (void)object, (void)info, (void)count, (void)done, (void)arg;
+    return server_report(proc, TPL_PMIX_CONNECTED, 0, NULL)
+           ? PMIX_OPERATION_SUCCEEDED : PMIX_ERR_NOT_FOUND;
+}
+
+static pmix_status_t server_finalized(const pmix_proc_t *proc, void *object,
+                                      pmix_op_cbfunc_t done, void *arg)
+{
+    (void)object, (void)done, (void)arg;
+    server_report(proc, TPL_PMIX_FINALIZED, 0, NULL);
+    return PMIX_OPERATION_SUCCEEDED;
+}
+
+/* Not answered when the job ends by it: PMIx_Abort would return and the
+ * caller run on into its own, different end.  An abort of some ranks only
+ * comes to the same, for a job that lost them is a failed job. */
+static pmix_status_t server_abort(const pmix_proc_t *proc, void *object,
+                                  int status, const char text[],
+                                  pmix_proc_t procs[], size_t count,
+                                  pmix_op_cbfunc_t done, void *arg)
+{
+    (void)object, (void)procs, (void)count, (void)done, (void)arg;
+    return server_report(proc, TPL_PMIX_ABORT, status, text)
+           ? PMIX_SUCCESS : PMIX_ERR_NOT_FOUND;
+}
+
+/* Reached only for ranks of another job: libpmix itself serves our own. */
+static pmix_status_t server_modex(const pmix_proc_t *proc,
+                                  const pmix_info_t info[], size_t count,
+                                  pmix_modex_cbfunc_t done, void *arg)
+{
+    (void)proc, (void)info, (void)count, (void)done, (void)arg;
+    return PMIX_ERR_NOT_FOUND;
+}
+
+/* Reached only once a rank has died, since libpmix then counts it as somewhere
+ * else.  All who take part live here, so what they gave is all there is. */
+static pmix_status_t server_fence(const pmix_proc_t procs[], size_t procs_size,
+                                  const pmix_info_t info[], size_t count,
+                                  char *data, size_t length,
+                                  pmix_modex_cbfunc_t done, void *arg)
+{
+    pmix_status_t status = PMIX_SUCCESS;
+
+    (void)procs, (void)procs_size;
+    for (size_t i = 0; i < count; i++)
+        if (PMIX_CHECK_KEY(&info[i], PMIX_LOCAL_COLLECTIVE_STATUS))
+            status = info[i].value.data.status;
+    done(status, data, length, arg, free, data);
+    return PMIX_SUCCESS;
+}
+
+/* Events reach the ranks of this machine without our help. */
+static pmix_status_t server_events(pmix_status_t *codes, size_t code_count,
+                                   const pmix_info_t info[], size_t count,
+                                   pmix_op_cbfunc_t done, void *arg)
+{
+    (void)codes, (void)code_count, (void)info, (void)count, (void)done;
+    (void)arg;
+    return PMIX_OPERATION_SUCCEEDED;
+}
+
+static pmix_status_t server_no_events(pmix_status_t *codes, size_t code_count,
+                                      pmix_op_cbfunc_t done, void *arg)
+{
+    (void)codes, (void)code_count, (void)done, (void)arg;
+    return PMIX_OPERATION_SUCCEEDED;
+}
+
+static pmix_status_t server_notified(pmix_status_t code,
+                                     const pmix_proc_t *source,
+                                     pmix_data_range_t range,
+                                     pmix_info_t info[], size_t count,
+                                     pmix_op_cbfunc_t done, void *arg)
+{
+    (void)code, (void)source, (void)range, (void)info, (void)count;
+    (void)done, (void)arg;
+    return PMIX_OPERATION_SUCCEEDED;
+}
+
+static pmix_server_module_t server_module = {
+    .client_connected2 = server_connected,
+    .client_finalized = server_finalized,
+    .abort = server_abort,
+    .fence_nb = server_fence,
+    .direct_modex = server_modex,
+    .publish = tpl_pmix_publish_up,
+    .lookup = tpl_pmix_lookup_up,
+    .unpublish = tpl_pmix_unpublish_up,
+    .register_events = server_events,
+    .deregister_events = server_no_events,
+    .notify_event = server_notified,
+};
+
+static void server_answered(pmix_status_t status, void *arg)
+{
+    struct server_wait *wait = arg;
+
+    atomic_store(&wait->status, status);
+    /* Pairs with the load in server_wait(). */
+    atomic_store(&wait->done, true);
+    tpb_eventfd_ring(server.wakeup.fd);
+}
+
+/* Waits for the callback of a call that returned `status`. */
+static pmix_status_t server_wait(struct server_wait *wait,
+                                 pmix_status_t status)
+{
+    uint64_t until = tpb_now() + SERVER_PATIENCE * UINT64_C(1000000000);
+    struct timespec pause = { 0, 100000 };
+
+    if (status == PMIX_OPERATION_SUCCEEDED)
+        return PMIX_SUCCESS;
+    if (status != PMIX_SUCCESS)
+        return status;
+    /* A tenth of a millisecond is what it takes; no need for a lock. */
+    while (!atomic_load(&wait->done)) {
+        if (tpb_now() > until)
+            return PMIX_ERR_TIMEOUT;
+        nanosleep(&pause, NULL);
+    }
+    return atomic_load(&wait->status);
+}
+
+/*
+ * libpmix writes to standard error about ranks that died in the middle of a
+ * message, about strangers on its port, and a page of text when it cannot
+ * start.  None of it tells the user what to do, so it is heard only by those
+ * who asked for a log.
+ */
+static pmix_status_t server_init_hushed(pmix_info_t *info, size_t count)
+{
+    char text[16];
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    pmix_status_t status;
+
+    snprintf(text, sizeof(text), "%d", nowhere);
+    if (nowhere < 0 || saved < 0)
+        return PMIX_ERR_OUT_OF_RESOURCE;
+    /* The one is for all that comes later, the other for the page. */
+    setenv("PMIX_OUTPUT_STDERR_FD", text, 1);
+    dup2(nowhere, STDERR_FILENO);
+    status = PMIx_server_init(&server_module, info, count);
+    dup2(saved, STDERR_FILENO);
+    tpb_close(&saved);
+    unsetenv("PMIX_OUTPUT_STDERR_FD");
+    return status;
+}
+
+static pmix_status_t server_init(void)
+{
+    static pmix_topology_t stub = { (char *)"hwloc", NULL };
+    pmix_info_t info[7];
+    pmix_rank_t rank = 0;
+    size_t n = 0;
+    pmix_status_t status;
+
+    memset(info, 0, sizeof(info));
+    PMIX_INFO_LOAD(&info[n++], PMIX_SERVER_TMPDIR, server_nowhere,
+                   PMIX_STRING);
+    PMIX_INFO_LOAD(&info[n++], PMIX_SYSTEM_TMPDIR, server_nowhere,
+                   PMIX_STRING);
+    PMIX_INFO_LOAD(&info[n++], PMIX_SERVER_NSPACE, "tprun-server",
+                   PMIX_STRING);
+    PMIX_INFO_LOAD(&info[n++], PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
+    PMIX_INFO_LOAD(&info[n++], PMIX_HOSTNAME, server.host, PMIX_STRING);
+    /* Without one libpmix would look at the machine itself, for 20 ms, and
+     * leave a file behind.  It keeps the bare pointer. */
+    stub.topology = tpt_topology_stub();
+    PMIX_LOAD_KEY(info[n].key, PMIX_TOPOLOGY2);
+    info[n].value.type = PMIX_TOPO;
+    info[n].value.data.topo = &stub;
+    n += stub.topology != NULL;
+    if (getenv("TP_LOG") != NULL)
+        status = PMIx_server_init(&server_module, info, n);
+    else
+        status = server_init_hushed(info, n);
+    while (n-- > 0)
+        if (info[n].value.type == PMIX_STRING)
+            PMIX_INFO_DESTRUCT(&info[n]);
+    return status;
+}
+
+/* An outer launcher's words must not reach our libpmix or our ranks.  Its
+ * parameters (PMIX_MCA_*) may: the user sets those, too. */
+static bool server_foreign(const char *entry)
+{
+    return (strncmp(entry, "PMIX_", 5) == 0
+            && strncmp(entry, "PMIX_MCA_", 9) != 0)
+           || strncmp(entry, "TP_LAUNCHER=", 12) == 0
+           || strncmp(entry, "TP_TOPOLOGY_SHARED=", 19) == 0;
+}
+
+static void server_clear_environment(void)
+{
+    char **keep = environ;
+
+    for (char **entry = environ; *entry != NULL; entry++)
+        if (!server_foreign(*entry))
+            *keep++ = *entry;
+    *keep = NULL;
+}
+
+tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
+{
+    pmix_status_t status;
+
+    PMIX_LOAD_NSPACE(server.job, job);
+    if (gethostname(server.host, sizeof(server.host) - 1) < 0)
+        strcpy(server.host, "localhost");
+    server.wakeup.fd = tpb_eventfd();
+    if (server.wakeup.fd < 0)
+        return tpb_fail_errno(error, errno, "cannot make an eventfd");
+    server_clear_environment();
+    /* The other stores share memory under locks that a killed rank leaves
+     * locked, and make files. */
+    setenv("PMIX_MCA_gds", "hash", 1);
+    status = server_init();
+    if (status != PMIX_SUCCESS)
+        return tpb_fail(error, TP_ERR_BACKEND,
+                        "libpmix cannot start its server: %s; is the "
+                        "loopback interface up (ip link set lo up)?",
+                        PMIx_Error_string(status));
+    return TP_OK;
+}
+
+static pmix_status_t server_register(const struct tpt_bind_plan *plan)
+{
+    static struct server_wait job_wait, support_wait;
+    pmix_data_array_t info = { 0 };
+    pmix_proc_t proc;
+    pmix_status_t status = tpl_pmix_job_info(server.job, server.host, plan,
+                                             &info);
+
+    if (status != PMIX_SUCCESS)
+        return status;
+    PMIX_LOAD_PROCID(&proc, server.job, 0);
+    for (int i = 0; i < plan->count && status == PMIX_SUCCESS; i++) {
+        proc.rank = (pmix_rank_t)i;
+        status = PMIx_server_register_client(&proc, geteuid(), getegid(),
+                                             NULL, NULL, NULL);
+        if (status == PMIX_OPERATION_SUCCEEDED)
+            status = PMIX_SUCCESS;
+    }
+    if (status == PMIX_SUCCESS)
+        status = server_wait(&job_wait,
+                             PMIx_server_register_nspace(
+                                 server.job, plan->count, info.array,
+                                 info.size, server_answered, &job_wait));
+    if (status == PMIX_SUCCESS)
+        status = server_wait(&support_wait,
+                             PMIx_server_setup_local_support(
+                                 server.job, NULL, 0, server_answered,
+                                 &support_wait));
+    /* After a timeout libpmix may still read it. */
+    if (status != PMIX_ERR_TIMEOUT)
+        PMIX_DATA_ARRAY_DESTRUCT(&info);
+    return status;
+}
+
+tp_status tpl_pmix_register(const struct tpt_bind_plan *plan,
+                            struct tpb_error *error)
+{
+    pmix_status_t status;
+
+    server.ranks = plan->count;
+    status = server_register(plan);
+    if (status == PMIX_SUCCESS)
+        return TP_OK;
+    return tpb_fail(error, TP_ERR_BACKEND,
+                    "libpmix does not take the job: %s",
+                    PMIx_Error_string(status));
+}
+
+tp_status tpl_pmix_environment(char ***environment, struct tpb_error *error)
+{
+    pmix_proc_t proc;
+    pmix_status_t status;
+    size_t count = 0;
+
+    while (environ[count] != NULL)
+        count++;
+    /* libpmix frees and grows it as it likes: plain malloc. */
+    server.environment = calloc(count + 1, sizeof(char *));
+    for (size_t i = 0; server.environment != NULL && i < count; i++) {
+        server.environment[i] = strdup(environ[i]);
+        if (server.environment[i] == NULL)
+            return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    }
+    if (server.environment == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    PMIX_LOAD_PROCID(&proc, server.job, 0);
+    status = PMIx_server_setup_fork(&proc, &server.environment);
+    if (status != PMIX_SUCCESS)
+        return tpb_fail(error, TP_ERR_BACKEND,
+                        "libpmix gives no environment: %s",
+                        PMIx_Error_string(status));
+    for (char **entry = server.environment; *entry != NULL; entry++)
+        if (strncmp(*entry, "PMIX_RANK=", 10) == 0) {
+            free(*entry);
+            *entry = server.rank_text;
+            server.rank_entry = entry;
+        }
+    if (server.rank_entry == NULL)
+        return tpb_fail(error, TP_ERR_BACKEND,
+                        "libpmix's environment lacks PMIX_RANK");
+    *environment = server.environment;
+    return TP_OK;
+}
+
+void tpl_pmix_set_rank(int rank)
+{
+    snprintf(server.rank_text, sizeof(server.rank_text), "PMIX_RANK=%d",
+             rank);
+}
+
+const char *tpl_pmix_version(void)
+{
+    return PMIx_Get_version();
+}
+
+static void server_ready(struct tpl_watch *watch, uint32_t events)
+{
+    (void)watch, (void)events;
+    tpl_pmix_dispatch();
+}
+
+void tpl_pmix_watch(struct tpl_loop *loop, tpl_pmix_fn *fn, void *arg)
+{
+    server.fn = fn;
+    server.arg = arg;
+    server.wakeup.ready = server_ready;
+    tpl_pmix_publish_watch(loop);
+    tpl_watch_set(loop, &server.wakeup, EPOLLIN);
+}
+
+void tpl_pmix_dispatch(void)
+{
+    for (;;) {
+        struct tpb_list *node;
+
+        tpb_eventfd_drain(server.wakeup.fd);
+        pthread_mutex_lock(&server.lock);
+        node = tpb_list_take(&server.calls);
+        pthread_mutex_unlock(&server.lock);
+        if (node == NULL)
+            return;
+        TPB_CONTAINER(node, struct tpl_pmix_call, node)->run(
+            TPB_CONTAINER(node, struct tpl_pmix_call, node));
+    }
+}
+
+struct server_notice {
+    pmix_proc_t source;
+    pmix_info_t info[4];
+    size_t count;
+};
+
+static void server_noticed(pmix_status_t status, void *arg)
+{
+    struct server_notice *notice = arg;
+
+    (void)status;
+    for (size_t i = 0; i < notice->count; i++)
+        PMIX_INFO_DESTRUCT(&notice->info[i]);
+    free(notice);
+}
+
+static void server_notify(int rank, enum tpl_pmix_end end, int code)
+{
+    static const pmix_status_t codes[] = {
+        [TPL_PMIX_BY_SIGNAL] = PMIX_ERR_PROC_ABORTED_BY_SIG,
+        [TPL_PMIX_UNFINALIZED] = PMIX_ERR_PROC_TERM_WO_SYNC,
+        [TPL_PMIX_BY_STATUS] = PMIX_ERR_EXIT_NONZERO_TERM,
+    };
+    struct server_notice *notice = calloc(1, sizeof(*notice));
+    int status = end == TPL_PMIX_BY_SIGNAL ? 128 + code : code;
+    pmix_status_t result;
+
+    if (notice == NULL)
+        return;
+    PMIX_LOAD_PROCID(&notice->source, server.job, (pmix_rank_t)rank);
+    PMIX_INFO_LOAD(&notice->info[notice->count++],
+                   PMIX_EVENT_AFFECTED_PROC, &notice->source, PMIX_PROC);
+    PMIX_INFO_LOAD(&notice->info[notice->count++], PMIX_EXIT_CODE, &status,
+                   PMIX_INT);
+    if (end == TPL_PMIX_BY_SIGNAL)
+        PMIX_INFO_LOAD(&notice->info[notice->count++], "tp.signal", &code,
+                       PMIX_INT);
+    result = PMIx_Notify_event(codes[end], &notice->source, PMIX_RANGE_LOCAL,
+                               notice->info, notice->count, server_noticed,
+                               notice);
+    if (result != PMIX_SUCCESS)
+        server_noticed(result, notice);
+}
+
+void tpl_pmix_ended(int rank, enum tpl_pmix_end end, int code)
+{
+    tpl_pmix_publish_ended(rank);
+    if (end != TPL_PMIX_WELL)
+        server_notify(rank, end, code);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Signals: taken as descriptors, given back to ranks. */
+#include "config.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "launcher/signals.h"
+
+static const int signals_ending[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+static const int signals_passed[] = { SIGUSR1, SIGUSR2, SIGALRM, SIGCONT,
+                                      SIGTSTP };
+
+static sigset_t signals_original, signals_ours;
+static bool signals_pipe_ignored;
+
+static bool signals_ignored(int signal)
+{
+    struct sigaction action;
+
+    return sigaction(signal, NULL, &action) == 0
+           && action.sa_handler == SIG_IGN;
+}
+
+void tpl_signals_init(void)
+{
+    struct sigaction ignore = { .sa_handler = SIG_IGN };
+    struct sigaction normal = { .sa_handler = SIG_DFL };
+
+    sigprocmask(SIG_SETMASK, NULL, &signals_original);
+    signals_pipe_ignored = signals_ignored(SIGPIPE);
+    sigaction(SIGPIPE, &ignore, NULL);
+    /* Ignored, it would let the kernel reap ranks behind our back. */
+    sigaction(SIGCHLD, &normal, NULL);
+    sigemptyset(&signals_ours);
+    sigaddset(&signals_ours, SIGCHLD);
+    for (size_t i = 0; i < TPB_COUNT(signals_ending); i++)
+        if (!signals_ignored(signals_ending[i]))
+            sigaddset(&signals_ours, signals_ending[i]);
+    for (size_t i = 0; i < TPB_COUNT(signals_passed); i++)
+        if (!signals_ignored(signals_passed[i]))
+            sigaddset(&signals_ours, signals_passed[i]);
+}
+
+void tpl_signals_block(void)
+{
+    pthread_sigmask(SIG_BLOCK, &signals_ours, NULL);
+}
+
+void tpl_signals_unblock(void)
+{
+    pthread_sigmask(SIG_UNBLOCK, &signals_ours, NULL);
+}
+
+int tpl_signals_open(void)
+{
+    return signalfd(-1, &signals_ours, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int tpl_signals_next(int fd)
+{
+    struct signalfd_siginfo info;
+    ssize_t got;
+
+    do
+        got = read(fd, &info, sizeof(info));
+    while (got < 0 && errno == EINTR);
+    return got == (ssize_t)sizeof(info) ? (int)info.ssi_signo : 0;
+}
+
+bool tpl_signal_ends(int signal)
+{
+    for (size_t i = 0; i < TPB_COUNT(signals_ending); i++)
+        if (signals_ending[i] == signal)
+            return true;
+    return false;
+}
+
+void tpl_signals_restore(void)
+{
+    struct sigaction normal = { .sa_handler = SIG_DFL };
+
+    if (!signals_pipe_ignored)
+        sigaction(SIGPIPE, &normal, NULL);
+    sigprocmask(SIG_SETMASK, &signals_original, NULL);
+}
+
+void tpl_signals_stop(void)
+{
+    /* SIGSTOP, because our SIGTSTP is blocked; SIGCONT then arrives by the
+     * descriptor and is passed on like any other. */
+    kill(getpid(), SIGSTOP);
+}
+
+void tpl_signals_die(int signal)
+{
+    struct sigaction normal = { .sa_handler = SIG_DFL };
+
+    sigaction(signal, &normal, NULL);
+    raise(signal);
+    tpl_signals_unblock();
+    _exit(128 + signal);
+}
+
+const char *tpl_signal_name(int signal)
+{
+    static __thread char text[48];
+    const char *name = sigabbrev_np(signal);
+
+    if (name != NULL)
+        snprintf(text, sizeof(text), "%d (SIG%s)", signal, name);
+    else if (signal >= SIGRTMIN && signal <= SIGRTMAX)
+        snprintf(text, sizeof(text), "%d (SIGRTMIN+%d)", signal,
+                 signal - SIGRTMIN);
+    else
+        snprintf(text, sizeof(text), "%d", signal);
+    return text;
+}

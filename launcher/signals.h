@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Signals: those that end the job, those that are passed on to the ranks, and
+ * what a rank gets back before it runs.
+ */
+#ifndef TPL_SIGNALS_H
+#define TPL_SIGNALS_H
+
+#include <sys/types.h>
+
+#include "runtime/base/base.h"
+
+/* Remembers what tprun was started with and makes it predictable: SIGPIPE
+ * ignored, SIGCHLD not.  First of all, before any thread or child. */
+void tpl_signals_init(void);
+
+/*
+ * Blocks all that tprun handles, in the calling thread and those it starts
+ * later.  Signals that tprun was started to ignore (nohup) stay ignored.
+ */
+void tpl_signals_block(void);
+
+/* Undoes the above: signals end tprun at once, as anybody. */
+void tpl_signals_unblock(void);
+
+/* The signalfd from which the loop reads; -1 with errno. */
+int tpl_signals_open(void);
+
+/* The next signal that has come, 0 if there is none. */
+int tpl_signals_next(int fd);
+
+/* Does it end the job (INT, TERM, HUP, QUIT), or is it passed on? */
+bool tpl_signal_ends(int signal);
+
+/* In a new rank, before exec: mask and dispositions as tprun got them. */
+void tpl_signals_restore(void);
+
+/* Stops this process as an unhandled SIGTSTP would; returns once continued. */
+void tpl_signals_stop(void);
+
+/* Ends this process by the signal itself, so that a shell sees it. */
+void tpl_signals_die(int signal) __attribute__((__noreturn__));
+
+/* "9 (SIGKILL)".  Static per thread until the next call. */
+const char *tpl_signal_name(int signal);
+
+#endif

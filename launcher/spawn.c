@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fork and exec of one rank. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/guard.h"
+#include "launcher/signals.h"
+#include "launcher/spawn.h"
+#include "runtime/base/io.h"
+
+/* 0 if the file can be run, else an errno; EISDIR for a directory. */
+static int spawn_check(const char *path)
+{
+    struct stat file;
+
+    if (stat(path, &file) < 0)
+        return errno;
+    if (S_ISDIR(file.st_mode))
+        return EISDIR;
+    if (!S_ISREG(file.st_mode))
+        return EACCES;
+    /* By effective ids, as exec does. */
+    return faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) < 0 ? errno : 0;
+}
+
+int tpl_spawn_explain(const char *path, int code, struct tpb_error *error)
+{
+    switch (code) {
+    case ENOENT:
+        if (access(path, F_OK) == 0)
+            tpb_fail(error, TP_ERR_NOT_FOUND, "%s: the interpreter or loader "
+                     "that it asks for does not exist", path);
+        else
+            tpb_fail(error, TP_ERR_NOT_FOUND, "%s: no such program", path);
+        return TPL_EXIT_NOT_FOUND;
+    case ENOTDIR:
+        tpb_fail(error, TP_ERR_NOT_FOUND, "%s: no such program", path);
+        return TPL_EXIT_NOT_FOUND;
+    case EISDIR:
+        tpb_fail(error, TP_ERR_INVALID, "%s is a directory, not a program",
+                 path);
+        break;
+    case EACCES:
+        tpb_fail(error, TP_ERR_DENIED, "%s: no permission to run it; "
+                 "chmod +x may help, or its file system is mounted noexec",
+                 path);
+        break;
+    case ENOEXEC:
+        tpb_fail(error, TP_ERR_INVALID, "%s: not a program for this machine; "
+                 "a script needs a first line such as #!/bin/sh", path);
+        break;
+    default:
+        tpb_fail_errno(error, code, "%s: cannot run it", path);
+    }
+    return TPL_EXIT_NOT_RUN;
+}
+
+/* Looks through PATH; the errno that tells most if nothing is found. */
+static int spawn_search(const char *name, char path[PATH_MAX])
+{
+    const char *place = getenv("PATH");
+    int result = ENOENT;
+
+    if (place == NULL)
+        place = "/usr/local/bin:/usr/bin:/bin";
+    for (;;) {
+        size_t length = strcspn(place, ":");
+        int code;
+
+        if (snprintf(path, PATH_MAX, "%.*s%s%s", (int)length, place,
+                     length > 0 ? "/" : "./", name) < PATH_MAX) {
+            code = spawn_check(path);
+            if (code == 0)
+                return 0;
+            /* Not executable here; perhaps it is further on. */
+            if (code == EACCES)
+                result = code;
+        }
+        place += length;
+        if (*place++ == '\0')
+            break;
+    }
+    return result;
+}
+
+int tpl_spawn_find(const char *name, char path[PATH_MAX],
+                   struct tpb_error *error)
+{
+    int code;
+
+    if (strchr(name, '/') == NULL && *name != '\0') {
+        code = spawn_search(name, path);
+        if (code == 0)
+            return 0;
+        if (code == ENOENT && spawn_check(name) == EISDIR)
+            code = EISDIR;
+        if (code == ENOENT && access(name, F_OK) == 0) {
+            tpb_fail(error, TP_ERR_NOT_FOUND, "%s: no such program in PATH; "
+                     "write ./%s for the one here", name, name);
+            return TPL_EXIT_NOT_FOUND;
+        }
+        return tpl_spawn_explain(name, code, error);
+    }
+    if (strlen(name) >= PATH_MAX)
+        return tpl_spawn_explain("the program", ENAMETOOLONG, error);
+    strcpy(path, name);
+    code = spawn_check(name);
+    return code == 0 ? 0 : tpl_spawn_explain(name, code, error);
+}
+
+/* Moves a descriptor to its place; dup2 onto itself would keep it
+ * close-on-exec. */
+static int spawn_place(int fd, int place)
+{
+    if (fd != place)
+        return dup2(fd, place);
+    return fcntl(fd, F_SETFD, 0);
+}
+
+/*
+ * The child, up to exec.  It shares the launcher's memory (vfork), so it calls
+ * the kernel only and leaves every variable alone.
+ */
+static void spawn_child(const struct tpl_spawn *spawn, pid_t launcher,
+                        int report)
+{
+    int code;
+
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher)
+        _exit(128 + SIGKILL);
+    tpl_guard_tell(spawn->rank, getpid());
+    if (spawn->cpus != NULL)
+        sched_setaffinity(0, spawn->cpus_size, spawn->cpus);
+    setrlimit(RLIMIT_NOFILE, spawn->files);
+    if (spawn_place(spawn->in, 0) >= 0 && spawn_place(spawn->out, 1) >= 0
+        && spawn_place(spawn->err, 2) >= 0) {
+        tpl_signals_restore();
+        execve(spawn->path, spawn->argv, spawn->environment);
+    }
+    code = errno;
+    tpb_write_all(report, &code, sizeof(code));
+    _exit(TPL_EXIT_NOT_RUN);
+}
+
+/* Apart, so that nothing that lives across vfork() is in a register that the
+ * child could change. */
+static __attribute__((__noinline__)) pid_t
+spawn_fork(const struct tpl_spawn *spawn, int report)
+{
+    pid_t launcher = getpid();
+    pid_t pid = vfork();
+
+    if (pid == 0)
+        spawn_child(spawn, launcher, report);
+    return pid;
+}
+
+int tpl_spawn(const struct tpl_spawn *spawn, pid_t *pid, bool *executing)
+{
+    int report[2], code = 0;
+
+    *executing = false;
+    if (pipe2(report, O_CLOEXEC) < 0)
+        return errno;
+    *pid = spawn_fork(spawn, report[1]);
+    if (*pid < 0)
+        code = errno;
+    close(report[1]);
+    /* Exec closes the child's end: end of file is success. */
+    if (code == 0
+        && read(report[0], &code, sizeof(code)) == (ssize_t)sizeof(code)) {
+        *executing = true;
+        waitpid(*pid, NULL, 0);
+        tpl_guard_note(spawn->rank, 0);
+    }
+    close(report[0]);
+    return code;
+}

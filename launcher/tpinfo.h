@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of tpinfo share. */
+#ifndef TPINFO_H
+#define TPINFO_H
+
+#include "topology/report.h"
+
+/* What to show; several may be asked for. */
+enum {
+    TPINFO_TOPOLOGY = 1, TPINFO_BACKENDS = 2, TPINFO_ENV = 4, TPINFO_PLAN = 8
+};
+
+struct tpinfo_options {
+    unsigned show;                 /* 0: an overview */
+    bool json;
+    const char *topo;              /* --topo; NULL: this machine */
+};
+
+/*
+ * Reads the command line.  Returns true to go on; else *exit_status is what to
+ * end with, and everything (help, version, the one line of a mistake) has been
+ * said.
+ */
+bool tpinfo_parse(int argc, char **argv, struct tpinfo_options *options,
+                  int *exit_status);
+
+/* Puts every backend of this build on the card: tried on this machine, or for
+ * a recorded one (`assume`) taken to work. */
+void tpinfo_backends(const struct tpb_settings *settings, bool assume,
+                     struct tpt_card *card);
+
+/* The sections for people; appended to *text. */
+void tpinfo_show(unsigned show, const struct tpt_card *card,
+                 struct tpt_topology *topology,
+                 const struct tpb_settings *settings, struct tpb_text *text);
+
+/*
+ * Predicts the candidates of two ranks, for each way in which they can lie to
+ * each other: on the machine of `card`, or on the recorded ones of
+ * options->topo.  Appends to *text, as JSON if asked for.
+ */
+tp_status tpinfo_plan(const struct tpinfo_options *options,
+                      const struct tpt_card *card,
+                      struct tpt_topology *topology,
+                      const struct tpb_settings *settings,
+                      struct tpb_text *text, struct tpb_error *error);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tpinfo's command line. */
+#include "config.h"
+
+#include <getopt.h>
+#include <stdio.h>
+
+#include "launcher/tpinfo.h"
+
+enum { OPTIONS_USAGE = 2 };        /* exit status of a mistake */
+
+static const char options_help[] =
+"usage: tpinfo [options]\n"
+"Shows what tp finds on this machine; without options, an overview.\n"
+"\n"
+"  --topology         draw packages, memory, caches and cores\n"
+"  --backends         list the backends and whether they work here\n"
+"  --env              list settings, their values and where they come from\n"
+"  --plan             predict the path between two ranks, with reasons\n"
+"  --topo FILE[,FILE] with --plan: on one recorded machine, or between two\n"
+"  --json             for programs\n"
+"  -h, --help         this text\n"
+"  -V, --version      the version\n";
+
+static const struct option options_table[] = {
+    { "topology", no_argument, NULL, 't' },
+    { "backends", no_argument, NULL, 'b' },
+    { "env", no_argument, NULL, 'e' },
+    { "plan", no_argument, NULL, 'p' },
+    { "topo", required_argument, NULL, 'T' },
+    { "json", no_argument, NULL, 'j' },
+    { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, 'V' },
+    { NULL, 0, NULL, 0 }
+};
+
+/* Says the one line; the caller ends with it. */
+static bool options_mistake(int *exit_status, const char *what,
+                            const char *word)
+{
+    fprintf(stderr, "tpinfo: %s%s; `tpinfo --help` lists the options\n", what,
+            word);
+    *exit_status = OPTIONS_USAGE;
+    return false;
+}
+
+static bool options_print(int *exit_status, const char *text)
+{
+    bool good = fputs(text, stdout) >= 0 && fflush(stdout) == 0;
+
+    if (!good)
+        fprintf(stderr, "tpinfo: cannot write standard output\n");
+    *exit_status = good ? 0 : 1;
+    return false;
+}
+
+/* The option that getopt_long() stumbled over, as it was written. */
+static const char *options_culprit(char **argv)
+{
+    static char letter[3] = "-";
+
+    if (optopt == 0 || optopt == 'T' || argv[optind - 1][1] == '-')
+        return argv[optind - 1];
+    letter[1] = (char)optopt;
+    return letter;
+}
+
+static bool options_check(int argc, char **argv,
+                          const struct tpinfo_options *options,
+                          int *exit_status)
+{
+    bool plan = (options->show & TPINFO_PLAN) != 0;
+
+    if (optind < argc)
+        return options_mistake(exit_status, "unexpected argument ",
+                               argv[optind]);
+    if (options->topo != NULL && !plan)
+        return options_mistake(exit_status, "--topo goes with --plan", "");
+    if (plan && options->show != TPINFO_PLAN)
+        return options_mistake(exit_status, "--plan goes alone", "");
+    return true;
+}
+
+bool tpinfo_parse(int argc, char **argv, struct tpinfo_options *options,
+                  int *exit_status)
+{
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":hV", options_table, NULL))
+           != -1) {
+        switch (option) {
+        case 't': options->show |= TPINFO_TOPOLOGY; break;
+        case 'b': options->show |= TPINFO_BACKENDS; break;
+        case 'e': options->show |= TPINFO_ENV; break;
+        case 'p': options->show |= TPINFO_PLAN; break;
+        case 'j': options->json = true; break;
+        case 'T': options->topo = optarg; break;
+        case 'h': return options_print(exit_status, options_help);
+        case 'V':
+            return options_print(exit_status,
+                                 "tpinfo (tp) " PACKAGE_VERSION "\n");
+        case ':':
+            return options_mistake(exit_status, "a value is missing after ",
+                                   options_culprit(argv));
+        default:
+            return options_mistake(exit_status, "unknown option ",
+                                   options_culprit(argv));
+        }
+    }
+    return options_check(argc, argv, options, exit_status);
+}

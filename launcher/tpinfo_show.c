@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tpinfo's sections: topology, NICs, backends, settings. */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "fabric/backend.h"
+#include "launcher/tpinfo.h"
+
+/* ---- backends ---------------------------------------------------------- */
+
+static void show_probe(const struct tpf_backend *backend,
+                       const struct tpf_env *env,
+                       struct tpt_backend_card *card)
+{
+    struct tpb_error error = { "" };
+    tp_status status = backend->probe(env, &error);
+
+    card->usable = status == TP_OK;
+    if (status != TP_OK)
+        snprintf(card->why, sizeof(card->why), "%.*s", TPT_WORDS - 1,
+                 error.text[0] != '\0' ? error.text : tp_strerror(status));
+}
+
+void tpinfo_backends(const struct tpb_settings *settings, bool assume,
+                     struct tpt_card *card)
+{
+    struct tpf_env env = {
+        .epoll = -1, .settings = settings, .card = card
+    };
+
+    tpb_list_init(&env.ready);
+    card->backend_count = 0;
+    for (size_t i = 0; tpf_backends[i] != NULL
+                       && card->backend_count < TPT_BACKENDS; i++) {
+        const struct tpf_backend *backend = tpf_backends[i];
+        struct tpt_backend_card *entry = &card->backends[card->backend_count];
+
+        *entry = (struct tpt_backend_card) {
+            .reach = (uint8_t)backend->reach, .usable = 1,
+            .nic_kind = (uint8_t)backend->nic_kind,
+            .latency_ns = backend->latency_ns,
+            .megabytes = backend->megabytes
+        };
+        snprintf(entry->name, sizeof(entry->name), "%s", backend->name);
+        entry->forbidden = !tpb_list_allows(settings->text[TPB_SET_BACKENDS],
+                                            backend->name);
+        if (!assume)
+            show_probe(backend, &env, entry);
+        card->backend_count++;
+    }
+}
+
+static void show_backends(const struct tpt_card *card, struct tpb_text *text)
+{
+    tpb_text_add(text, "Backends\n  %-12s %-8s %11s %7s  %s\n", "name",
+                 "reaches", "latency", "MB/s", "state");
+    for (uint32_t i = 0; i < card->backend_count; i++) {
+        const struct tpt_backend_card *backend = &card->backends[i];
+
+        tpb_text_add(text, "  %-12s %-8s %8.2f us %7u  %s%s%s\n",
+                     backend->name,
+                     tpt_reach_name((enum tpt_reach)backend->reach),
+                     backend->latency_ns / 1000.0, backend->megabytes,
+                     backend->usable ? "works" : "does not work: ",
+                     backend->usable ? "" : backend->why,
+                     backend->forbidden ? ", forbidden by TP_BACKENDS" : "");
+    }
+    if (card->backend_count == 0)
+        tpb_text_add(text, "  none in this build\n");
+}
+
+/* ---- the machine ------------------------------------------------------- */
+
+static void show_nic(const struct tpt_nic *nic, struct tpb_text *text)
+{
+    tpb_text_add(text, "  %-16s %-5s", nic->name,
+                 nic->kind == TPT_NIC_RDMA ? "RDMA" : "IP");
+    if (nic->megabits > 0)
+        tpb_text_add(text, " %6g Gb/s", nic->megabits / 1000.0);
+    else
+        tpb_text_add(text, " %11s", "speed ?");
+    if (nic->numa >= 0)
+        tpb_text_add(text, "  NUMA node %d", (int)nic->numa);
+    if (nic->pci != 0) {
+        char pci[TPT_PCI_TEXT];
+
+        tpt_pci_text(nic->pci, pci);
+        tpb_text_add(text, "  PCI %s", pci);
+    }
+    tpb_text_add(text, "\n");
+}
+
+static void show_topology(const struct tpt_card *card,
+                          struct tpt_topology *topology,
+                          struct tpb_text *text)
+{
+    tpb_text_add(text, "Topology\n  ");
+    tpt_topology_describe(topology, text);
+    tpb_text_add(text, "Network\n");
+    for (uint32_t i = 0; i < card->nic_count; i++)
+        show_nic(&card->nics[i], text);
+    if (card->nic_count == 0)
+        tpb_text_add(text, "  none but the loopback\n");
+}
+
+/* ---- settings ---------------------------------------------------------- */
+
+static const char *show_value(const char *value)
+{
+    return *value != '\0' ? value : "(empty)";
+}
+
+static void show_env(const struct tpb_settings *settings,
+                     struct tpb_text *text)
+{
+    tpb_text_add(text, "Settings\n");
+    for (size_t i = 0; i < TPB_SET_COUNT; i++) {
+        const struct tpb_setting *row = &tpb_setting_table[i];
+
+        tpb_text_add(text, "  %-20s %-12s %-12s %s (%s)\n", row->variable,
+                     show_value(settings->text[i]),
+                     settings->set[i] ? "environment" : "default", row->text,
+                     row->values);
+    }
+}
+
+static void show_env_summary(const struct tpb_settings *settings,
+                             struct tpb_text *text)
+{
+    unsigned count = 0;
+
+    tpb_text_add(text, "Settings\n");
+    for (size_t i = 0; i < TPB_SET_COUNT; i++) {
+        if (!settings->set[i])
+            continue;
+        tpb_text_add(text, "  %s=%s (from the environment)\n",
+                     tpb_setting_table[i].variable, settings->text[i]);
+        count++;
+    }
+    tpb_text_add(text, "  %u of %d set by the environment, the rest are "
+                 "defaults; `tpinfo --env` lists all\n", count,
+                 (int)TPB_SET_COUNT);
+}
+
+void tpinfo_show(unsigned show, const struct tpt_card *card,
+                 struct tpt_topology *topology,
+                 const struct tpb_settings *settings, struct tpb_text *text)
+{
+    if (show == 0)
+        tpb_text_add(text, "tp %s on %s\n", tp_version(), card->host.name);
+    if (show == 0 || (show & TPINFO_TOPOLOGY) != 0)
+        show_topology(card, topology, text);
+    if (show == 0 || (show & TPINFO_BACKENDS) != 0)
+        show_backends(card, text);
+    if ((show & TPINFO_ENV) != 0)
+        show_env(settings, text);
+    if (show == 0)
+        show_env_summary(settings, text);
+}

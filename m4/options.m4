@@ -1,0 +1,68 @@
+dnl SPDX-License-Identifier: BSD-3-Clause
+dnl Build options that concern every folder, and the summary at the end.
+
+AC_ARG_ENABLE([devel], [AS_HELP_STRING([--enable-devel],
+    [for work on tp itself: long warning list, warnings are errors])],
+    [], [enable_devel=no])
+AC_ARG_ENABLE([sanitizer], [AS_HELP_STRING([--enable-sanitizer=LIST],
+    [build with compiler sanitizers: address,undefined or thread])],
+    [], [enable_sanitizer=no])
+
+TP_CFLAGS="-std=gnu11 -fvisibility=hidden -Werror=implicit-function-declaration"
+AS_IF([test "x$enable_devel" = xyes], [
+    TP_CFLAGS="$TP_CFLAGS -Wall -Wextra -Wshadow -Wstrict-prototypes"
+    TP_CFLAGS="$TP_CFLAGS -Wmissing-prototypes -Wpointer-arith -Wundef"
+    TP_CFLAGS="$TP_CFLAGS -Wvla -Wwrite-strings -Wno-missing-field-initializers"
+    TP_CFLAGS="$TP_CFLAGS -Werror"])
+AS_CASE([$enable_sanitizer],
+    [no|""], [],
+    [yes], [AC_MSG_ERROR([--enable-sanitizer needs a list: address,undefined or thread])],
+    [tp_sanitizer="$enable_sanitizer"
+     TP_CFLAGS="$TP_CFLAGS -fsanitize=$enable_sanitizer"
+     TP_CFLAGS="$TP_CFLAGS -fno-omit-frame-pointer -fno-sanitize-recover=all"
+     TP_LDFLAGS="-fsanitize=$enable_sanitizer"
+     AC_MSG_CHECKING([whether $CC can -fsanitize=$enable_sanitizer])
+     tp_saved_CFLAGS="$CFLAGS"
+     CFLAGS="$CFLAGS -fsanitize=$enable_sanitizer"
+     AC_LINK_IFELSE([AC_LANG_PROGRAM([], [])], [AC_MSG_RESULT([yes])],
+        [AC_MSG_RESULT([no])
+         AC_MSG_ERROR([--enable-sanitizer=$enable_sanitizer: $CC cannot link with it.
+    The list is address,undefined or thread; on Debian or Ubuntu the libraries
+    come with gcc: apt-get install gcc libc6-dev])])
+     CFLAGS="$tp_saved_CFLAGS"
+     dnl gcc warns that ThreadSanitizer does not understand fences.  Ours order
+     dnl memory shared between processes, of which it sees one side only.
+     AS_CASE([$enable_sanitizer,$CC], [*thread*,*clang*], [],
+        [*thread*], [TP_CFLAGS="$TP_CFLAGS -Wno-tsan"])])
+AM_CONDITIONAL([SANITIZER], [test -n "$tp_sanitizer"])
+AC_SUBST([tp_sanitizer])
+AC_SUBST([TP_CFLAGS])
+AC_SUBST([TP_LDFLAGS])
+
+dnl TP_REQUIRE_PACKAGE(variable, pkg-config spec, Debian package)
+AC_DEFUN([TP_REQUIRE_PACKAGE], [
+    PKG_CHECK_MODULES([$1], [$2], [], [AC_MSG_ERROR([
+
+    tp needs $2, which was not found.
+    On Debian or Ubuntu: apt-get install $3
+    or run ./setup, which installs all that is missing.
+])])])
+
+AC_DEFUN([TP_SUMMARY], [
+    AS_IF([test "x$prefix" = xNONE], [prefix=$ac_default_prefix])
+    AC_MSG_NOTICE([
+tp $PACKAGE_VERSION will be built as follows:
+  to be installed in    $prefix
+  compiler              $CC $CFLAGS
+  development warnings  $enable_devel
+  sanitizer             $enable_sanitizer
+  hwloc                 $tp_hwloc_version
+  PMIx                  $tp_pmix_version
+  libfabric             $tp_libfabric_version
+  CUDA channels         $tp_cuda_summary
+  tests                 $tp_check_summary
+  to compare with       $tp_peers_summary
+  manual page checks    ${MANDOC:-no (mandoc is missing: apt-get install mandoc)}
+
+Next: make, make check, make install.
+])])

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Errors in words, random bytes and growing texts. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/base.h"
+
+tp_status tpb_fail(struct tpb_error *error, tp_status status,
+                   const char *format, ...)
+{
+    va_list args;
+
+    if (error == NULL)
+        return status;
+    va_start(args, format);
+    vsnprintf(error->text, sizeof(error->text), format, args);
+    va_end(args);
+    return status;
+}
+
+tp_status tpb_fail_errno(struct tpb_error *error, int code,
+                         const char *format, ...)
+{
+    va_list args;
+    int used;
+
+    if (error == NULL)
+        return TP_ERR_SYSTEM;
+    va_start(args, format);
+    used = vsnprintf(error->text, sizeof(error->text), format, args);
+    va_end(args);
+    if (used >= 0 && (size_t)used < sizeof(error->text))
+        snprintf(error->text + used, sizeof(error->text) - (size_t)used,
+                 ": %s", strerror(code));
+    return TP_ERR_SYSTEM;
+}
+
+void tpb_random(void *buffer, size_t length)
+{
+    unsigned char *bytes = buffer;
+
+    while (length > 0) {
+        ssize_t got = getrandom(bytes, length, 0);
+
+        if (got < 0) {
+            if (errno == EINTR)
+                continue;
+            abort();   /* no kernel that we run on lacks getrandom */
+        }
+        bytes += got;
+        length -= (size_t)got;
+    }
+}
+
+bool tpb_equal_secret(const void *a, const void *b, size_t length)
+{
+    const volatile unsigned char *x = a, *y = b;
+    unsigned char differ = 0;
+
+    for (size_t i = 0; i < length; i++)
+        differ |= (unsigned char)(x[i] ^ y[i]);
+    return differ == 0;
+}
+
+void tpb_text_add(struct tpb_text *text, const char *format, ...)
+{
+    va_list args;
+    int need;
+
+    if (text->failed)
+        return;
+    va_start(args, format);
+    need = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (need < 0)
+        return;
+    if (text->length + (size_t)need + 1 > text->capacity) {
+        size_t capacity = (text->length + (size_t)need + 1) * 2;
+        char *grown = tpb_resize(text->text, capacity);
+
+        if (grown == NULL) {
+            text->failed = true;
+            return;
+        }
+        text->text = grown;
+        text->capacity = capacity;
+    }
+    va_start(args, format);
+    vsnprintf(text->text + text->length, text->capacity - text->length,
+              format, args);
+    va_end(args);
+    text->length += (size_t)need;
+}
+
+void tpb_text_fini(struct tpb_text *text)
+{
+    tpb_free(text->text);
+    memset(text, 0, sizeof(*text));
+}

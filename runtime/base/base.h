@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Small things everybody needs: attributes, array length, time, text buffers.
+ * Depends on nothing of ours but tp.h.
+ */
+#ifndef TPB_BASE_H
+#define TPB_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/tp.h"
+
+#define TPB_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define TPB_PRINTF(text, first) \
+    __attribute__((__format__(__printf__, text, first)))
+#define TPB_LIKELY(x) __builtin_expect(!!(x), 1)
+#define TPB_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define TPB_CACHE_LINE 64
+#define TPB_CONTAINER(pointer, type, member) \
+    ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+
+/* Monotonic nanoseconds; only differences mean something. */
+static inline uint64_t tpb_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Tells the core that this is a spin loop. */
+static inline void tpb_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/*
+ * An error in words, filled by set-up paths beside the status they return.
+ * Truncated, always terminated.  NULL is allowed everywhere and ignored.
+ */
+struct tpb_error {
+    char text[512];
+};
+
+/* Formats the text and returns `status`, so that it can stand in a return. */
+tp_status tpb_fail(struct tpb_error *error, tp_status status,
+                   const char *format, ...) TPB_PRINTF(3, 4);
+
+/* As tpb_fail() with TP_ERR_SYSTEM, ": " and the words of `code` (an errno). */
+tp_status tpb_fail_errno(struct tpb_error *error, int code,
+                         const char *format, ...) TPB_PRINTF(3, 4);
+
+/* Bytes that nobody can guess; the process ends if the system has none. */
+void tpb_random(void *buffer, size_t length);
+
+/* Equal?  In time that does not depend on where they differ. */
+bool tpb_equal_secret(const void *a, const void *b, size_t length);
+
+/* A growing text.  Zeroed is empty; on lack of memory `failed` is set and
+ * later appends do nothing.  The owner frees `text` with tpb_text_fini(). */
+struct tpb_text {
+    char *text;
+    size_t length, capacity;
+    bool failed;
+};
+void tpb_text_add(struct tpb_text *text, const char *format, ...)
+    TPB_PRINTF(2, 3);
+void tpb_text_fini(struct tpb_text *text);
+
+#endif

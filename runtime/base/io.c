@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Descriptors: whole writes, eventfds, sealed shared memory, passing. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+
+enum { IO_FDS_MAX = 16 };
+
+int tpb_write_all(int fd, const void *data, size_t length)
+{
+    const char *bytes = data;
+
+    while (length > 0) {
+        ssize_t done = write(fd, bytes, length);
+
+        if (done < 0) {
+            if (errno == EINTR)
+                continue;
+            return -1;
+        }
+        bytes += done;
+        length -= (size_t)done;
+    }
+    return 0;
+}
+
+char *tpb_read_file(const char *path, size_t *length)
+{
+    struct tpb_text text = { 0 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int code = 0;
+
+    if (fd < 0)
+        return NULL;
+    for (;;) {
+        ssize_t got;
+
+        if (text.capacity - text.length < 4096) {
+            char *grown = tpb_resize(text.text, text.capacity + 65536);
+
+            if (grown == NULL) {
+                code = ENOMEM;
+                break;
+            }
+            text.text = grown;
+            text.capacity += 65536;
+        }
+        got = read(fd, text.text + text.length,
+                   text.capacity - text.length - 1);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            code = errno;
+        if (got <= 0)
+            break;
+        text.length += (size_t)got;
+    }
+    tpb_close(&fd);
+    if (code != 0) {
+        tpb_text_fini(&text);
+        errno = code;
+        return NULL;
+    }
+    text.text[text.length] = '\0';
+    if (length != NULL)
+        *length = text.length;
+    return text.text;
+}
+
+void tpb_close(int *fd)
+{
+    int code = errno;
+
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    errno = code;
+}
+
+int tpb_eventfd(void)
+{
+    return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+void tpb_eventfd_ring(int fd)
+{
+    uint64_t one = 1;
+
+    /* Full counter (EAGAIN) means that it is readable already. */
+    while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
+}
+
+void tpb_eventfd_drain(int fd)
+{
+    uint64_t count;
+
+    while (read(fd, &count, sizeof(count)) < 0 && errno == EINTR)
+        ;
+}
+
+int tpb_shared_memory(const char *name, size_t size)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int code;
+
+    if (fd < 0)
+        return -1;
+    code = ftruncate(fd, (off_t)size) < 0 ? errno
+                                          : posix_fallocate(fd, 0, (off_t)size);
+    if (code == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW
+                                            | F_SEAL_SEAL) < 0)
+        code = errno;
+    if (code != 0) {
+        tpb_close(&fd);
+        errno = code;
+    }
+    return fd;
+}
+
+ssize_t tpb_send_fds(int fd, const void *data, size_t length,
+                     const int *fds, int count)
+{
+    union {
+        char space[CMSG_SPACE(sizeof(int) * IO_FDS_MAX)];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = { .iov_base = (void *)(uintptr_t)data,
+                         .iov_len = length };
+    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
+    ssize_t sent;
+
+    if (count < 0 || count > IO_FDS_MAX) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (count > 0) {
+        struct cmsghdr *header;
+
+        memset(&control, 0, sizeof(control));
+        message.msg_control = control.space;
+        message.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)count);
+        header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)count);
+        memcpy(CMSG_DATA(header), fds, sizeof(int) * (size_t)count);
+    }
+    do
+        sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent;
+}
+
+ssize_t tpb_recv_fds(int fd, void *data, size_t length, int *fds, int *count)
+{
+    union {
+        char space[CMSG_SPACE(sizeof(int) * IO_FDS_MAX)];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = { .iov_base = data, .iov_len = length };
+    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1,
+                              .msg_control = control.space,
+                              .msg_controllen = sizeof(control.space) };
+    int room = *count;
+    ssize_t got;
+
+    *count = 0;
+    do
+        got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return got;
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header != NULL;
+         header = CMSG_NXTHDR(&message, header)) {
+        int received[IO_FDS_MAX];
+        size_t n;
+
+        if (header->cmsg_level != SOL_SOCKET
+            || header->cmsg_type != SCM_RIGHTS)
+            continue;
+        n = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(received, CMSG_DATA(header), n * sizeof(int));
+        for (size_t i = 0; i < n; i++) {
+            if (*count < room)
+                fds[(*count)++] = received[i];
+            else
+                close(received[i]);
+        }
+    }
+    return got;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * File descriptors: close-on-exec from birth, whole reads and writes, and
+ * descriptors passed over Unix sockets.
+ */
+#ifndef TPB_IO_H
+#define TPB_IO_H
+
+#include <sys/types.h>
+
+#include "runtime/base/base.h"
+
+/* All of it, through EINTR and short writes.  0, or -1 with errno. */
+int tpb_write_all(int fd, const void *data, size_t length);
+
+/* A whole file, terminated by a NUL that does not count; NULL with errno.
+ * The caller frees it with tpb_free(). */
+char *tpb_read_file(const char *path, size_t *length);
+
+/* Closes and sets to -1; a negative descriptor is left alone.  Keeps errno. */
+void tpb_close(int *fd);
+
+int tpb_eventfd(void);                  /* non-blocking; -1 with errno */
+void tpb_eventfd_ring(int fd);
+void tpb_eventfd_drain(int fd);
+
+/*
+ * Anonymous shared memory of `size` bytes, reserved up front, sealed against
+ * shrinking.  Returns the descriptor, or -1 with errno (ENOSPC, ENOMEM: there
+ * is no room for it).  `name` is for /proc only.
+ */
+int tpb_shared_memory(const char *name, size_t size);
+
+/* Sends / receives up to `count` descriptors with some bytes.  Both return
+ * what sendmsg/recvmsg return.  *count becomes the number received; those
+ * are close-on-exec. */
+ssize_t tpb_send_fds(int fd, const void *data, size_t length,
+                     const int *fds, int count);
+ssize_t tpb_recv_fds(int fd, void *data, size_t length, int *fds, int *count);
+
+#endif

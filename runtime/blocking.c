@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The blocking calls: an operation whose waiter is on the caller's stack, and
+ * the caller drives until it is over.
+ */
+#include "config.h"
+
+#include "runtime/core.h"
+#include "runtime/futex.h"
+
+static uint64_t blocking_deadline(int timeout_ms)
+{
+    if (timeout_ms < 0)
+        return 0;
+    return tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;
+}
+
+static bool blocking_over(struct tpr_sync *sync)
+{
+    return atomic_load_explicit(&sync->over, memory_order_acquire) != 0;
+}
+
+/* The operation of this waiter in a list, or NULL. */
+static struct tpr_op *blocking_find(struct tpb_list *list,
+                                    struct tpr_sync *sync)
+{
+    TPB_LIST_EACH(node, list) {
+        struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+
+        if (op->sync == sync)
+            return op;
+    }
+    return NULL;
+}
+
+/* The time is up: withdraws the operation, or, where a part of it has
+ * happened, closes the pipe.  Ends it in either case. */
+static void blocking_withdraw(tp_pipe *pipe, struct tpr_sync *sync)
+{
+    struct tpr_op *op = blocking_find(&pipe->writes, sync);
+
+    if (op != NULL && !op->begun) {
+        tpr_op_end(op, TP_ERR_TIMEOUT);
+        return;
+    }
+    op = blocking_find(&pipe->armed, sync);
+    if (op != NULL) {
+        tpr_op_end(op, TP_ERR_TIMEOUT);
+        return;
+    }
+    tpr_pipe_close(pipe, "a message was cut off by a caller's timeout");
+}
+
+static tp_status blocking_wait(tp_pipe *pipe, struct tpr_sync *sync,
+                               int timeout_ms)
+{
+    tp_context *context = pipe->context;
+
+    if (tpr_drive(context, sync, blocking_deadline(timeout_ms)))
+        return sync->status;
+    /* Only the holder may withdraw; it is on our stack, so we wait for it. */
+    while (!blocking_over(sync)) {
+        if (tpr_enter(context)) {
+            if (!blocking_over(sync))
+                blocking_withdraw(pipe, sync);
+            tpr_leave(context);
+        }
+        tpr_drive(context, sync, tpb_now() + 1000000);
+    }
+    return sync->status == TP_ERR_CLOSED ? TP_ERR_TIMEOUT : sync->status;
+}
+
+tp_status tp_pipe_send_message(tp_pipe *pipe, tp_message *message,
+                               int timeout_ms)
+{
+    struct tpr_sync sync = { 0 };
+    tp_status status = tpr_call_write(pipe, message, NULL, NULL, &sync);
+
+    return status == TP_OK ? blocking_wait(pipe, &sync, timeout_ms) : status;
+}
+
+tp_status tp_pipe_recv_skeleton(tp_pipe *pipe, tp_message **skeleton,
+                                int timeout_ms)
+{
+    struct tpr_sync sync = { 0 };
+    tp_status status;
+
+    if (pipe == NULL || skeleton == NULL)
+        return TP_ERR_INVALID;
+    status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, &sync);
+    if (status == TP_OK)
+        status = blocking_wait(pipe, &sync, timeout_ms);
+    if (status == TP_OK)
+        *skeleton = sync.message;
+    return status;
+}
+
+tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
+                               int timeout_ms)
+{
+    struct tpr_sync sync = { 0 };
+    tp_status status = tpr_call_read(pipe, skeleton, NULL, NULL, &sync);
+
+    return status == TP_OK ? blocking_wait(pipe, &sync, timeout_ms) : status;
+}
+
+tp_status tp_pipe_send(tp_pipe *pipe, const void *data, size_t length)
+{
+    tp_payload payload = { .data = (void *)(uintptr_t)data,
+                           .length = length };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+    if (pipe == NULL || (data == NULL && length > 0))
+        return TP_ERR_INVALID;
+    if (tpr_enter(pipe->context)) {
+        bool sent = tpr_tx_short(pipe, data, length);
+
+        tpr_leave(pipe->context);
+        if (sent)
+            return TP_OK;
+    }
+    return tp_pipe_send_message(pipe, &message, -1);
+}
+
+tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
+                       size_t *length)
+{
+    struct tpr_sync sync = { .direct = true, .data = data,
+                             .capacity = capacity };
+    tp_status status;
+
+    if (pipe == NULL || (data == NULL && capacity > 0))
+        return TP_ERR_INVALID;
+    status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, &sync);
+    if (status == TP_OK)
+        status = blocking_wait(pipe, &sync, -1);
+    if (length != NULL && (status == TP_OK || status == TP_ERR_TRUNCATED))
+        *length = sync.length;
+    return status;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which bootstrap, and the one for a process that nobody launched. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/log.h"
+#include "runtime/core.h"
+
+TPB_LOG_COMPONENT("bootstrap");
+
+/* ---- alone -------------------------------------------------------------- */
+
+static tp_status single_publish(struct tpr_bootstrap *bootstrap,
+                                const void *blob, size_t length,
+                                struct tpb_error *error)
+{
+    (void)bootstrap;
+    (void)blob;
+    (void)length;
+    (void)error;
+    return TP_OK;
+}
+
+static void single_fetch(struct tpr_bootstrap *bootstrap, int rank)
+{
+    tpr_card_arrived(bootstrap->context, rank, TP_ERR_NOT_FOUND, NULL, 0,
+                     "this process was not launched: it is alone");
+}
+
+static void single_abort(struct tpr_bootstrap *bootstrap, int code,
+                         const char *reason)
+{
+    fprintf(stderr, "tp: rank %d aborted%s%s\n", bootstrap->rank,
+            *reason != '\0' ? ": " : "", reason);
+    _exit(code);
+}
+
+static void single_close(struct tpr_bootstrap *bootstrap)
+{
+    tpb_free(bootstrap);
+}
+
+static const struct tpr_bootstrap_ops single_ops = {
+    .name = "single",
+    .publish = single_publish,
+    .fetch = single_fetch,
+    .abort = single_abort,
+    .close = single_close,
+};
+
+tp_status tpr_bootstrap_single(struct tpr_bootstrap **result,
+                               struct tpb_error *error)
+{
+    struct tpr_bootstrap *bootstrap = tpb_zalloc(sizeof(*bootstrap));
+
+    if (bootstrap == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    bootstrap->ops = &single_ops;
+    bootstrap->size = bootstrap->local_size = 1;
+    snprintf(bootstrap->job, sizeof(bootstrap->job), "single");
+    *result = bootstrap;
+    return TP_OK;
+}
+
+/* ---- which -------------------------------------------------------------- */
+
+/* Hydra and old Slurm speak PMI-1 or 2, not PMIx: every rank would believe
+ * that it is alone. */
+static void bootstrap_warn_alone(void)
+{
+    const char *size = getenv("PMI_SIZE");
+
+    if (size != NULL && atoi(size) > 1)
+        tpb_warn("launched as one of %s ranks, but not by a PMIx launcher:"
+                 " this rank is on its own (use tprun, srun --mpi=pmix,"
+                 " prterun or Open MPI's mpirun)", size);
+}
+
+static tp_status bootstrap_auto(const struct tpb_settings *settings,
+                                struct tpr_bootstrap **bootstrap,
+                                struct tpb_error *error)
+{
+    if (getenv("PMIX_NAMESPACE") != NULL) {
+        tp_status status = tpr_bootstrap_pmix(settings, bootstrap, error);
+
+        if (status != TP_ERR_NOT_FOUND)
+            return status;
+        tpb_info("PMIX_NAMESPACE is set but no PMIx server answers: alone");
+    }
+    bootstrap_warn_alone();
+    return tpr_bootstrap_single(bootstrap, error);
+}
+
+tp_status tpr_bootstrap_open(const struct tpb_settings *settings,
+                             tp_context *context,
+                             struct tpr_bootstrap **bootstrap,
+                             struct tpb_error *error)
+{
+    const char *way = settings->text[TPB_SET_BOOTSTRAP];
+    tp_status status;
+
+    if (strcmp(way, "auto") == 0)
+        status = bootstrap_auto(settings, bootstrap, error);
+    else if (strcmp(way, "pmix") == 0)
+        status = tpr_bootstrap_pmix(settings, bootstrap, error);
+    else if (strcmp(way, "single") == 0)
+        status = tpr_bootstrap_single(bootstrap, error);
+    else if (strncmp(way, "dir:", 4) == 0 && way[4] != '\0')
+        status = tpr_bootstrap_directory(settings, way + 4, bootstrap, error);
+    else
+        status = tpb_fail(error, TP_ERR_INVALID,
+                          "TP_BOOTSTRAP=%s: expected %s", way,
+                          tpb_setting_table[TPB_SET_BOOTSTRAP].values);
+    if (status == TP_OK)
+        (*bootstrap)->context = context;
+    return status;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How ranks learn of each other: one card published, cards fetched on demand,
+ * nothing collective.  Three ways: PMIx (any PMIx host), a directory (tests),
+ * alone (not launched).
+ */
+#ifndef TPR_BOOTSTRAP_H
+#define TPR_BOOTSTRAP_H
+
+#include "runtime/base/settings.h"
+
+struct tpr_bootstrap;
+
+struct tpr_bootstrap_ops {
+    const char *name;
+    /* Publishes this rank's card, once. */
+    tp_status (*publish)(struct tpr_bootstrap *bootstrap, const void *blob,
+                         size_t length, struct tpb_error *error);
+    /* Asks for a rank's card; never blocks.  The answer comes, once, through
+     * tpr_card_arrived(), from any thread, also from inside this call. */
+    void (*fetch)(struct tpr_bootstrap *bootstrap, int rank);
+    /* May be NULL.  Called now and then while fetches are outstanding;
+     * returns the nanoseconds until it wants to be called again, 0: not. */
+    uint64_t (*poll)(struct tpr_bootstrap *bootstrap);
+    /* Ends the job; does not return. */
+    void (*abort)(struct tpr_bootstrap *bootstrap, int code,
+                  const char *reason);
+    void (*close)(struct tpr_bootstrap *bootstrap);
+};
+
+struct tpr_bootstrap {
+    const struct tpr_bootstrap_ops *ops;
+    tp_context *context;           /* for tpr_card_arrived() */
+    int rank, size, local_rank, local_size;
+    char job[64];
+};
+
+/*
+ * Opens what TP_BOOTSTRAP names; "auto" is PMIx if a launcher is there, else
+ * alone.  On TP_OK the caller closes *bootstrap with ops->close().
+ */
+tp_status tpr_bootstrap_open(const struct tpb_settings *settings,
+                             tp_context *context,
+                             struct tpr_bootstrap **bootstrap,
+                             struct tpb_error *error);
+
+/* The ways themselves.  NOT_FOUND from pmix: no launcher. */
+tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
+                             struct tpr_bootstrap **bootstrap,
+                             struct tpb_error *error);
+tp_status tpr_bootstrap_directory(const struct tpb_settings *settings,
+                                  const char *path,
+                                  struct tpr_bootstrap **bootstrap,
+                                  struct tpb_error *error);
+tp_status tpr_bootstrap_single(struct tpr_bootstrap **bootstrap,
+                               struct tpb_error *error);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Cards as files of a shared directory, for tests without PMIx: rank N writes
+ * card.N under another name and renames it; who wants it looks now and then.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "runtime/core.h"
+
+struct directory_bootstrap {
+    struct tpr_bootstrap base;
+    char *path;
+    bool *wanted;                  /* per rank; token */
+};
+
+static struct directory_bootstrap *directory(struct tpr_bootstrap *base)
+{
+    return (struct directory_bootstrap *)base;
+}
+
+static tp_status directory_publish(struct tpr_bootstrap *base,
+                                   const void *blob, size_t length,
+                                   struct tpb_error *error)
+{
+    char from[512], to[512];
+    int fd, code = 0;
+
+    snprintf(from, sizeof(from), "%s/new.%d", directory(base)->path,
+             base->rank);
+    snprintf(to, sizeof(to), "%s/card.%d", directory(base)->path, base->rank);
+    fd = open(from, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return tpb_fail_errno(error, errno, "cannot write %s", from);
+    if (tpb_write_all(fd, blob, length) < 0 || rename(from, to) < 0)
+        code = errno;
+    tpb_close(&fd);
+    return code == 0 ? TP_OK
+                     : tpb_fail_errno(error, code, "cannot write %s", to);
+}
+
+static bool directory_try(struct directory_bootstrap *self, int rank)
+{
+    char path[512], *blob;
+    size_t length;
+
+    snprintf(path, sizeof(path), "%s/card.%d", self->path, rank);
+    blob = tpb_read_file(path, &length);
+    if (blob == NULL)
+        return false;
+    tpr_card_arrived(self->base.context, rank, TP_OK, blob, length, "");
+    tpb_free(blob);
+    return true;
+}
+
+static void directory_fetch(struct tpr_bootstrap *base, int rank)
+{
+    directory(base)->wanted[rank] = !directory_try(directory(base), rank);
+}
+
+static uint64_t directory_poll(struct tpr_bootstrap *base)
+{
+    struct directory_bootstrap *self = directory(base);
+
+    for (int rank = 0; rank < base->size; rank++)
+        if (self->wanted[rank])
+            self->wanted[rank] = !directory_try(self, rank);
+    return 0;
+}
+
+static void directory_abort(struct tpr_bootstrap *base, int code,
+                            const char *reason)
+{
+    fprintf(stderr, "tp: rank %d aborted%s%s\n", base->rank,
+            *reason != '\0' ? ": " : "", reason);
+    _exit(code);
+}
+
+static void directory_close(struct tpr_bootstrap *base)
+{
+    tpb_free(directory(base)->path);
+    tpb_free(directory(base)->wanted);
+    tpb_free(base);
+}
+
+static const struct tpr_bootstrap_ops directory_ops = {
+    .name = "dir",
+    .publish = directory_publish,
+    .fetch = directory_fetch,
+    .poll = directory_poll,
+    .abort = directory_abort,
+    .close = directory_close,
+};
+
+tp_status tpr_bootstrap_directory(const struct tpb_settings *settings,
+                                  const char *path,
+                                  struct tpr_bootstrap **result,
+                                  struct tpb_error *error)
+{
+    int64_t rank = settings->number[TPB_SET_RANK];
+    int64_t size = settings->number[TPB_SET_SIZE];
+    struct directory_bootstrap *self;
+
+    if (rank < 0 || size < 1 || size > 1 << 20 || rank >= size)
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "TP_RANK=%lld TP_SIZE=%lld: expected 0 <= rank < size",
+                        (long long)rank, (long long)size);
+    self = tpb_zalloc(sizeof(*self));
+    if (self == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    self->path = tpb_copy_string(path);
+    self->wanted = tpb_array((size_t)size, sizeof(bool));
+    if (self->path == NULL || self->wanted == NULL) {
+        directory_close(&self->base);
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    }
+    self->base.ops = &directory_ops;
+    self->base.rank = self->base.local_rank = (int)rank;
+    self->base.size = self->base.local_size = (int)size;
+    snprintf(self->base.job, sizeof(self->base.job), "dir:%.59s", path);
+    *result = &self->base;
+    return TP_OK;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Cards over PMIx: put once, fetched by direct modex when first needed.  No
+ * fence.  The only file of libtp that includes PMIx's headers.
+ *
+ * A process may make several contexts one after the other, or at once; the
+ * k-th of one rank meets the k-th of another, so the key carries the number.
+ * (libpmix 4.2 returns stale values for a key that is put again.)
+ */
+#include "config.h"
+
+#include <pmix.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/log.h"
+#include "runtime/core.h"
+
+TPB_LOG_COMPONENT("pmix");
+
+struct pmix_bootstrap {
+    struct tpr_bootstrap base;
+    struct tpb_list live;          /* in pmix_live */
+    pmix_proc_t me;
+    char key[32];
+    /* Fetches under way hold the object; the last one frees it. */
+    _Atomic uint32_t holders;
+    pthread_mutex_t lock;
+    bool closed;                   /* under lock */
+    struct tpb_list retries;       /* under lock: pmix_fetch to start again */
+};
+
+struct pmix_fetch {
+    struct tpb_list link;          /* in the bootstrap's retries */
+    struct pmix_bootstrap *bootstrap;
+    int rank;
+    pmix_proc_t proc;
+    pmix_info_t limit[1];          /* PMIX_TIMEOUT */
+};
+
+/* libpmix answers after this, if not sooner, and we ask again: a rank may
+ * take minutes to call tp_init.  The contact's own deadline ends it. */
+enum { PMIX_SLICE_SECONDS = 2 };   /* see pmix_poll() */
+
+static atomic_uint pmix_contexts;
+
+/* The contexts that want to hear of deaths.  libpmix tells a function, not an
+ * object; several contexts of a process share the one registration. */
+static pthread_mutex_t pmix_live_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tpb_list pmix_live = { &pmix_live, &pmix_live };
+
+static void pmix_drop(struct pmix_bootstrap *self)
+{
+    if (atomic_fetch_sub(&self->holders, 1) != 1)
+        return;
+    pthread_mutex_destroy(&self->lock);
+    tpb_free(self);
+}
+
+/* A number of this rank's job data, whatever integer type the host used. */
+static bool pmix_number(const pmix_proc_t *proc, const char *key,
+                        int *number)
+{
+    pmix_value_t *value = NULL;
+    pmix_status_t code;
+    long got = 0;
+
+    if (PMIx_Get(proc, key, NULL, 0, &value) != PMIX_SUCCESS)
+        return false;
+    PMIX_VALUE_GET_NUMBER(code, value, got, long);
+    PMIX_VALUE_RELEASE(value);
+    if (code != PMIX_SUCCESS || got < 0 || got > INT32_MAX)
+        return false;
+    *number = (int)got;
+    return true;
+}
+
+static tp_status pmix_publish(struct tpr_bootstrap *base, const void *blob,
+                              size_t length, struct tpb_error *error)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+    pmix_value_t value;
+    pmix_status_t code;
+
+    PMIX_VALUE_CONSTRUCT(&value);
+    value.type = PMIX_BYTE_OBJECT;
+    value.data.bo.bytes = (char *)(uintptr_t)blob;
+    value.data.bo.size = length;
+    code = PMIx_Put(PMIX_GLOBAL, self->key, &value);
+    if (code == PMIX_SUCCESS)
+        code = PMIx_Commit();
+    if (code != PMIX_SUCCESS)
+        return tpb_fail(error, TP_ERR_BACKEND,
+                        "PMIx does not take this rank's card: %s",
+                        PMIx_Error_string(code));
+    return TP_OK;
+}
+
+static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg);
+
+static void pmix_fetch_end(struct pmix_fetch *fetch)
+{
+    struct pmix_bootstrap *self = fetch->bootstrap;
+
+    tpb_free(fetch);
+    pmix_drop(self);
+}
+
+static void pmix_fetch_failed(struct pmix_fetch *fetch, pmix_status_t code)
+{
+    bool gone = code == PMIX_ERR_LOST_CONNECTION
+                || code == PMIX_ERR_UNREACH;
+    char text[128];
+
+    snprintf(text, sizeof(text), "rank %d published no card (%s): it ended,"
+             " or never called tp_init", fetch->rank,
+             PMIx_Error_string(code));
+    tpr_card_arrived(fetch->bootstrap->base.context, fetch->rank,
+                     gone ? TP_ERR_PEER_FAILED : TP_ERR_BACKEND, NULL, 0,
+                     text);
+}
+
+/* On libpmix's thread. */
+static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg)
+{
+    struct pmix_fetch *fetch = arg;
+    struct pmix_bootstrap *self = fetch->bootstrap;
+    bool again = false;
+
+    pthread_mutex_lock(&self->lock);
+    if (!self->closed) {
+        if (code == PMIX_SUCCESS && value != NULL
+            && value->type == PMIX_BYTE_OBJECT) {
+            tpr_card_arrived(self->base.context, fetch->rank, TP_OK,
+                             value->data.bo.bytes, value->data.bo.size, "");
+        } else if (code == PMIX_ERR_TIMEOUT || code == PMIX_ERR_NOT_FOUND) {
+            /* Not there yet: tprun says so after the slice, Open MPI's mpirun
+             * at once.  pmix_poll() asks again. */
+            tpb_list_append(&self->retries, &fetch->link);
+            again = true;
+        } else {
+            pmix_fetch_failed(fetch, code);
+        }
+    }
+    pthread_mutex_unlock(&self->lock);
+    if (!again)
+        pmix_fetch_end(fetch);
+}
+
+static void pmix_fetch_start(struct tpr_bootstrap *base, int rank)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+    struct pmix_fetch *fetch = tpb_zalloc(sizeof(*fetch));
+    int seconds = PMIX_SLICE_SECONDS;
+    pmix_status_t code;
+
+    if (fetch == NULL) {
+        tpr_card_arrived(base->context, rank, TP_ERR_NO_MEMORY, NULL, 0,
+                         "out of memory");
+        return;
+    }
+    tpb_list_init(&fetch->link);
+    fetch->bootstrap = self;
+    fetch->rank = rank;
+    PMIX_LOAD_PROCID(&fetch->proc, self->me.nspace, (pmix_rank_t)rank);
+    PMIX_INFO_LOAD(&fetch->limit[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
+    atomic_fetch_add(&self->holders, 1);
+    code = PMIx_Get_nb(&fetch->proc, self->key, fetch->limit, 1,
+                       pmix_fetched, fetch);
+    if (code != PMIX_SUCCESS) {
+        pmix_fetch_failed(fetch, code);
+        pmix_fetch_end(fetch);
+    }
+}
+
+/* Asks again for the cards that were not there.  The core calls it now and
+ * then while a first contact is under way, and gives up at its deadline. */
+static uint64_t pmix_poll(struct tpr_bootstrap *base)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+    struct tpb_list again, *node;
+
+    tpb_list_init(&again);
+    pthread_mutex_lock(&self->lock);
+    while ((node = tpb_list_take(&self->retries)) != NULL)
+        tpb_list_append(&again, node);
+    pthread_mutex_unlock(&self->lock);
+    while ((node = tpb_list_take(&again)) != NULL) {
+        struct pmix_fetch *fetch = TPB_CONTAINER(node, struct pmix_fetch,
+                                                 link);
+        pmix_status_t code = PMIx_Get_nb(&fetch->proc, self->key,
+                                         fetch->limit, 1, pmix_fetched,
+                                         fetch);
+
+        if (code != PMIX_SUCCESS) {
+            pmix_fetch_failed(fetch, code);
+            pmix_fetch_end(fetch);
+        }
+    }
+    return 0;
+}
+
+/* ---- deaths ------------------------------------------------------------- */
+
+/* On libpmix's thread: a rank ended in a way it should not have.  Peers that
+ * are connected to it know by their connection; this is for those who still
+ * wait for its card. */
+static void pmix_died(size_t id, pmix_status_t code,
+                      const pmix_proc_t *source, pmix_info_t info[],
+                      size_t count, pmix_info_t *results, size_t result_count,
+                      pmix_event_notification_cbfunc_fn_t done, void *arg)
+{
+    const pmix_proc_t *dead = source;
+
+    (void)id, (void)results, (void)result_count;
+    for (size_t i = 0; i < count; i++)
+        if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC)
+            && info[i].value.type == PMIX_PROC)
+            dead = info[i].value.data.proc;
+    pthread_mutex_lock(&pmix_live_lock);
+    TPB_LIST_EACH(node, &pmix_live) {
+        struct pmix_bootstrap *self = TPB_CONTAINER(node,
+                                                    struct pmix_bootstrap,
+                                                    live);
+
+        if (dead != NULL && PMIX_CHECK_NSPACE(dead->nspace, self->me.nspace))
+            tpr_rank_died(self->base.context, (int)dead->rank,
+                          PMIx_Error_string(code));
+    }
+    pthread_mutex_unlock(&pmix_live_lock);
+    if (done != NULL)
+        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, arg);
+}
+
+static void pmix_registered(pmix_status_t code, size_t id, void *arg)
+{
+    (void)code, (void)id, (void)arg;
+}
+
+/* Codes by name: libpmix 4.2 never calls a handler for all codes. */
+static void pmix_hear_of_deaths(struct pmix_bootstrap *self)
+{
+    static pmix_status_t codes[] = { PMIX_ERR_PROC_ABORTED_BY_SIG,
+                                     PMIX_ERR_PROC_TERM_WO_SYNC,
+                                     PMIX_ERR_EXIT_NONZERO_TERM };
+    static bool registered;
+
+    pthread_mutex_lock(&pmix_live_lock);
+    tpb_list_append(&pmix_live, &self->live);
+    if (!registered)
+        PMIx_Register_event_handler(codes, TPB_COUNT(codes), NULL, 0,
+                                    pmix_died, pmix_registered, NULL);
+    registered = true;
+    pthread_mutex_unlock(&pmix_live_lock);
+}
+
+static void pmix_abort(struct tpr_bootstrap *base, int code,
+                       const char *reason)
+{
+    (void)base;
+    PMIx_Abort(code, reason, NULL, 0);
+    /* The launcher kills us; should it not, we go by ourselves. */
+    sleep(10);
+    _exit(code);
+}
+
+static void pmix_close(struct tpr_bootstrap *base)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+    struct tpb_list *node;
+    pmix_status_t code;
+
+    pthread_mutex_lock(&pmix_live_lock);
+    tpb_list_unlink(&self->live);
+    pthread_mutex_unlock(&pmix_live_lock);
+    pthread_mutex_lock(&self->lock);
+    self->closed = true;
+    pthread_mutex_unlock(&self->lock);
+    code = PMIx_Finalize(NULL, 0);
+    if (code != PMIX_SUCCESS)
+        tpb_info("PMIx_Finalize: %s", PMIx_Error_string(code));
+    while ((node = tpb_list_take(&self->retries)) != NULL)
+        pmix_fetch_end(TPB_CONTAINER(node, struct pmix_fetch, link));
+    pmix_drop(self);
+}
+
+static const struct tpr_bootstrap_ops pmix_ops = {
+    .name = "pmix",
+    .publish = pmix_publish,
+    .fetch = pmix_fetch_start,
+    .poll = pmix_poll,
+    .abort = pmix_abort,
+    .close = pmix_close,
+};
+
+static tp_status pmix_job(struct pmix_bootstrap *self,
+                          struct tpb_error *error)
+{
+    struct tpr_bootstrap *base = &self->base;
+    size_t length, from = 0;
+    pmix_proc_t job;
+
+    PMIX_LOAD_PROCID(&job, self->me.nspace, PMIX_RANK_WILDCARD);
+    base->rank = (int)self->me.rank;
+    if (!pmix_number(&job, PMIX_JOB_SIZE, &base->size)
+        || base->rank >= base->size)
+        return tpb_fail(error, TP_ERR_BACKEND,
+                        "the PMIx server does not tell the job's size");
+    if (!pmix_number(&job, PMIX_LOCAL_SIZE, &base->local_size))
+        base->local_size = 1;
+    if (!pmix_number(&self->me, PMIX_LOCAL_RANK, &base->local_rank))
+        base->local_rank = 0;
+    /* The end of a long name is what tells jobs apart. */
+    length = strlen(self->me.nspace);
+    if (length >= sizeof(base->job))
+        from = length - sizeof(base->job) + 1;
+    memcpy(base->job, self->me.nspace + from, length - from);
+    return TP_OK;
+}
+
+tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
+                             struct tpr_bootstrap **result,
+                             struct tpb_error *error)
+{
+    struct pmix_bootstrap *self = tpb_zalloc(sizeof(*self));
+    pmix_status_t code;
+    tp_status status;
+
+    (void)settings;
+    if (self == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    self->base.ops = &pmix_ops;
+    tpb_list_init(&self->live);
+    tpb_list_init(&self->retries);
+    atomic_init(&self->holders, 1);
+    pthread_mutex_init(&self->lock, NULL);
+    code = PMIx_Init(&self->me, NULL, 0);
+    if (code != PMIX_SUCCESS) {
+        pmix_drop(self);
+        return tpb_fail(error, code == PMIX_ERR_UNREACH ? TP_ERR_NOT_FOUND
+                                                        : TP_ERR_BACKEND,
+                        "PMIx_Init: %s (client library %s)",
+                        PMIx_Error_string(code), PMIx_Get_version());
+    }
+    snprintf(self->key, sizeof(self->key), "tp.card.%u",
+             atomic_fetch_add(&pmix_contexts, 1));
+    status = pmix_job(self, error);
+    if (status != TP_OK) {
+        pmix_close(&self->base);
+        return status;
+    }
+    pmix_hear_of_deaths(self);
+    *result = &self->base;
+    return TP_OK;
+}

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Joining and leaving a job. */
+#include "config.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "runtime/base/log.h"
+#include "runtime/core.h"
+
+TPB_LOG_COMPONENT("context");
+
+enum {
+    CONTEXT_FLUSH_ROUNDS = 1000,   /* of polling before sleeping */
+    CONTEXT_SPIN_US = 200,         /* before parking, with a cpu to oneself */
+    CONTEXT_CROWDED_SPIN_US = 2    /* with more ranks than cpus */
+};
+
+/* ---- options ------------------------------------------------------------ */
+
+static tp_status context_override(tp_context *context,
+                                  enum tpb_setting_id id, const char *text,
+                                  struct tpb_error *error)
+{
+    return text == NULL ? TP_OK
+                        : tpb_settings_set(&context->settings, id, text,
+                                           error);
+}
+
+static tp_status context_options(tp_context *context,
+                                 const tp_options *given,
+                                 struct tpb_error *error)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    tp_status status;
+
+    if (given != NULL) {
+        /* A caller compiled against an older header has fewer members. */
+        size_t size = given->size < sizeof(options) ? given->size
+                                                    : sizeof(options);
+
+        if (given->size < sizeof(size_t))
+            return tpb_fail(error, TP_ERR_INVALID,
+                            "tp_options.size is not set: start from"
+                            " TP_OPTIONS_INIT");
+        memcpy(&options, given, size);
+    }
+    if ((unsigned)options.progress > TP_PROGRESS_MANUAL
+        || options.connect_timeout_ms < 0 || options.finalize_timeout_ms < 0)
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "tp_options holds a value that does not exist");
+    status = context_override(context, TPB_SET_BACKENDS, options.backends,
+                              error);
+    if (status == TP_OK)
+        status = context_override(context, TPB_SET_REQUIRE, options.require,
+                                  error);
+    if (status == TP_OK)
+        status = context_override(context, TPB_SET_BOOTSTRAP,
+                                  options.bootstrap, error);
+    if (options.spin_us != 0)
+        context->settings.number[TPB_SET_SPIN]
+            = options.spin_us < 0 ? 0 : options.spin_us;
+    if (options.connect_timeout_ms > 0)
+        context->settings.number[TPB_SET_CONNECT_TIMEOUT]
+            = options.connect_timeout_ms;
+    if (options.finalize_timeout_ms > 0)
+        context->settings.number[TPB_SET_FINALIZE_TIMEOUT]
+            = options.finalize_timeout_ms;
+    context->mode = options.progress;
+    return status;
+}
+
+/* TP_PROGRESS decides where the options leave it open. */
+static tp_status context_mode(tp_context *context, struct tpb_error *error)
+{
+    static const char *const names[] = { "auto", "thread", "manual" };
+    const char *text = context->settings.text[TPB_SET_PROGRESS];
+
+    for (size_t i = 0; i < TPB_COUNT(names); i++)
+        if (strcmp(text, names[i]) == 0) {
+            if (context->mode == TP_PROGRESS_AUTO)
+                context->mode = (enum tp_progress_mode)i;
+            return TP_OK;
+        }
+    return tpb_fail(error, TP_ERR_INVALID, "TP_PROGRESS=%s: expected %s",
+                    text, tpb_setting_table[TPB_SET_PROGRESS].values);
+}
+
+/*
+ * Polling pays only for a rank that has a cpu to poll on.  The context's own
+ * thread in AUTO mode polls beside the program's thread: it needs a second one,
+ * or it takes the time from the program.
+ */
+static void context_spin(tp_context *context)
+{
+    int64_t us = context->settings.number[TPB_SET_SPIN];
+    int64_t cpus = context->settings.number[TPB_SET_CPUS], own = 0;
+    bool chosen = us >= 0, spare;
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof(set), &set) == 0)
+        own = CPU_COUNT(&set);
+    /* Without tprun: bound to one cpu usually means that each rank is. */
+    if (cpus <= 0)
+        cpus = own > 1 ? own : sysconf(_SC_NPROCESSORS_ONLN);
+    context->crowded = context->local_size > cpus;
+    spare = own > 1 && cpus >= 2 * context->local_size;
+    if (!chosen)
+        us = context->crowded ? CONTEXT_CROWDED_SPIN_US : CONTEXT_SPIN_US;
+    context->spin_ns = (uint64_t)us * 1000;
+    context->thread_spin_ns = context->spin_ns;
+    if (!chosen && !spare && context->mode == TP_PROGRESS_AUTO)
+        context->thread_spin_ns = CONTEXT_CROWDED_SPIN_US * 1000;
+    context->spare = spare;
+}
+
+/* ---- backends and the card ---------------------------------------------- */
+
+static void context_endpoint_drop(struct tpf_endpoint *endpoint)
+{
+    endpoint->backend->close(endpoint);
+    tpb_free(endpoint);
+}
+
+/* Opens one backend; why not goes onto the card. */
+static void context_backend(tp_context *context,
+                            const struct tpf_backend *backend)
+{
+    struct tpt_backend_card *card
+        = &context->card.backends[context->card.backend_count++];
+    struct tpb_error error = { "" };
+    struct tpf_endpoint *endpoint;
+    tp_status status;
+
+    snprintf(card->name, sizeof(card->name), "%s", backend->name);
+    card->reach = (uint8_t)backend->reach;
+    card->nic_kind = (uint8_t)backend->nic_kind;
+    card->latency_ns = backend->latency_ns;
+    card->megabytes = backend->megabytes;
+    if (!tpb_list_allows(context->settings.text[TPB_SET_BACKENDS],
+                         backend->name)) {
+        snprintf(card->why, sizeof(card->why), "forbidden by TP_BACKENDS");
+        card->forbidden = 1;
+        return;
+    }
+    endpoint = tpb_zalloc(backend->endpoint_size);
+    if (endpoint == NULL) {
+        snprintf(card->why, sizeof(card->why), "out of memory");
+        return;
+    }
+    endpoint->backend = backend;
+    endpoint->env = &context->env;
+    status = backend->probe(&context->env, &error);
+    if (status == TP_OK) {
+        status = backend->open(endpoint, &error);
+        if (status == TP_OK) {
+            context->endpoints[context->endpoint_count++] = endpoint;
+            card->usable = 1;
+            card->address_length = (uint16_t)backend->address(
+                endpoint, card->address, sizeof(card->address));
+            return;
+        }
+        backend->close(endpoint);
+    }
+    tpb_free(endpoint);
+    tpb_info("%s is not usable: %s", backend->name, error.text);
+    snprintf(card->why, sizeof(card->why), "%.*s",
+             (int)sizeof(card->why) - 1, error.text);
+}
+
+static tp_status context_backends(tp_context *context,
+                                  struct tpb_error *error)
+{
+    for (size_t i = 0; tpf_backends[i] != NULL
+                       && context->card.backend_count < TPT_BACKENDS; i++)
+        context_backend(context, tpf_backends[i]);
+    if (context->endpoint_count == 0)
+        return tpb_fail(error, TP_ERR_UNREACHABLE,
+                        "TP_BACKENDS=%s leaves no backend that works here;"
+                        " `tpinfo --backends` lists them",
+                        context->settings.text[TPB_SET_BACKENDS]);
+    return TP_OK;
+}
+
+/* For tests: what a damaged card does to those who read it. */
+static void context_damage(tp_context *context, uint8_t *blob, size_t *length)
+{
+    const char *hook = context->settings.text[TPB_SET_CARD_HOOK];
+
+    if (strcmp(hook, "garbage") == 0)
+        tpb_random(blob, *length);
+    else if (strcmp(hook, "truncate") == 0)
+        *length /= 2;
+    else if (strcmp(hook, "version") == 0 && *length > 4)
+        blob[4] ^= 0x40;
+}
+
+static tp_status context_publish(tp_context *context, struct tpb_error *error)
+{
+    uint8_t *blob = tpb_zalloc(TPT_CARD_BYTES);
+    size_t length;
+    tp_status status;
+
+    if (blob == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    status = tpt_card_encode(&context->card, blob, &length);
+    if (status == TP_OK) {
+        context_damage(context, blob, &length);
+        status = context->bootstrap->ops->publish(context->bootstrap, blob,
+                                                  length, error);
+    } else {
+        tpb_fail(error, status, "the card cannot be encoded");
+    }
+    tpb_free(blob);
+    return status;
+}
+
+static tp_status context_card(tp_context *context, struct tpb_error *error)
+{
+    struct tpt_card *card = &context->card;
+    tp_status status = tpt_card_identify(card, error);
+
+    if (status != TP_OK)
+        return status;
+    card->rank = context->rank;
+    card->size = context->size;
+    snprintf(card->job, sizeof(card->job), "%s", context->bootstrap->job);
+    status = tpt_topology_load(&context->settings, &context->topology, error);
+    if (status != TP_OK)
+        return status;
+    tpt_topology_place(context->topology, &card->place);
+    card->nic_count = tpt_topology_nics(context->topology, card->nics);
+    return TP_OK;
+}
+
+/* ---- init --------------------------------------------------------------- */
+
+/* Two versions in one job usually work, and explain it when they do not. */
+static void context_compare_versions(const tp_context *context)
+{
+    const char *launcher = context->settings.text[TPB_SET_LAUNCHER];
+    size_t length = strcspn(launcher, ":");
+
+    if (length > 0 && (length != strlen(PACKAGE_VERSION)
+                       || strncmp(launcher, PACKAGE_VERSION, length) != 0))
+        tpb_warn("tprun is of version %.*s, this rank's libtp of %s",
+                 (int)length, launcher, PACKAGE_VERSION);
+}
+
+static tp_status context_open(tp_context *context, const tp_options *options,
+                              struct tpb_error *error)
+{
+    char name[32];
+    tp_status status;
+
+    status = context_options(context, options, error);
+    if (status == TP_OK)
+        status = context_mode(context, error);
+    if (status == TP_OK)
+        status = tpr_progress_init(context, error);
+    if (status == TP_OK)
+        status = tpr_bootstrap_open(&context->settings, context,
+                                    &context->bootstrap, error);
+    if (status != TP_OK)
+        return status;
+    context->rank = context->bootstrap->rank;
+    context->size = context->bootstrap->size;
+    context->local_rank = context->bootstrap->local_rank;
+    context->local_size = context->bootstrap->local_size;
+    snprintf(name, sizeof(name), "tp[%d]", context->rank);
+    tpb_log_name(name);
+    context_compare_versions(context);
+    context_spin(context);
+    context->explain = context->settings.number[TPB_SET_EXPLAIN] != 0;
+    status = context_card(context, error);
+    if (status == TP_OK)
+        status = context_backends(context, error);
+    if (status == TP_OK)
+        status = context_publish(context, error);
+    if (status == TP_OK)
+        status = tpr_thread_start(context, error);
+    return status;
+}
+
+static tp_context *context_new(void)
+{
+    static _Atomic uint64_t serial;
+    tp_context *context = tpb_zalloc(sizeof(*context));
+
+    if (context == NULL)
+        return NULL;
+    context->serial = atomic_fetch_add(&serial, 1) + 1;
+    pthread_mutex_init(&context->table_lock, NULL);
+    tpb_list_init(&context->env.ready);
+    context->env.upcalls = &tpr_upcalls;
+    context->env.core = context;
+    context->env.settings = &context->settings;
+    context->env.card = &context->card;
+    tpb_list_init(&context->done);
+    tpb_list_init(&context->any);
+    tpb_list_init(&context->unread);
+    tpb_list_init(&context->peers);
+    tpb_list_init(&context->strangers);
+    tpb_list_init(&context->contacts);
+    tpb_list_init(&context->graveyard);
+    tpb_list_init(&context->memory);
+    context->epoll = context->wake.fd = context->timer.fd = -1;
+    context->thread_epoll = context->thread_kick = -1;
+    return context;
+}
+
+/* Also of a half-made one; its callbacks have all run. */
+static void context_free(tp_context *context)
+{
+    struct tpb_list *node;
+
+    tpr_thread_stop(context);
+    tpr_bury_now(context);
+    for (uint32_t i = 0; i < context->endpoint_count; i++)
+        context_endpoint_drop(context->endpoints[i]);
+    while ((node = tpb_list_take(&context->peers)) != NULL)
+        tpr_peer_free(TPB_CONTAINER(node, struct tpr_peer, link));
+    tpb_free(context->table);
+    tpr_ops_fini(context);
+    tpr_memory_fini(context);
+    if (context->bootstrap != NULL)
+        context->bootstrap->ops->close(context->bootstrap);
+    tpt_topology_free(context->topology);
+    tpr_progress_fini(context);
+    tpb_settings_fini(&context->settings);
+    pthread_mutex_destroy(&context->table_lock);
+    tpb_free(context);
+}
+
+tp_status tp_init(const tp_options *options, tp_context **result)
+{
+    struct tpb_error error = { "" };
+    tp_context *context;
+    tp_status status;
+
+    if (result == NULL)
+        return TP_ERR_INVALID;
+    context = context_new();
+    if (context == NULL)
+        return TP_ERR_NO_MEMORY;
+    status = tpb_settings_load(&context->settings, &error);
+    if (status == TP_OK) {
+        tpb_alloc_fail_at((long)context->settings.number[TPB_SET_ALLOC_FAIL]);
+        status = context_open(context, options, &error);
+    }
+    if (status != TP_OK) {
+        tpb_error_log("tp_init: %s", error.text[0] != '\0'
+                                     ? error.text : tp_strerror(status));
+        context_free(context);
+        return status;
+    }
+    *result = context;
+    return TP_OK;
+}
+
+/* ---- finalize ----------------------------------------------------------- */
+
+static bool context_pipe_busy(const tp_pipe *pipe)
+{
+    return pipe != NULL
+           && (!tpb_list_empty(&pipe->writes)
+               || !tpb_list_empty(&pipe->landing)
+               || (pipe->close_due
+                   && pipe->peer->state == TPR_PEER_CONNECTED));
+}
+
+/* Has everything that was written to this peer left this process?  Says
+ * goodbye once it has. */
+static bool context_peer_flushed(struct tpr_peer *peer)
+{
+    if (peer->state == TPR_PEER_NEW || peer->state == TPR_PEER_ENDED)
+        return true;
+    if (context_pipe_busy(atomic_load(&peer->ready_made)))
+        return false;
+    for (tp_pipe *pipe = peer->pipes; pipe != NULL; pipe = pipe->next)
+        if (context_pipe_busy(pipe))
+            return false;
+    /* Asked for, but nothing written: not worth waiting for. */
+    if (peer->state != TPR_PEER_CONNECTED && peer->state != TPR_PEER_GREETED)
+        return true;
+    if (!peer->bye_sent) {
+        struct wire_frame bye = { .type = WIRE_BYE };
+        struct tpf_conn *conn = peer->conn;
+        void *room = conn->backend->reserve(conn, sizeof(bye));
+
+        if (room == NULL)
+            return false;
+        memcpy(room, &bye, sizeof(bye));
+        conn->backend->commit(conn, sizeof(bye));
+        peer->bye_sent = true;
+    }
+    return peer->conn == NULL || peer->conn->backend->flushed(peer->conn);
+}
+
+static bool context_flushed(tp_context *context)
+{
+    bool flushed = true;
+
+    TPB_LIST_EACH(node, &context->peers)
+        flushed &= context_peer_flushed(TPB_CONTAINER(node, struct tpr_peer,
+                                                      link));
+    return flushed;
+}
+
+/* Drives until all is flushed; false if the time was not enough. */
+static bool context_flush(tp_context *context)
+{
+    int64_t limit = context->settings.number[TPB_SET_FINALIZE_TIMEOUT];
+    uint64_t deadline = tpb_now() + (uint64_t)limit * 1000000u;
+
+    for (uint32_t round = 0;; round++) {
+        uint64_t now = tpb_now();
+        bool flushed = context_flushed(context);
+
+        tpr_pass(context);
+        tpr_poll_watches(context);
+        tpr_dispatch(context);
+        if (flushed)
+            return true;
+        if (limit >= 0 && now >= deadline)
+            return false;
+        if (round > CONTEXT_FLUSH_ROUNDS)
+            tpr_nap(context);
+    }
+}
+
+static void context_end_operations(tp_context *context, bool flushed)
+{
+    struct tpb_list *node;
+
+    context->closed = true;
+    TPB_LIST_EACH(peer_node, &context->peers) {
+        struct tpr_peer *peer = TPB_CONTAINER(peer_node, struct tpr_peer,
+                                              link);
+
+        if (!flushed && peer->state != TPR_PEER_ENDED
+            && !context_peer_flushed(peer))
+            tpr_peer_end(peer, TP_ERR_TIMEOUT,
+                         "it did not take what was written before"
+                         " TP_FINALIZE_TIMEOUT");
+        tpr_peer_end(peer, TP_ERR_CLOSED, "tp_finalize");
+    }
+    while ((node = tpb_list_take(&context->any)) != NULL)
+        tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), TP_ERR_CLOSED);
+    tpr_dispatch(context);
+    while ((node = tpb_list_take(&context->strangers)) != NULL) {
+        struct tpr_stranger *stranger = TPB_CONTAINER(node,
+                                                      struct tpr_stranger,
+                                                      link);
+
+        tpr_bury(context, stranger->conn);
+        tpb_free(stranger);
+    }
+}
+
+tp_status tp_finalize(tp_context *context)
+{
+    bool flushed;
+
+    if (context == NULL || tpr_holds(context))
+        return TP_ERR_INVALID;
+    tpr_thread_stop(context);
+    while (!tpr_enter(context))
+        sched_yield();             /* a call of another thread just ends */
+    context->closing = true;
+    /* Whoever writes to us has nobody to wait for: else two ranks that leave
+     * at once would wait for each other. */
+    TPB_LIST_EACH(node, &context->peers)
+        tpr_peer_stop_reading(TPB_CONTAINER(node, struct tpr_peer, link));
+    flushed = context_flush(context);
+    context_end_operations(context, flushed);
+    tpr_leave(context);
+    context_free(context);
+    return flushed ? TP_OK : TP_ERR_TIMEOUT;
+}
+
+/* ---- small questions ---------------------------------------------------- */
+
+int tp_rank(const tp_context *context)
+{
+    return context == NULL ? -1 : context->rank;
+}
+
+int tp_size(const tp_context *context)
+{
+    return context == NULL ? -1 : context->size;
+}
+
+int tp_local_rank(const tp_context *context)
+{
+    return context == NULL ? -1 : context->local_rank;
+}
+
+int tp_local_size(const tp_context *context)
+{
+    return context == NULL ? -1 : context->local_size;
+}
+
+void tp_abort(tp_context *context, int exit_code, const char *reason)
+{
+    if (exit_code <= 0 || exit_code > 255)
+        exit_code = 1;
+    if (context != NULL)
+        context->bootstrap->ops->abort(context->bootstrap, exit_code,
+                                       reason != NULL ? reason : "");
+    if (reason != NULL)
+        fprintf(stderr, "tp: aborted: %s\n", reason);
+    _exit(exit_code);
+}
+
+tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
+{
+    tp_context *context;
+    struct tpr_peer *peer;
+
+    if (pipe == NULL || json == NULL)
+        return TP_ERR_INVALID;
+    context = pipe->context;
+    peer = pipe->peer;
+    pthread_mutex_lock(&context->table_lock);
+    *json = peer->plan == NULL
+            ? tpb_copy_string("{\"connected\": false}")
+            : tpt_plan_json(peer->plan, &context->card, peer->card);
+    pthread_mutex_unlock(&context->table_lock);
+    return *json != NULL ? TP_OK : TP_ERR_NO_MEMORY;
+}

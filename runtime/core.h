@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The inside of a context, for the files of runtime/.
+ *
+ * One rule carries it: all state here is touched only by the thread that holds
+ * the context's token (progress.c), but for what is marked otherwise.  A call
+ * that finds the token taken leaves a task for its holder instead of waiting.
+ * So there are no locks around pipes, and no callback runs with a lock held.
+ *
+ *   token   everything not marked
+ *   table   under context->table_lock (short, never around a callback)
+ *   atomic  read and written by anyone
+ *   const   written before the object is shared
+ */
+#ifndef TPR_CORE_H
+#define TPR_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "fabric/backend.h"
+#include "runtime/bootstrap.h"
+#include "runtime/wire.h"
+#include "topology/discover.h"
+#include "topology/score.h"
+
+struct tpr_op;
+struct tpr_peer;
+struct tpr_skeleton;
+
+/* ---- operations --------------------------------------------------------- */
+
+enum tpr_op_kind {
+    TPR_OP_WRITE, TPR_OP_DESCRIPTOR, TPR_OP_READ
+};
+
+/* Where a message's byte stream stands: which buffer, how far into it. */
+struct tpr_cursor {
+    size_t buffer;                 /* payloads first, then tensors */
+    size_t offset;
+};
+
+/* Work left by a thread that did not get the token. */
+struct tpr_task {
+    struct tpr_task *next;
+    void (*run)(tp_context *context, struct tpr_task *task);
+};
+
+/* One accepted call until its callback.  Comes from context->free_ops. */
+struct tpr_op {
+    struct tpb_list link;
+    struct tpr_task task;          /* how it got to the token's holder */
+    tp_context *context;
+    enum tpr_op_kind kind;
+    tp_status status;
+    tp_pipe *pipe;                 /* NULL: any, none came yet */
+    tp_message *message;
+    tp_message_fn *done;           /* NULL: nobody wants to know */
+    void *arg;
+    struct tpr_sync *sync;         /* a blocking caller, instead of done */
+
+    /* Of a write. */
+    bool begun;                    /* a frame of it has been sent */
+    bool finished;                 /* all of it has been sent */
+    uint32_t lent;                 /* frames that still use its memory */
+    uint64_t descriptor_length, data_length;
+    uint64_t position;             /* in descriptor, then data */
+    unsigned char *descriptor;     /* encoded, while it spans frames */
+    struct tpr_cursor cursor;
+};
+
+/* A caller that waits.  On its stack; `over` is set last. */
+struct tpr_sync {
+    _Atomic uint32_t over;         /* atomic */
+    tp_status status;
+    tp_message *message;
+    /* tp_pipe_recv(): receive straight into this. */
+    bool direct;
+    void *data;
+    size_t capacity, length;
+};
+
+/* ---- pipes -------------------------------------------------------------- */
+
+/* A frame that came before its reader. */
+struct tpr_chunk {
+    struct tpb_list link;
+    uint8_t type, flags;
+    uint32_t cost;                 /* credit, when it is used up */
+    uint32_t length, taken;
+    bool started;
+    unsigned char bytes[];
+};
+
+/* An arriving message.  `message` is what the user sees. */
+struct tpr_skeleton {
+    tp_message message;
+    tp_pipe *pipe;
+    struct tpr_skeleton *next;     /* in pipe->free_skeletons */
+    uint64_t data_length;
+    unsigned char *storage;        /* arrays and metadata */
+    size_t capacity;
+};
+
+enum tpr_rx_state {
+    TPR_RX_IDLE,                   /* between messages */
+    TPR_RX_DESCRIPTOR,             /* collecting a descriptor */
+    TPR_RX_HELD,                   /* skeleton is complete, nobody has it */
+    TPR_RX_OFFERED,                /* skeleton is with the user, not read yet */
+    TPR_RX_DATA,                   /* filling the reader's buffers */
+    TPR_RX_ENDED                   /* end_status says why */
+};
+
+struct tp_pipe {
+    tp_context *context;           /* const */
+    struct tpr_peer *peer;         /* const */
+    unsigned number;               /* const */
+    tp_pipe *next;                 /* table: further pipes of the peer */
+
+    /* Sending. */
+    struct tpb_list writes;        /* tpr_op, oldest first */
+    struct tpb_list landing;       /* all sent, but memory still lent */
+    struct tpb_list blocked_link;  /* in peer->blocked */
+    uint32_t sent, acknowledged;   /* credit, modulo 2^32 */
+    bool close_due, credit_due;    /* control frames that found no room */
+    tp_status tx_end;              /* why nothing can be written any more */
+
+    /* Receiving. */
+    enum tpr_rx_state rx_state;
+    tp_status rx_end;              /* why, once the backlog is used up */
+    struct tpb_list armed;         /* tpr_op */
+    struct tpb_list reads;         /* tpr_op; the first is in TPR_RX_DATA */
+    struct tpb_list backlog;       /* tpr_chunk */
+    struct tpb_list unread_link;   /* in context->unread */
+    struct tpr_skeleton *skeleton; /* of the message that is coming in */
+    _Atomic(tp_message *) offered; /* atomic: the one that is with the user and
+                                      may be read; his until then, whatever
+                                      becomes of the pipe */
+    struct tpr_skeleton *free_skeletons;
+    unsigned char *gather;         /* a descriptor that spans frames */
+    uint64_t gathered, gather_capacity;
+    struct tpr_cursor cursor;
+    uint64_t missing;              /* bytes of the message still to come */
+    uint32_t consumed, advertised;
+
+    bool closed;                   /* by this side */
+    _Atomic(const char *) error;   /* atomic: "" or why it failed */
+    bool error_owned;
+    struct tp_stats stats;         /* relaxed atomic members */
+};
+
+/* ---- peers -------------------------------------------------------------- */
+
+enum tpr_peer_state {
+    TPR_PEER_NEW,                  /* nobody asked yet */
+    TPR_PEER_CARD,                 /* its card is being fetched */
+    TPR_PEER_CONNECTING,           /* a backend is at it */
+    TPR_PEER_GREETED,              /* hello sent */
+    TPR_PEER_CROSSED,              /* the peer's own conn is to come */
+    TPR_PEER_CONNECTED,
+    TPR_PEER_ENDED                 /* left, failed or unreachable: `end` */
+};
+
+struct tpr_peer {
+    tp_context *context;           /* const */
+    int rank;                      /* const */
+    enum tpr_peer_state state;
+    struct tpf_conn *conn;
+    bool bye;                      /* it said that it leaves */
+    bool bye_sent;
+    tp_status end;
+    const char *end_text;          /* owned; table to replace */
+    uint64_t deadline;             /* of the first contact */
+    struct tpb_list contact_link;  /* in context->contacts while it runs */
+    struct tpt_card *card;         /* table to replace */
+    struct tpt_plan *plan;         /* table to change */
+    struct tpb_list blocked;       /* pipes that wait for room */
+    struct tpb_list link;          /* in context->peers */
+    _Atomic(tp_pipe *) ready_made; /* atomic; table to set */
+    tp_pipe *pipes;                /* table: number > 0 */
+    _Atomic(const char *) name;    /* atomic: one of the two below */
+    char first_name[16], full_name[128];
+    _Atomic(const char *) transport;   /* atomic: a constant; "" before */
+};
+
+/* A conn that has not said who it is. */
+struct tpr_stranger {
+    struct tpb_list link;
+    struct tpf_conn *conn;
+    uint64_t deadline;
+};
+
+/* ---- the context -------------------------------------------------------- */
+
+enum { TPR_ENDPOINTS = TPT_BACKENDS };
+
+/* A frame that is being consumed in place, see rx.c. */
+struct tpr_open_frame {
+    tp_pipe *pipe;                 /* NULL: none is open */
+    struct tpf_conn *conn;
+    uint8_t type, flags;
+    bool started;
+    const unsigned char *bytes;
+    uint32_t length, taken;
+};
+
+struct tp_context {
+    struct tpb_settings settings;  /* const */
+    enum tp_progress_mode mode;    /* const */
+    uint64_t serial;               /* const: no two contexts have the same */
+    int rank, size, local_rank, local_size;    /* const */
+    uint64_t spin_ns, thread_spin_ns;  /* const: polling before parking */
+    bool crowded;                  /* const: more ranks than cpus */
+    bool spare;                    /* const: two cpus and more per rank */
+    struct tpt_topology *topology; /* const */
+    struct tpt_card card;          /* const */
+    struct tpr_bootstrap *bootstrap;   /* const */
+    struct tpf_endpoint *endpoints[TPR_ENDPOINTS];
+    uint32_t endpoint_count;       /* const */
+    struct tpf_env env;
+
+    /* The token. */
+    _Atomic uint32_t token;        /* atomic: 1 while held */
+    _Atomic(const void *) holder;  /* atomic: whose; only equality counts */
+    uint32_t depth;
+    _Atomic(struct tpr_task *) tasks;  /* atomic: newest first */
+
+    /* Sleeping. */
+    int epoll;                     /* const */
+    struct tpf_watch wake;         /* eventfd */
+    struct tpf_watch timer;        /* for those who poll(2) tp_fd() */
+    bool armed;                    /* backends will wake whoever sleeps */
+    bool rung;                     /* wake was rung since */
+    bool dirty;                    /* something a sleeper must act on */
+    uint32_t vain;                 /* sleeps in a row that ended by their time
+                                      limit: one look, then sleep longer */
+    _Atomic bool fd_used;          /* atomic: tp_fd() was called */
+    _Atomic uint32_t driving;      /* atomic: a caller claims the driving */
+    _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
+    _Atomic uint32_t sleepers;     /* atomic */
+    uint32_t passes;
+
+    /* The context's own thread (thread.c). */
+    pthread_t thread;
+    bool has_thread;
+    int thread_epoll;
+    int thread_kick;               /* eventfd */
+    _Atomic uint32_t thread_parked;    /* atomic: in thread_epoll */
+    _Atomic uint32_t thread_resting;   /* futex: until callers leave */
+    _Atomic uint32_t callers;      /* atomic: inside blocking calls */
+    _Atomic uint32_t caller_parked;    /* atomic */
+    _Atomic uint32_t activity;     /* atomic: grows as callers drive */
+    _Atomic uint32_t stop;         /* atomic */
+
+    /* Callbacks. */
+    struct tpb_list done;          /* tpr_op, in the order they ended */
+    bool dispatching;
+    bool served;                   /* a waiting caller's operation ended */
+    bool news;                     /* ... or a callback ran, see progress.c */
+    uint64_t delivered;            /* relaxed atomic: callbacks run so far */
+    struct tpr_op *free_ops;       /* via link.next */
+    uint32_t free_op_count;
+    struct tpr_open_frame open;
+    struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
+    struct tpb_list unread;        /* pipes with a backlog and no reader */
+
+    /* Peers. */
+    pthread_mutex_t table_lock;
+    struct tpr_peer **table;       /* table: open addressing by rank */
+    uint32_t table_size, table_used;
+    struct tpb_list peers;         /* table: all */
+    struct tpb_list strangers;     /* tpr_stranger */
+    struct tpb_list graveyard;     /* conns to disconnect after the pass */
+    uint32_t polled;               /* conns of TPF_POLLED backends */
+    struct tpb_list contacts;      /* peers whose deadline runs */
+
+    bool closing;                  /* in tp_finalize() */
+    bool closed;                   /* ... and nothing new is accepted */
+    bool explain;                  /* const */
+    struct tpb_list memory;        /* table: tp_alloc blocks */
+};
+
+/* ---- progress.c: the token and sleeping --------------------------------- */
+
+/* Takes the token if it is free or ours.  Pair with tpr_leave(). */
+bool tpr_enter(tp_context *context);
+void tpr_leave(tp_context *context);
+/* Leaves a task for whoever has, or next takes, the token; any thread. */
+void tpr_submit(tp_context *context, struct tpr_task *task);
+/* Something changed that a sleeper must hear of; token. */
+void tpr_touch(tp_context *context);
+/* One round over everything; token.  Returns whether anything moved. */
+bool tpr_pass(tp_context *context);
+/* Drives, or waits for who drives, until sync->over; deadline in tpb_now()
+ * terms, 0 for none.  False: too late. */
+bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline);
+/* Lets sleeping callers look again; token. */
+void tpr_wake_sleepers(tp_context *context);
+void tpr_tell_sleepers(tp_context *context);
+bool tpr_holds(tp_context *context);
+/* For thread.c; both with the token, which tpr_park_begin() gives up on true
+ * so that the caller can sleep; on false there is something to do. */
+bool tpr_park_begin(tp_context *context);
+int tpr_park_timeout(tp_context *context, uint64_t deadline);   /* ms or -1 */
+/* Polls what epoll watches; token. */
+bool tpr_poll_watches(tp_context *context);
+/* Sleeps a millisecond, or until a descriptor is ready; token, kept. */
+void tpr_nap(tp_context *context);
+tp_status tpr_progress_init(tp_context *context, struct tpb_error *error);
+void tpr_progress_fini(tp_context *context);
+
+/* ---- thread.c ----------------------------------------------------------- */
+
+tp_status tpr_thread_start(tp_context *context, struct tpb_error *error);
+void tpr_thread_stop(tp_context *context);
+void tpr_thread_caller_enters(tp_context *context);
+void tpr_thread_caller_leaves(tp_context *context);
+
+/* ---- op.c --------------------------------------------------------------- */
+
+struct tpr_op *tpr_op_new(tp_context *context);        /* token; or NULL */
+struct tpr_op *tpr_op_alloc(void);                     /* any thread */
+void tpr_ops_fini(tp_context *context);
+void tpr_op_free(tp_context *context, struct tpr_op *op);
+/* The operation has ended: its callback is due, or its waiter is told. */
+void tpr_op_end(struct tpr_op *op, tp_status status);
+/* Runs the callbacks that are due; token.  Returns how many. */
+int tpr_dispatch(tp_context *context);
+
+/* ---- peer.c, hello.c ---------------------------------------------------- */
+
+struct tpr_peer *tpr_peer_get(tp_context *context, int rank);  /* or NULL */
+tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number); /* or NULL */
+void tpr_peer_contact(struct tpr_peer *peer);          /* token */
+void tpr_peer_next(struct tpr_peer *peer);             /* try a candidate */
+void tpr_peer_connected(struct tpr_peer *peer);
+/* First use of a pipe, by the token's holder: starts the contact, or tells the
+ * pipe that its peer has ended. */
+void tpr_peer_use(tp_pipe *pipe);
+void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text);
+/* In tp_finalize(): nobody reads any more; what comes is thrown away. */
+void tpr_peer_stop_reading(struct tpr_peer *peer);
+tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
+                        size_t length, struct tpb_error *error);
+void tpr_peer_timers(tp_context *context, uint64_t now);
+void tpr_peer_free(struct tpr_peer *peer);
+void tpr_card_arrived(tp_context *context, int rank, tp_status status,
+                      const void *blob, size_t length, const char *text);
+/* The launcher says that a rank ended badly; any thread. */
+void tpr_rank_died(tp_context *context, int rank, const char *how);
+/* A conn begins; every conn that did is buried once. */
+void tpr_conn_begin(tp_context *context, struct tpf_conn *conn);
+void tpr_bury(tp_context *context, struct tpf_conn *conn);
+void tpr_bury_now(tp_context *context);
+extern const struct tpf_upcalls tpr_upcalls;
+bool tpr_hello_send(struct tpr_peer *peer);
+void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
+                     const void *frame, size_t size);
+
+/* ---- tx.c --------------------------------------------------------------- */
+
+void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op);
+void tpr_tx_pump(tp_pipe *pipe);
+void tpr_tx_unblock(struct tpr_peer *peer);
+void tpr_tx_credit(tp_pipe *pipe, uint32_t credit);
+void tpr_tx_return_credit(tp_pipe *pipe);
+void tpr_tx_end(tp_pipe *pipe, tp_status status);
+bool tpr_tx_control(tp_pipe *pipe, enum wire_type type);
+bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length);
+/* Encodes the descriptor; `to` has room for tpr_descriptor_length(). */
+uint64_t tpr_descriptor_length(const tp_message *message);
+void tpr_descriptor_encode(const tp_message *message, uint64_t length,
+                           unsigned char *to);
+
+/* ---- rx.c, skeleton.c --------------------------------------------------- */
+
+void tpr_rx_conn(tp_context *context, struct tpf_conn *conn);
+void tpr_rx_stash_open(tp_context *context);
+void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op);
+void tpr_rx_arm_any(tp_context *context, struct tpr_op *op);
+void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op);
+void tpr_rx_pump(tp_pipe *pipe);
+void tpr_rx_end(tp_pipe *pipe, tp_status status);      /* after the backlog */
+void tpr_rx_drop(tp_pipe *pipe, tp_status status);     /* now */
+
+struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe, size_t length);
+uint64_t tpr_descriptor_check(const struct wire_descriptor *head);
+tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
+                              uint64_t length, struct tpr_skeleton **skeleton);
+void tpr_skeleton_free(struct tpr_skeleton *skeleton);
+void tpr_skeletons_fini(tp_pipe *pipe);
+/* Is this a skeleton of the pipe that waits to be read, with memory for all
+ * its buffers?  Takes it from the user if so. */
+bool tpr_skeleton_claim(tp_pipe *pipe, tp_message *message);
+/* It could not be read after all: the user has it again. */
+void tpr_skeleton_unclaim(tp_pipe *pipe, tp_message *message);
+
+/* The buffer at a cursor: its address and what is left of it; skips the empty
+ * ones.  False at the end of the message. */
+bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
+                   unsigned char **data, size_t *left);
+
+/* ---- pipe.c, context.c -------------------------------------------------- */
+
+void tpr_memory_fini(tp_context *context);
+tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
+                         tp_message_fn *done, void *arg,
+                         struct tpr_sync *sync);
+tp_status tpr_call_descriptor(tp_context *context, tp_pipe *pipe,
+                              tp_message_fn *arrived, void *arg,
+                              struct tpr_sync *sync);
+tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton,
+                        tp_message_fn *done, void *arg,
+                        struct tpr_sync *sync);
+void tpr_pipe_close(tp_pipe *pipe, const char *why);
+void tpr_pipe_fail(tp_pipe *pipe, const char *text);
+void tpr_pipe_fini(tp_pipe *pipe);
+bool tpr_message_valid(const tp_message *message);
+
+#define TPR_COUNT(field, n) \
+    __atomic_store_n(&(field), (field) + (uint64_t)(n), __ATOMIC_RELAXED)
+
+#endif

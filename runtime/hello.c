@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Conns: what the backends report, and the greeting that turns a conn into a
+ * peer's.  The side that connected says who it is and shows the cookie of the
+ * card it read; the other side answers.  When two ranks connect to each other
+ * at the same time, the conn of the lower rank stays.
+ */
+#include "config.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/log.h"
+#include "runtime/core.h"
+
+TPB_LOG_COMPONENT("hello");
+
+enum { HELLO_LIMIT_MS = 10000 };
+
+static const char hello_magic[4] = { 't', 'p', 'i', 'p' };
+
+/* ---- conns that are over ------------------------------------------------ */
+
+void tpr_conn_begin(tp_context *context, struct tpf_conn *conn)
+{
+    context->polled += (conn->backend->flags & TPF_POLLED) != 0;
+}
+
+/* Not now: we may be inside one of the conn's own functions. */
+void tpr_bury(tp_context *context, struct tpf_conn *conn)
+{
+    conn->peer = NULL;
+    tpb_list_unlink(&conn->ready);
+    tpb_list_append(&context->graveyard, &conn->ready);
+    tpr_touch(context);
+}
+
+void tpr_bury_now(tp_context *context)
+{
+    struct tpb_list *node;
+
+    while ((node = tpb_list_take(&context->graveyard)) != NULL) {
+        struct tpf_conn *conn = TPB_CONTAINER(node, struct tpf_conn, ready);
+
+        context->polled -= (conn->backend->flags & TPF_POLLED) != 0;
+        conn->backend->disconnect(conn);
+        tpb_list_unlink(&conn->ready);
+        tpf_conn_free(conn);
+    }
+}
+
+/* ---- sending ------------------------------------------------------------ */
+
+static bool hello_frame_put(struct tpf_conn *conn, enum wire_type type,
+                            const void *head, size_t head_length,
+                            const void *body, size_t body_length)
+{
+    size_t length = head_length + body_length;
+    struct wire_frame frame = { .type = (uint8_t)type,
+                                .length = (uint32_t)length };
+    unsigned char *room;
+
+    if (sizeof(frame) + length > conn->max_frame)
+        return false;
+    room = conn->backend->reserve(conn, sizeof(frame) + length);
+    if (room == NULL)
+        return false;
+    memcpy(room, &frame, sizeof(frame));
+    memcpy(room + sizeof(frame), head, head_length);
+    if (body_length > 0)
+        memcpy(room + sizeof(frame) + head_length, body, body_length);
+    conn->backend->commit(conn, sizeof(frame) + length);
+    return true;
+}
+
+bool tpr_hello_send(struct tpr_peer *peer)
+{
+    struct wire_hello hello = { .version = WIRE_VERSION };
+    uint8_t blob[TPT_CARD_BYTES];
+    size_t length;
+
+    if (tpt_card_encode(&peer->context->card, blob, &length) != TP_OK)
+        return false;
+    memcpy(hello.magic, hello_magic, 4);
+    memcpy(hello.cookie, peer->card->cookie, sizeof(hello.cookie));
+    hello.card_length = (uint32_t)length;
+    return hello_frame_put(peer->conn, WIRE_HELLO, &hello, sizeof(hello),
+                           blob, length);
+}
+
+static bool hello_answer(struct tpf_conn *conn, enum wire_answer answer)
+{
+    struct wire_welcome welcome = { .version = WIRE_VERSION,
+                                    .answer = answer };
+
+    memcpy(welcome.magic, hello_magic, 4);
+    return hello_frame_put(conn, WIRE_WELCOME, &welcome, sizeof(welcome),
+                           NULL, 0);
+}
+
+/* ---- strangers ---------------------------------------------------------- */
+
+static struct tpr_stranger *hello_stranger(tp_context *context,
+                                           struct tpf_conn *conn)
+{
+    TPB_LIST_EACH(node, &context->strangers) {
+        struct tpr_stranger *stranger = TPB_CONTAINER(node,
+                                                      struct tpr_stranger,
+                                                      link);
+
+        if (stranger->conn == conn)
+            return stranger;
+    }
+    return NULL;
+}
+
+static void hello_stranger_free(struct tpr_stranger *stranger)
+{
+    if (stranger == NULL)
+        return;
+    tpb_list_unlink(&stranger->link);
+    tpb_free(stranger);
+}
+
+/* Turns a stranger away; what was answered still goes out. */
+static void hello_turn_away(tp_context *context, struct tpf_conn *conn,
+                            enum wire_answer answer, const char *why)
+{
+    tpb_info("a connection is turned away: %s", why);
+    hello_answer(conn, answer);
+    hello_stranger_free(hello_stranger(context, conn));
+    tpr_bury(context, conn);
+}
+
+/* The peer's conn is this one from now on. */
+static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn)
+{
+    tp_context *context = peer->context;
+
+    if (peer->conn != NULL)
+        tpr_bury(context, peer->conn);
+    hello_stranger_free(hello_stranger(context, conn));
+    peer->conn = conn;
+    conn->peer = peer;
+    if (!hello_answer(conn, WIRE_ACCEPTED)) {
+        tpr_peer_end(peer, TP_ERR_BACKEND, "no room for an answer");
+        return;
+    }
+    tpr_peer_connected(peer);
+}
+
+/* Shows that the plan took the backend of the conn that came in. */
+static void hello_choose(struct tpr_peer *peer, const char *name)
+{
+    pthread_mutex_lock(&peer->context->table_lock);
+    for (int best = tpt_plan_best(peer->plan);
+         best >= 0 && strcmp(peer->plan->candidates[best].name, name) != 0;
+         best = tpt_plan_best(peer->plan))
+        tpt_plan_demote(peer->plan, peer->plan->candidates[best].name,
+                        "the peer connected another way");
+    pthread_mutex_unlock(&peer->context->table_lock);
+}
+
+static void hello_known(tp_context *context, struct tpf_conn *conn,
+                        const struct tpt_card *card, const void *blob,
+                        size_t length)
+{
+    struct tpr_peer *peer = tpr_peer_get(context, card->rank);
+    struct tpb_error error = { "" };
+    tp_status status = TP_OK;
+    bool mine;
+
+    if (peer == NULL) {
+        hello_turn_away(context, conn, WIRE_REFUSED, "out of memory");
+        return;
+    }
+    /* Is a conn of ours under way, and is it the one that stays? */
+    mine = peer->conn != NULL && peer->state != TPR_PEER_CROSSED
+           && context->rank < peer->rank;
+    if (peer->state == TPR_PEER_CONNECTED || mine) {
+        hello_turn_away(context, conn, WIRE_CROSSED, "crossed");
+        return;
+    }
+    if (peer->state == TPR_PEER_ENDED) {
+        hello_turn_away(context, conn, WIRE_REFUSED, "the peer had ended");
+        return;
+    }
+    if (peer->card == NULL)
+        status = tpr_peer_meet(peer, blob, length, &error);
+    else if (memcmp(peer->card->instance, card->instance, 16) != 0)
+        status = tpb_fail(&error, TP_ERR_DENIED, "another process");
+    if (status != TP_OK) {
+        hello_turn_away(context, conn, WIRE_REFUSED, error.text);
+        return;
+    }
+    hello_choose(peer, conn->backend->name);
+    if (tpt_plan_best(peer->plan) < 0) {
+        hello_turn_away(context, conn, WIRE_DENIED,
+                        "TP_BACKENDS or TP_REQUIRE forbids its backend");
+        return;
+    }
+    hello_adopt(peer, conn);
+}
+
+static void hello_received(tp_context *context, struct tpf_conn *conn,
+                           const unsigned char *body, size_t length)
+{
+    struct wire_hello hello;
+    struct tpt_card *card;
+    struct tpb_error error = { "" };
+    unsigned char *copy;
+
+    if (length < sizeof(hello)) {
+        hello_turn_away(context, conn, WIRE_REFUSED, "no hello");
+        return;
+    }
+    memcpy(&hello, body, sizeof(hello));
+    if (memcmp(hello.magic, hello_magic, 4) != 0
+        || hello.version != WIRE_VERSION
+        || hello.card_length != length - sizeof(hello)) {
+        hello_turn_away(context, conn, WIRE_REFUSED,
+                        "its hello is of another version, or not tp's");
+        return;
+    }
+    if (!tpb_equal_secret(hello.cookie, context->card.cookie, 16)) {
+        hello_turn_away(context, conn, WIRE_DENIED, "a wrong cookie");
+        return;
+    }
+    /* The frame may be in shared memory: copy, then look. */
+    copy = tpb_zalloc(hello.card_length);
+    card = tpb_zalloc(sizeof(*card));
+    if (copy == NULL || card == NULL) {
+        hello_turn_away(context, conn, WIRE_REFUSED, "out of memory");
+    } else {
+        memcpy(copy, body + sizeof(hello), hello.card_length);
+        if (tpt_card_decode(copy, hello.card_length, card, &error) != TP_OK)
+            hello_turn_away(context, conn, WIRE_REFUSED, error.text);
+        else if (card->rank < 0 || card->rank >= context->size
+                 || card->rank == context->rank
+                 || strcmp(card->job, context->card.job) != 0)
+            hello_turn_away(context, conn, WIRE_DENIED, "not of this job");
+        else
+            hello_known(context, conn, card, copy, hello.card_length);
+    }
+    tpb_free(copy);
+    tpb_free(card);
+}
+
+static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
+                           size_t length)
+{
+    struct wire_welcome welcome;
+
+    if (length != sizeof(welcome)) {
+        tpr_peer_end(peer, TP_ERR_PROTOCOL, "its welcome is not tp's");
+        return;
+    }
+    memcpy(&welcome, body, sizeof(welcome));
+    if (memcmp(welcome.magic, hello_magic, 4) != 0)
+        tpr_peer_end(peer, TP_ERR_PROTOCOL, "its welcome is not tp's");
+    else if (welcome.answer == WIRE_ACCEPTED)
+        tpr_peer_connected(peer);
+    else if (welcome.answer == WIRE_CROSSED
+             && peer->rank < peer->context->rank) {
+        tpr_bury(peer->context, peer->conn);
+        peer->conn = NULL;
+        peer->state = TPR_PEER_CROSSED;
+    } else if (welcome.answer == WIRE_DENIED)
+        tpr_peer_end(peer, TP_ERR_DENIED, "the peer does not let us in");
+    else
+        tpr_peer_end(peer, TP_ERR_PROTOCOL,
+                     "the peer does not understand us: same tp version?");
+}
+
+/* A frame on a conn that is not connected yet. */
+void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
+                     const void *bytes, size_t size)
+{
+    struct tpr_peer *peer = conn->peer;
+    struct wire_frame frame;
+    const unsigned char *body = (const unsigned char *)bytes + sizeof(frame);
+
+    if (size < sizeof(frame)) {
+        if (peer == NULL)
+            hello_turn_away(context, conn, WIRE_REFUSED, "garbage");
+        else
+            tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of garbage");
+        return;
+    }
+    memcpy(&frame, bytes, sizeof(frame));
+    if (peer == NULL && frame.type == WIRE_HELLO)
+        hello_received(context, conn, body, size - sizeof(frame));
+    else if (peer == NULL)
+        hello_turn_away(context, conn, WIRE_REFUSED, "no hello");
+    else if (frame.type == WIRE_WELCOME && peer->state == TPR_PEER_GREETED)
+        hello_answered(peer, body, size - sizeof(frame));
+    else
+        tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame before the welcome");
+}
+
+/* ---- upcalls ------------------------------------------------------------ */
+
+static void upcall_incoming(void *core, struct tpf_conn *conn)
+{
+    tp_context *context = core;
+    struct tpr_stranger *stranger = tpb_zalloc(sizeof(*stranger));
+
+    tpr_conn_begin(context, conn);
+    if (stranger == NULL || context->closed) {
+        tpb_free(stranger);
+        tpr_bury(context, conn);
+        return;
+    }
+    stranger->conn = conn;
+    stranger->deadline = tpb_now() + HELLO_LIMIT_MS * UINT64_C(1000000);
+    tpb_list_append(&context->strangers, &stranger->link);
+}
+
+static void upcall_connected(void *core, struct tpf_conn *conn)
+{
+    struct tpr_peer *peer = conn->peer;
+
+    (void)core;
+    if (peer == NULL)
+        return;                    /* buried meanwhile */
+    if ((conn->backend->flags & TPF_SELF) != 0) {
+        tpr_peer_connected(peer);
+        return;
+    }
+    peer->state = TPR_PEER_GREETED;
+    if (!tpr_hello_send(peer))
+        tpr_peer_end(peer, TP_ERR_BACKEND, "no room for a hello");
+}
+
+static void upcall_writable(void *core, struct tpf_conn *conn)
+{
+    struct tpr_peer *peer = conn->peer;
+
+    (void)core;
+    if (peer != NULL && peer->state == TPR_PEER_CONNECTED)
+        tpr_tx_unblock(peer);
+}
+
+static void upcall_sent(void *core, struct tpf_conn *conn, void *token)
+{
+    struct tpr_op *op = token;
+
+    (void)core;
+    if (conn->peer == NULL)
+        return;                    /* buried: the write has ended already */
+    if (--op->lent == 0 && op->finished)
+        tpr_tx_pump(op->pipe);
+}
+
+static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
+                          const char *text)
+{
+    tp_context *context = core;
+    struct tpr_peer *peer = conn->peer;
+    struct tpb_text words = { 0 };
+
+    if (peer == NULL) {
+        hello_stranger_free(hello_stranger(context, conn));
+        tpr_bury(context, conn);
+        return;
+    }
+    if (peer->state == TPR_PEER_CONNECTING
+        || peer->state == TPR_PEER_GREETED) {
+        pthread_mutex_lock(&context->table_lock);
+        tpt_plan_demote(peer->plan, conn->backend->name, text);
+        pthread_mutex_unlock(&context->table_lock);
+        tpr_bury(context, conn);
+        peer->conn = NULL;
+        tpr_peer_next(peer);
+        return;
+    }
+    if (peer->bye) {
+        tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer has left the job");
+        return;
+    }
+    tpb_text_add(&words, "%s failed: %s", atomic_load(&peer->name), text);
+    if (status == TP_ERR_UNREACHABLE)
+        status = TP_ERR_PEER_FAILED;
+    tpr_peer_end(peer, status, words.failed ? text : words.text);
+    tpb_text_fini(&words);
+}
+
+const struct tpf_upcalls tpr_upcalls = {
+    .incoming = upcall_incoming,
+    .connected = upcall_connected,
+    .writable = upcall_writable,
+    .sent = upcall_sent,
+    .failed = upcall_failed,
+};

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Operations: their memory, their end, and the running of callbacks. */
+#include "config.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/core.h"
+
+/* More than these are not kept: calls that find the token taken allocate, and
+ * would else feed the pool for ever. */
+enum { OP_KEEP = 1024 };
+
+struct tpr_op *tpr_op_alloc(void)
+{
+    struct tpr_op *op = tpb_zalloc(sizeof(*op));
+
+    if (op != NULL)
+        tpb_list_init(&op->link);
+    return op;
+}
+
+struct tpr_op *tpr_op_new(tp_context *context)
+{
+    struct tpr_op *op = context->free_ops;
+
+    if (op == NULL)
+        return tpr_op_alloc();
+    context->free_ops = (struct tpr_op *)(void *)op->link.next;
+    context->free_op_count--;
+    memset(op, 0, sizeof(*op));
+    tpb_list_init(&op->link);
+    return op;
+}
+
+void tpr_op_free(tp_context *context, struct tpr_op *op)
+{
+    if (context->free_op_count >= OP_KEEP) {
+        tpb_free(op);
+        return;
+    }
+    op->link.next = (struct tpb_list *)(void *)context->free_ops;
+    context->free_ops = op;
+    context->free_op_count++;
+}
+
+void tpr_ops_fini(tp_context *context)
+{
+    while (context->free_ops != NULL) {
+        struct tpr_op *op = context->free_ops;
+
+        context->free_ops = (struct tpr_op *)(void *)op->link.next;
+        tpb_free(op);
+    }
+}
+
+static void op_count(struct tpr_op *op, tp_status status)
+{
+    struct tp_stats *stats;
+
+    if (op->pipe == NULL)
+        return;
+    stats = &op->pipe->stats;
+    if (op->kind == TPR_OP_WRITE) {
+        TPR_COUNT(stats->writes_pending, -1);
+        if (status == TP_OK) {
+            TPR_COUNT(stats->messages_sent, 1);
+            TPR_COUNT(stats->bytes_sent, op->data_length);
+        }
+    } else {
+        TPR_COUNT(stats->reads_pending, -1);
+        if (status == TP_OK && op->kind == TPR_OP_READ) {
+            TPR_COUNT(stats->messages_received, 1);
+            TPR_COUNT(stats->bytes_received, op->data_length);
+        }
+    }
+}
+
+void tpr_op_end(struct tpr_op *op, tp_status status)
+{
+    tp_context *context = op->context;
+    struct tpr_sync *sync = op->sync;
+
+    tpb_list_unlink(&op->link);
+    tpb_free(op->descriptor);
+    op->descriptor = NULL;
+    op->status = status;
+    op_count(op, status);
+    if (sync != NULL) {
+        if (op->kind == TPR_OP_READ && op->message != NULL)
+            tpr_skeleton_free((struct tpr_skeleton *)op->message);
+        sync->status = status;
+        sync->message = op->message;
+        tpr_op_free(context, op);
+        context->served = context->news = true;
+        /* Pairs with the acquire in progress_over(); the waiter's stack may
+         * be gone right after. */
+        atomic_store_explicit(&sync->over, 1, memory_order_release);
+        tpr_wake_sleepers(context);
+        if (context->armed)
+            tpr_touch(context);
+    } else if (op->done == NULL) {
+        if (op->kind == TPR_OP_READ && op->message != NULL)
+            tpr_skeleton_free((struct tpr_skeleton *)op->message);
+        tpr_op_free(context, op);
+    } else {
+        tpb_list_append(&context->done, &op->link);
+    }
+}
+
+int tpr_dispatch(tp_context *context)
+{
+    struct tpb_list *node;
+    int count = 0;
+
+    while ((node = tpb_list_take(&context->done)) != NULL) {
+        struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+        struct tpr_op copy = *op;
+        bool before = context->dispatching;
+
+        tpr_op_free(context, op);
+        context->dispatching = true;
+        context->depth++;
+        copy.done(copy.pipe, copy.status, copy.message, copy.arg);
+        context->depth--;
+        context->dispatching = before;
+        if (copy.kind == TPR_OP_READ && copy.message != NULL)
+            tpr_skeleton_free((struct tpr_skeleton *)copy.message);
+        count++;
+    }
+    if (count > 0) {
+        __atomic_store_n(&context->delivered,
+                         context->delivered + (uint64_t)count,
+                         __ATOMIC_RELEASE);
+        context->news = true;
+        tpr_wake_sleepers(context);
+    }
+    return count;
+}

@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Peers: one per rank that this rank has to do with.  A peer's life: its card
+ * is fetched, the candidates are scored, one after the other is tried until
+ * one connects and greets, then frames flow until it leaves or fails.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "runtime/base/log.h"
+#include "runtime/core.h"
+
+TPB_LOG_COMPONENT("peer");
+
+/* ---- the table ---------------------------------------------------------- */
+
+static uint32_t peer_hash(int rank)
+{
+    return (uint32_t)rank * 2654435761u;
+}
+
+static struct tpr_peer **peer_slot(struct tpr_peer **table, uint32_t size,
+                                   int rank)
+{
+    uint32_t at = peer_hash(rank) & (size - 1);
+
+    while (table[at] != NULL && table[at]->rank != rank)
+        at = (at + 1) & (size - 1);
+    return &table[at];
+}
+
+/* Keeps a third of the table free. */
+static bool peer_table_grow(tp_context *context)
+{
+    uint32_t size = context->table_size == 0 ? 16 : context->table_size * 2;
+    struct tpr_peer **table;
+
+    if (context->table_used * 3 < context->table_size * 2)
+        return true;
+    table = tpb_array(size, sizeof(struct tpr_peer *));
+    if (table == NULL)
+        return false;
+    for (uint32_t i = 0; i < context->table_size; i++)
+        if (context->table[i] != NULL)
+            *peer_slot(table, size, context->table[i]->rank)
+                = context->table[i];
+    tpb_free(context->table);
+    context->table = table;
+    context->table_size = size;
+    return true;
+}
+
+static struct tpr_peer *peer_new(tp_context *context, int rank)
+{
+    struct tpr_peer *peer = tpb_zalloc(sizeof(*peer));
+
+    if (peer == NULL)
+        return NULL;
+    peer->context = context;
+    peer->rank = rank;
+    tpb_list_init(&peer->blocked);
+    tpb_list_init(&peer->contact_link);
+    tpb_list_append(&context->peers, &peer->link);
+    snprintf(peer->first_name, sizeof(peer->first_name), "rank %d", rank);
+    atomic_init(&peer->name, peer->first_name);
+    atomic_init(&peer->transport, "");
+    return peer;
+}
+
+struct tpr_peer *tpr_peer_get(tp_context *context, int rank)
+{
+    struct tpr_peer *peer = NULL, **slot;
+
+    pthread_mutex_lock(&context->table_lock);
+    if (peer_table_grow(context)) {
+        slot = peer_slot(context->table, context->table_size, rank);
+        if (*slot == NULL && (*slot = peer_new(context, rank)) != NULL)
+            context->table_used++;
+        peer = *slot;
+    }
+    pthread_mutex_unlock(&context->table_lock);
+    return peer;
+}
+
+static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
+{
+    tp_pipe *pipe = tpb_zalloc(sizeof(*pipe));
+
+    if (pipe == NULL)
+        return NULL;
+    pipe->context = peer->context;
+    pipe->peer = peer;
+    pipe->number = number;
+    tpb_list_init(&pipe->writes);
+    tpb_list_init(&pipe->landing);
+    tpb_list_init(&pipe->blocked_link);
+    tpb_list_init(&pipe->armed);
+    tpb_list_init(&pipe->reads);
+    tpb_list_init(&pipe->backlog);
+    tpb_list_init(&pipe->unread_link);
+    atomic_init(&pipe->error, "");
+    return pipe;
+}
+
+tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number)
+{
+    tp_pipe *pipe;
+
+    pthread_mutex_lock(&peer->context->table_lock);
+    if (number == 0) {
+        pipe = atomic_load(&peer->ready_made);
+        if (pipe == NULL && (pipe = peer_pipe_new(peer, 0)) != NULL)
+            atomic_store(&peer->ready_made, pipe);
+    } else {
+        for (pipe = peer->pipes; pipe != NULL; pipe = pipe->next)
+            if (pipe->number == number)
+                break;
+        if (pipe == NULL && (pipe = peer_pipe_new(peer, number)) != NULL) {
+            pipe->next = peer->pipes;
+            peer->pipes = pipe;
+        }
+    }
+    pthread_mutex_unlock(&peer->context->table_lock);
+    return pipe;
+}
+
+/* Calls `each` for all pipes of the peer; token.  New ones may join the front
+ * of the list meanwhile: they are not missed by whoever ends the peer, since a
+ * pipe asks for the peer's end when it is first used. */
+static void peer_each_pipe(struct tpr_peer *peer, void (*each)(tp_pipe *))
+{
+    tp_pipe *ready_made = atomic_load(&peer->ready_made), *pipe;
+
+    pthread_mutex_lock(&peer->context->table_lock);
+    pipe = peer->pipes;
+    pthread_mutex_unlock(&peer->context->table_lock);
+    if (ready_made != NULL)
+        each(ready_made);
+    for (; pipe != NULL; pipe = pipe->next)
+        each(pipe);
+}
+
+/* ---- first contact ------------------------------------------------------ */
+
+static void peer_timer_start(struct tpr_peer *peer)
+{
+    tp_context *context = peer->context;
+    int64_t limit = context->settings.number[TPB_SET_CONNECT_TIMEOUT];
+
+    if (limit < 0)
+        return;
+    peer->deadline = tpb_now() + (uint64_t)limit * 1000000u;
+    tpb_list_append(&context->contacts, &peer->contact_link);
+    tpr_touch(context);
+}
+
+static void peer_timer_stop(struct tpr_peer *peer)
+{
+    tpb_list_unlink(&peer->contact_link);
+}
+
+void tpr_peer_contact(struct tpr_peer *peer)
+{
+    tp_context *context = peer->context;
+
+    if (peer->state != TPR_PEER_NEW)
+        return;
+    peer->state = TPR_PEER_CARD;
+    peer_timer_start(peer);
+    if (peer->rank == context->rank) {
+        uint8_t blob[TPT_CARD_BYTES];
+        struct tpb_error error = { "" };
+        size_t length;
+        tp_status status = tpt_card_encode(&context->card, blob, &length);
+
+        if (status == TP_OK)
+            status = tpr_peer_meet(peer, blob, length, &error);
+        if (status != TP_OK)
+            tpr_peer_end(peer, status, error.text);
+        else
+            tpr_peer_next(peer);
+        return;
+    }
+    context->bootstrap->ops->fetch(context->bootstrap, peer->rank);
+}
+
+/* The card is here: who is it, and how could we reach it? */
+tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
+                        size_t length, struct tpb_error *error)
+{
+    tp_context *context = peer->context;
+    struct tpt_policy policy = {
+        .backends = context->settings.text[TPB_SET_BACKENDS],
+        .require = context->settings.text[TPB_SET_REQUIRE] };
+    struct tpt_card *card = tpb_zalloc(sizeof(*card));
+    struct tpt_plan *plan = tpb_zalloc(sizeof(*plan));
+    tp_status status;
+
+    if (card == NULL || plan == NULL)
+        status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    else
+        status = tpt_card_decode(blob, length, card, error);
+    if (status == TP_OK && card->rank != peer->rank)
+        status = tpb_fail(error, TP_ERR_PROTOCOL,
+                          "its card says that it is rank %d", card->rank);
+    if (status == TP_OK)
+        status = tpt_score(&context->card, card, &policy, plan, error);
+    if (status != TP_OK) {
+        tpb_free(card);
+        tpb_free(plan);
+        return status;
+    }
+    pthread_mutex_lock(&context->table_lock);
+    peer->card = card;
+    peer->plan = plan;
+    snprintf(peer->full_name, sizeof(peer->full_name),
+             "rank %d on %s, pid %u", peer->rank, card->host.name, card->pid);
+    pthread_mutex_unlock(&context->table_lock);
+    atomic_store(&peer->name, peer->full_name);
+    return TP_OK;
+}
+
+/* Has that process ended, or is it about to?  A killed one closes its sockets
+ * before its parent can know, and exists until the parent has asked.  The
+ * fields are those of proc(5). */
+static bool peer_process_ended(uint32_t pid)
+{
+    enum { EXITING = 4 };          /* PF_EXITING in the kernel's sched.h */
+    char path[32], *text, *after, state = '?';
+    unsigned flags = 0;
+    bool ended;
+
+    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+    text = tpb_read_file(path, NULL);
+    after = text != NULL ? strrchr(text, ')') : NULL;
+    ended = after != NULL
+            && sscanf(after + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags)
+               == 2
+            && (state == 'Z' || state == 'X' || (flags & EXITING) != 0);
+    tpb_free(text);
+    /* Last, since it may have been asked for while we looked. */
+    return ended || (kill((pid_t)pid, 0) < 0 && errno == ESRCH);
+}
+
+/* Is the process of that card on this host, and gone? */
+static bool peer_is_dead(const struct tpr_peer *peer)
+{
+    const struct tpt_host *mine = &peer->context->card.host;
+    const struct tpt_card *card = peer->card;
+
+    return card != NULL
+           && memcmp(card->host.boot_id, mine->boot_id, 16) == 0
+           && card->host.pid_namespace == mine->pid_namespace
+           && peer_process_ended(card->pid);
+}
+
+static void peer_give_up(struct tpr_peer *peer)
+{
+    struct tpb_text text = { 0 };
+
+    if (peer_is_dead(peer)) {
+        tpb_text_add(&text, "%s is gone: its process ended",
+                     peer->full_name);
+        tpr_peer_end(peer, TP_ERR_PEER_FAILED, text.text);
+        tpb_text_fini(&text);
+        return;
+    }
+    tpb_text_add(&text, "no backend reaches %s:", peer->full_name);
+    for (uint32_t i = 0; i < peer->plan->count; i++) {
+        const struct tpt_candidate *candidate = &peer->plan->candidates[i];
+
+        tpb_text_add(&text, "%s %s (%s%s%s)", i > 0 ? ";" : "",
+                     candidate->name, tpt_reason_name(candidate->reason),
+                     candidate->evidence[0] != '\0' ? ": " : "",
+                     candidate->evidence);
+    }
+    tpr_peer_end(peer, TP_ERR_UNREACHABLE,
+                 text.failed ? "no backend reaches it" : text.text);
+    tpb_text_fini(&text);
+}
+
+static int peer_find_endpoint(tp_context *context, const char *name)
+{
+    for (uint32_t i = 0; i < context->endpoint_count; i++)
+        if (strcmp(context->endpoints[i]->backend->name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+static void peer_demote(struct tpr_peer *peer, const char *name,
+                        const char *evidence)
+{
+    tpb_info("%s: %s does not do: %s", peer->full_name, name, evidence);
+    pthread_mutex_lock(&peer->context->table_lock);
+    tpt_plan_demote(peer->plan, name, evidence);
+    pthread_mutex_unlock(&peer->context->table_lock);
+}
+
+/* Starts the best candidate that is left. */
+void tpr_peer_next(struct tpr_peer *peer)
+{
+    tp_context *context = peer->context;
+    struct tpb_error error = { "" };
+
+    peer->state = TPR_PEER_CONNECTING;
+    for (;;) {
+        const struct tpt_backend_card *card;
+        int best = tpt_plan_best(peer->plan), endpoint;
+        char name[TPT_NAME];
+
+        if (best < 0) {
+            peer_give_up(peer);
+            return;
+        }
+        memcpy(name, peer->plan->candidates[best].name, sizeof(name));
+        endpoint = peer_find_endpoint(context, name);
+        card = tpt_card_backend(peer->card, name);
+        if (endpoint < 0 || card == NULL) {
+            peer_demote(peer, name, "not open here");
+            continue;
+        }
+        peer->conn = tpf_conn_new(context->endpoints[endpoint]);
+        if (peer->conn == NULL) {
+            tpr_peer_end(peer, TP_ERR_NO_MEMORY, "out of memory");
+            return;
+        }
+        tpr_conn_begin(context, peer->conn);
+        peer->conn->peer = peer;
+        tpb_debug("%s: trying %s", peer->full_name, name);
+        tpr_touch(context);
+        if (peer->conn->backend->connect(peer->conn, card->address,
+                                         card->address_length, &error)
+            == TP_OK)
+            return;
+        tpr_bury(context, peer->conn);
+        peer->conn = NULL;
+        peer_demote(peer, name, error.text);
+    }
+}
+
+static void peer_print_plan(struct tpr_peer *peer)
+{
+    struct tpb_text text = { 0 };
+
+    tpt_plan_text(peer->plan, &peer->context->card, peer->card, &text);
+    if (!text.failed && text.length > 0)
+        tpb_write_all(STDERR_FILENO, text.text, text.length);
+    tpb_text_fini(&text);
+}
+
+void tpr_peer_connected(struct tpr_peer *peer)
+{
+    peer->state = TPR_PEER_CONNECTED;
+    atomic_store(&peer->transport, peer->conn->backend->name);
+    peer_timer_stop(peer);
+    tpb_debug("%s: connected over %s", peer->full_name,
+              peer->conn->backend->name);
+    if (peer->context->explain)
+        peer_print_plan(peer);
+    peer_each_pipe(peer, tpr_tx_pump);
+}
+
+/* ---- the end ------------------------------------------------------------ */
+
+static void peer_end_pipe(tp_pipe *pipe)
+{
+    struct tpr_peer *peer = pipe->peer;
+
+    if (pipe->closed)
+        return;
+    tpr_pipe_fail(pipe, peer->end_text);
+    tpr_tx_end(pipe, peer->end);
+    tpr_rx_end(pipe, peer->end);
+}
+
+static void peer_drop_pipe(tp_pipe *pipe)
+{
+    if (!pipe->closed)
+        tpr_rx_drop(pipe, TP_ERR_CLOSED);
+}
+
+void tpr_peer_stop_reading(struct tpr_peer *peer)
+{
+    peer_each_pipe(peer, peer_drop_pipe);
+}
+
+void tpr_peer_use(tp_pipe *pipe)
+{
+    struct tpr_peer *peer = pipe->peer;
+
+    if (TPB_LIKELY(peer->state == TPR_PEER_CONNECTED))
+        return;
+    if (peer->state == TPR_PEER_NEW)
+        tpr_peer_contact(peer);
+    else if (peer->state == TPR_PEER_ENDED && pipe->tx_end == TP_OK)
+        peer_end_pipe(pipe);
+}
+
+void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text)
+{
+    tp_context *context = peer->context;
+    char *copy;
+
+    if (peer->state == TPR_PEER_ENDED)
+        return;
+    tpb_info("%s: %s: %s", atomic_load(&peer->name), tp_strerror(status),
+             text);
+    copy = tpb_copy_string(text);
+    pthread_mutex_lock(&context->table_lock);
+    peer->end_text = copy;
+    pthread_mutex_unlock(&context->table_lock);
+    peer->state = TPR_PEER_ENDED;
+    peer->end = status;
+    peer_timer_stop(peer);
+    if (peer->conn != NULL)
+        tpr_bury(context, peer->conn);
+    peer->conn = NULL;
+    peer_each_pipe(peer, peer_end_pipe);
+    tpr_touch(context);
+}
+
+void tpr_peer_timers(tp_context *context, uint64_t now)
+{
+    if (context->bootstrap->ops->poll != NULL)
+        context->bootstrap->ops->poll(context->bootstrap);
+    TPB_LIST_EACH(node, &context->strangers) {
+        struct tpr_stranger *stranger = TPB_CONTAINER(node,
+                                                      struct tpr_stranger,
+                                                      link);
+
+        if (now < stranger->deadline)
+            continue;
+        tpb_info("a connection that did not greet is closed");
+        tpr_bury(context, stranger->conn);
+        tpb_list_unlink(node);
+        tpb_free(stranger);
+    }
+    TPB_LIST_EACH(node, &context->contacts) {
+        struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
+                                              contact_link);
+
+        /* It wanted to connect to us, and no conn tells of its end. */
+        if (peer->state == TPR_PEER_CROSSED && peer_is_dead(peer)) {
+            tpr_peer_end(peer, TP_ERR_PEER_FAILED,
+                         "its process ended before it could connect");
+            continue;
+        }
+        if (now < peer->deadline)
+            continue;
+        tpr_peer_end(peer, TP_ERR_UNREACHABLE,
+                     peer->state == TPR_PEER_CARD
+                     ? "the peer published no card in time: has it called"
+                       " tp_init? (TP_CONNECT_TIMEOUT sets the limit)"
+                     : "the connection was not made in time"
+                       " (TP_CONNECT_TIMEOUT sets the limit)");
+    }
+}
+
+void tpr_peer_free(struct tpr_peer *peer)
+{
+    tp_pipe *pipe, *next;
+
+    pipe = atomic_load(&peer->ready_made);
+    if (pipe != NULL)
+        tpr_pipe_fini(pipe);
+    for (pipe = peer->pipes; pipe != NULL; pipe = next) {
+        next = pipe->next;
+        tpr_pipe_fini(pipe);
+    }
+    tpb_free((char *)(uintptr_t)peer->end_text);
+    tpb_free(peer->card);
+    tpb_free(peer->plan);
+    tpb_free(peer);
+}
+
+/* ---- the card comes from the bootstrap, on any thread -------------------- */
+
+struct peer_card_task {
+    struct tpr_task task;
+    int rank;
+    tp_status status;
+    size_t length;
+    char text[128];
+    unsigned char blob[];
+};
+
+static void peer_card_run(tp_context *context, struct tpr_task *base)
+{
+    struct peer_card_task *task = TPB_CONTAINER(base, struct peer_card_task,
+                                                task);
+    struct tpr_peer *peer = tpr_peer_get(context, task->rank);
+    struct tpb_error error = { "" };
+    tp_status status = task->status;
+
+    if (peer == NULL || peer->state != TPR_PEER_CARD)
+        goto out;                  /* it came to us meanwhile */
+    if (status == TP_OK) {
+        status = tpr_peer_meet(peer, task->blob, task->length, &error);
+        if (status != TP_OK)
+            memcpy(task->text, error.text, sizeof(task->text) - 1);
+    }
+    if (status != TP_OK)
+        tpr_peer_end(peer, status, task->text);
+    else
+        tpr_peer_next(peer);
+out:
+    tpb_free(task);
+}
+
+void tpr_card_arrived(tp_context *context, int rank, tp_status status,
+                      const void *blob, size_t length, const char *text)
+{
+    struct peer_card_task *task = tpb_zalloc(sizeof(*task) + length);
+
+    if (task == NULL)
+        return;                    /* the deadline will tell */
+    task->task.run = peer_card_run;
+    task->rank = rank;
+    task->status = status;
+    task->length = length;
+    snprintf(task->text, sizeof(task->text), "%s", text);
+    if (length > 0)
+        memcpy(task->blob, blob, length);
+    tpr_submit(context, &task->task);
+}
+
+/* ---- the launcher tells of a death, on any thread ------------------------ */
+
+static void peer_died_run(tp_context *context, struct tpr_task *base)
+{
+    struct peer_card_task *task = TPB_CONTAINER(base, struct peer_card_task,
+                                                task);
+
+    /* A connected peer is left to its connection, which first delivers what
+     * had arrived.  One that nobody asked for is left alone. */
+    TPB_LIST_EACH(node, &context->contacts) {
+        struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
+                                              contact_link);
+
+        if (peer->rank == task->rank)
+            tpr_peer_end(peer, TP_ERR_PEER_FAILED, task->text);
+    }
+    tpb_free(task);
+}
+
+void tpr_rank_died(tp_context *context, int rank, const char *how)
+{
+    struct peer_card_task *task = tpb_zalloc(sizeof(*task));
+
+    if (task == NULL)
+        return;
+    task->task.run = peer_died_run;
+    task->rank = rank;
+    snprintf(task->text, sizeof(task->text),
+             "rank %d ended before it could be reached (%s)", rank, how);
+    tpr_submit(context, &task->task);
+}

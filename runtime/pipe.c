@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The asynchronous calls.  Each checks its arguments, makes an operation, and
+ * hands it to the machinery: at once if the token is free, else as a task.
+ */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/core.h"
+
+/* Longer descriptors are encoded when the call is made, so that memory can
+ * lack only then.  Every backend's frames are longer than this. */
+enum { PIPE_DESCRIPTOR = 2048 };
+
+static bool pipe_memory_valid(const void *memory, size_t length)
+{
+    return memory != NULL || length == 0;
+}
+
+static bool pipe_tensor_valid(const tp_tensor *tensor)
+{
+    return pipe_memory_valid(tensor->data, tensor->length)
+           && pipe_memory_valid(tensor->metadata, tensor->metadata_length)
+           && (tensor->device.type == TP_DEVICE_CPU
+               || tensor->device.type == TP_DEVICE_CUDA)
+           && (tensor->target.type == TP_DEVICE_CPU
+               || tensor->target.type == TP_DEVICE_CUDA
+               || tensor->target.type == TP_DEVICE_ANY);
+}
+
+bool tpr_message_valid(const tp_message *message)
+{
+    uint64_t total = 0;
+
+    if (message == NULL
+        || !pipe_memory_valid(message->metadata, message->metadata_length)
+        || !pipe_memory_valid(message->payloads, message->payload_count)
+        || !pipe_memory_valid(message->tensors, message->tensor_count)
+        || message->payload_count > WIRE_BUFFERS
+        || message->tensor_count > WIRE_BUFFERS)
+        return false;
+    for (size_t i = 0; i < message->payload_count; i++) {
+        const tp_payload *payload = &message->payloads[i];
+
+        if (!pipe_memory_valid(payload->data, payload->length)
+            || !pipe_memory_valid(payload->metadata,
+                                  payload->metadata_length)
+            || __builtin_add_overflow(total, payload->length, &total))
+            return false;
+    }
+    for (size_t i = 0; i < message->tensor_count; i++)
+        if (!pipe_tensor_valid(&message->tensors[i])
+            || __builtin_add_overflow(total, message->tensors[i].length,
+                                      &total))
+            return false;
+    return total <= SIZE_MAX / 2
+           && tpr_descriptor_length(message) <= WIRE_DESCRIPTOR;
+}
+
+static bool pipe_needs_gpu(const tp_message *message)
+{
+    for (size_t i = 0; i < message->tensor_count; i++)
+        if (message->tensors[i].device.type == TP_DEVICE_CUDA
+            && message->tensors[i].length > 0)
+            return true;
+    return false;
+}
+
+static uint64_t pipe_data_length(const tp_message *message)
+{
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < message->payload_count; i++)
+        total += message->payloads[i].length;
+    for (size_t i = 0; i < message->tensor_count; i++)
+        total += message->tensors[i].length;
+    return total;
+}
+
+/* ---- handing over ------------------------------------------------------- */
+
+static void pipe_op_start(struct tpr_op *op)
+{
+    tp_pipe *pipe = op->pipe;
+
+    switch (op->kind) {
+    case TPR_OP_WRITE:
+        TPR_COUNT(pipe->stats.writes_pending, 1);
+        tpr_tx_write(pipe, op);
+        break;
+    case TPR_OP_DESCRIPTOR:
+        if (pipe == NULL) {
+            tpr_rx_arm_any(op->context, op);
+        } else {
+            TPR_COUNT(pipe->stats.reads_pending, 1);
+            tpr_rx_arm(pipe, op);
+        }
+        break;
+    case TPR_OP_READ:
+        TPR_COUNT(pipe->stats.reads_pending, 1);
+        tpr_rx_read(pipe, op);
+        break;
+    }
+}
+
+static void pipe_op_run(tp_context *context, struct tpr_task *task)
+{
+    struct tpr_op *op = TPB_CONTAINER(task, struct tpr_op, task);
+
+    /* Left behind while the context closed: it still gets its end. */
+    if (context->closed)
+        tpr_op_end(op, TP_ERR_CLOSED);
+    else
+        pipe_op_start(op);
+}
+
+/* What a call wants; becomes an operation. */
+static tp_status pipe_call(tp_context *context, const struct tpr_op *model)
+{
+    bool mine = tpr_enter(context);
+    struct tpr_op *op = mine ? tpr_op_new(context) : tpr_op_alloc();
+    struct tpb_list link;
+
+    if (mine && context->closed) {
+        if (op != NULL)
+            tpr_op_free(context, op);
+        tpr_leave(context);
+        return TP_ERR_INVALID;
+    }
+    if (op == NULL) {
+        if (mine)
+            tpr_leave(context);
+        return TP_ERR_NO_MEMORY;
+    }
+    link = op->link;
+    *op = *model;
+    op->link = link;
+    tpb_list_init(&op->link);
+    op->context = context;
+    if (mine) {
+        pipe_op_start(op);
+        tpr_leave(context);
+    } else {
+        op->task.run = pipe_op_run;
+        tpr_submit(context, &op->task);
+    }
+    return TP_OK;
+}
+
+tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
+                         tp_message_fn *done, void *arg,
+                         struct tpr_sync *sync)
+{
+    struct tpr_op model = { .kind = TPR_OP_WRITE, .pipe = pipe,
+                            .message = message, .done = done, .arg = arg,
+                            .sync = sync };
+    tp_status status;
+
+    if (pipe == NULL || !tpr_message_valid(message))
+        return TP_ERR_INVALID;
+    if (pipe_needs_gpu(message))
+        model.status = TP_ERR_NOT_SUPPORTED;   /* told in its turn */
+    model.data_length = pipe_data_length(message);
+    model.descriptor_length = tpr_descriptor_length(message);
+    if (model.descriptor_length > PIPE_DESCRIPTOR) {
+        model.descriptor = tpb_zalloc(model.descriptor_length);
+        if (model.descriptor == NULL)
+            return TP_ERR_NO_MEMORY;
+        tpr_descriptor_encode(message, model.descriptor_length,
+                              model.descriptor);
+    }
+    status = pipe_call(pipe->context, &model);
+    if (status != TP_OK)
+        tpb_free(model.descriptor);
+    return status;
+}
+
+tp_status tpr_call_descriptor(tp_context *context, tp_pipe *pipe,
+                              tp_message_fn *arrived, void *arg,
+                              struct tpr_sync *sync)
+{
+    struct tpr_op model = { .kind = TPR_OP_DESCRIPTOR, .pipe = pipe,
+                            .done = arrived, .arg = arg, .sync = sync };
+
+    if (context == NULL || (arrived == NULL && sync == NULL))
+        return TP_ERR_INVALID;
+    return pipe_call(context, &model);
+}
+
+tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton,
+                        tp_message_fn *done, void *arg,
+                        struct tpr_sync *sync)
+{
+    struct tpr_op model = { .kind = TPR_OP_READ, .pipe = pipe,
+                            .message = skeleton, .done = done, .arg = arg,
+                            .sync = sync };
+    tp_status status;
+
+    if (pipe == NULL || skeleton == NULL
+        || !tpr_skeleton_claim(pipe, skeleton))
+        return TP_ERR_INVALID;
+    status = pipe_call(pipe->context, &model);
+    if (status != TP_OK)
+        tpr_skeleton_unclaim(pipe, skeleton);
+    return status;
+}
+
+tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,
+                        tp_message_fn *done, void *arg)
+{
+    return tpr_call_write(pipe, message, done, arg, NULL);
+}
+
+tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
+                                  void *arg)
+{
+    return pipe == NULL ? TP_ERR_INVALID
+                        : tpr_call_descriptor(pipe->context, pipe, arrived,
+                                              arg, NULL);
+}
+
+tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
+                                 void *arg)
+{
+    return tpr_call_descriptor(context, NULL, arrived, arg, NULL);
+}
+
+tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
+                       tp_message_fn *done, void *arg)
+{
+    return tpr_call_read(pipe, skeleton, done, arg, NULL);
+}
+
+tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
+                         tp_message_fn *done, void *arg)
+{
+    (void)done;
+    (void)arg;
+    if (pipe == NULL || skeleton == NULL)
+        return TP_ERR_INVALID;
+    return TP_ERR_NOT_SUPPORTED;
+}
+
+tp_status tp_pipe_release(tp_pipe *pipe, tp_message *borrowed)
+{
+    if (pipe == NULL || borrowed == NULL)
+        return TP_ERR_INVALID;
+    return TP_ERR_NOT_SUPPORTED;
+}
+
+/* ---- opening and closing ------------------------------------------------ */
+
+tp_status tp_pipe_open(tp_context *context, int rank, unsigned number,
+                       tp_pipe **result)
+{
+    struct tpr_peer *peer;
+    tp_pipe *pipe;
+
+    if (context == NULL || result == NULL || rank < 0
+        || rank >= context->size)
+        return TP_ERR_INVALID;
+    peer = tpr_peer_get(context, rank);
+    pipe = peer == NULL ? NULL : tpr_pipe_get(peer, number);
+    if (pipe == NULL)
+        return TP_ERR_NO_MEMORY;
+    *result = pipe;
+    return TP_OK;
+}
+
+tp_status tp_pipe_to_rank(tp_context *context, int rank, tp_pipe **pipe)
+{
+    return tp_pipe_open(context, rank, 0, pipe);
+}
+
+/* Ends the pipe from this side; token. */
+void tpr_pipe_close(tp_pipe *pipe, const char *why)
+{
+    if (pipe->closed)
+        return;
+    pipe->closed = true;
+    tpr_pipe_fail(pipe, why);
+    if (pipe->rx_end == TP_OK && pipe->tx_end == TP_OK
+        && pipe->peer->state != TPR_PEER_ENDED
+        && !tpr_tx_control(pipe, WIRE_CLOSE))
+        pipe->close_due = true;    /* for when there is room, or a conn */
+    pipe->tx_end = TP_ERR_CLOSED;
+    tpr_tx_end(pipe, TP_ERR_CLOSED);
+    tpr_rx_drop(pipe, TP_ERR_CLOSED);
+    if (pipe->close_due)
+        tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
+}
+
+struct pipe_close_task {
+    struct tpr_task task;
+    tp_pipe *pipe;
+};
+
+static void pipe_close_run(tp_context *context, struct tpr_task *base)
+{
+    struct pipe_close_task *task = TPB_CONTAINER(base,
+                                                 struct pipe_close_task,
+                                                 task);
+
+    (void)context;
+    tpr_pipe_close(task->pipe, "this side closed the pipe");
+    tpb_free(task);
+}
+
+tp_status tp_pipe_close(tp_pipe *pipe)
+{
+    struct pipe_close_task *task;
+
+    if (pipe == NULL)
+        return TP_ERR_INVALID;
+    if (tpr_enter(pipe->context)) {
+        tpr_pipe_close(pipe, "this side closed the pipe");
+        tpr_leave(pipe->context);
+        return TP_OK;
+    }
+    task = tpb_zalloc(sizeof(*task));
+    if (task == NULL)
+        return TP_ERR_NO_MEMORY;
+    task->task.run = pipe_close_run;
+    task->pipe = pipe;
+    tpr_submit(pipe->context, &task->task);
+    return TP_OK;
+}
+
+/* ---- words -------------------------------------------------------------- */
+
+void tpr_pipe_fail(tp_pipe *pipe, const char *text)
+{
+    char *copy;
+
+    if (*atomic_load(&pipe->error) != '\0')
+        return;                    /* the first cause counts */
+    copy = tpb_copy_string(text);
+    atomic_store(&pipe->error, copy != NULL ? copy : "out of memory");
+    pipe->error_owned = copy != NULL;
+}
+
+void tpr_pipe_fini(tp_pipe *pipe)
+{
+    struct tpr_skeleton *offered
+        = (struct tpr_skeleton *)(void *)atomic_load(&pipe->offered);
+    struct tpb_list *node;
+
+    while ((node = tpb_list_take(&pipe->backlog)) != NULL)
+        tpb_free(TPB_CONTAINER(node, struct tpr_chunk, link));
+    /* A skeleton that the user still has is not in the pool. */
+    if (pipe->skeleton != NULL && pipe->skeleton != offered)
+        tpr_skeleton_free(pipe->skeleton);
+    if (offered != NULL)
+        tpr_skeleton_free(offered);
+    tpr_skeletons_fini(pipe);
+    tpb_free(pipe->gather);
+    if (pipe->error_owned)
+        tpb_free((char *)(uintptr_t)atomic_load(&pipe->error));
+    tpb_free(pipe);
+}
+
+int tp_pipe_rank(const tp_pipe *pipe)
+{
+    return pipe == NULL ? -1 : pipe->peer->rank;
+}
+
+const char *tp_pipe_peer(const tp_pipe *pipe)
+{
+    return pipe == NULL ? "" : atomic_load(&pipe->peer->name);
+}
+
+const char *tp_pipe_error(const tp_pipe *pipe)
+{
+    return pipe == NULL ? "" : atomic_load(&pipe->error);
+}
+
+tp_status tp_pipe_stats(const tp_pipe *pipe, struct tp_stats *stats)
+{
+    const struct tp_stats *from;
+    const char *transport;
+
+    if (pipe == NULL || stats == NULL)
+        return TP_ERR_INVALID;
+    from = &pipe->stats;
+    memset(stats, 0, sizeof(*stats));
+#define PIPE_STAT(member) \
+    stats->member = __atomic_load_n(&from->member, __ATOMIC_RELAXED)
+    PIPE_STAT(messages_sent);
+    PIPE_STAT(messages_received);
+    PIPE_STAT(bytes_sent);
+    PIPE_STAT(bytes_received);
+    PIPE_STAT(writes_pending);
+    PIPE_STAT(reads_pending);
+    PIPE_STAT(bytes_buffered);
+    PIPE_STAT(blocked);
+#undef PIPE_STAT
+    transport = atomic_load(&pipe->peer->transport);
+    snprintf(stats->transport, sizeof(stats->transport), "%s", transport);
+    return TP_OK;
+}

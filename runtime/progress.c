@@ -1,0 +1,613 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The token, and who moves things on when.
+ *
+ * Whoever holds the token may touch the context.  A call takes it if it is
+ * free, works, and gives it back; if it is taken the call leaves a task and
+ * goes its way.  The holder runs the tasks before it lets go.
+ *
+ * Callers that must wait drive: they poll for a while and then sleep in epoll,
+ * one of them at a time (context->driving); the others sleep on
+ * context->turn.  Before anyone sleeps in epoll the backends are armed, which
+ * makes every peer that sends ring; whoever polls next disarms them.  While
+ * armed, a call that leaves something to do rings context->wake.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include "runtime/base/io.h"
+#include "runtime/core.h"
+#include "runtime/futex.h"
+
+enum {
+    PROGRESS_WATCH_PASSES = 64,    /* look at epoll every so many passes */
+    PROGRESS_CLOCK_PASSES = 16,    /* look at the clock ... idle passes */
+    PROGRESS_READY = 16,           /* conns served per pass */
+    PROGRESS_EVENTS = 16,
+    PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
+    PROGRESS_POLL_MS = 1,          /* sleep between polls of TPF_POLLED ... */
+    PROGRESS_POLL_MOST_MS = 8      /* ... growing to this */
+};
+
+/* Its address tells threads apart. */
+static _Thread_local char progress_me;
+
+/* Up to which callback this thread knows of a context's: those that ran between
+ * its last tp_wait() or tp_progress() and the next one must end that next one,
+ * whoever ran them, or its caller would sleep over what he waits for. */
+enum { PROGRESS_KNOWN = 4 };
+static _Thread_local struct progress_known {
+    uint64_t serial;           /* the context's; 0: unused */
+    uint64_t delivered;
+} progress_known[PROGRESS_KNOWN];
+
+/* ---- the token ---------------------------------------------------------- */
+
+bool tpr_holds(tp_context *context)
+{
+    /* Only this thread stores this thread's address there. */
+    return atomic_load_explicit(&context->holder, memory_order_relaxed)
+           == &progress_me;
+}
+
+static bool token_take(tp_context *context)
+{
+    /* Pairs with the exchange in tpr_leave(). */
+    if (atomic_exchange_explicit(&context->token, 1, memory_order_acquire))
+        return false;
+    atomic_store_explicit(&context->holder, &progress_me,
+                          memory_order_relaxed);
+    context->depth = 1;
+    return true;
+}
+
+static void token_run_tasks(tp_context *context)
+{
+    struct tpr_task *newest, *oldest = NULL;
+
+    if (TPB_LIKELY(atomic_load_explicit(&context->tasks,
+                                        memory_order_relaxed) == NULL))
+        return;
+    newest = atomic_exchange(&context->tasks, NULL);
+    while (newest != NULL) {
+        struct tpr_task *next = newest->next;
+
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    while (oldest != NULL) {
+        struct tpr_task *task = oldest;
+
+        oldest = task->next;
+        task->run(context, task);
+    }
+}
+
+bool tpr_enter(tp_context *context)
+{
+    if (tpr_holds(context)) {
+        context->depth++;
+        return true;
+    }
+    if (!token_take(context))
+        return false;
+    /* What this thread left when the token was taken comes first. */
+    token_run_tasks(context);
+    return true;
+}
+
+void tpr_wake_sleepers(tp_context *context)
+{
+    if (TPB_LIKELY(atomic_load(&context->sleepers) == 0))
+        return;
+    atomic_fetch_add(&context->turn, 1);
+    tpr_futex_wake(&context->turn);
+}
+
+/* What ended since the last time has been told by tpr_wake_sleepers(), but
+ * without a fence: a caller that was just about to sleep may have missed it.
+ * For those who go on holding the token, when they have nothing else to do. */
+void tpr_tell_sleepers(tp_context *context)
+{
+    if (!context->news)
+        return;
+    context->news = false;
+    /* Pairs with progress_sleep(): we see the sleeper, or he sees the news. */
+    atomic_thread_fence(memory_order_seq_cst);
+    tpr_wake_sleepers(context);
+}
+
+/* While somebody may sleep in epoll: does what we leave behind concern him?
+ * If the backends are not armed any more it does: nobody else wakes him. */
+static void token_ring(tp_context *context)
+{
+    if (context->rung)
+        return;
+    if (context->armed ? !context->dirty && tpb_list_empty(&context->done)
+                         && tpb_list_empty(&context->env.ready)
+                       : atomic_load(&context->caller_parked) == 0
+                         && atomic_load(&context->thread_parked) == 0
+                         && !atomic_load(&context->fd_used))
+        return;
+    context->rung = true;
+    tpb_eventfd_ring(context->wake.fd);
+}
+
+void tpr_leave(tp_context *context)
+{
+    if (context->depth > 1) {
+        context->depth--;
+        return;
+    }
+    do {
+        token_run_tasks(context);
+        token_ring(context);
+        context->depth = 0;
+        atomic_store_explicit(&context->holder, NULL, memory_order_relaxed);
+        /* Full barrier: a task is either seen below or its submitter sees
+         * the token free. */
+        atomic_exchange(&context->token, 0);
+        tpr_wake_sleepers(context);
+    } while (atomic_load(&context->tasks) != NULL && token_take(context));
+}
+
+void tpr_submit(tp_context *context, struct tpr_task *task)
+{
+    struct tpr_task *head = atomic_load(&context->tasks);
+
+    do
+        task->next = head;
+    while (!atomic_compare_exchange_weak(&context->tasks, &head, task));
+    if (!tpr_holds(context) && token_take(context))
+        tpr_leave(context);
+}
+
+void tpr_touch(tp_context *context)
+{
+    context->dirty = true;
+}
+
+/* ---- one round ---------------------------------------------------------- */
+
+static void progress_disarm(tp_context *context)
+{
+    for (uint32_t i = 0; i < context->endpoint_count; i++)
+        context->endpoints[i]->backend->disarm(context->endpoints[i]);
+    context->armed = false;
+}
+
+/* Whether all of them will wake us. */
+static bool progress_arm(tp_context *context)
+{
+    bool idle = true;
+
+    for (uint32_t i = 0; i < context->endpoint_count; i++)
+        idle &= context->endpoints[i]->backend->arm(context->endpoints[i]);
+    context->armed = true;
+    context->rung = context->dirty = false;
+    return idle;
+}
+
+bool tpr_poll_watches(tp_context *context)
+{
+    struct epoll_event events[PROGRESS_EVENTS];
+    int count = epoll_wait(context->epoll, events, PROGRESS_EVENTS, 0);
+
+    for (int i = 0; i < count; i++) {
+        struct tpf_watch *watch = events[i].data.ptr;
+
+        watch->ready(watch, events[i].events);
+    }
+    if (!tpb_list_empty(&context->contacts)
+        || !tpb_list_empty(&context->strangers))
+        tpr_peer_timers(context, tpb_now());
+    return count > 0;
+}
+
+bool tpr_pass(tp_context *context)
+{
+    bool moved = false;
+
+    context->served = false;
+    if (TPB_UNLIKELY(context->armed))
+        progress_disarm(context);
+    if (TPB_UNLIKELY(context->open.pipe != NULL))
+        tpr_rx_stash_open(context);
+    token_run_tasks(context);
+    for (uint32_t i = 0; i < context->endpoint_count; i++)
+        moved |= context->endpoints[i]->backend->progress(
+            context->endpoints[i]);
+    for (int i = 0; i < PROGRESS_READY; i++) {
+        struct tpb_list *node = tpb_list_take(&context->env.ready);
+
+        if (node == NULL)
+            break;
+        tpr_rx_conn(context, TPB_CONTAINER(node, struct tpf_conn, ready));
+        moved = true;
+        if (context->served)
+            break;
+    }
+    if (TPB_UNLIKELY(++context->passes % PROGRESS_WATCH_PASSES == 0))
+        moved |= tpr_poll_watches(context);
+    /* Inside a callback an outer caller may still be at one of them. */
+    if (TPB_UNLIKELY(!tpb_list_empty(&context->graveyard))
+        && !context->dispatching)
+        tpr_bury_now(context);
+    return moved;
+}
+
+/* ---- sleeping ----------------------------------------------------------- */
+
+bool tpr_park_begin(tp_context *context)
+{
+    if (!progress_arm(context) || !tpb_list_empty(&context->env.ready)
+        || !tpb_list_empty(&context->done)
+        || !tpb_list_empty(&context->graveyard)
+        || atomic_load(&context->tasks) != NULL) {
+        progress_disarm(context);
+        return false;
+    }
+    tpr_leave(context);
+    return true;
+}
+
+/* How long a sleep may last: to the deadline, or to the next timer. */
+int tpr_park_timeout(tp_context *context, uint64_t deadline)
+{
+    int limit = -1;
+
+    if (!tpb_list_empty(&context->contacts)
+        || !tpb_list_empty(&context->strangers))
+        limit = PROGRESS_TIMER_MS;
+    if (context->polled > 0)
+        limit = context->vain < PROGRESS_POLL_MOST_MS
+                ? PROGRESS_POLL_MS + (int)context->vain
+                : PROGRESS_POLL_MOST_MS;
+    if (deadline > 0) {
+        uint64_t now = tpb_now();
+        uint64_t left = deadline > now ? (deadline - now) / 1000000 + 1 : 0;
+
+        if (limit < 0 || left < (uint64_t)limit)
+            limit = left > 1000000 ? 1000000 : (int)left;
+    }
+    return limit;
+}
+
+/* Gives the token up, sleeps, takes it back; false if another has it now.
+ * Inside a callback the token stays ours and the sleep is short. */
+static bool progress_park(tp_context *context, uint64_t deadline)
+{
+    struct epoll_event event;
+    int timeout = tpr_park_timeout(context, deadline), count;
+
+    if (context->depth > 1) {
+        epoll_wait(context->epoll, &event, 1, PROGRESS_POLL_MS);
+        tpr_poll_watches(context);
+        return true;
+    }
+    /* Before the token is given up: who takes it next must know. */
+    atomic_store(&context->caller_parked, 1);
+    if (!tpr_park_begin(context)) {
+        atomic_store(&context->caller_parked, 0);
+        return true;
+    }
+    count = epoll_wait(context->epoll, &event, 1, timeout);
+    atomic_store(&context->caller_parked, 0);
+    if (!tpr_enter(context))
+        return false;
+    context->vain = count == 0 ? context->vain + 1 : 0;
+    if (context->armed)
+        progress_disarm(context);
+    tpr_poll_watches(context);
+    return true;
+}
+
+void tpr_nap(tp_context *context)
+{
+    struct epoll_event event;
+
+    epoll_wait(context->epoll, &event, 1, PROGRESS_POLL_MS);
+}
+
+/* ---- waiting ------------------------------------------------------------ */
+
+struct progress_wait {
+    struct tpr_sync *sync;
+    uint64_t deadline, delivered;
+};
+
+static bool progress_over(tp_context *context, struct progress_wait *wait)
+{
+    if (wait->sync != NULL)
+        return atomic_load_explicit(&wait->sync->over, memory_order_acquire)
+               != 0;
+    return __atomic_load_n(&context->delivered, __ATOMIC_ACQUIRE)
+           != wait->delivered
+           || (tpr_holds(context) && !tpb_list_empty(&context->done));
+}
+
+static bool progress_late(const struct progress_wait *wait)
+{
+    return wait->deadline > 0 && tpb_now() >= wait->deadline;
+}
+
+/* Waits for another thread to move things on, at most a little. */
+static void progress_sleep(tp_context *context, struct progress_wait *wait)
+{
+    uint64_t limit = 100 * 1000000u, now;
+    uint32_t turn;
+
+    if (wait->deadline > 0) {
+        now = tpb_now();
+        if (now >= wait->deadline)
+            return;
+        if (wait->deadline - now < limit)
+            limit = wait->deadline - now;
+    }
+    atomic_fetch_add(&context->sleepers, 1);
+    turn = atomic_load(&context->turn);
+    /* Pairs with tpr_wake_sleepers(): sleepers is seen, or what it tells. */
+    if (!progress_over(context, wait)
+        && (atomic_load(&context->token) != 0
+            || atomic_load(&context->driving) != 0
+            || context->mode == TP_PROGRESS_THREAD))
+        tpr_futex_wait(&context->turn, turn, limit);
+    atomic_fetch_sub(&context->sleepers, 1);
+}
+
+/* Polls with the token held until the wait is over or nothing has moved for as
+ * long as polling pays; then sleeps once.  False: somebody else has the token
+ * now. */
+static bool progress_spin(tp_context *context, struct progress_wait *wait)
+{
+    bool nested = context->depth > 1;
+    uint64_t idle_since = 0;
+
+    for (uint32_t idle = 0;; idle++) {
+        bool moved = tpr_pass(context);
+
+        if (!nested && !tpb_list_empty(&context->done))
+            moved |= tpr_dispatch(context) > 0;
+        if (progress_over(context, wait))
+            return true;
+        if (moved) {
+            context->vain = 0;
+            idle = 0;
+            idle_since = 0;
+            if (!wait->deadline)
+                continue;
+        }
+        tpr_tell_sleepers(context);
+        if (idle % PROGRESS_CLOCK_PASSES == 0 || context->crowded) {
+            uint64_t now = tpb_now();
+
+            if (wait->deadline > 0 && now >= wait->deadline)
+                return true;
+            if (idle_since == 0)
+                idle_since = now;
+            if (context->vain > 0 || now - idle_since >= context->spin_ns)
+                return progress_park(context, wait->deadline);
+        }
+        tpb_pause();
+    }
+}
+
+/* Another thread drives: looks on for as long as polling pays, if there is a
+ * cpu for both.  True if the wait is over. */
+static bool progress_watch(tp_context *context, struct progress_wait *wait)
+{
+    uint64_t until;
+
+    if (!context->spare)
+        return false;
+    until = tpb_now() + context->spin_ns;
+    do {
+        if (progress_over(context, wait))
+            return true;
+        tpb_pause();
+    } while (tpb_now() < until);
+    return false;
+}
+
+static void progress_claim(tp_context *context, bool *claimed)
+{
+    uint32_t free = 0;
+
+    if (!*claimed)
+        *claimed = atomic_compare_exchange_strong(&context->driving, &free,
+                                                  1);
+}
+
+static void progress_await(tp_context *context, struct progress_wait *wait)
+{
+    bool claimed = false, nested = tpr_holds(context);
+
+    /* At least once, however little time is given. */
+    while (!progress_over(context, wait)) {
+        bool mine = nested;
+
+        if (!nested && context->mode != TP_PROGRESS_THREAD) {
+            progress_claim(context, &claimed);
+            mine = claimed;
+        }
+        if (mine && tpr_enter(context)) {
+            atomic_fetch_add_explicit(&context->activity, 1,
+                                      memory_order_relaxed);
+            if (progress_spin(context, wait))
+                tpr_leave(context);
+        } else if (!progress_watch(context, wait)) {
+            progress_sleep(context, wait);
+        }
+        if (progress_late(wait))
+            break;
+    }
+    if (claimed) {
+        atomic_store(&context->driving, 0);
+        tpr_wake_sleepers(context);
+    }
+}
+
+static bool progress_drive(tp_context *context, struct tpr_sync *sync,
+                           uint64_t deadline, uint64_t delivered)
+{
+    struct progress_wait wait = { .sync = sync, .deadline = deadline,
+                                  .delivered = delivered };
+    bool nested = tpr_holds(context);
+
+    if (!nested)
+        tpr_thread_caller_enters(context);
+    progress_await(context, &wait);
+    if (!nested)
+        tpr_thread_caller_leaves(context);
+    return progress_over(context, &wait);
+}
+
+bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline)
+{
+    return progress_drive(context, sync, deadline, 0);
+}
+
+/* ---- the public face ---------------------------------------------------- */
+
+/* This thread's entry; with more contexts than entries one is forgotten, which
+ * only makes a wait return once without need. */
+static struct progress_known *progress_know(const tp_context *context)
+{
+    static _Thread_local unsigned next;
+    struct progress_known *known;
+
+    for (unsigned i = 0; i < PROGRESS_KNOWN; i++)
+        if (progress_known[i].serial == context->serial)
+            return &progress_known[i];
+    known = &progress_known[next++ % PROGRESS_KNOWN];
+    *known = (struct progress_known){ .serial = context->serial };
+    return known;
+}
+
+static uint64_t progress_delivered(const tp_context *context)
+{
+    return __atomic_load_n(&context->delivered, __ATOMIC_ACQUIRE);
+}
+
+/* Somebody may poll(2) next: he must be woken, and where nothing but a clock
+ * tells that there is something to do, by a clock. */
+static void progress_arm_fd(tp_context *context, bool moved)
+{
+    int limit = tpr_park_timeout(context, 0);
+
+    if (!progress_arm(context) || moved)
+        tpr_touch(context);
+    else if (limit >= 0)
+        timerfd_settime(context->timer.fd, 0, &(struct itimerspec){
+            .it_value.tv_nsec = limit * 1000000L }, NULL);
+}
+
+tp_status tp_progress(tp_context *context, int *completed)
+{
+    uint64_t before;
+    int count = 0;
+
+    if (context == NULL)
+        return TP_ERR_INVALID;
+    if (context->mode != TP_PROGRESS_THREAD && tpr_enter(context)) {
+        bool nested = context->depth > 1;
+        bool moved;
+
+        atomic_fetch_add_explicit(&context->activity, 1,
+                                  memory_order_relaxed);
+        if (atomic_load_explicit(&context->fd_used, memory_order_relaxed))
+            tpr_poll_watches(context);
+        before = progress_delivered(context);
+        moved = tpr_pass(context);
+        if (!nested)
+            tpr_dispatch(context);
+        count = (int)(progress_delivered(context) - before);
+        if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)
+            && !nested)
+            progress_arm_fd(context, moved);
+        tpr_leave(context);
+    }
+    progress_know(context)->delivered = progress_delivered(context);
+    if (completed != NULL)
+        *completed = count;
+    return TP_OK;
+}
+
+tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
+{
+    struct progress_known *known;
+    uint64_t before, deadline = 0;
+    bool over;
+
+    if (context == NULL)
+        return TP_ERR_INVALID;
+    if (timeout_ms >= 0)
+        deadline = tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;
+    before = progress_know(context)->delivered;
+    over = progress_drive(context, NULL, deadline, before);
+    known = progress_know(context);    /* callbacks may have used others */
+    known->delivered = progress_delivered(context);
+    if (completed != NULL)
+        *completed = (int)(known->delivered - before);
+    return over ? TP_OK : TP_ERR_TIMEOUT;
+}
+
+int tp_fd(tp_context *context)
+{
+    if (context == NULL)
+        return -1;
+    if (!atomic_exchange(&context->fd_used, true))
+        tpb_eventfd_ring(context->wake.fd);   /* have it call tp_progress() */
+    return context->epoll;
+}
+
+static void progress_woken(struct tpf_watch *watch, uint32_t events)
+{
+    tp_context *context = TPB_CONTAINER(watch, tp_context, wake);
+
+    (void)events;
+    tpb_eventfd_drain(watch->fd);
+    /* Whom it was rung for may not have seen it: ring again. */
+    context->rung = false;
+}
+
+static void progress_timer(struct tpf_watch *watch, uint32_t events)
+{
+    (void)events;
+    tpb_eventfd_drain(watch->fd);
+}
+
+tp_status tpr_progress_init(tp_context *context, struct tpb_error *error)
+{
+    int code;
+
+    context->wake = (struct tpf_watch){ .fd = -1, .ready = progress_woken };
+    context->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (context->epoll < 0)
+        return tpb_fail_errno(error, errno, "epoll_create1");
+    context->env.epoll = context->epoll;
+    context->wake.fd = tpb_eventfd();
+    if (context->wake.fd < 0)
+        return tpb_fail_errno(error, errno, "eventfd");
+    context->timer = (struct tpf_watch){
+        .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
+        .ready = progress_timer };
+    if (context->timer.fd < 0)
+        return tpb_fail_errno(error, errno, "timerfd_create");
+    code = tpf_watch_add(&context->env, &context->wake, EPOLLIN);
+    if (code == 0)
+        code = tpf_watch_add(&context->env, &context->timer, EPOLLIN);
+    return code == 0 ? TP_OK : tpb_fail_errno(error, code, "epoll_ctl");
+}
+
+void tpr_progress_fini(tp_context *context)
+{
+    tpb_close(&context->timer.fd);
+    tpb_close(&context->wake.fd);
+    tpb_close(&context->epoll);
+}

@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Receiving: frames become messages.
+ *
+ * A frame is consumed where it lies, in the backend's memory, as far as its
+ * pipe's readers go.  What nobody wants yet is copied to the pipe's backlog,
+ * which credit bounds.  If the reader's callback asks for the data at once, as
+ * most do, nothing is copied but into his buffers.
+ */
+#include "config.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/log.h"
+#include "runtime/core.h"
+
+TPB_LOG_COMPONENT("rx");
+
+enum { RX_FRAMES = 64 };           /* of one conn per turn */
+
+/* What rx_step() consumes: of an open frame or of a chunk. */
+struct rx_view {
+    uint8_t type, flags;
+    bool *started;                 /* a MESSAGE has begun to be read */
+    const unsigned char *bytes;
+    uint32_t length;
+    uint32_t *taken;
+};
+
+static void rx_break(tp_pipe *pipe, tp_status status, const char *text)
+{
+    tpb_warn("%s: %s", atomic_load(&pipe->peer->name), text);
+    if (status == TP_ERR_PROTOCOL) {
+        tpr_rx_drop(pipe, status);
+        tpr_peer_end(pipe->peer, status, text);
+        return;
+    }
+    tpr_pipe_fail(pipe, text);
+    tpr_tx_end(pipe, status);
+    tpr_rx_drop(pipe, status);
+    tpr_tx_control(pipe, WIRE_CLOSE);
+}
+
+/* ---- messages and their readers ----------------------------------------- */
+
+/* The message is complete: its read ends. */
+static void rx_complete(tp_pipe *pipe)
+{
+    struct tpr_op *op = TPB_CONTAINER(pipe->reads.next, struct tpr_op, link);
+
+    op->data_length = pipe->skeleton->data_length;
+    pipe->skeleton = NULL;
+    pipe->rx_state = TPR_RX_IDLE;
+    tpr_op_end(op, TP_OK);
+}
+
+static void rx_begin_data(tp_pipe *pipe, struct tpr_op *op)
+{
+    op->kind = TPR_OP_READ;
+    op->message = &pipe->skeleton->message;
+    tpb_list_append(&pipe->reads, &op->link);
+    pipe->rx_state = TPR_RX_DATA;
+    pipe->cursor = (struct tpr_cursor){ 0 };
+    if (pipe->missing == 0)
+        rx_complete(pipe);
+}
+
+/* tp_pipe_recv(): the caller's one buffer takes all buffers of the message. */
+static void rx_direct(tp_pipe *pipe, struct tpr_op *op)
+{
+    tp_message *message = &pipe->skeleton->message;
+    unsigned char *to = op->sync->data;
+
+    for (size_t i = 0; i < message->payload_count; i++) {
+        message->payloads[i].data = to;
+        to += message->payloads[i].length;
+    }
+    for (size_t i = 0; i < message->tensor_count; i++) {
+        message->tensors[i].data = to;
+        to += message->tensors[i].length;
+    }
+    rx_begin_data(pipe, op);
+}
+
+/* Takes a reader for the next message; NULL if there is none. */
+static struct tpr_op *rx_reader(tp_pipe *pipe)
+{
+    tp_context *context = pipe->context;
+    struct tpb_list *node = tpb_list_take(&pipe->armed);
+    struct tpr_op *op;
+
+    if (node != NULL)
+        return TPB_CONTAINER(node, struct tpr_op, link);
+    node = tpb_list_take(&context->any);
+    if (node == NULL)
+        return NULL;
+    op = TPB_CONTAINER(node, struct tpr_op, link);
+    op->pipe = pipe;
+    TPR_COUNT(pipe->stats.reads_pending, 1);
+    return op;
+}
+
+static bool rx_wanted(const tp_pipe *pipe)
+{
+    return !tpb_list_empty(&pipe->armed)
+           || !tpb_list_empty(&pipe->context->any);
+}
+
+/* The descriptor is complete: gives the skeleton to the next reader. */
+static void rx_offer(tp_pipe *pipe)
+{
+    struct tpr_skeleton *skeleton = pipe->skeleton;
+    struct tpr_op *op;
+
+    pipe->rx_state = TPR_RX_HELD;
+    while ((op = rx_reader(pipe)) != NULL) {
+        if (op->sync == NULL || !op->sync->direct) {
+            pipe->rx_state = TPR_RX_OFFERED;
+            op->message = &skeleton->message;
+            atomic_store(&pipe->offered, &skeleton->message);
+            tpr_op_end(op, TP_OK);
+            return;
+        }
+        op->sync->length = skeleton->data_length;
+        if (skeleton->data_length <= op->sync->capacity) {
+            rx_direct(pipe, op);
+            return;
+        }
+        tpr_op_end(op, TP_ERR_TRUNCATED);
+    }
+}
+
+/* ---- the steps ---------------------------------------------------------- */
+
+static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
+{
+    if (view->type != WIRE_MESSAGE) {
+        rx_break(pipe, TP_ERR_PROTOCOL, "data without a message");
+        return false;
+    }
+    if (!rx_wanted(pipe))
+        return false;
+    *view->started = true;
+    if ((view->flags & WIRE_SHORT) == 0) {
+        pipe->gathered = 0;
+        pipe->rx_state = TPR_RX_DESCRIPTOR;
+        return true;
+    }
+    pipe->skeleton = tpr_skeleton_short(pipe, view->length);
+    if (pipe->skeleton == NULL) {
+        rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for a message");
+        return false;
+    }
+    pipe->missing = view->length;
+    rx_offer(pipe);
+    return true;
+}
+
+static bool rx_decode(tp_pipe *pipe, const unsigned char *descriptor,
+                      uint64_t length)
+{
+    tp_status status = tpr_skeleton_decode(pipe, descriptor, length,
+                                           &pipe->skeleton);
+
+    if (status != TP_OK) {
+        rx_break(pipe, status, status == TP_ERR_PROTOCOL
+                 ? "a descriptor of garbage" : "out of memory for a message");
+        return false;
+    }
+    pipe->missing = pipe->skeleton->data_length;
+    rx_offer(pipe);
+    return true;
+}
+
+static bool rx_gather_grow(tp_pipe *pipe, uint64_t need)
+{
+    uint64_t capacity = pipe->gather_capacity;
+    unsigned char *grown;
+
+    if (need <= capacity)
+        return true;
+    while (capacity < need)
+        capacity = capacity < 4096 ? 4096 : capacity * 2;
+    grown = tpb_resize(pipe->gather, capacity);
+    if (grown == NULL)
+        return false;
+    pipe->gather = grown;
+    pipe->gather_capacity = capacity;
+    return true;
+}
+
+/* Collects a descriptor; memory grows with what came, not with what is
+ * claimed. */
+static bool rx_gather(tp_pipe *pipe, struct rx_view *view)
+{
+    const unsigned char *bytes = view->bytes + *view->taken;
+    uint64_t left = view->length - *view->taken, need, length;
+    struct wire_descriptor head;
+
+    if (left == 0)
+        return false;
+    if (pipe->gathered == 0 && left >= sizeof(head)) {
+        memcpy(&head, bytes, sizeof(head));
+        length = tpr_descriptor_check(&head);
+        if (length != 0 && length <= left) {
+            *view->taken += (uint32_t)length;
+            return rx_decode(pipe, bytes, length);
+        }
+    }
+    need = sizeof(head);
+    if (pipe->gathered >= sizeof(head)) {
+        memcpy(&head, pipe->gather, sizeof(head));
+        need = tpr_descriptor_check(&head);
+        if (need == 0) {
+            rx_break(pipe, TP_ERR_PROTOCOL, "a descriptor of garbage");
+            return false;
+        }
+    }
+    if (left > need - pipe->gathered)
+        left = need - pipe->gathered;
+    if (!rx_gather_grow(pipe, pipe->gathered + left)) {
+        rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for a descriptor");
+        return false;
+    }
+    memcpy(pipe->gather + pipe->gathered, bytes, left);
+    pipe->gathered += left;
+    *view->taken += (uint32_t)left;
+    if (need > sizeof(head) && pipe->gathered == need)
+        return rx_decode(pipe, pipe->gather, need);
+    if (pipe->gathered == sizeof(head)) {
+        memcpy(&head, pipe->gather, sizeof(head));
+        if (tpr_descriptor_check(&head) == sizeof(head))
+            return rx_decode(pipe, pipe->gather, sizeof(head));
+    }
+    return true;
+}
+
+static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
+{
+    const tp_message *message = &pipe->skeleton->message;
+    const unsigned char *bytes = view->bytes + *view->taken;
+    size_t left = view->length - *view->taken, room;
+    unsigned char *data;
+
+    if (left == 0)
+        return false;
+    if (!tpr_cursor_at(message, &pipe->cursor, &data, &room)) {
+        rx_break(pipe, TP_ERR_PROTOCOL, "more data than announced");
+        return false;
+    }
+    if (left > room)
+        left = room;
+    memcpy(data, bytes, left);
+    pipe->cursor.offset += left;
+    *view->taken += (uint32_t)left;
+    pipe->missing -= left;
+    if (pipe->missing == 0)
+        rx_complete(pipe);
+    return true;
+}
+
+/* One step; false if it cannot go on with this view now. */
+static bool rx_step(tp_pipe *pipe, struct rx_view *view)
+{
+    switch (pipe->rx_state) {
+    case TPR_RX_IDLE:
+        if (*view->started) {
+            /* The frame's message is over, and so must be the frame. */
+            if (*view->taken < view->length)
+                rx_break(pipe, TP_ERR_PROTOCOL, "more data than announced");
+            return false;
+        }
+        return rx_start_message(pipe, view);
+    case TPR_RX_DESCRIPTOR:
+        *view->started = true;
+        return rx_gather(pipe, view);
+    case TPR_RX_DATA:
+        *view->started = true;
+        return rx_fill(pipe, view);
+    case TPR_RX_HELD:
+    case TPR_RX_OFFERED:
+        break;
+    case TPR_RX_ENDED:
+        *view->started = true;
+        *view->taken = view->length;
+        break;
+    }
+    return false;
+}
+
+/* ---- frames ------------------------------------------------------------- */
+
+static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
+{
+    uint32_t length = view->length - *view->taken;
+    struct tpr_chunk *chunk = tpb_zalloc(sizeof(*chunk) + length);
+
+    if (chunk == NULL) {
+        rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for what came");
+        return;
+    }
+    chunk->type = view->type;
+    chunk->flags = view->flags;
+    chunk->started = *view->started;
+    chunk->cost = cost;
+    chunk->length = length;
+    memcpy(chunk->bytes, view->bytes + *view->taken, length);
+    tpb_list_append(&pipe->backlog, &chunk->link);
+    TPR_COUNT(pipe->stats.bytes_buffered, length);
+}
+
+/* Is this pipe one that tp_read_descriptor_any() should know of? */
+static void rx_note_unread(tp_pipe *pipe)
+{
+    bool unread = tpb_list_empty(&pipe->armed)
+                  && (pipe->rx_state == TPR_RX_HELD
+                      || (pipe->rx_state == TPR_RX_IDLE
+                          && !tpb_list_empty(&pipe->backlog)));
+
+    if (!unread)
+        tpb_list_unlink(&pipe->unread_link);
+    else if (tpb_list_empty(&pipe->unread_link))
+        tpb_list_append(&pipe->context->unread, &pipe->unread_link);
+}
+
+static bool rx_view_used(const struct rx_view *view)
+{
+    return *view->started && *view->taken == view->length;
+}
+
+/* The peer will send no more, and all it sent has been used. */
+static void rx_finish(tp_pipe *pipe)
+{
+    tp_status status = pipe->rx_end;
+    struct tpb_list *node;
+
+    while ((node = tpb_list_take(&pipe->armed)) != NULL)
+        tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), status);
+    while ((node = tpb_list_take(&pipe->reads)) != NULL)
+        tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), status);
+    if (pipe->rx_state == TPR_RX_HELD)
+        tpr_skeleton_free(pipe->skeleton);
+    pipe->skeleton = NULL;
+    pipe->rx_state = TPR_RX_ENDED;
+    tpb_list_unlink(&pipe->unread_link);
+}
+
+/* Goes on with the backlog as far as readers go. */
+void tpr_rx_pump(tp_pipe *pipe)
+{
+    while (!tpb_list_empty(&pipe->backlog)) {
+        struct tpr_chunk *chunk = TPB_CONTAINER(pipe->backlog.next,
+                                                struct tpr_chunk, link);
+        struct rx_view view = { chunk->type, chunk->flags, &chunk->started,
+                                chunk->bytes, chunk->length, &chunk->taken };
+        uint32_t before = chunk->taken;
+
+        while (rx_step(pipe, &view))
+            ;
+        if (tpb_list_empty(&pipe->backlog))
+            return;                /* rx_break() has dropped it */
+        TPR_COUNT(pipe->stats.bytes_buffered, -(int64_t)(chunk->taken
+                                                          - before));
+        if (!rx_view_used(&view))
+            break;
+        pipe->consumed += chunk->cost;
+        tpb_list_unlink(&chunk->link);
+        tpb_free(chunk);
+        tpr_tx_return_credit(pipe);
+    }
+    if (pipe->rx_end != TP_OK && tpb_list_empty(&pipe->backlog)
+        && pipe->rx_state != TPR_RX_ENDED
+        && pipe->rx_state != TPR_RX_OFFERED
+        && !(pipe->rx_state == TPR_RX_HELD && pipe->missing == 0))
+        rx_finish(pipe);
+    rx_note_unread(pipe);
+}
+
+static void rx_pop(struct tpf_conn *conn)
+{
+    conn->backend->pop(conn);
+}
+
+/* Ends the open frame: what is left of it goes to the backlog. */
+void tpr_rx_stash_open(tp_context *context)
+{
+    struct tpr_open_frame *open = &context->open;
+    tp_pipe *pipe = open->pipe;
+    struct rx_view view = { open->type, open->flags, &open->started,
+                            open->bytes, open->length, &open->taken };
+    uint32_t cost = open->length + (uint32_t)sizeof(struct wire_frame);
+
+    open->pipe = NULL;
+    if (rx_view_used(&view) || pipe->rx_state == TPR_RX_ENDED) {
+        pipe->consumed += cost;
+        rx_pop(open->conn);
+        if (pipe->peer->conn != NULL)
+            tpr_tx_return_credit(pipe);
+        if (pipe->rx_end != TP_OK)
+            tpr_rx_pump(pipe);     /* tpr_rx_end() left it to us */
+        return;
+    }
+    rx_stash(pipe, &view, cost);
+    rx_pop(open->conn);
+    tpr_rx_pump(pipe);
+}
+
+/* The open frame: steps, and callbacks in between, so that a reader may ask
+ * for the data while it still lies in the backend's memory. */
+static void rx_run_open(tp_context *context)
+{
+    struct tpr_open_frame *open = &context->open;
+    tp_pipe *pipe = open->pipe;
+    struct rx_view view = { open->type, open->flags, &open->started,
+                            open->bytes, open->length, &open->taken };
+
+    for (;;) {
+        while (rx_step(pipe, &view))
+            ;
+        if (rx_view_used(&view) || context->dispatching
+            || tpb_list_empty(&context->done))
+            break;
+        tpr_dispatch(context);
+        if (open->pipe == NULL)
+            return;                /* stashed by a nested wait */
+    }
+    tpr_rx_stash_open(context);
+}
+
+static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
+                            const struct wire_frame *frame,
+                            const unsigned char *body)
+{
+    tp_context *context = pipe->context;
+    uint32_t cost = frame->length + (uint32_t)sizeof(*frame);
+
+    if (tpb_list_empty(&pipe->backlog)) {
+        context->open = (struct tpr_open_frame){
+            .pipe = pipe, .conn = conn, .type = frame->type,
+            .flags = frame->flags, .bytes = body, .length = frame->length };
+        rx_run_open(context);
+    } else {
+        bool started = false;
+        uint32_t taken = 0;
+        struct rx_view view = { frame->type, frame->flags, &started, body,
+                                frame->length, &taken };
+
+        rx_stash(pipe, &view, cost);
+        rx_pop(conn);
+    }
+}
+
+/* A frame for a pipe.  Pops it. */
+static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
+                          const struct wire_frame *frame,
+                          const unsigned char *body)
+{
+    tp_pipe *pipe = frame->number == 0 ? atomic_load(&peer->ready_made)
+                                       : NULL;
+
+    if (pipe == NULL)
+        pipe = tpr_pipe_get(peer, frame->number);
+    if (pipe == NULL) {
+        rx_pop(conn);
+        tpr_peer_end(peer, TP_ERR_NO_MEMORY, "out of memory for a pipe");
+        return;
+    }
+    if (TPB_UNLIKELY(pipe->context->closing) && pipe->rx_end == TP_OK)
+        tpr_rx_drop(pipe, TP_ERR_CLOSED);      /* a new one */
+    tpr_tx_credit(pipe, frame->credit);
+    if (frame->type == WIRE_CREDIT || pipe->closed) {
+        rx_pop(conn);
+    } else if (frame->type == WIRE_CLOSE) {
+        rx_pop(conn);
+        tpr_pipe_fail(pipe, "the peer closed the pipe");
+        tpr_tx_end(pipe, TP_ERR_PEER_CLOSED);
+        tpr_rx_end(pipe, TP_ERR_PEER_CLOSED);
+    } else if (pipe->rx_end != TP_OK) {
+        /* The pipe broke here, or nobody reads it any more: the peer shall not
+         * wait for us. */
+        rx_pop(conn);
+        pipe->consumed += frame->length + (uint32_t)sizeof(*frame);
+        tpr_tx_return_credit(pipe);
+    } else {
+        rx_stream_frame(pipe, conn, frame, body);
+    }
+}
+
+static void rx_frame(struct tpr_peer *peer, struct tpf_conn *conn,
+                     const unsigned char *bytes, size_t size)
+{
+    struct wire_frame frame;
+
+    if (size < sizeof(frame)) {
+        rx_pop(conn);
+        tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of garbage");
+        return;
+    }
+    memcpy(&frame, bytes, sizeof(frame));
+    if (frame.length != size - sizeof(frame) || frame.type < WIRE_MESSAGE
+        || frame.type > WIRE_BYE
+        || ((frame.flags & WIRE_SHORT) != 0 && frame.type != WIRE_MESSAGE)) {
+        rx_pop(conn);
+        tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of garbage");
+    } else if (frame.type == WIRE_BYE) {
+        rx_pop(conn);
+        peer->bye = true;
+        tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer has left the job");
+    } else {
+        rx_pipe_frame(peer, conn, &frame, bytes + sizeof(frame));
+    }
+}
+
+/* Serves one conn that has frames; puts it back if it may have more. */
+void tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
+{
+    for (int i = 0; i < RX_FRAMES; i++) {
+        struct tpr_peer *peer;
+        const unsigned char *frame;
+        size_t size;
+
+        frame = conn->backend->peek(conn, &size);
+        if (frame == NULL)
+            return;
+        peer = conn->peer;
+        if (peer == NULL || peer->state != TPR_PEER_CONNECTED) {
+            tpr_hello_frame(context, conn, frame, size);
+            rx_pop(conn);
+            if (conn->peer == NULL)
+                return;
+            continue;
+        }
+        rx_frame(peer, conn, frame, size);
+        if (conn->peer == NULL)
+            return;                /* it ended; the conn is buried */
+        if (!context->dispatching && !tpb_list_empty(&context->done))
+            tpr_dispatch(context);
+        if (conn->peer == NULL)
+            return;
+        /* A waiting caller has what it wanted.  It may ask for the next frame
+         * in a moment: until then that is better left where it is. */
+        if (context->served)
+            break;
+    }
+    tpf_conn_ready(conn);
+}
+
+/* ---- what readers ask --------------------------------------------------- */
+
+void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op)
+{
+    tpr_peer_use(pipe);
+    if (pipe->rx_state == TPR_RX_ENDED) {
+        tpr_op_end(op, pipe->rx_end);
+        return;
+    }
+    tpb_list_append(&pipe->armed, &op->link);
+    if (pipe->rx_state == TPR_RX_HELD)
+        rx_offer(pipe);
+    if (pipe->context->open.pipe != pipe)
+        tpr_rx_pump(pipe);
+}
+
+void tpr_rx_arm_any(tp_context *context, struct tpr_op *op)
+{
+    tp_pipe *pipe;
+
+    tpb_list_append(&context->any, &op->link);
+    if (tpb_list_empty(&context->unread))
+        return;
+    pipe = TPB_CONTAINER(context->unread.next, tp_pipe, unread_link);
+    if (pipe->rx_state == TPR_RX_HELD)
+        rx_offer(pipe);
+    if (context->open.pipe != pipe)
+        tpr_rx_pump(pipe);
+}
+
+/* The skeleton was claimed by tpr_skeleton_claim(). */
+void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op)
+{
+    if (pipe->rx_state != TPR_RX_OFFERED
+        || op->message != &pipe->skeleton->message) {
+        tpr_op_end(op, pipe->closed ? TP_ERR_CLOSED : pipe->rx_end);
+        return;
+    }
+    rx_begin_data(pipe, op);
+    if (pipe->context->open.pipe != pipe)
+        tpr_rx_pump(pipe);
+}
+
+void tpr_rx_end(tp_pipe *pipe, tp_status status)
+{
+    if (pipe->rx_end == TP_OK)
+        pipe->rx_end = status;
+    if (pipe->context->open.pipe != pipe)
+        tpr_rx_pump(pipe);
+}
+
+void tpr_rx_drop(tp_pipe *pipe, tp_status status)
+{
+    struct tpb_list *node;
+
+    pipe->rx_end = status;
+    while ((node = tpb_list_take(&pipe->backlog)) != NULL) {
+        struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk, link);
+
+        pipe->consumed += chunk->cost;
+        tpb_free(chunk);
+    }
+    __atomic_store_n(&pipe->stats.bytes_buffered, 0, __ATOMIC_RELAXED);
+    if (pipe->rx_state == TPR_RX_OFFERED)
+        pipe->skeleton = NULL;     /* it is with the user */
+    if (pipe->rx_state != TPR_RX_ENDED)
+        rx_finish(pipe);
+    tpr_tx_return_credit(pipe);
+}

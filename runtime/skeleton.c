@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Arriving messages: decoded from a descriptor, handed out, taken back. */
+#include "config.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/core.h"
+
+enum { SKELETON_STORAGE = 192, SKELETON_KEEP = 64 * 1024 };
+
+/* From the pipe's pool; its storage holds at least `storage` bytes. */
+static struct tpr_skeleton *skeleton_new(tp_pipe *pipe, size_t storage)
+{
+    struct tpr_skeleton *skeleton = pipe->free_skeletons;
+
+    if (skeleton != NULL) {
+        pipe->free_skeletons = skeleton->next;
+    } else {
+        skeleton = tpb_zalloc(sizeof(*skeleton));
+        if (skeleton == NULL)
+            return NULL;
+        skeleton->pipe = pipe;
+    }
+    if (skeleton->capacity < storage) {
+        size_t capacity = storage > SKELETON_STORAGE ? storage
+                                                     : SKELETON_STORAGE;
+
+        tpb_free(skeleton->storage);
+        skeleton->capacity = 0;
+        skeleton->storage = tpb_zalloc(capacity);
+        if (skeleton->storage == NULL) {
+            tpr_skeleton_free(skeleton);
+            return NULL;
+        }
+        skeleton->capacity = capacity;
+    }
+    memset(&skeleton->message, 0, sizeof(skeleton->message));
+    return skeleton;
+}
+
+void tpr_skeleton_free(struct tpr_skeleton *skeleton)
+{
+    tp_pipe *pipe = skeleton->pipe;
+
+    if (skeleton->capacity > SKELETON_KEEP) {
+        tpb_free(skeleton->storage);
+        skeleton->storage = NULL;
+        skeleton->capacity = 0;
+    }
+    skeleton->next = pipe->free_skeletons;
+    pipe->free_skeletons = skeleton;
+}
+
+void tpr_skeletons_fini(tp_pipe *pipe)
+{
+    while (pipe->free_skeletons != NULL) {
+        struct tpr_skeleton *skeleton = pipe->free_skeletons;
+
+        pipe->free_skeletons = skeleton->next;
+        tpb_free(skeleton->storage);
+        tpb_free(skeleton);
+    }
+}
+
+struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe, size_t length)
+{
+    struct tpr_skeleton *skeleton = skeleton_new(pipe, sizeof(tp_payload));
+    tp_payload *payload;
+
+    if (skeleton == NULL)
+        return NULL;
+    payload = (tp_payload *)(void *)skeleton->storage;
+    *payload = (tp_payload){ .length = length };
+    skeleton->message.payloads = payload;
+    skeleton->message.payload_count = 1;
+    skeleton->data_length = length;
+    return skeleton;
+}
+
+/* ---- decoding ----------------------------------------------------------- */
+
+/* What is left of a descriptor that is being read. */
+struct skeleton_reader {
+    const unsigned char *at;
+    uint64_t left;
+};
+
+static bool skeleton_take(struct skeleton_reader *reader, void *to,
+                          uint64_t length)
+{
+    if (reader->left < length)
+        return false;
+    memcpy(to, reader->at, length);
+    reader->at += length;
+    reader->left -= length;
+    return true;
+}
+
+/* Metadata stays where it is; *metadata points at it. */
+static bool skeleton_point(struct skeleton_reader *reader, uint64_t length,
+                           const void **metadata)
+{
+    *metadata = length > 0 ? reader->at : NULL;
+    if (reader->left < length)
+        return false;
+    reader->at += length;
+    reader->left -= length;
+    return true;
+}
+
+static bool skeleton_add_length(struct tpr_skeleton *skeleton,
+                                uint64_t length)
+{
+    return !__builtin_add_overflow(skeleton->data_length, length,
+                                   &skeleton->data_length)
+           && skeleton->data_length <= SIZE_MAX / 2;
+}
+
+static bool skeleton_payload(struct tpr_skeleton *skeleton,
+                             struct skeleton_reader *reader,
+                             tp_payload *payload)
+{
+    struct wire_payload wire;
+
+    if (!skeleton_take(reader, &wire, sizeof(wire)))
+        return false;
+    *payload = (tp_payload){ .length = wire.length,
+                             .metadata_length = wire.metadata_length };
+    return skeleton_add_length(skeleton, wire.length);
+}
+
+static bool skeleton_tensor(struct tpr_skeleton *skeleton,
+                            struct skeleton_reader *reader, tp_tensor *tensor)
+{
+    struct wire_tensor wire;
+
+    if (!skeleton_take(reader, &wire, sizeof(wire)))
+        return false;
+    *tensor = (tp_tensor){
+        .length = wire.length, .metadata_length = wire.metadata_length,
+        .device = { (tp_device_type)wire.device_type, wire.device_index },
+        .target = { (tp_device_type)wire.target_type, wire.target_index } };
+    return skeleton_add_length(skeleton, wire.length);
+}
+
+static bool skeleton_parse(struct tpr_skeleton *skeleton,
+                           const struct wire_descriptor *head,
+                           struct skeleton_reader reader)
+{
+    tp_message *message = &skeleton->message;
+    uint64_t metadata = head->metadata_length;
+
+    for (size_t i = 0; i < head->payloads; i++)
+        if (!skeleton_payload(skeleton, &reader, &message->payloads[i]))
+            return false;
+    for (size_t i = 0; i < head->tensors; i++)
+        if (!skeleton_tensor(skeleton, &reader, &message->tensors[i]))
+            return false;
+    message->metadata_length = metadata;
+    if (!skeleton_point(&reader, metadata, &message->metadata))
+        return false;
+    for (size_t i = 0; i < head->payloads; i++)
+        if (!skeleton_point(&reader, message->payloads[i].metadata_length,
+                            &message->payloads[i].metadata))
+            return false;
+    for (size_t i = 0; i < head->tensors; i++)
+        if (!skeleton_point(&reader, message->tensors[i].metadata_length,
+                            &message->tensors[i].metadata))
+            return false;
+    return reader.left == 0;
+}
+
+/* The descriptor's own length; 0 if its head cannot be. */
+uint64_t tpr_descriptor_check(const struct wire_descriptor *head)
+{
+    uint64_t least = sizeof(*head)
+                     + (uint64_t)head->payloads * sizeof(struct wire_payload)
+                     + (uint64_t)head->tensors * sizeof(struct wire_tensor);
+
+    if (head->payloads > WIRE_BUFFERS || head->tensors > WIRE_BUFFERS
+        || head->length < least || head->length > WIRE_DESCRIPTOR
+        || head->metadata_length > head->length - least)
+        return 0;
+    return head->length;
+}
+
+/* The bytes may be in shared memory: copied first, then looked at. */
+tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
+                              uint64_t length, struct tpr_skeleton **result)
+{
+    struct wire_descriptor head;
+    struct tpr_skeleton *skeleton;
+    size_t arrays, tensors_at;
+
+    memcpy(&head, descriptor, sizeof(head));
+    if (tpr_descriptor_check(&head) != length)
+        return TP_ERR_PROTOCOL;
+    tensors_at = head.payloads * sizeof(tp_payload);
+    arrays = tensors_at + head.tensors * sizeof(tp_tensor);
+    skeleton = skeleton_new(pipe, arrays + length);
+    if (skeleton == NULL)
+        return TP_ERR_NO_MEMORY;
+    memcpy(skeleton->storage + arrays, descriptor, length);
+    skeleton->data_length = 0;
+    skeleton->message.payload_count = head.payloads;
+    skeleton->message.tensor_count = head.tensors;
+    if (head.payloads > 0)
+        skeleton->message.payloads = (tp_payload *)(void *)skeleton->storage;
+    if (head.tensors > 0)
+        skeleton->message.tensors
+            = (tp_tensor *)(void *)(skeleton->storage + tensors_at);
+    if (!skeleton_parse(skeleton, &head, (struct skeleton_reader){
+            .at = skeleton->storage + arrays + sizeof(head),
+            .left = length - sizeof(head) })) {
+        tpr_skeleton_free(skeleton);
+        return TP_ERR_PROTOCOL;
+    }
+    *result = skeleton;
+    return TP_OK;
+}
+
+/* ---- what the user gives back ------------------------------------------- */
+
+/* Memory for every buffer, and the lengths untouched? */
+static bool skeleton_filled(const struct tpr_skeleton *skeleton)
+{
+    const tp_message *message = &skeleton->message;
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < message->payload_count; i++) {
+        if (message->payloads[i].length > 0
+            && message->payloads[i].data == NULL)
+            return false;
+        total += message->payloads[i].length;
+    }
+    for (size_t i = 0; i < message->tensor_count; i++) {
+        if (message->tensors[i].length > 0 && message->tensors[i].data == NULL)
+            return false;
+        total += message->tensors[i].length;
+    }
+    return total == skeleton->data_length;
+}
+
+/* What is not ours is told by its address alone: not looked into. */
+bool tpr_skeleton_claim(tp_pipe *pipe, tp_message *message)
+{
+    struct tpr_skeleton *skeleton = (struct tpr_skeleton *)(void *)message;
+    tp_message *expected = message;
+
+    return atomic_load(&pipe->offered) == message && skeleton_filled(skeleton)
+           && atomic_compare_exchange_strong(&pipe->offered, &expected, NULL);
+}
+
+void tpr_skeleton_unclaim(tp_pipe *pipe, tp_message *message)
+{
+    atomic_store(&pipe->offered, message);
+}
+
+bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
+                   unsigned char **data, size_t *left)
+{
+    size_t count = message->payload_count + message->tensor_count;
+
+    for (; cursor->buffer < count; cursor->buffer++, cursor->offset = 0) {
+        size_t i = cursor->buffer, length;
+
+        if (i < message->payload_count) {
+            *data = message->payloads[i].data;
+            length = message->payloads[i].length;
+        } else {
+            i -= message->payload_count;
+            *data = message->tensors[i].data;
+            length = message->tensors[i].length;
+        }
+        if (cursor->offset < length) {
+            *data += cursor->offset;
+            *left = length - cursor->offset;
+            return true;
+        }
+    }
+    return false;
+}

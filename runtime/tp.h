@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The public interface of tp, a point-to-point runtime for SPMD programs.
+ *
+ * A job is a set of ranks numbered 0 .. size-1 that one launch started.  A
+ * context is one process's membership of a job.  A pipe is a two-way, ordered
+ * stream of messages between this rank and one other.  A message is metadata,
+ * payloads in CPU memory and tensors on any device.  A skeleton is an arriving
+ * message whose buffers are still NULL: look at it, allocate, then read.
+ *
+ * The promises that hold for every call:
+ *
+ *  1. Order.  Messages are read in the order in which they were written.  On
+ *     one pipe the completions of writes come in the order of the writes, and
+ *     those of reads in the order of the reads.
+ *  2. Exactly once.  A call with a callback that returned TP_OK gets its
+ *     callback exactly once, also after tp_pipe_close(), after the death of the
+ *     peer and in tp_finalize().  A call that returned anything else gets none.
+ *     TP_ERR_INVALID and TP_ERR_NO_MEMORY come back at once; every other
+ *     trouble arrives in the callback.
+ *  3. Ownership.  From the call until its callback the message and all memory
+ *     it names belong to the pipe.  A skeleton belongs to the runtime from
+ *     `arrived` until the callback of its read, or until its release.
+ *  4. One at a time.  No two callbacks of one context run at once.  Every call
+ *     may be made from inside a callback, and from any thread.
+ *  5. Nothing blocks but the calls that say so.
+ *  6. Backpressure.  If nobody arms a read, the sender's write does not
+ *     complete; memory held on either side stays bounded.
+ *  7. CUDA.  A tensor's stream orders the access; callbacks may come before
+ *     the copy is done on the device.
+ *  8. Failure.  When a peer dies, every pending and later operation on its
+ *     pipes ends with TP_ERR_PEER_FAILED; other pipes go on.
+ *  9. No collective.  tp_init() exchanges nothing with other ranks.
+ *
+ * Every call is safe from every thread unless it says otherwise.  Sizes and
+ * lengths are bytes.  Result parameters are written only on TP_OK unless a
+ * call says otherwise.
+ */
+#ifndef TP_H
+#define TP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TP_VERSION_MAJOR 0
+#define TP_VERSION_MINOR 1
+#define TP_VERSION_PATCH 0
+
+/* ---- types ------------------------------------------------------------- */
+
+typedef struct tp_context tp_context;
+typedef struct tp_pipe tp_pipe;
+typedef struct tp_listener tp_listener;
+
+/* The outcome of a call.  The numbers are fixed and never reused. */
+typedef enum tp_status {
+    TP_OK = 0,
+    TP_ERR_INVALID = 1,       /* an argument is wrong: a bug of the caller */
+    TP_ERR_NO_MEMORY = 2,     /* memory could not be had */
+    TP_ERR_SYSTEM = 3,        /* the operating system said no */
+    TP_ERR_NOT_FOUND = 4,     /* no such rank, address or setting */
+    TP_ERR_UNREACHABLE = 5,   /* no backend reaches the peer, or the path
+                                 contract forbids all that do */
+    TP_ERR_CLOSED = 6,        /* this side closed the pipe */
+    TP_ERR_PEER_CLOSED = 7,   /* the other side closed it: end of stream */
+    TP_ERR_PEER_FAILED = 8,   /* the other side died, or is cut off */
+    TP_ERR_TIMEOUT = 9,       /* the time given was not enough */
+    TP_ERR_TRUNCATED = 10,    /* the caller's buffer is too small */
+    TP_ERR_PROTOCOL = 11,     /* the peer sent bytes that are not ours */
+    TP_ERR_DENIED = 12,       /* the peer is not allowed in */
+    TP_ERR_BACKEND = 13,      /* libfabric, CUDA or PMIx said no */
+    TP_ERR_NOT_SUPPORTED = 14 /* not in this build, or not on this machine */
+} tp_status;
+
+typedef enum tp_device_type {
+    TP_DEVICE_CPU = 0,
+    TP_DEVICE_CUDA = 1,
+    TP_DEVICE_ANY = 255
+} tp_device_type;
+
+/* Where memory lives.  `index` counts devices of one type as this process sees
+ * them; 0 for the CPU. */
+typedef struct tp_device {
+    tp_device_type type;
+    int index;
+} tp_device;
+
+/* One piece of CPU memory.  `data` may be NULL if `length` is 0. */
+typedef struct tp_payload {
+    void *data;
+    size_t length;
+    const void *metadata;     /* any bytes, NULL for none */
+    size_t metadata_length;
+} tp_payload;
+
+/* One piece of memory on a device. */
+typedef struct tp_tensor {
+    void *data;
+    size_t length;
+    tp_device device;         /* where `data` lives; in a skeleton: where it
+                                 lives at the sender */
+    tp_device target;         /* where the sender wants it; TP_DEVICE_ANY
+                                 leaves it to the receiver */
+    void *stream;             /* the CUstream that orders the access; ignored
+                                 on the CPU */
+    const void *metadata;
+    size_t metadata_length;
+} tp_tensor;
+
+/* All of it may be empty.  The arrays may be NULL if their count is 0. */
+typedef struct tp_message {
+    const void *metadata;
+    size_t metadata_length;
+    tp_payload *payloads;
+    size_t payload_count;
+    tp_tensor *tensors;
+    size_t tensor_count;
+} tp_message;
+
+/*
+ * How an operation ended.  `message` is the one given to the operation (for
+ * tp_pipe_read_descriptor(): the skeleton, NULL unless status is TP_OK).
+ * Runs with no lock held; may make every call.
+ */
+typedef void tp_message_fn(tp_pipe *pipe, tp_status status,
+                           tp_message *message, void *arg);
+typedef void tp_accept_fn(tp_listener *listener, tp_status status,
+                          tp_pipe *pipe, void *arg);
+
+/* Who drives the context and so runs its callbacks. */
+typedef enum tp_progress_mode {
+    TP_PROGRESS_AUTO = 0,     /* a waiting caller if there is one, else the
+                                 context's own thread */
+    TP_PROGRESS_THREAD = 1,   /* always the context's own thread */
+    TP_PROGRESS_MANUAL = 2    /* only tp_progress(), tp_wait() and blocking
+                                 calls */
+} tp_progress_mode;
+
+/*
+ * What a program may ask of its context.  Start from TP_OPTIONS_INIT; zero
+ * means "as the environment says, else the default".  Members set here win
+ * over the environment.  Strings are copied by tp_init().
+ */
+typedef struct tp_options {
+    size_t size;              /* sizeof(tp_options), by TP_OPTIONS_INIT */
+    tp_progress_mode progress;/* TP_PROGRESS_AUTO: TP_PROGRESS decides */
+    const char *backends;     /* which to allow, as TP_BACKENDS; NULL: all */
+    const char *require;      /* path contract, as TP_REQUIRE; NULL: none */
+    const char *bootstrap;    /* as TP_BOOTSTRAP; NULL: PMIx, else alone */
+    int spin_us;              /* microseconds to poll before parking; 0: what
+                                 pays on this machine; -1: never poll */
+    int connect_timeout_ms;   /* first contact with a peer; 0: default */
+    int finalize_timeout_ms;  /* flushing in tp_finalize(); 0: default */
+} tp_options;
+
+#define TP_OPTIONS_INIT { sizeof(tp_options), TP_PROGRESS_AUTO, NULL, NULL, \
+                          NULL, 0, 0, 0 }
+
+/* What went through one pipe since it was opened. */
+typedef struct tp_stats {
+    uint64_t messages_sent;       /* writes completed with TP_OK */
+    uint64_t messages_received;   /* reads completed with TP_OK */
+    uint64_t bytes_sent;          /* payloads and tensors, without metadata */
+    uint64_t bytes_received;
+    uint64_t writes_pending;      /* accepted, callback still to come */
+    uint64_t reads_pending;       /* armed descriptors and reads */
+    uint64_t bytes_buffered;      /* held here for a reader that is not there */
+    uint64_t blocked;             /* times a write had to wait for room */
+    char transport[24];           /* the backend that carries the pipe, "" while
+                                     not connected */
+} tp_stats;
+
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+/* ---- the job ----------------------------------------------------------- */
+
+/*
+ * Joins the job that the launcher made, or makes a job of one rank if there
+ * is no launcher.  Exchanges nothing with other ranks and waits for none.
+ * `options` may be NULL.  On TP_OK *context is the caller's until
+ * tp_finalize().
+ *
+ * Errors: INVALID (options), NO_MEMORY, SYSTEM, BACKEND (PMIx refused),
+ * UNREACHABLE (TP_BACKENDS allows none that works here).
+ */
+tp_status tp_init(const tp_options *options, tp_context **context);
+
+/*
+ * Ends every pending read with its callback (TP_ERR_CLOSED) and throws away
+ * what still arrives, flushes what was written, tells the peers that this rank
+ * leaves, and frees the context, its pipes, its skeletons and its memory.
+ * Blocks, at most for the finalize timeout; TP_ERR_TIMEOUT says that something
+ * written could not be flushed in time: its callback said so too.  Not from
+ * inside a callback (TP_ERR_INVALID).  No other call may run on the context
+ * meanwhile or later.
+ */
+tp_status tp_finalize(tp_context *context);
+
+/* The place of this process in its job; -1 if context is NULL.  "Local" counts
+ * the ranks on the same host. */
+int tp_rank(const tp_context *context);
+int tp_size(const tp_context *context);
+int tp_local_rank(const tp_context *context);
+int tp_local_size(const tp_context *context);
+
+/*
+ * Ends the whole job: every rank is killed and the launcher exits with
+ * `exit_code` (1..255; 0 is taken as 1).  `reason` is shown once, with this
+ * rank's name; it may be NULL.  Does not return.
+ */
+void tp_abort(tp_context *context, int exit_code, const char *reason);
+
+/* ---- pipes by rank ----------------------------------------------------- */
+
+/*
+ * The ready-made pipe to `rank`, which may be this rank.  The same handle at
+ * every call.  Does not block: the connection is made when the pipe is first
+ * used, and operations queue behind it.  The handle stays valid until
+ * tp_finalize(), closed or not.
+ *
+ * Errors: INVALID (no such rank), NO_MEMORY.
+ */
+tp_status tp_pipe_to_rank(tp_context *context, int rank, tp_pipe **pipe);
+
+/*
+ * A further pipe to that rank, independent of the others.  Both sides name the
+ * same number.  0 is the ready-made pipe.
+ */
+tp_status tp_pipe_open(tp_context *context, int rank, unsigned number,
+                       tp_pipe **pipe);
+
+/* The rank at the other end; -1 for a peer outside the job or a NULL pipe. */
+int tp_pipe_rank(const tp_pipe *pipe);
+
+/* "rank 3 on node07, pid 4711", for people.  Valid until tp_finalize(). */
+const char *tp_pipe_peer(const tp_pipe *pipe);
+
+/*
+ * Ends the pipe.  What was handed to the transport still arrives; pending
+ * operations end with TP_ERR_CLOSED through their callbacks; the peer reads
+ * what was sent, then TP_ERR_PEER_CLOSED.  Closing twice is TP_OK.
+ */
+tp_status tp_pipe_close(tp_pipe *pipe);
+
+/* The exact cause of the pipe's failure in words, "" if there is none.  Valid
+ * until tp_finalize(). */
+const char *tp_pipe_error(const tp_pipe *pipe);
+
+/* ---- asynchronous ------------------------------------------------------ */
+
+/*
+ * Sends a message.  `done` comes when its memory may be used again, which does
+ * not mean that the peer has read it.  `done` may be NULL.
+ */
+tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,
+                        tp_message_fn *done, void *arg);
+
+/*
+ * Asks for the next message.  One-shot; several may be armed.  `arrived` gets
+ * a skeleton: lengths, metadata and devices are set, `data` is NULL.  The next
+ * skeleton comes only after tp_pipe_read() or tp_pipe_borrow() was called for
+ * this one.
+ */
+tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
+                                  void *arg);
+
+/*
+ * Receives the message whose skeleton arrived.  The caller has set `data` of
+ * every payload and tensor that has a length (and `device` and `stream` of the
+ * tensors: set `device` to where `data` lives).  Memory must hold `length`
+ * bytes.  After `done` the skeleton is gone.  `done` may be NULL.
+ *
+ * Errors at once: INVALID (not an arrived skeleton of this pipe, or data is
+ * missing).
+ */
+tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
+                       tp_message_fn *done, void *arg);
+
+/*
+ * Instead of tp_pipe_read(): the runtime fills in `data`, in place at the
+ * sender where that memory can be mapped, else in a copy.  Read-only.  Valid
+ * until tp_pipe_release(), which every borrowed message needs; only then does
+ * the sender's write complete.
+ */
+tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
+                         tp_message_fn *done, void *arg);
+tp_status tp_pipe_release(tp_pipe *pipe, tp_message *borrowed);
+
+/* ---- blocking ---------------------------------------------------------- */
+
+/* Sends `length` bytes as a message of one payload; returns when the memory
+ * may be used again. */
+tp_status tp_pipe_send(tp_pipe *pipe, const void *data, size_t length);
+
+/*
+ * Receives the next message into `data`: its payloads and CPU tensors one
+ * after the other.  *length (may be NULL) gets their total length.  A message
+ * longer than `capacity` stays in place: TP_ERR_TRUNCATED, and *length tells
+ * what it needs.
+ */
+tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
+                       size_t *length);
+
+/*
+ * The blocking forms of write, read_descriptor and read.  timeout_ms: -1 for
+ * no limit, 0 to try once.  On TP_ERR_TIMEOUT nothing happened, with one
+ * exception: a message of which a part has already been sent or received
+ * cannot be taken back, so the pipe is closed to return the caller's memory;
+ * tp_pipe_error() then says so and later calls give TP_ERR_CLOSED.
+ */
+tp_status tp_pipe_send_message(tp_pipe *pipe, tp_message *message,
+                               int timeout_ms);
+tp_status tp_pipe_recv_skeleton(tp_pipe *pipe, tp_message **skeleton,
+                                int timeout_ms);
+tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
+                               int timeout_ms);
+
+/*
+ * The next message from any rank, first come first served, without opening a
+ * pipe to each.  One-shot.  `arrived` gets the pipe it came on; read it there.
+ */
+tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
+                                 void *arg);
+
+/* ---- progress ---------------------------------------------------------- */
+
+/*
+ * Moves everything on as far as it goes without waiting, and runs callbacks.
+ * *completed (may be NULL) gets the number of callbacks run.  Inside a
+ * callback it runs none.
+ */
+tp_status tp_progress(tp_context *context, int *completed);
+
+/*
+ * As tp_progress(), but parks until something completed, here or in another
+ * thread, since this thread's last tp_wait() or tp_progress() came back: so a
+ * loop that looks at what callbacks set, then waits, misses nothing.
+ * *completed (may be NULL) gets the number of callbacks run since then.
+ * timeout_ms: -1 for no limit, 0 to try once.  TP_ERR_TIMEOUT if nothing
+ * completed.  Blocks.
+ */
+tp_status tp_wait(tp_context *context, int timeout_ms, int *completed);
+
+/*
+ * A descriptor for poll(2) and epoll(7), readable when tp_progress() has
+ * something to do.  Belongs to the context.  Call tp_progress() until it
+ * completes nothing before waiting on it.  Meant for TP_PROGRESS_MANUAL: with
+ * the other modes the context's thread may run the callbacks first, and who
+ * polls is not told.  -1 if context is NULL.
+ */
+int tp_fd(tp_context *context);
+
+/* ---- memory ------------------------------------------------------------ */
+
+/*
+ * Memory that other processes on the host can map, or that NICs know already.
+ * Ordinary malloc() or cudaMalloc() memory works everywhere too.  Aligned to a
+ * page; freed by tp_free() or tp_finalize().
+ */
+tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
+                   void **memory);
+tp_status tp_free(tp_context *context, void *memory);
+
+/* ---- peers outside the job --------------------------------------------- */
+
+/* `address` NULL: every transport, any free port. */
+tp_status tp_listen(tp_context *context, const char *address,
+                    tp_listener **listener);
+tp_status tp_listener_address(const tp_listener *listener, char *buffer,
+                              size_t size);
+tp_status tp_accept(tp_listener *listener, tp_accept_fn *accepted, void *arg);
+tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe);
+tp_status tp_listener_close(tp_listener *listener);
+
+/* ---- why, and how it goes ---------------------------------------------- */
+
+/*
+ * Every candidate for this pipe as JSON: chosen or why not, both sides'
+ * verdicts, score terms, reason and remedy; see tp_explain(7).  free() *json.
+ * While not yet connected: what is known so far.
+ */
+tp_status tp_pipe_explain(tp_pipe *pipe, char **json);
+
+tp_status tp_pipe_stats(const tp_pipe *pipe, struct tp_stats *stats);
+
+/* Constant strings; never NULL. */
+const char *tp_strerror(tp_status status);
+const char *tp_version(void);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

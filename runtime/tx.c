@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sending: the writes of a pipe become a stream of frames, as far as the
+ * backend has room and the peer's credit goes.
+ */
+#include "config.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/core.h"
+
+/* From this size on data is not copied into the backend's memory where the
+ * backend can send it from where it lies. */
+enum { TX_ZERO_COPY = 16 * 1024 };
+
+/* ---- the descriptor ----------------------------------------------------- */
+
+uint64_t tpr_descriptor_length(const tp_message *message)
+{
+    uint64_t length = sizeof(struct wire_descriptor)
+                      + message->payload_count * sizeof(struct wire_payload)
+                      + message->tensor_count * sizeof(struct wire_tensor)
+                      + message->metadata_length;
+
+    for (size_t i = 0; i < message->payload_count; i++)
+        length += message->payloads[i].metadata_length;
+    for (size_t i = 0; i < message->tensor_count; i++)
+        length += message->tensors[i].metadata_length;
+    return length;
+}
+
+static unsigned char *tx_put(unsigned char *to, const void *from,
+                             size_t length)
+{
+    if (length > 0)
+        memcpy(to, from, length);
+    return to + length;
+}
+
+void tpr_descriptor_encode(const tp_message *message, uint64_t length,
+                           unsigned char *to)
+{
+    struct wire_descriptor head = {
+        .payloads = (uint32_t)message->payload_count,
+        .tensors = (uint32_t)message->tensor_count, .length = length,
+        .metadata_length = message->metadata_length };
+
+    to = tx_put(to, &head, sizeof(head));
+    for (size_t i = 0; i < message->payload_count; i++) {
+        const tp_payload *payload = &message->payloads[i];
+        struct wire_payload wire = { payload->length,
+                                     payload->metadata_length };
+
+        to = tx_put(to, &wire, sizeof(wire));
+    }
+    for (size_t i = 0; i < message->tensor_count; i++) {
+        const tp_tensor *tensor = &message->tensors[i];
+        struct wire_tensor wire = {
+            .length = tensor->length,
+            .metadata_length = tensor->metadata_length,
+            .device_type = (uint8_t)tensor->device.type,
+            .target_type = (uint8_t)tensor->target.type,
+            .device_index = tensor->device.index,
+            .target_index = tensor->target.index };
+
+        to = tx_put(to, &wire, sizeof(wire));
+    }
+    to = tx_put(to, message->metadata, message->metadata_length);
+    for (size_t i = 0; i < message->payload_count; i++)
+        to = tx_put(to, message->payloads[i].metadata,
+                    message->payloads[i].metadata_length);
+    for (size_t i = 0; i < message->tensor_count; i++)
+        to = tx_put(to, message->tensors[i].metadata,
+                    message->tensors[i].metadata_length);
+}
+
+/* ---- frames ------------------------------------------------------------- */
+
+static void tx_head(tp_pipe *pipe, unsigned char *to, enum wire_type type,
+                    unsigned flags, size_t length)
+{
+    struct wire_frame frame = { .type = (uint8_t)type,
+                                .flags = (uint8_t)flags,
+                                .number = pipe->number,
+                                .credit = pipe->consumed,
+                                .length = (uint32_t)length };
+
+    memcpy(to, &frame, sizeof(frame));
+    pipe->advertised = pipe->consumed;
+}
+
+static void tx_block(tp_pipe *pipe)
+{
+    if (tpb_list_empty(&pipe->blocked_link))
+        tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
+    TPR_COUNT(pipe->stats.blocked, 1);
+    tpr_touch(pipe->context);
+}
+
+/* Room in the backend, or the pipe waits for it. */
+static unsigned char *tx_reserve(tp_pipe *pipe, size_t length)
+{
+    struct tpf_conn *conn = pipe->peer->conn;
+    unsigned char *room = conn->backend->reserve(conn, length);
+
+    if (TPB_UNLIKELY(room == NULL))
+        tx_block(pipe);
+    return room;
+}
+
+/* May a frame of that length go?  Without anything under way always, so that
+ * a window smaller than a frame cannot stop a pipe. */
+static bool tx_credit_for(const tp_pipe *pipe, size_t length)
+{
+    uint32_t under_way = pipe->sent - pipe->acknowledged;
+
+    return under_way == 0
+           || under_way + length <= pipe->peer->conn->window;
+}
+
+static bool tx_is_short(const tp_message *message)
+{
+    return message->payload_count == 1 && message->tensor_count == 0
+           && message->metadata_length == 0
+           && message->payloads[0].metadata_length == 0;
+}
+
+/* Copies the next `length` bytes of the stream. */
+static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
+{
+    if (op->position < op->descriptor_length) {
+        size_t part = op->descriptor_length - op->position;
+
+        if (part > length)
+            part = length;
+        if (op->descriptor != NULL)
+            memcpy(to, op->descriptor + op->position, part);
+        else   /* whole in the first frame, see tx_frame() */
+            tpr_descriptor_encode(op->message, op->descriptor_length, to);
+        op->position += part;
+        to += part;
+        length -= part;
+    }
+    while (length > 0) {
+        unsigned char *data;
+        size_t left;
+
+        if (!tpr_cursor_at(op->message, &op->cursor, &data, &left))
+            return;
+        if (left > length)
+            left = length;
+        memcpy(to, data, left);
+        op->cursor.offset += left;
+        op->position += left;
+        to += left;
+        length -= left;
+    }
+}
+
+static bool tx_short(tp_pipe *pipe, struct tpf_conn *conn, const void *data,
+                     size_t length)
+{
+    size_t size = sizeof(struct wire_frame) + length;
+    unsigned char *room;
+
+    if (!tx_credit_for(pipe, size))
+        return false;
+    room = tx_reserve(pipe, size);
+    if (room == NULL)
+        return false;
+    tx_head(pipe, room, WIRE_MESSAGE, WIRE_SHORT, length);
+    if (length > 0)
+        memcpy(room + sizeof(struct wire_frame), data, length);
+    conn->backend->commit(conn, size);
+    pipe->sent += (uint32_t)size;
+    return true;
+}
+
+/* A piece of one buffer, from where it lies. */
+static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
+{
+    unsigned char head[sizeof(struct wire_frame)], *data;
+    size_t left, most = conn->max_frame - sizeof(head);
+
+    if (!tpr_cursor_at(op->message, &op->cursor, &data, &left))
+        return false;
+    if (left > most)
+        left = most;
+    if (!tx_credit_for(pipe, sizeof(head) + left))
+        return false;
+    tx_head(pipe, head, WIRE_DATA, 0, left);
+    if (!conn->backend->send_data(conn, head, sizeof(head), data, left, op)) {
+        tx_block(pipe);
+        return false;
+    }
+    op->lent++;
+    op->cursor.offset += left;
+    op->position += left;
+    pipe->sent += (uint32_t)(sizeof(head) + left);
+    return true;
+}
+
+/* The next frame of a write.  False: no room or no credit now. */
+static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
+{
+    uint64_t total = op->descriptor_length + op->data_length;
+    size_t most = conn->max_frame - sizeof(struct wire_frame), length;
+    unsigned char *room;
+
+    if (!op->begun && tx_is_short(op->message) && op->data_length <= most
+        && (conn->backend->send_data == NULL
+            || op->data_length < TX_ZERO_COPY)) {
+        if (!tx_short(pipe, conn, op->message->payloads[0].data,
+                      op->data_length))
+            return false;
+        op->position = total;
+        return true;
+    }
+    if (conn->backend->send_data != NULL
+        && op->position >= op->descriptor_length
+        && total - op->position >= TX_ZERO_COPY)
+        return tx_lend(pipe, op, conn);
+    length = total - op->position < most ? total - op->position : most;
+    if (conn->backend->send_data != NULL && !op->begun
+        && op->data_length >= TX_ZERO_COPY && op->descriptor_length < length)
+        length = op->descriptor_length;
+    if (!tx_credit_for(pipe, sizeof(struct wire_frame) + length))
+        return false;
+    room = tx_reserve(pipe, sizeof(struct wire_frame) + length);
+    if (room == NULL)
+        return false;
+    tx_head(pipe, room, op->begun ? WIRE_DATA : WIRE_MESSAGE, 0, length);
+    tx_fill(op, room + sizeof(struct wire_frame), length);
+    conn->backend->commit(conn, sizeof(struct wire_frame) + length);
+    pipe->sent += (uint32_t)(sizeof(struct wire_frame) + length);
+    return true;
+}
+
+/* ---- control ------------------------------------------------------------ */
+
+/* A frame without a body; waits for room by itself. */
+bool tpr_tx_control(tp_pipe *pipe, enum wire_type type)
+{
+    struct tpf_conn *conn = pipe->peer->conn;
+    unsigned char *room;
+
+    if (pipe->peer->state != TPR_PEER_CONNECTED)
+        return false;
+    room = tx_reserve(pipe, sizeof(struct wire_frame));
+    if (room == NULL) {
+        pipe->close_due |= type == WIRE_CLOSE;
+        pipe->credit_due |= type == WIRE_CREDIT;
+        return false;
+    }
+    tx_head(pipe, room, type, 0, 0);
+    conn->backend->commit(conn, sizeof(struct wire_frame));
+    pipe->close_due &= type != WIRE_CLOSE;
+    pipe->credit_due = false;
+    return true;
+}
+
+void tpr_tx_return_credit(tp_pipe *pipe)
+{
+    if (pipe->peer->state == TPR_PEER_CONNECTED && !pipe->closed
+        && pipe->consumed - pipe->advertised
+           >= pipe->peer->conn->window / 4)
+        tpr_tx_control(pipe, WIRE_CREDIT);
+}
+
+void tpr_tx_credit(tp_pipe *pipe, uint32_t credit)
+{
+    /* Only forward, and never over what was sent. */
+    if (credit == pipe->acknowledged
+        || credit - pipe->acknowledged > pipe->sent - pipe->acknowledged)
+        return;
+    pipe->acknowledged = credit;
+    if (!tpb_list_empty(&pipe->writes))
+        tpr_tx_pump(pipe);
+}
+
+/* ---- the pump ----------------------------------------------------------- */
+
+/* Ends the writes at the head that need their memory no more, in order. */
+static void tx_land(tp_pipe *pipe)
+{
+    while (!tpb_list_empty(&pipe->landing)) {
+        struct tpr_op *op = TPB_CONTAINER(pipe->landing.next, struct tpr_op,
+                                          link);
+
+        if (op->lent > 0)
+            return;
+        tpr_op_end(op, op->status);
+    }
+}
+
+static void tx_finish(tp_pipe *pipe, struct tpr_op *op, tp_status status)
+{
+    op->finished = true;
+    op->status = status;
+    tpb_list_unlink(&op->link);
+    if (op->lent == 0 && tpb_list_empty(&pipe->landing)) {
+        tpr_op_end(op, status);
+        return;
+    }
+    tpb_list_append(&pipe->landing, &op->link);
+}
+
+void tpr_tx_pump(tp_pipe *pipe)
+{
+    struct tpr_peer *peer = pipe->peer;
+
+    tx_land(pipe);
+    if (peer->state != TPR_PEER_CONNECTED)
+        return;
+    if (TPB_UNLIKELY(pipe->close_due)
+        && !tpr_tx_control(pipe, WIRE_CLOSE))
+        return;
+    if (TPB_UNLIKELY(pipe->credit_due)
+        && !tpr_tx_control(pipe, WIRE_CREDIT))
+        return;
+    while (!tpb_list_empty(&pipe->writes)) {
+        struct tpr_op *op = TPB_CONTAINER(pipe->writes.next, struct tpr_op,
+                                          link);
+
+        if (TPB_UNLIKELY(op->status != TP_OK)) {
+            tx_finish(pipe, op, op->status);
+            continue;
+        }
+        if (!tx_frame(pipe, op, peer->conn) || peer->conn == NULL)
+            return;
+        op->begun = true;
+        if (op->position == op->descriptor_length + op->data_length)
+            tx_finish(pipe, op, TP_OK);
+    }
+}
+
+/* The backend has room: each blocked pipe gets its turn once. */
+void tpr_tx_unblock(struct tpr_peer *peer)
+{
+    struct tpb_list turn, *node;
+
+    tpb_list_init(&turn);
+    while ((node = tpb_list_take(&peer->blocked)) != NULL)
+        tpb_list_append(&turn, node);
+    while ((node = tpb_list_take(&turn)) != NULL)
+        tpr_tx_pump(TPB_CONTAINER(node, tp_pipe, blocked_link));
+}
+
+void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op)
+{
+    tpr_peer_use(pipe);
+    if (TPB_UNLIKELY(pipe->tx_end != TP_OK)) {
+        tpr_op_end(op, pipe->tx_end);
+        return;
+    }
+    tpb_list_append(&pipe->writes, &op->link);
+    if (pipe->writes.next == &op->link)
+        tpr_tx_pump(pipe);
+}
+
+/* Sends a short message at once, without an operation, if that can be. */
+bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length)
+{
+    struct tpr_peer *peer = pipe->peer;
+
+    if (peer->state != TPR_PEER_CONNECTED || pipe->tx_end != TP_OK
+        || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
+        || length > peer->conn->max_frame - sizeof(struct wire_frame)
+        || !tx_short(pipe, peer->conn, data, length))
+        return false;
+    TPR_COUNT(pipe->stats.messages_sent, 1);
+    TPR_COUNT(pipe->stats.bytes_sent, length);
+    return true;
+}
+
+/* Nothing can be written any more. */
+void tpr_tx_end(tp_pipe *pipe, tp_status status)
+{
+    bool lost = pipe->peer->state != TPR_PEER_CONNECTED;
+
+    if (pipe->tx_end == TP_OK)
+        pipe->tx_end = status;
+    while (!tpb_list_empty(&pipe->writes))
+        tx_finish(pipe, TPB_CONTAINER(pipe->writes.next, struct tpr_op, link),
+                  status);
+    /* Without a conn nobody touches lent memory any more, nor tells. */
+    TPB_LIST_EACH(node, &pipe->landing)
+        if (lost)
+            TPB_CONTAINER(node, struct tpr_op, link)->lent = 0;
+    tx_land(pipe);
+    tpb_list_unlink(&pipe->blocked_link);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What goes over a conn.  Little-endian, fixed layout, 64-bit sizes.
+ *
+ * Every frame begins with struct wire_frame.  A pipe's messages are a stream:
+ * per message its descriptor, then the bytes of its buffers one after the
+ * other, payloads first.  The stream is cut into frames: the first of a
+ * message is MESSAGE, the others are DATA.
+ *
+ * Credit bounds what a pipe has under way: a frame of a stream costs its
+ * whole length; the receiver counts what it has consumed and tells the count,
+ * modulo 2^32, in every frame of that pipe and, when there is none, in a
+ * CREDIT frame.  A sender goes on while sent - consumed stays within the
+ * conn's window.
+ */
+#ifndef TPR_WIRE_H
+#define TPR_WIRE_H
+
+#include "runtime/base/base.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the wire format is little-endian; big-endian hosts need conversions"
+#endif
+
+enum { WIRE_VERSION = 1 };
+
+enum wire_type {
+    WIRE_HELLO = 1,    /* first on every conn, from the side that connected */
+    WIRE_WELCOME,      /* the answer */
+    WIRE_MESSAGE,
+    WIRE_DATA,
+    WIRE_CREDIT,
+    WIRE_CLOSE,        /* no more on this pipe, in either direction */
+    WIRE_BYE           /* the rank leaves: no more on this conn */
+};
+
+/* Flags of MESSAGE: the body is the one payload, whole, without metadata. */
+enum { WIRE_SHORT = 1 };
+
+struct wire_frame {
+    uint8_t type;
+    uint8_t flags;
+    uint16_t zero;
+    uint32_t number;           /* of the pipe; 0 where there is none */
+    uint32_t credit;           /* consumed of the other direction's stream */
+    uint32_t length;           /* bytes after this header */
+};
+_Static_assert(sizeof(struct wire_frame) == 16, "wire layout");
+
+struct wire_hello {
+    char magic[4];             /* "tpip" */
+    uint32_t version;
+    uint8_t cookie[16];        /* of the card of the one greeted */
+    uint32_t card_length;      /* the greeter's card follows */
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct wire_hello) == 32, "wire layout");
+
+enum wire_answer {
+    WIRE_ACCEPTED,
+    WIRE_CROSSED,              /* use the conn that I make to you */
+    WIRE_DENIED,
+    WIRE_REFUSED               /* version or card not understood */
+};
+
+struct wire_welcome {
+    char magic[4];
+    uint32_t version;
+    uint32_t answer;
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct wire_welcome) == 16, "wire layout");
+
+/*
+ * A descriptor: this head, `payloads` wire_payload, `tensors` wire_tensor,
+ * then the metadata of the message, of the payloads, of the tensors.
+ * Followed by the buffers' bytes.
+ */
+struct wire_descriptor {
+    uint32_t payloads, tensors;
+    uint64_t length;           /* of the descriptor, all included */
+    uint64_t metadata_length;  /* of the message */
+    uint64_t zero;
+};
+_Static_assert(sizeof(struct wire_descriptor) == 32, "wire layout");
+
+struct wire_payload {
+    uint64_t length, metadata_length;
+};
+_Static_assert(sizeof(struct wire_payload) == 16, "wire layout");
+
+struct wire_tensor {
+    uint64_t length, metadata_length;
+    uint8_t device_type, target_type;
+    uint16_t zero;
+    int32_t device_index, target_index;
+    uint32_t zero2;
+};
+_Static_assert(sizeof(struct wire_tensor) == 32, "wire layout");
+
+/* The most a descriptor may say of itself; more is an error of the sender,
+ * and nothing is allocated from a claim alone. */
+enum { WIRE_BUFFERS = 1 << 20 };
+#define WIRE_DESCRIPTOR (UINT64_C(1) << 30)
+
+#endif

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Runs tprun and looks at what is left. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "tests/launcher/run.h"
+
+enum { RUN_ARGS = 64 };
+
+void tpx_doze(double seconds)
+{
+    struct timespec time = { (time_t)seconds,
+                             (long)((seconds - (double)(time_t)seconds)
+                                    * 1e9) };
+
+    nanosleep(&time, NULL);
+}
+
+int tpx_count(const char *in, const char *text)
+{
+    int count = 0;
+
+    while ((in = strstr(in, text)) != NULL) {
+        in += strlen(text);
+        count++;
+    }
+    return count;
+}
+
+const char *tpx_rank_program(void)
+{
+    return tpx_program("tests/launcher/rank");
+}
+
+static void run_child(const struct tpx_launch *launch, int in,
+                      const char *const *args)
+{
+    const char *argv[RUN_ARGS + 2] = { tpx_program("launcher/tprun") };
+    sigset_t none;
+    int n = 0;
+
+    for (; args[n] != NULL && n < RUN_ARGS; n++)
+        argv[n + 1] = strcmp(args[n], "RANK") == 0 ? tpx_rank_program()
+                                                   : args[n];
+    argv[n + 1] = NULL;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    /* Tests that a shell started in the background ignore these. */
+    signal(SIGINT, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
+    setpgid(0, 0);
+    setenv("TP_TEST_MARK", launch->mark, 1);
+    dup2(in, 0);
+    dup2(launch->out_fd, 1);
+    dup2(launch->err_fd, 2);
+    for (int fd = 3; fd < 64; fd++)
+        close(fd);
+    execv(argv[0], (char **)argv);
+    dprintf(2, "cannot run %s: %s\n", argv[0], strerror(errno));
+    _exit(255);
+}
+
+void tpx_launch(struct tpx_launch *launch, int in, const char *const *args)
+{
+    static unsigned serial;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    snprintf(launch->mark, sizeof(launch->mark), "tpx-%d-%u-%lx",
+             (int)getpid(), serial++, (unsigned long)tpb_now());
+    if (launch->out_fd <= 0)
+        launch->out_fd = memfd_create("out", MFD_CLOEXEC);
+    if (launch->err_fd <= 0)
+        launch->err_fd = memfd_create("err", MFD_CLOEXEC);
+    ck_assert(null >= 0 && launch->out_fd >= 0 && launch->err_fd >= 0);
+    launch->pid = fork();
+    ck_assert_int_ge(launch->pid, 0);
+    if (launch->pid == 0)
+        run_child(launch, in >= 0 ? in : null, args);
+    close(null);
+}
+
+/* The whole of a memory file, without moving its offset. */
+static char *run_contents(int fd, size_t *length)
+{
+    off_t size = lseek(fd, 0, SEEK_END);
+    char *text = tpb_zalloc((size_t)(size > 0 ? size : 0) + 1);
+    ssize_t got = 0;
+
+    ck_assert_ptr_nonnull(text);
+    *length = 0;
+    while (size > 0 && *length < (size_t)size
+           && (got = pread(fd, text + *length, (size_t)size - *length,
+                           (off_t)*length)) > 0)
+        *length += (size_t)got;
+    return text;
+}
+
+void tpx_await_output(struct tpx_launch *launch, const char *text, int count)
+{
+    for (int i = 0; i < 1500; i++) {
+        size_t length;
+        char *now = run_contents(launch->out_fd, &length);
+        int found = tpx_count(now, text);
+
+        tpb_free(now);
+        if (found >= count)
+            return;
+        tpx_doze(0.01);
+    }
+    kill(launch->pid, SIGKILL);
+    ck_abort_msg("no \"%s\" came in 15 s", text);
+}
+
+void tpx_finish(struct tpx_launch *launch, double seconds)
+{
+    uint64_t until = tpb_now() + (uint64_t)(seconds * 1e9);
+    pid_t got;
+    int left;
+
+    while ((got = wait4(launch->pid, &launch->raw, WNOHANG,
+                        &launch->usage)) == 0 && tpb_now() < until)
+        tpx_doze(0.002);
+    if (got == 0) {
+        kill(launch->pid, SIGKILL);
+        wait4(launch->pid, &launch->raw, 0, &launch->usage);
+    }
+    launch->out = run_contents(launch->out_fd, &launch->out_length);
+    launch->err = run_contents(launch->err_fd, &launch->err_length);
+    ck_assert_msg(got == launch->pid, "tprun did not end in %g s; it said: %s",
+                  seconds, launch->err);
+    launch->status = WIFSIGNALED(launch->raw)
+                     ? 128 + WTERMSIG(launch->raw)
+                     : WEXITSTATUS(launch->raw);
+    /* An ordinary end leaves nothing even for an instant. */
+    left = WIFSIGNALED(launch->raw) && WTERMSIG(launch->raw) == SIGKILL
+           ? tpx_await_none(launch->mark, 10)
+           : tpx_count_marked(launch->mark);
+    ck_assert_msg(left == 0, "%d processes are left", left);
+}
+
+void tpx_release(struct tpx_launch *launch)
+{
+    tpb_free(launch->out);
+    tpb_free(launch->err);
+    tpb_close(&launch->out_fd);
+    tpb_close(&launch->err_fd);
+    memset(launch, 0, sizeof(*launch));
+}
+
+/* Does the environment of that process hold the mark?  Empty for a zombie. */
+static bool run_marked(const char *name, const char *mark)
+{
+    char path[64], *text;
+    size_t length = 0;
+    bool found;
+
+    if (name[0] < '1' || name[0] > '9')
+        return false;
+    snprintf(path, sizeof(path), "/proc/%.20s/environ", name);
+    text = tpb_read_file(path, &length);
+    found = text != NULL && memmem(text, length, mark, strlen(mark)) != NULL;
+    tpb_free(text);
+    return found;
+}
+
+/* The n-th process with the mark, or 0; *count gets how many were seen. */
+static pid_t run_find(const char *mark, unsigned n, unsigned *count)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    pid_t found = 0;
+
+    *count = 0;
+    ck_assert_ptr_nonnull(proc);
+    while (found == 0 && (entry = readdir(proc)) != NULL)
+        if (run_marked(entry->d_name, mark) && (*count)++ == n)
+            found = (pid_t)atoi(entry->d_name);
+    closedir(proc);
+    return found;
+}
+
+int tpx_count_marked(const char *mark)
+{
+    unsigned count;
+
+    run_find(mark, ~0u, &count);
+    return (int)count;
+}
+
+int tpx_await_none(const char *mark, double seconds)
+{
+    uint64_t until = tpb_now() + (uint64_t)(seconds * 1e9);
+    int left;
+
+    while ((left = tpx_count_marked(mark)) > 0 && tpb_now() < until)
+        tpx_doze(0.01);
+    return left;
+}
+
+bool tpx_kill_marked(const char *mark, unsigned n, int signal)
+{
+    unsigned count;
+    pid_t pid = run_find(mark, n, &count);
+
+    return pid > 0 && kill(pid, signal) == 0;
+}
+
+pid_t tpx_find_guard(pid_t launcher)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    pid_t found = 0;
+
+    ck_assert_ptr_nonnull(proc);
+    while (found == 0 && (entry = readdir(proc)) != NULL) {
+        char path[64], name[32];
+        char *text;
+        int pid, parent;
+
+        snprintf(path, sizeof(path), "/proc/%.20s/stat", entry->d_name);
+        text = tpb_read_file(path, NULL);
+        if (text != NULL
+            && sscanf(text, "%d (%31[^)]) %*c %d", &pid, name, &parent) == 3
+            && parent == launcher && strcmp(name, "tprun-guard") == 0)
+            found = pid;
+        tpb_free(text);
+    }
+    closedir(proc);
+    return found;
+}

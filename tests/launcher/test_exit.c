@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a job ends: status, and the one line that says why. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/launcher/run.h"
+
+/* The helper dies so, then, there; what tprun makes of it. */
+static const struct {
+    const char *how, *phase;
+    int rank, status;
+    const char *words;
+} ends[] = {
+    { "exit7", "before", 2, 7, "exited with status 7" },
+    { "exit7", "init", 1, 7, "exited with status 7" },
+    { "exit7", "commit", 0, 7, "exited with status 7" },
+    { "exit7", "finalize", 3, 7, "exited with status 7" },
+    { "exit255", "before", 0, 255, "exited with status 255" },
+    { "exit0", "init", 1, 1, "without PMIx_Finalize" },
+    { "exit0", "commit", 3, 1, "without PMIx_Finalize" },
+    { "signal9", "before", 3, 137, "was killed by signal 9 (SIGKILL)" },
+    { "signal9", "init", 0, 137, "was killed by signal 9 (SIGKILL)" },
+    { "signal9", "commit", 1, 137, "was killed by signal 9 (SIGKILL)" },
+    { "signal9", "finalize", 2, 137, "was killed by signal 9 (SIGKILL)" },
+    { "signal11", "commit", 2, 139, "was killed by signal 11 (SIGSEGV)" },
+    { "signal6", "before", 1, 134, "was killed by signal 6 (SIGABRT)" },
+    { "signal15", "init", 2, 143, "was killed by signal 15 (SIGTERM)" },
+    { "signal13", "before", 0, 141, "was killed by signal 13 (SIGPIPE)" },
+};
+
+START_TEST(test_ends)
+{
+    struct tpx_launch launch = { 0 };
+    char rank[16], line[64];
+
+    snprintf(rank, sizeof(rank), "%d", ends[_i].rank);
+    tpx_run_tprun(&launch, "-n", "4", "RANK", "die", ends[_i].how,
+                  ends[_i].phase, rank);
+    ck_assert_msg(launch.status == ends[_i].status, "status %d, said: %s",
+                  launch.status, launch.err);
+    snprintf(line, sizeof(line), "tprun: rank %d (pid ", ends[_i].rank);
+    ck_assert_msg(strncmp(launch.err, line, strlen(line)) == 0, "%s",
+                  launch.err);
+    ck_assert_ptr_nonnull(strstr(launch.err, ends[_i].words));
+    ck_assert_int_eq(tpx_count(launch.err, "\n"), 1);
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_success)
+{
+    static const char *const words[] = { "init", "modex" };
+
+    for (size_t i = 0; i < TPB_COUNT(words); i++) {
+        struct tpx_launch launch = { 0 };
+
+        tpx_run_tprun(&launch, "-n", "8", "RANK", words[i]);
+        ck_assert_msg(launch.status == 0, "%s", launch.err);
+        ck_assert_str_eq(launch.err, "");
+        tpx_release(&launch);
+    }
+}
+END_TEST
+
+START_TEST(test_plain_programs)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "64", "true");
+    ck_assert_int_eq(launch.status, 0);
+    tpx_release(&launch);
+    tpx_run_tprun(&launch, "false");
+    ck_assert_int_eq(launch.status, 1);
+    ck_assert_ptr_nonnull(strstr(launch.err, "rank 0 (pid "));
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_abort)
+{
+    static const struct { const char *code; int status; } codes[] = {
+        { "42", 42 }, { "0", 0 }, { "1", 1 }, { "256", 1 }, { "-1", 255 },
+    };
+    struct tpx_launch launch = { 0 };
+    const char *code = codes[_i].code;
+
+    tpx_run_tprun(&launch, "-n", "4", "RANK", "abort", code,
+                  "the disk of node 7 is full");
+    ck_assert_int_eq(launch.status, codes[_i].status);
+    ck_assert_int_eq(tpx_count(launch.err, "\n"), 1);
+    ck_assert_int_eq(tpx_count(launch.err, ": the disk of node 7 is full\n"),
+                     1);
+    ck_assert_int_eq(tpx_count(launch.err, "tprun: rank 3 (pid "), 1);
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_abort_keep_going)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "4", "--keep-going", "RANK", "abort", "3",
+                  "enough");
+    ck_assert_int_eq(launch.status, 3);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* The first failure decides, the others are named too. */
+START_TEST(test_keep_going)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "3", "--keep-going", "sh", "-c",
+                  "sleep 0.$((PMIX_RANK * 3)); echo done; exit $PMIX_RANK");
+    ck_assert_int_eq(launch.status, 1);
+    ck_assert_int_eq(tpx_count(launch.out, "done\n"), 3);
+    ck_assert_int_eq(tpx_count(launch.err, "exited with status"), 2);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Without it the others do not get to the end. */
+START_TEST(test_first_failure_ends)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "3", "sh", "-c",
+                  "test $PMIX_RANK = 1 && exit 5; sleep 600; echo done");
+    ck_assert_int_eq(launch.status, 5);
+    ck_assert_str_eq(launch.out, "");
+    tpx_release(&launch);
+}
+END_TEST
+
+/*
+ * Among ranks that end in one instant, a signal is the cause.  Rank 1 stops
+ * tprun, lets rank 0 die of a signal, exits itself, and leaves a child that
+ * lets tprun go on when both are dead.
+ */
+START_TEST(test_signal_before_status)
+{
+    static const char script[] =
+        "dead() { until grep -q 'State:.Z' /proc/$1/status; do sleep 0.01; "
+        "done; }\n"
+        "wait_for() { until test -s $1; do sleep 0.01; done; }\n"
+        "if test $PMIX_RANK = 0; then\n"
+        "  echo $$ >pid.new; mv pid.new pid; wait_for go; kill -SEGV $$\n"
+        "else\n"
+        "  wait_for pid; kill -STOP $PPID; echo >go; dead $(cat pid)\n"
+        "  (dead $$; kill -CONT $PPID) & exit 3\n"
+        "fi\n";
+    char directory[] = "/tmp/tpx-exit-XXXXXX";
+    struct tpx_launch launch = { 0 };
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    tpx_run_tprun(&launch, "-n", "2", "--wdir", directory, "sh", "-c",
+                  script);
+    ck_assert_int_eq(chdir(directory), 0);
+    unlink("pid");
+    unlink("go");
+    rmdir(directory);
+    ck_assert_msg(launch.status == 139, "status %d: %s", launch.status,
+                  launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_stubborn)
+{
+    struct tpx_launch launch = { 0 };
+
+    /* SIGTERM is ignored; two seconds later SIGKILL is not. */
+    tpx_run_tprun(&launch, "-n", "2", "sh", "-c",
+                  "trap '' TERM; test $PMIX_RANK = 1 && exit 9; "
+                  "while :; do sleep 600; done");
+    ck_assert_int_eq(launch.status, 9);
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_timeout)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "2", "--timeout", "200ms", "sleep", "600");
+    ck_assert_int_eq(launch.status, 124);
+    ck_assert_ptr_nonnull(strstr(launch.err, "longer than --timeout 200ms"));
+    ck_assert_int_eq(tpx_count(launch.err, "\n"), 1);
+    tpx_release(&launch);
+    tpx_run_tprun(&launch, "-n", "2", "--timeout", "1h", "true");
+    ck_assert_int_eq(launch.status, 0);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Files that cannot be run, in the current directory. */
+static void make_file(const char *name, const char *contents, mode_t mode)
+{
+    int fd = open(name, O_CREAT | O_WRONLY | O_TRUNC, 0644);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, contents, strlen(contents)),
+                     (ssize_t)strlen(contents));
+    close(fd);
+    ck_assert_int_eq(chmod(name, mode), 0);
+}
+
+static const struct {
+    const char *args[6];
+    int status;
+    const char *words;
+} refusals[] = {
+    { { "-n", "0", "true" }, 2, "-n 0: expected a number of ranks" },
+    { { "-n", "-3", "true" }, 2, "-n -3: expected" },
+    { { "-n", "4x", "true" }, 2, "-n 4x: expected" },
+    { { "-n", "99999999999999999999", "true" }, 2, "expected" },
+    { { "-n" }, 2, "-n needs an argument: N" },
+    { { "--np" }, 2, "--np needs an argument: N" },
+    { { "-np" }, 2, "-np needs an argument: N" },
+    { { NULL }, 2, "which program?" },
+    { { "-n", "2" }, 2, "which program?" },
+    { { "--keep-gong", "true" }, 2, "did you mean --keep-going?" },
+    { { "--bindto", "core", "true" }, 2, "did you mean --bind-to?" },
+    { { "--oversubscribe", "true" }, 2, "unknown option --oversubscribe" },
+    { { "-q", "true" }, 2, "unknown option -q" },
+    { { "--tag=2", "true" }, 2, "--tag takes no argument" },
+    { { "--timeout", "soon", "true" }, 2, "--timeout soon: expected" },
+    { { "--timeout", "0", "true" }, 2, "--timeout 0: expected" },
+    { { "--timeout", "nan", "true" }, 2, "expected" },
+    { { "--bind-to", "numa", "true" }, 2, "expected core, package or none" },
+    { { "-x", "TPX_NOT_SET", "true" }, 2, "not in the environment" },
+    { { "-x", "=3", "true" }, 2, "expected NAME or NAME=VALUE" },
+    { { "-x", "TP_SPIN=soon", "true" }, 2, "TP_SPIN=soon: expected" },
+    { { "--wdir", "/nonexistent", "true" }, 2, "--wdir /nonexistent: No such" },
+    { { "-n", "2", "tpx-no-such-program" }, 127, "no such program" },
+    { { "-n", "2", "./nothing" }, 127, "./nothing: no such program" },
+    { { "plain" }, 127, "write ./plain" },
+    { { "" }, 127, "no such program" },
+    { { "-n", "2", "./plain" }, 126, "./plain: no permission" },
+    { { "-n", "2", "." }, 126, ". is a directory" },
+    { { "-n", "2", "./text" }, 126, "./text: not a program for this machine" },
+    { { "-n", "2", "./lost" }, 127, "./lost: the interpreter or loader" },
+};
+
+START_TEST(test_refusals)
+{
+    char directory[] = "/tmp/tpx-exit-XXXXXX";
+    struct tpx_launch launch = { 0 };
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(chdir(directory), 0);
+    make_file("plain", "#!/bin/sh\n", 0644);
+    make_file("text", "just some words\n", 0755);
+    make_file("lost", "#!/nonexistent/shell\n", 0755);
+    tpx_launch(&launch, -1, refusals[_i].args);
+    tpx_finish(&launch, 30);
+    unlink("plain");
+    unlink("text");
+    unlink("lost");
+    rmdir(directory);
+    ck_assert_msg(launch.status == refusals[_i].status, "status %d: %s",
+                  launch.status, launch.err);
+    ck_assert_msg(strstr(launch.err, refusals[_i].words) != NULL, "%s",
+                  launch.err);
+    ck_assert_int_eq(strncmp(launch.err, "tprun: ", 7), 0);
+    ck_assert_int_eq(tpx_count(launch.err, "\n"), 1);
+    ck_assert_str_eq(launch.out, "");
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_too_few_descriptors)
+{
+    struct tpx_launch launch = { 0 };
+    struct rlimit limit = { 100, 100 };
+
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    tpx_run_tprun(&launch, "-n", "100", "true");
+    ck_assert_int_eq(launch.status, 1);
+    ck_assert_ptr_nonnull(strstr(launch.err, "100 ranks need 364 file "
+                                 "descriptors, the hard limit is 100"));
+    tpx_release(&launch);
+}
+END_TEST
+
+/* SIGCHLD ignored by the parent, and children from before the exec. */
+START_TEST(test_strange_parent)
+{
+    struct tpx_launch launch = { 0 };
+    pid_t bystander;
+
+    signal(SIGCHLD, SIG_IGN);
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "sh", "-c",
+               "exit 4", NULL });
+    signal(SIGCHLD, SIG_DFL);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 4);
+    tpx_release(&launch);
+    /* A shell that execs tprun leaves it its background jobs. */
+    bystander = fork();
+    if (bystander == 0) {
+        execl("/bin/sh", "sh", "-c",
+              "sleep 3 & exec \"$0\" -n 2 sh -c 'exit 6'",
+              tpx_program("launcher/tprun"), (char *)NULL);
+        _exit(255);
+    }
+    ck_assert_int_eq(waitpid(bystander, &launch.raw, 0), bystander);
+    ck_assert_int_eq(WEXITSTATUS(launch.raw), 6);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("exit");
+    TCase *tests = tcase_create("exit");
+
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, test_ends, 0, TPB_COUNT(ends));
+    tcase_add_test(tests, test_success);
+    tcase_add_test(tests, test_plain_programs);
+    tcase_add_loop_test(tests, test_abort, 0, 5);
+    tcase_add_test(tests, test_abort_keep_going);
+    tcase_add_test(tests, test_keep_going);
+    tcase_add_test(tests, test_first_failure_ends);
+    tcase_add_test(tests, test_signal_before_status);
+    tcase_add_test(tests, test_stubborn);
+    tcase_add_test(tests, test_timeout);
+    tcase_add_loop_test(tests, test_refusals, 0, TPB_COUNT(refusals));
+    tcase_add_test(tests, test_too_few_descriptors);
+    tcase_add_test(tests, test_strange_parent);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

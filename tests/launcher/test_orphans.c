@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Whatever is killed, nothing is left: no process, no file. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/launcher/run.h"
+
+/* What a rank leaves when it ends is ended with the job. */
+START_TEST(test_left_behind)
+{
+    static const char *const how[] = { "group", "session" };
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "3", "RANK", "leave", how[_i]);
+    ck_assert_int_eq(launch.status, 0);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Also if it ignores SIGTERM, holds the output open, and the job failed. */
+START_TEST(test_stubborn_left_behind)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "2", "sh", "-c",
+                  "trap '' TERM; setsid sh -c 'while :; do sleep 60; done' & "
+                  "exit 3");
+    ck_assert_int_eq(launch.status, 3);
+    tpx_release(&launch);
+}
+END_TEST
+
+static void start_family(struct tpx_launch *launch)
+{
+    tpx_launch(launch, -1, (const char *const[]){ "-n", "3", "RANK", "family",
+               NULL });
+    tpx_await_output(launch, "ready\n", 3);
+}
+
+/* kill -9 of tprun: ranks, their children, those in sessions of their own. */
+START_TEST(test_kill_tprun)
+{
+    struct tpx_launch launch = { 0 };
+
+    start_family(&launch);
+    kill(launch.pid, SIGKILL);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 137);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* A child in the rank's group that has no environment to know it by. */
+START_TEST(test_kill_tprun_nameless)
+{
+    struct tpx_launch launch = { 0 };
+    char name[32], check[128];
+    int left = 1;
+
+    /* A name that only this process has. */
+    snprintf(name, sizeof(name), "tpx%d.5", (int)getpid());
+    snprintf(check, sizeof(check), "pgrep -r R,S,D -f '^%s$' >/dev/null",
+             name);
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "sh", "-c",
+               "env -i sh -c 'exec sleep 600' & echo $! ready; sleep 600",
+               NULL });
+    tpx_await_output(&launch, " ready\n", 2);
+    kill(launch.pid, SIGKILL);
+    tpx_finish(&launch, 30);
+    for (int i = 0; i < 500 && left > 0; i++) {
+        int a = 0, b = 0;
+
+        ck_assert_int_eq(sscanf(launch.out, "%d ready\n%d", &a, &b), 2);
+        snprintf(check, sizeof(check), "cat /proc/%d/cmdline /proc/%d/cmdline "
+                 "2>/dev/null | grep -q sleep", a, b);
+        left = system(check) == 0;
+        tpx_doze(0.01);
+    }
+    ck_assert_int_eq(left, 0);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* The guard is killed: another takes its place and does its work. */
+START_TEST(test_kill_guard)
+{
+    struct tpx_launch launch = { 0 };
+    pid_t first, second = 0;
+
+    start_family(&launch);
+    first = tpx_find_guard(launch.pid);
+    ck_assert_int_gt(first, 0);
+    kill(first, SIGKILL);
+    for (int i = 0; i < 500 && (second == 0 || second == first); i++) {
+        tpx_doze(0.01);
+        second = tpx_find_guard(launch.pid);
+    }
+    ck_assert_int_gt(second, 0);
+    ck_assert_int_ne(second, first);
+    kill(launch.pid, SIGKILL);
+    tpx_finish(&launch, 30);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* The guard does not keep the user's terminal or pipes open. */
+START_TEST(test_guard_holds_nothing)
+{
+    struct tpx_launch launch = { 0 };
+    char path[64];
+    struct dirent *entry;
+    pid_t guard;
+    DIR *fds;
+    int count = 0;
+
+    start_family(&launch);
+    guard = tpx_find_guard(launch.pid);
+    ck_assert_int_gt(guard, 0);
+    ck_assert_int_eq(getsid(guard), guard);
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)guard);
+    fds = opendir(path);
+    ck_assert_ptr_nonnull(fds);
+    while ((entry = readdir(fds)) != NULL)
+        count += entry->d_name[0] != '.';
+    closedir(fds);
+    ck_assert_int_eq(count, 1);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 30);
+    ck_assert(kill(guard, 0) < 0 && errno == ESRCH);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* tprun in tprun: the outer is killed, the inner's guard does its part. */
+START_TEST(test_kill_nested)
+{
+    struct tpx_launch launch = { 0 };
+
+    setenv("TPX_RANK", tpx_rank_program(), 1);
+    setenv("TPX_TPRUN", tpx_program("launcher/tprun"), 1);
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "sh", "-c",
+               "exec \"$TPX_TPRUN\" -n 2 \"$TPX_RANK\" family", NULL });
+    tpx_await_output(&launch, "ready\n", 4);
+    kill(launch.pid, SIGKILL);
+    tpx_finish(&launch, 30);
+    tpx_release(&launch);
+}
+END_TEST
+
+static unsigned noise;
+
+static unsigned random_below(unsigned limit)
+{
+    noise = noise * 1103515245u + 12345u;
+    return (noise >> 16) % limit;
+}
+
+/* /tmp and /dev/shm of our own, so that files of others are no question. */
+static bool private_places(void)
+{
+    ck_assert_int_eq(chdir(tpx_program("")), 0);
+    setenv("TP_TEST_BUILD", ".", 1);
+    return unshare(CLONE_NEWNS) == 0
+           && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
+           && mount("tmpfs", "/tmp", "tmpfs", 0, NULL) == 0
+           && mount("tmpfs", "/dev/shm", "tmpfs", 0, NULL) == 0;
+}
+
+static int count_entries(const char *place)
+{
+    DIR *directory = opendir(place);
+    struct dirent *entry;
+    int count = 0;
+
+    ck_assert_ptr_nonnull(directory);
+    while ((entry = readdir(directory)) != NULL)
+        count += entry->d_name[0] != '.';
+    closedir(directory);
+    return count;
+}
+
+/*
+ * Random victims at random moments, start-up included: tprun, a process of
+ * the job, the guard, tprun and the guard at once.
+ */
+START_TEST(test_random_kills)
+{
+    bool files = private_places();
+
+    if (!files)
+        tpx_skip("namespaces", "files in /tmp and /dev/shm are not looked at");
+    noise = (unsigned)_i * 7919u + 1;
+    for (int i = 0; i < 10; i++) {
+        struct tpx_launch launch = { 0 };
+        unsigned victim = random_below(4);
+        pid_t guard;
+
+        tpx_launch(&launch, -1, random_below(2) == 0
+                   ? (const char *const[]){ "-n", "3", "RANK", "late", "0.1",
+                                            NULL }
+                   : (const char *const[]){ "-n", "3", "--timeout", "0.3",
+                                            "RANK", "signals", NULL });
+        tpx_doze(random_below(1000) * 1e-4);
+        guard = tpx_find_guard(launch.pid);
+        if (victim == 1)
+            tpx_kill_marked(launch.mark, random_below(5), SIGKILL);
+        if ((victim == 2 || victim == 3) && guard > 0)
+            kill(guard, SIGKILL);
+        if (victim == 0 || victim == 3)
+            kill(launch.pid, SIGKILL);
+        tpx_finish(&launch, 30);
+        if (files) {
+            ck_assert_int_eq(count_entries("/tmp"), 0);
+            ck_assert_int_eq(count_entries("/dev/shm"), 0);
+        }
+        tpx_release(&launch);
+    }
+}
+END_TEST
+
+/* The group of tprun is killed at once, as a batch system does. */
+START_TEST(test_kill_everything)
+{
+    struct tpx_launch launch = { 0 };
+
+    start_family(&launch);
+    kill(-launch.pid, SIGKILL);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 137);
+    tpx_release(&launch);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("orphans");
+    TCase *tests = tcase_create("orphans");
+
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, test_left_behind, 0, 2);
+    tcase_add_test(tests, test_stubborn_left_behind);
+    tcase_add_test(tests, test_kill_tprun);
+    tcase_add_test(tests, test_kill_tprun_nameless);
+    tcase_add_test(tests, test_kill_guard);
+    tcase_add_test(tests, test_guard_holds_nothing);
+    tcase_add_test(tests, test_kill_nested);
+    tcase_add_loop_test(tests, test_random_kills, 0, 4);
+    tcase_add_test(tests, test_kill_everything);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Signals to tprun, standard input, and what a rank starts with. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pty.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/launcher/run.h"
+
+START_TEST(test_passed_on)
+{
+    static const struct { int signal; const char *name; } passed[] = {
+        { SIGUSR1, "USR1\n" }, { SIGUSR2, "USR2\n" }, { SIGALRM, "ALRM\n" },
+        { SIGCONT, "CONT\n" },
+    };
+    struct tpx_launch launch = { 0 };
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "3", "RANK",
+               "signals", NULL });
+    tpx_await_output(&launch, "ready\n", 3);
+    for (size_t i = 0; i < TPB_COUNT(passed); i++) {
+        kill(launch.pid, passed[i].signal);
+        tpx_await_output(&launch, passed[i].name, 3);
+    }
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 30);
+    /* All three left in good order, and yet the job was interrupted. */
+    ck_assert_int_eq(launch.status, 143);
+    ck_assert_int_eq(tpx_count(launch.out, "TERM\n"), 3);
+    ck_assert_str_eq(launch.err,
+                     "tprun: signal 15 (SIGTERM) ended the job\n");
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_ending)
+{
+    static const int ending[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+    struct tpx_launch launch = { 0 };
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "sh", "-c",
+               "echo ready; sleep 600", NULL });
+    tpx_await_output(&launch, "ready\n", 2);
+    kill(launch.pid, ending[_i]);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 128 + ending[_i]);
+    /* A shell's loop only ends on Ctrl-C if its child died of it. */
+    ck_assert(!WIFSIGNALED(launch.raw) == (ending[_i] != SIGINT));
+    ck_assert_int_eq(tpx_count(launch.err, "\n"), 1);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Ranks that ignore SIGTERM get SIGKILL, at once with the second signal. */
+START_TEST(test_stubborn)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "RANK",
+               "stubborn", NULL });
+    tpx_await_output(&launch, "ready\n", 2);
+    kill(launch.pid, SIGINT);
+    if (_i == 1) {
+        tpx_doze(0.1);
+        kill(launch.pid, SIGINT);
+    }
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 130);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* A rank that is stopped hears SIGTERM all the same. */
+START_TEST(test_stopped_rank)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "sh", "-c",
+               "trap 'echo bye; exit 0' TERM; echo ready; "
+               "test $PMIX_RANK = 1 && kill -STOP $$; "
+               "while :; do sleep 0.05; done", NULL });
+    tpx_await_output(&launch, "ready\n", 2);
+    tpx_doze(0.2);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 143);
+    ck_assert_int_eq(tpx_count(launch.out, "bye\n"), 2);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* SIGTSTP stops ranks and tprun; SIGCONT lets all go on. */
+START_TEST(test_suspend)
+{
+    char directory[] = "/tmp/tpx-signals-XXXXXX";
+    struct tpx_launch launch = { 0 };
+    int status;
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "RANK",
+               "signals", directory, NULL });
+    tpx_await_output(&launch, "ready\n", 2);
+    kill(launch.pid, SIGTSTP);
+    ck_assert_int_eq(waitpid(launch.pid, &status, WUNTRACED), launch.pid);
+    ck_assert(WIFSTOPPED(status));
+    /* A SIGCONT takes back a SIGTSTP that has not been seen yet. */
+    ck_assert_int_eq(chdir(directory), 0);
+    for (int i = 0; i < 1500 && (access("0", F_OK) < 0
+                                 || access("1", F_OK) < 0); i++)
+        tpx_doze(0.01);
+    kill(launch.pid, SIGCONT);
+    tpx_await_output(&launch, "TSTP\n", 2);
+    tpx_await_output(&launch, "CONT\n", 2);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(unlink("0"), 0);
+    ck_assert_int_eq(unlink("1"), 0);
+    rmdir(directory);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* nohup: what tprun was started to ignore it ignores, and ranks do too. */
+START_TEST(test_ignored_stays_ignored)
+{
+    struct tpx_launch launch = { 0 };
+
+    signal(SIGHUP, SIG_IGN);
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "sh", "-c",
+               "echo ready; kill -HUP $$; kill -HUP $PPID; sleep 0.3; "
+               "echo alive", NULL });
+    signal(SIGHUP, SIG_DFL);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_int_eq(tpx_count(launch.out, "alive\n"), 2);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* A job that waits costs nothing: two seconds of it, in processor time. */
+START_TEST(test_idle)
+{
+    struct tpx_launch quick = { 0 }, idle = { 0 };
+    double spent;
+
+    tpx_run_tprun(&quick, "-n", "4", "sleep", "0");
+    tpx_run_tprun(&idle, "-n", "4", "sleep", "2");
+    spent = (double)(idle.usage.ru_nvcsw - quick.usage.ru_nvcsw);
+    /* Context switches do not depend on how fast the machine is: a loop that
+     * polls even ten times a second has twenty more. */
+    ck_assert_msg(spent < 15, "%g context switches while idle", spent);
+    tpx_release(&quick);
+    tpx_release(&idle);
+}
+END_TEST
+
+START_TEST(test_input)
+{
+    struct tpx_launch launch = { 0 };
+    int file = memfd_create("input", 0);
+    char rest[16] = "";
+
+    ck_assert_int_eq(write(file, "first\nsecond\n", 13), 13);
+    lseek(file, 0, SEEK_SET);
+    tpx_launch(&launch, file, (const char *const[]){ "-n", "3", "--tag", "sh",
+               "-c", "read line; echo \"$line.\"", NULL });
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(tpx_count(launch.out, "[0] first.\n"), 1);
+    ck_assert_int_eq(tpx_count(launch.out, "[1] .\n"), 1);
+    ck_assert_int_eq(tpx_count(launch.out, "[2] .\n"), 1);
+    /* Nothing was read beyond what rank 0 took. */
+    ck_assert_int_eq(read(file, rest, sizeof(rest)), 7);
+    ck_assert_str_eq(rest, "second\n");
+    close(file);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Much, through a pipe, and a rank that does not want any of it. */
+START_TEST(test_much_input)
+{
+    struct tpx_launch launch = { 0 };
+    FILE *source = popen("yes 0123456789abcde | head -c 8000000", "r");
+
+    ck_assert_ptr_nonnull(source);
+    tpx_launch(&launch, fileno(source), (const char *const[]){ "-n", "2",
+               "wc", "-c", NULL });
+    tpx_finish(&launch, 60);
+    pclose(source);
+    ck_assert_int_eq(tpx_count(launch.out, "8000000\n"), 1);
+    ck_assert_int_eq(tpx_count(launch.out, "0\n"), 2);
+    tpx_release(&launch);
+    source = popen("yes 2>/dev/null", "r");
+    tpx_launch(&launch, fileno(source), (const char *const[]){ "-n", "2",
+               "true", NULL });
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 0);
+    pclose(source);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Runs tprun on a terminal of its own; returns the master's descriptor. */
+static int on_terminal(pid_t *pid, const char *const *args)
+{
+    const char *argv[16] = { tpx_program("launcher/tprun") };
+    int master;
+
+    for (int i = 0; args[i] != NULL; i++)
+        argv[i + 1] = args[i];
+    *pid = forkpty(&master, NULL, NULL, NULL);
+    ck_assert_int_ge(*pid, 0);
+    if (*pid == 0) {
+        signal(SIGINT, SIG_DFL);
+        signal(SIGQUIT, SIG_DFL);
+        execv(argv[0], (char **)argv);
+        _exit(255);
+    }
+    return master;
+}
+
+/* Reads from the terminal until `text` has come. */
+static void expect(int master, const char *text)
+{
+    static char seen[8192];
+    size_t length = 0;
+
+    seen[0] = '\0';
+    while (strstr(seen, text) == NULL) {
+        ssize_t got = read(master, seen + length, sizeof(seen) - 1 - length);
+
+        ck_assert_msg(got > 0, "wanted \"%s\", got \"%s\"", text, seen);
+        length += (size_t)got;
+        seen[length] = '\0';
+    }
+}
+
+static int ended(pid_t pid)
+{
+    int status;
+
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+                               : WEXITSTATUS(status);
+}
+
+/* A prompt without a newline shows, what is typed arrives, Ctrl-D ends it. */
+START_TEST(test_terminal)
+{
+    pid_t pid;
+    int master = on_terminal(&pid, (const char *const[]){ "-n", "2", "sh",
+                             "-c", "test $PMIX_RANK = 0 || exit 0; "
+                             "printf 'name? '; read name; "
+                             "echo \"hello $name\"; cat; echo over", NULL });
+
+    expect(master, "name? ");
+    ck_assert_int_eq(write(master, "tp\n", 3), 3);
+    expect(master, "hello tp");
+    ck_assert_int_eq(write(master, "\004", 1), 1);
+    expect(master, "over");
+    ck_assert_int_eq(ended(pid), 0);
+    close(master);
+}
+END_TEST
+
+/* Ctrl-C at the terminal reaches tprun alone, and it does the rest. */
+START_TEST(test_terminal_interrupt)
+{
+    pid_t pid;
+    int master = on_terminal(&pid, (const char *const[]){ "-n", "2", "sh",
+                             "-c", "echo ready; sleep 600", NULL });
+
+    expect(master, "ready\r\nready\r\n");
+    ck_assert_int_eq(write(master, "\003", 1), 1);
+    expect(master, "signal 2 (SIGINT) ended the job");
+    ck_assert_int_eq(ended(pid), 130);
+    close(master);
+}
+END_TEST
+
+/* A rank gets the user's limits, mask, a group of its own and no descriptor
+ * of ours. */
+START_TEST(test_state)
+{
+    struct tpx_launch launch = { 0 };
+    struct rlimit limit;
+
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = 777;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int fd = 3; fd < 777; fd++)
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+    tpx_run_tprun(&launch, "-n", "2", "RANK", "state");
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_str_eq(launch.out, "limit 777 group 1 input 0 fds\n"
+                     "limit 777 group 1 input 0 fds\n");
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_options)
+{
+    struct tpx_launch launch = { 0 };
+
+    setenv("TPX_THERE", "yes", 1);
+    tpx_run_tprun(&launch, "-x", "TPX_NEW=a=b c", "-x", "TPX_THERE", "--wdir",
+                  "/", "--explain", "--require", "node:shm", "sh", "-c",
+                  "echo \"$TPX_NEW|$TPX_THERE|$(pwd)|$TP_EXPLAIN|$TP_REQUIRE|"
+                  "$1 $2\"; echo ${TP_LAUNCHER%%:*}; "
+                  "test ${TP_LAUNCHER##*:} = $PPID && echo same",
+                  "name", "-n", "--tag");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_str_eq(launch.out, "a=b c|yes|/|1|node:shm|-n --tag\n"
+                     PACKAGE_VERSION "\nsame\n");
+    tpx_release(&launch);
+    /* "--" ends the options; -np is what other launchers say. */
+    tpx_run_tprun(&launch, "-np", "2", "--", "echo", "-n", "x");
+    ck_assert_str_eq(launch.out, "x\nx");
+    tpx_release(&launch);
+}
+END_TEST
+
+/* One core each where they suffice, all of them for each where not. */
+START_TEST(test_binding)
+{
+    struct tpx_launch launch = { 0 };
+    char ranks[32];
+    const char *script = "grep Cpus_allowed_list /proc/self/status";
+
+    tpx_run_tprun(&launch, "-n", "64", "-v", "--bind-to", "none", "sh", "-c",
+                  script);
+    ck_assert_int_eq(tpx_count(launch.err, "free on cpus"), 64);
+    tpx_release(&launch);
+    tpx_run_tprun(&launch, "-n", "1", "-v", "sh", "-c", script);
+    ck_assert_int_eq(tpx_count(launch.err, "bound to cpus"), 1);
+    tpx_release(&launch);
+    tpx_run_tprun(&launch, "-n", "3", "-v", "--bind-to", "core", "sh", "-c",
+                  script);
+    ck_assert_int_eq(tpx_count(launch.err, "bound to cpus"), 3);
+    tpx_release(&launch);
+    tpx_run_tprun(&launch, "-n", "3", "-v", "--bind-to", "package", "sh",
+                  "-c", script);
+    ck_assert_int_eq(tpx_count(launch.err, "bound to cpus"), 3);
+    tpx_release(&launch);
+    snprintf(ranks, sizeof(ranks), "%ld", sysconf(_SC_NPROCESSORS_CONF) + 1);
+    tpx_run_tprun(&launch, "-n", ranks, "-v", "true");
+    ck_assert_int_eq(tpx_count(launch.err, "bound to cpus"), 0);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* The cpus that tprun itself may use are all there are. */
+START_TEST(test_binding_inside)
+{
+    struct tpx_launch launch = { 0 };
+    cpu_set_t set;
+    char wanted[64];
+    int cpu;
+
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(set), &set), 0);
+    for (cpu = CPU_SETSIZE - 1; !CPU_ISSET(cpu, &set); cpu--)
+        ;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof(set), &set), 0);
+    tpx_run_tprun(&launch, "-n", "2", "--bind-to", "core", "sh", "-c",
+                  "grep Cpus_allowed_list /proc/self/status");
+    snprintf(wanted, sizeof(wanted), "Cpus_allowed_list:\t%d\n", cpu);
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_int_eq(tpx_count(launch.out, wanted), 2);
+    tpx_release(&launch);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("signals");
+    TCase *tests = tcase_create("signals");
+
+    tcase_set_timeout(tests, 90);
+    tcase_add_test(tests, test_passed_on);
+    tcase_add_loop_test(tests, test_ending, 0, 4);
+    tcase_add_loop_test(tests, test_stubborn, 0, 2);
+    tcase_add_test(tests, test_stopped_rank);
+    tcase_add_test(tests, test_suspend);
+    tcase_add_test(tests, test_ignored_stays_ignored);
+    tcase_add_test(tests, test_idle);
+    tcase_add_test(tests, test_input);
+    tcase_add_test(tests, test_much_input);
+    tcase_add_test(tests, test_terminal);
+    tcase_add_test(tests, test_terminal_interrupt);
+    tcase_add_test(tests, test_state);
+    tcase_add_test(tests, test_options);
+    tcase_add_test(tests, test_binding);
+    tcase_add_test(tests, test_binding_inside);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tpinfo from the outside: each option, each mistake. */
+#include "config.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "tests/lib/tpx.h"
+#include "topology/discover.h"
+
+enum { RUN_SECONDS = 20 };
+
+/* What the last run left. */
+static char out[65536], err[8192];
+
+static size_t read_all(int fd, char *buffer, size_t size)
+{
+    size_t length = 0;
+    ssize_t got;
+
+    while ((got = read(fd, buffer + length, size - 1 - length)) > 0)
+        length += (size_t)got;
+    buffer[length] = '\0';
+    return length;
+}
+
+/* The child: its limits, its outputs, its program.  Files and not pipes, so
+ * that it never waits for its reader. */
+static void run_child(char **argv, const int fds[2])
+{
+    alarm(RUN_SECONDS);
+    dup2(fds[0], STDOUT_FILENO);
+    dup2(fds[1], STDERR_FILENO);
+    execv(argv[0], argv);
+    _exit(127);
+}
+
+static int temporary(void)
+{
+    char path[] = "/tmp/tp-test-XXXXXX";
+    int fd = mkstemp(path);
+
+    ck_assert_int_ge(fd, 0);
+    unlink(path);
+    return fd;
+}
+
+/* Runs `tpinfo ARGUMENTS` (parted at blanks) and returns the exit status. */
+static int run(const char *arguments)
+{
+    char copy[1024], *argv[16], *save;
+    int argc = 0, status, fds[2] = { temporary(), temporary() };
+    pid_t pid;
+
+    snprintf(copy, sizeof(copy), "%s %s", tpx_program("launcher/tpinfo"),
+             arguments);
+    for (char *word = strtok_r(copy, " ", &save); word != NULL;
+         word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0)
+        run_child(argv, fds);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(lseek(fds[0], 0, SEEK_SET), 0);
+    ck_assert_int_eq(lseek(fds[1], 0, SEEK_SET), 0);
+    read_all(fds[0], out, sizeof(out));
+    read_all(fds[1], err, sizeof(err));
+    close(fds[0]);
+    close(fds[1]);
+    ck_assert_msg(WIFEXITED(status), "signal %d: %s", WTERMSIG(status), err);
+    return WEXITSTATUS(status);
+}
+
+/* It works, says all the words, and nothing on standard error. */
+static void good(const char *arguments, const char *const *words)
+{
+    ck_assert_msg(run(arguments) == 0, "tpinfo %s: %s", arguments, err);
+    ck_assert_str_eq(err, "");
+    for (; *words != NULL; words++)
+        ck_assert_msg(strstr(out, *words) != NULL, "tpinfo %s: no \"%s\" in "
+                      "%s", arguments, *words, out);
+}
+#define GOOD(arguments, ...) \
+    good(arguments, (const char *const[]){ __VA_ARGS__, NULL })
+
+/* It ends with that status, one line, nothing on standard output. */
+static void bad(const char *arguments, int status, const char *word)
+{
+    ck_assert_int_eq(run(arguments), status);
+    ck_assert_str_eq(out, "");
+    ck_assert_msg(strncmp(err, "tpinfo: ", 8) == 0
+                  && strstr(err, word) != NULL
+                  && strchr(err, '\n') == err + strlen(err) - 1,
+                  "tpinfo %s: %s", arguments, err);
+}
+
+static json_t *run_json(const char *arguments)
+{
+    json_error_t error;
+    json_t *root;
+
+    ck_assert_msg(run(arguments) == 0, "%s", err);
+    root = json_loads(out, JSON_REJECT_DUPLICATES, &error);
+    ck_assert_msg(root != NULL, "%s: %s", error.text, out);
+    return root;
+}
+
+static const char *text_of(json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    ck_assert_msg(text != NULL, "%s is missing", key);
+    return text;
+}
+
+/* "--plan --topo A[,B]" with the recorded machines of that name. */
+static const char *recorded(const char *more, const char *a, const char *b)
+{
+    static char arguments[1024];
+    const char *source = getenv("TP_TEST_SOURCE");
+    int used;
+
+    source = source != NULL ? source : ".";
+    used = snprintf(arguments, sizeof(arguments),
+                    "--plan %s --topo %s/tests/data/topology/%s.xml", more,
+                    source, a);
+    if (b != NULL)
+        snprintf(arguments + used, sizeof(arguments) - (size_t)used,
+                 ",%s/tests/data/topology/%s.xml", source, b);
+    return arguments;
+}
+
+static void setup(void)
+{
+    static const char *const variables[] = {
+        "TP_TOPOLOGY", "TP_TOPOLOGY_SHARED", "TP_BACKENDS", "TP_REQUIRE",
+        "TP_SPIN", "TP_LOG"
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(variables); i++)
+        unsetenv(variables[i]);
+}
+
+START_TEST(test_overview)
+{
+    GOOD("", "tp " PACKAGE_VERSION " on ", "Topology\n", "from this machine: ",
+         "package 0", "Network\n", "Backends\n", "Settings\n",
+         "0 of ", "`tpinfo --env` lists all");
+    setenv("TP_SPIN", "17", 1);
+    GOOD("", "TP_SPIN=17 (from the environment)", "1 of ");
+}
+END_TEST
+
+START_TEST(test_sections)
+{
+    GOOD("--topology", "from this machine", "Network");
+    ck_assert_ptr_null(strstr(out, "Backends"));
+    GOOD("--backends", "Backends", "reaches", "shm", "loop", "ofi:tcp");
+    ck_assert_ptr_null(strstr(out, "Topology"));
+    GOOD("--topology --backends", "Topology", "Backends");
+    setenv("TP_SPIN", "17", 1);
+    GOOD("--env", "TP_LOG ", "TP_TOPOLOGY_SHARED", "environment", "default",
+         "How long to poll before parking");
+    for (size_t i = 0; i < TPB_SET_COUNT; i++)
+        ck_assert_msg(strstr(out, tpb_setting_table[i].variable) != NULL,
+                      "%s", tpb_setting_table[i].variable);
+}
+END_TEST
+
+START_TEST(test_help_and_version)
+{
+    GOOD("--help", "usage: tpinfo [options]\n", "--topology", "--backends",
+         "--env", "--plan", "--topo FILE[,FILE]", "--json", "--help",
+         "--version");
+    GOOD("-h", "usage: ");
+    GOOD("--version", "tpinfo (tp) " PACKAGE_VERSION "\n");
+    GOOD("-V", "tpinfo (tp) " PACKAGE_VERSION "\n");
+}
+END_TEST
+
+/* What --help lists, tpinfo(1) explains. */
+START_TEST(test_manual)
+{
+    const char *source = getenv("TP_TEST_SOURCE");
+    char path[1024], option[64] = "\n.It Fl ", *page, *at;
+    unsigned count = 0;
+
+    snprintf(path, sizeof(path), "%s/man/man1/tpinfo.1",
+             source != NULL ? source : ".");
+    page = tpb_read_file(path, NULL);
+    ck_assert_ptr_nonnull(page);
+    ck_assert_int_eq(run("--help"), 0);
+    for (at = out; (at = strstr(at, "\n  -")) != NULL; count++) {
+        at += 4;               /* behind the first hyphen */
+        snprintf(option + 8, sizeof(option) - 8, "%.*s",
+                 (int)strcspn(at, " ,\n"), at);
+        ck_assert_msg(strstr(page, option) != NULL, "%s", option);
+    }
+    ck_assert_uint_eq(count, 8);
+    tpb_free(page);
+}
+END_TEST
+
+START_TEST(test_mistakes)
+{
+    bad("--nonesuch", 2, "unknown option --nonesuch");
+    bad("-x", 2, "unknown option -x");
+    bad("-xh", 2, "unknown option -x");
+    bad("all", 2, "unexpected argument all");
+    bad("--plan --topo", 2, "a value is missing after --topo");
+    bad("--topo a.xml", 2, "--topo goes with --plan");
+    bad("--plan --env", 2, "--plan goes alone");
+    bad("--json=yes", 2, "--json=yes");
+}
+END_TEST
+
+START_TEST(test_bad_environment)
+{
+    setenv("TP_SPIN", "soon", 1);
+    bad("", 1, "TP_SPIN=soon");
+    unsetenv("TP_SPIN");
+    setenv("TP_TOPOLOGY", "/nonexistent.xml", 1);
+    bad("", 1, "/nonexistent.xml: No such file");
+    setenv("TP_TOPOLOGY", "/etc/passwd", 1);
+    bad("--json", 1, "lstopo");
+    unsetenv("TP_TOPOLOGY");
+    setenv("TP_REQUIRE", "node:nonesuch", 1);
+    bad("--plan", 1, "unknown backend \"nonesuch\"; known here: ");
+    setenv("TP_REQUIRE", "here:shm", 1);
+    bad("--plan --json", 1, "unknown class \"here\"");
+}
+END_TEST
+
+START_TEST(test_no_room_for_output)
+{
+    int full = open("/dev/full", O_WRONLY), saved;
+    pid_t pid;
+    int status;
+
+    if (full < 0) {
+        tpx_skip("dev-full", "/dev/full is missing");
+        return;
+    }
+    saved = temporary();
+    pid = fork();
+    if (pid == 0)
+        run_child((char *[]){ (char *)tpx_program("launcher/tpinfo"), NULL },
+                  (int[]){ full, saved });
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    lseek(saved, 0, SEEK_SET);
+    read_all(saved, err, sizeof(err));
+    ck_assert_str_eq(err, "tpinfo: cannot write standard output: No space "
+                     "left on device\n");
+    close(saved);
+    close(full);
+}
+END_TEST
+
+START_TEST(test_json)
+{
+    json_t *root = run_json("--json"), *backend;
+    size_t i;
+
+    ck_assert_str_eq(text_of(root, "tp"), PACKAGE_VERSION);
+    ck_assert_str_eq(text_of(json_object_get(root, "machine"), "source"),
+                     "this machine");
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "settings")),
+                      TPB_SET_COUNT);
+    ck_assert_uint_gt(json_array_size(json_object_get(root, "backends")), 1);
+    json_array_foreach(json_object_get(root, "backends"), i, backend)
+        /* What does not work says why. */
+        ck_assert_int_eq(json_is_true(json_object_get(backend, "usable")),
+                         text_of(backend, "why")[0] == '\0');
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(test_topology_of_a_file)
+{
+    char path[1024];
+
+    snprintf(path, sizeof(path), "%s/tests/data/topology/chiplets.xml",
+             getenv("TP_TEST_SOURCE") != NULL ? getenv("TP_TEST_SOURCE")
+             : ".");
+    setenv("TP_TOPOLOGY", path, 1);
+    GOOD("--topology", "chiplets.xml: 1 package, 1 NUMA node, 16 cores, 32 "
+         "cpus", "L3 cache 3, 16 MiB: 4 cores, 8 cpus (24-31)");
+}
+END_TEST
+
+START_TEST(test_plan_here)
+{
+    json_t *root, *first;
+
+    GOOD("--plan", "rank 0 (", " and rank 1 (", "chosen: ",
+         "not_same_process: ");
+    root = run_json("--plan --json");
+    first = json_array_get(json_object_get(root, "plans"), 0);
+    ck_assert_str_eq(text_of(first, "class"), "node");
+    ck_assert_str_eq(text_of(first, "chosen"), "shm");
+    json_decref(root);
+    setenv("TP_BACKENDS", "^shm", 1);
+    GOOD("--plan", "forbidden: TP_BACKENDS=^shm here", "remedy: take shm out");
+    setenv("TP_BACKENDS", "shm", 1);
+    setenv("TP_REQUIRE", "node:ofi:tcp", 1);
+    GOOD("--plan", "contract: TP_REQUIRE wants ofi:tcp for class node",
+         "no backend connects them");
+}
+END_TEST
+
+/* Each kind of neighbourhood that the machine has, nearest first. */
+START_TEST(test_plan_of_one_machine)
+{
+    static const char *const expected[] = {
+        "same L2", "same L3", "same NUMA node"
+    };
+    json_t *root = run_json(recorded("--json", "chiplets", NULL)), *plans;
+
+    plans = json_object_get(root, "plans");
+    ck_assert_uint_eq(json_array_size(plans), TPB_COUNT(expected));
+    for (size_t i = 0; i < TPB_COUNT(expected); i++)
+        ck_assert_str_eq(text_of(json_array_get(plans, i), "locality"),
+                         expected[i]);
+    json_decref(root);
+    GOOD(recorded("", "two-socket", NULL), "rank 0 (two-socket) and rank 1 "
+         "(two-socket): same L3\n", ": same host\n",
+         "Recorded machines cannot be tried");
+}
+END_TEST
+
+START_TEST(test_plan_of_two_machines)
+{
+    json_t *root, *plan;
+
+    GOOD(recorded("", "nics-rdma", "nics-slow"),
+         "rank 0 (nics-rdma) and rank 1 (nics-slow): other host\n",
+         "shm ", "not_same_host: stays on one host; these are nics-rdma and "
+         "nics-slow");
+    root = run_json(recorded("--json", "nics-rdma", "nics-slow"));
+    plan = json_array_get(json_object_get(root, "plans"), 0);
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "plans")), 1);
+    ck_assert_str_eq(text_of(plan, "class"), "net");
+    ck_assert_ptr_nonnull(strstr(text_of(plan, "chosen"), "ofi:"));
+    json_decref(root);
+    bad("--plan --topo ,", 1, "expected one file, or two");
+    bad("--plan --topo a,b,c", 1, "expected one file, or two");
+    bad("--plan --topo /nonexistent.xml", 1, "/nonexistent.xml: No such");
+    bad(recorded("", "nics-rdma", "nonesuch"), 1, "nonesuch.xml: No such");
+}
+END_TEST
+
+/* As a rank does it: the launcher's topology, across exec. */
+START_TEST(test_shared_topology)
+{
+    struct tpb_settings settings;
+    struct tpt_topology *topology;
+    struct tpb_error error = { "" };
+    char text[64];
+    json_t *root;
+    tp_status status;
+    int fd;
+
+    ck_assert_int_eq(tpb_settings_load(&settings, NULL), TP_OK);
+    ck_assert_int_eq(tpt_topology_load(&settings, &topology, NULL), TP_OK);
+    status = tpt_topology_share(topology, &fd, text, &error);
+    if (status == TP_OK) {
+        setenv("TP_TOPOLOGY_SHARED", text, 1);
+        root = run_json("--json");
+        ck_assert_str_eq(text_of(json_object_get(root, "machine"), "source"),
+                         "the launcher, shared");
+        json_decref(root);
+        close(fd);
+        root = run_json("--json");
+        ck_assert_str_eq(text_of(json_object_get(root, "machine"), "source"),
+                         "this machine");
+        json_decref(root);
+    } else {
+        tpx_skip("shared-topology", error.text);
+    }
+    tpt_topology_free(topology);
+    tpb_settings_fini(&settings);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tpinfo");
+    TCase *tests = tcase_create("tpinfo");
+
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_add_test(tests, test_overview);
+    tcase_add_test(tests, test_sections);
+    tcase_add_test(tests, test_help_and_version);
+    tcase_add_test(tests, test_manual);
+    tcase_add_test(tests, test_mistakes);
+    tcase_add_test(tests, test_bad_environment);
+    tcase_add_test(tests, test_no_room_for_output);
+    tcase_add_test(tests, test_json);
+    tcase_add_test(tests, test_topology_of_a_file);
+    tcase_add_test(tests, test_plan_here);
+    tcase_add_test(tests, test_plan_of_one_machine);
+    tcase_add_test(tests, test_plan_of_two_machines);
+    tcase_add_test(tests, test_shared_topology);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

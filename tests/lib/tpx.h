@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What every test program uses: one main for a Check suite, skips with a
+ * reason, and the totals line that the summary adds up.
+ */
+#ifndef TPX_H
+#define TPX_H
+
+#include <check.h>
+
+#include "runtime/base/base.h"
+
+/* Runs the suite, prints "tpx: P passed, F failed, S skipped", and returns the
+ * exit status for main: 0, 1 on failures, 77 if all was skipped. */
+int tpx_run(Suite *suite);
+
+/*
+ * Something the tests need is not on this machine.  Counts and prints
+ * "SKIP: what: reason"; if TP_TEST_REQUIRE (a comma list) names `what`, the
+ * test fails instead.  Returns so that the caller can leave its test.
+ */
+void tpx_skip(const char *what, const char *reason);
+
+/* The build tree's programs: "launcher/tprun" gives its absolute path.
+ * Static memory per call site's string; never NULL. */
+const char *tpx_program(const char *path);
+
+#endif

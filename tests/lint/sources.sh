@@ -1,0 +1,71 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# What every source file has: the licence, its purpose, 80 columns; and what
+# none has: paths of the machine it was written on.
+# shellcheck source=tests/lib/lint.sh
+. "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+
+# Everything that is written by hand, whether git or a tarball brought it.
+sources()
+{
+    c_files
+    script_files
+    find runtime topology fabric gpu launcher bench man tests m4 configure.ac \
+        Makefile.am -type f \( -name '*.include' -o -name '*.m4' \
+        -o -name '*.def' -o -name '*.ac' -o -name '*.am' -o -name '*.[1-8]' \
+        -o -name '*.in' \) |
+        grep -v -E '^m4/(libtool|lt.*)\.m4$' |
+        grep -v -E '\.in$|^tests/data/' | sort
+}
+sources | sort -u >"$work/sources"
+c_files >"$work/c"
+
+[ "$(wc -l <"$work/sources")" -gt 20 ] || fail "too few sources were found"
+
+while read -r file; do
+    head -n 3 "$file" | grep -q 'SPDX-License-Identifier: BSD-3-Clause$' ||
+    head -n 3 "$file" |
+        grep -q 'SPDX-License-Identifier: BSD-3-Clause \*/$' || echo "$file"
+done <"$work/sources" | empty "no SPDX line among the first three"
+
+while read -r file; do
+    sed -n 2p "$file" | grep -q '^/\*' || echo "$file"
+done <"$work/c" | empty "the second line begins no comment with the purpose"
+
+while read -r file; do
+    sed -n '2,5p' "$file" | grep -q '^# [A-Z]' ||
+        echo "$file"
+done <<END | empty "no comment with the purpose in the first lines"
+$(script_files | grep -v '^tests/lib/lint.sh$')
+END
+
+# Columns as a person sees them: a tab goes to the next multiple of eight.
+while read -r file; do
+    expand "$file" | awk -v file="$file" \
+        'length($0) > 80 { print file ":" FNR ": " length($0) " columns" }'
+done <"$work/c" | empty "longer than 80 columns"
+
+xargs grep -n "$(printf '\t')" <"$work/c" | empty "tabs in C"
+xargs grep -n '[[:space:]]$' <"$work/sources" | empty "blanks at line ends"
+while read -r file; do
+    [ -z "$(tail -c 1 "$file")" ] || echo "$file"
+done <"$work/sources" | empty "no newline at the end"
+
+# A path of somebody's own machine works nowhere else.
+{ cat "$work/sources"; ls ./*.md; } |
+    xargs grep -n -E '(^|[^A-Za-z0-9_.])/(home|work|root)/[A-Za-z]' |
+    grep -v '^tests/lint/sources.sh:' | empty "paths of one machine"
+
+# Big files hide their duties.
+while read -r file; do
+    lines=$(wc -l <"$file")
+    [ "$lines" -le 900 ] || echo "$file: $lines lines"
+done <"$work/c" | empty "over 900 lines"
+
+# Every header has its guard.
+grep '\.h$' "$work/c" | while read -r file; do
+    grep -q '^#ifndef [A-Z_]*_H$' "$file" || echo "$file"
+done | empty "a header without include guard"
+
+finish

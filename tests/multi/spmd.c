@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the test functions share, and the run of one in the calling rank. */
+#include "config.h"
+
+#include <errno.h>
+#include <execinfo.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/multi/spmd.h"
+
+struct tpx_rank tpx_me;
+
+const struct tpx_spmd *const tpx_suites[] = {
+    tpx_order, tpx_huge, tpx_arguments, tpx_nested, tpx_pressure, tpx_close,
+    tpx_failure, tpx_blocking, tpx_idle, tpx_bad, NULL
+};
+
+static const char *volatile spmd_stage = "start";
+
+void tpx_at(const char *stage)
+{
+    spmd_stage = stage;
+}
+
+void tpx_fail(const char *file, int line, const char *format, ...)
+{
+    char text[900], whole[1100];
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    length = snprintf(whole, sizeof(whole), "rank %d: %s:%d (%s): %s\n",
+                      tpx_me.rank, file, line, spmd_stage, text);
+    if (write(STDERR_FILENO, whole, (size_t)length) < 0)
+        _exit(3);
+    _exit(1);
+}
+
+/* SIGUSR1: the harness asks, before it kills, where a rank hangs.  The others:
+ * it crashed, and dies of the same signal when this returns. */
+static void spmd_where(int number)
+{
+    void *frames[32];
+    char text[128];
+    int length = snprintf(text, sizeof(text), "rank %d, signal %d, at: %s\n",
+                          tpx_me.rank, number, spmd_stage);
+
+    if (write(STDERR_FILENO, text, (size_t)length) < 0)
+        _exit(3);
+    backtrace_symbols_fd(frames, backtrace(frames, 32), STDERR_FILENO);
+}
+
+static void spmd_signals(void)
+{
+    struct sigaction ask = { .sa_handler = spmd_where };
+    struct sigaction crash = { .sa_handler = spmd_where,
+                               .sa_flags = (int)SA_RESETHAND };
+    void *warm[1];
+
+    backtrace(warm, 1);            /* loads what it needs, not in a signal */
+    sigaction(SIGUSR1, &ask, NULL);
+    if (tpx_me.sanitized)
+        return;                    /* sanitizers tell more */
+    sigaction(SIGSEGV, &crash, NULL);
+    sigaction(SIGBUS, &crash, NULL);
+    sigaction(SIGABRT, &crash, NULL);
+}
+
+static tp_progress_mode spmd_mode(void)
+{
+    const char *text = getenv("TP_PROGRESS");
+
+    if (text != NULL && strcmp(text, "thread") == 0)
+        return TP_PROGRESS_THREAD;
+    if (text != NULL && strcmp(text, "manual") == 0)
+        return TP_PROGRESS_MANUAL;
+    return TP_PROGRESS_AUTO;
+}
+
+static bool spmd_is_set(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text != NULL && *text != '\0';
+}
+
+void tpx_rank_run(const struct tpx_spmd *test, char **arguments)
+{
+    const char *seed = getenv("TP_TEST_SEED"), *rank = getenv("TP_RANK");
+
+    tpx_me.mode = spmd_mode();
+    tpx_me.full = spmd_is_set("TP_TEST_LONG");
+    tpx_me.sanitized = spmd_is_set("TP_TEST_SANITIZER");
+    tpx_me.seed = seed != NULL ? strtoull(seed, NULL, 0) : 1;
+    tpx_me.arguments = arguments;
+    tpx_me.rank = rank != NULL ? atoi(rank) : 0;
+    spmd_signals();
+    if ((test->flags & TPX_BARE) == 0) {
+        tpx_at("tp_init");
+        tpx_ok(tp_init(NULL, &tpx_me.context));
+        tpx_me.rank = tp_rank(tpx_me.context);
+        tpx_me.size = tp_size(tpx_me.context);
+    }
+    tpx_at(test->name);
+    test->run();
+    tpx_at("tp_finalize");
+    if (tpx_me.context != NULL)
+        tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+}
+
+void tpx_until(const unsigned *counter, unsigned count)
+{
+    while (__atomic_load_n(counter, __ATOMIC_ACQUIRE) < count)
+        tpx_ok(tp_wait(tpx_me.context, -1, NULL));
+}
+
+void tpx_count_ok(tp_pipe *pipe, tp_status status, tp_message *message,
+                  void *arg)
+{
+    (void)message;
+    tpx_check(status == TP_OK, "an operation ended with \"%s\": %s",
+              tp_strerror(status), tp_pipe_error(pipe));
+    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_ACQ_REL);
+}
+
+tp_pipe *tpx_pipe(int rank, unsigned number)
+{
+    tp_pipe *pipe;
+
+    tpx_ok(tp_pipe_open(tpx_me.context, rank, number, &pipe));
+    return pipe;
+}
+
+enum { SPMD_MEETING = 7777 };  /* the number of the pipes for meeting */
+
+void tpx_meet(int rank)
+{
+    tp_pipe *pipe = tpx_pipe(rank, SPMD_MEETING);
+    char byte = 'm';
+
+    tpx_ok(tp_pipe_send(pipe, &byte, 1));
+    tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+}
+
+void tpx_barrier(void)
+{
+    char byte = 'b';
+
+    if (tpx_me.rank != 0) {
+        tpx_meet(0);
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, SPMD_MEETING), &byte, 1, NULL));
+        return;
+    }
+    for (int rank = 1; rank < tpx_me.size; rank++)
+        tpx_meet(rank);
+    for (int rank = 1; rank < tpx_me.size; rank++)
+        tpx_ok(tp_pipe_send(tpx_pipe(rank, SPMD_MEETING), &byte, 1));
+}
+
+uint64_t tpx_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void tpx_sleep_ms(unsigned ms)
+{
+    struct timespec t = { .tv_sec = ms / 1000,
+                          .tv_nsec = (long)(ms % 1000) * 1000000 };
+
+    while (nanosleep(&t, &t) < 0 && errno == EINTR)
+        ;
+}
+
+static uint64_t spmd_us(struct timeval t)
+{
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_usec;
+}
+
+uint64_t tpx_cpu_us(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return spmd_us(usage.ru_utime) + spmd_us(usage.ru_stime);
+}
+
+size_t tpx_resident(void)
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    unsigned long total = 0, resident = 0;
+
+    if (file == NULL || fscanf(file, "%lu %lu", &total, &resident) != 2)
+        tpx_fail(__FILE__, __LINE__, "cannot read /proc/self/statm");
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* splitmix64, by Sebastiano Vigna, in the public domain. */
+uint64_t tpx_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+unsigned tpx_below(uint64_t *state, unsigned limit)
+{
+    return (unsigned)(tpx_random(state) % limit);
+}
+
+static uint64_t spmd_word(uint64_t seed, size_t at)
+{
+    return (seed + at) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+void tpx_fill(void *memory, size_t length, uint64_t seed)
+{
+    unsigned char *to = memory;
+
+    for (size_t at = 0; at < length; at += 8) {
+        uint64_t word = spmd_word(seed, at);
+
+        memcpy(to + at, &word, length - at < 8 ? length - at : 8);
+    }
+}
+
+size_t tpx_verify(const void *memory, size_t length, uint64_t seed)
+{
+    const unsigned char *from = memory;
+
+    for (size_t at = 0; at < length; at += 8) {
+        uint64_t word = spmd_word(seed, at);
+        const unsigned char *bytes = (const unsigned char *)&word;
+        size_t part = length - at < 8 ? length - at : 8;
+
+        if (memcmp(from + at, &word, part) == 0)
+            continue;
+        for (size_t i = 0; i < part; i++)
+            if (from[at + i] != bytes[i])
+                return at + i;
+    }
+    return length;
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What callers get wrong: said at once, and no callback comes of it. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/multi/spmd.h"
+
+static void arguments_never(tp_pipe *pipe, tp_status status,
+                            tp_message *message, void *arg)
+{
+    (void)pipe;
+    (void)message;
+    (void)arg;
+    tpx_check(false, "a callback came after a call that did not return TP_OK"
+              " (with \"%s\")", tp_strerror(status));
+}
+
+static void arguments_never_accept(tp_listener *listener, tp_status status,
+                                   tp_pipe *pipe, void *arg)
+{
+    (void)listener;
+    arguments_never(pipe, status, NULL, arg);
+}
+
+/* Time for callbacks that must not come. */
+static void arguments_settle(void)
+{
+    for (int i = 0; i < 3; i++)
+        tp_wait(tpx_me.context, 5, NULL);
+}
+
+static void arguments_init(void)
+{
+    tp_context *untouched = (tp_context *)(uintptr_t)16, *context = untouched;
+    tp_options options = TP_OPTIONS_INIT;
+
+    tpx_status(tp_init(NULL, NULL), TP_ERR_INVALID);
+    options.size = 3;
+    tpx_status(tp_init(&options, &context), TP_ERR_INVALID);
+    options = (tp_options)TP_OPTIONS_INIT;
+    options.progress = (tp_progress_mode)7;
+    tpx_status(tp_init(&options, &context), TP_ERR_INVALID);
+    options = (tp_options)TP_OPTIONS_INIT;
+    options.connect_timeout_ms = -1;
+    tpx_status(tp_init(&options, &context), TP_ERR_INVALID);
+    options = (tp_options)TP_OPTIONS_INIT;
+    options.finalize_timeout_ms = -1;
+    tpx_status(tp_init(&options, &context), TP_ERR_INVALID);
+    options = (tp_options)TP_OPTIONS_INIT;
+    options.bootstrap = "carrier pigeon";
+    tpx_status(tp_init(&options, &context), TP_ERR_INVALID);
+    options.bootstrap = "dir:/nonexistent/folder";
+    tpx_status(tp_init(&options, &context), TP_ERR_SYSTEM);
+    options = (tp_options)TP_OPTIONS_INIT;
+    options.backends = "carrier_pigeon";
+    tpx_status(tp_init(&options, &context), TP_ERR_UNREACHABLE);
+    setenv("TP_PROGRESS", "sometimes", 1);
+    tpx_status(tp_init(NULL, &context), TP_ERR_INVALID);
+    unsetenv("TP_PROGRESS");
+    setenv("TP_RANK", "1", 1);
+    tpx_status(tp_init(NULL, &context), TP_ERR_INVALID);
+    setenv("TP_RANK", "0", 1);
+    tpx_check(context == untouched, "a failed tp_init() wrote its result");
+    /* After all that it still works, and with less than all the options. */
+    options = (tp_options)TP_OPTIONS_INIT;
+    options.size = offsetof(tp_options, backends);
+    options.progress = TP_PROGRESS_MANUAL;
+    tpx_ok(tp_init(&options, &context));
+    tpx_ok(tp_finalize(context));
+}
+
+static void arguments_context(void)
+{
+    void *memory = NULL;
+    tp_device cpu = { TP_DEVICE_CPU, 0 }, odd = { TP_DEVICE_CPU, 1 };
+    tp_context *context = tpx_me.context;
+
+    tpx_equal(tp_rank(NULL), -1);
+    tpx_equal(tp_size(NULL), -1);
+    tpx_equal(tp_local_rank(NULL), -1);
+    tpx_equal(tp_local_size(NULL), -1);
+    tpx_equal(tp_fd(NULL), -1);
+    tpx_status(tp_finalize(NULL), TP_ERR_INVALID);
+    tpx_status(tp_progress(NULL, NULL), TP_ERR_INVALID);
+    tpx_status(tp_wait(NULL, 0, NULL), TP_ERR_INVALID);
+    tpx_status(tp_read_descriptor_any(NULL, arguments_never, NULL),
+               TP_ERR_INVALID);
+    tpx_status(tp_read_descriptor_any(context, NULL, NULL), TP_ERR_INVALID);
+    tpx_status(tp_alloc(NULL, 1, cpu, &memory), TP_ERR_INVALID);
+    tpx_status(tp_alloc(context, 1, cpu, NULL), TP_ERR_INVALID);
+    tpx_status(tp_alloc(context, 0, cpu, &memory), TP_ERR_INVALID);
+    tpx_status(tp_alloc(context, 1, odd, &memory), TP_ERR_INVALID);
+    tpx_status(tp_alloc(context, SIZE_MAX, cpu, &memory), TP_ERR_INVALID);
+    tpx_check(memory == NULL, "a failed tp_alloc() wrote its result");
+    tpx_status(tp_free(NULL, &memory), TP_ERR_INVALID);
+    tpx_status(tp_free(context, &memory), TP_ERR_INVALID);
+    tpx_ok(tp_free(context, NULL));
+    tpx_ok(tp_alloc(context, 5000, cpu, &memory));
+    memset(memory, 1, 5000);
+    tpx_equal((uintptr_t)memory % 4096, 0);
+    tpx_status(tp_free(context, (char *)memory + 1), TP_ERR_INVALID);
+    tpx_ok(tp_free(context, memory));
+    tpx_status(tp_free(context, memory), TP_ERR_INVALID);
+    tpx_ok(tp_alloc(context, 1, cpu, &memory));    /* left to tp_finalize() */
+    tpx_status(tp_listen(NULL, NULL, NULL), TP_ERR_INVALID);
+    tpx_status(tp_listen(context, NULL, NULL), TP_ERR_INVALID);
+    tpx_status(tp_listener_address(NULL, NULL, 0), TP_ERR_INVALID);
+    tpx_status(tp_accept(NULL, arguments_never_accept, NULL), TP_ERR_INVALID);
+    tpx_status(tp_connect(context, NULL, NULL), TP_ERR_INVALID);
+    tpx_status(tp_listener_close(NULL), TP_ERR_INVALID);
+    tpx_check(strcmp(tp_strerror((tp_status)999), "") != 0
+              && strcmp(tp_version(), "") != 0, "no words");
+}
+
+static void arguments_pipe(void)
+{
+    tp_pipe *pipe = NULL, *again = NULL, *other = NULL;
+    tp_context *context = tpx_me.context;
+    tp_message message = { 0 };
+    tp_stats stats;
+    char *json, byte;
+
+    tpx_status(tp_pipe_to_rank(NULL, 0, &pipe), TP_ERR_INVALID);
+    tpx_status(tp_pipe_to_rank(context, -1, &pipe), TP_ERR_INVALID);
+    tpx_status(tp_pipe_to_rank(context, tpx_me.size, &pipe), TP_ERR_INVALID);
+    tpx_status(tp_pipe_to_rank(context, 0, NULL), TP_ERR_INVALID);
+    tpx_status(tp_pipe_open(context, tpx_me.size, 1, &pipe), TP_ERR_INVALID);
+    tpx_check(pipe == NULL, "a failed call wrote its result");
+    tpx_ok(tp_pipe_to_rank(context, 0, &pipe));
+    tpx_ok(tp_pipe_open(context, 0, 0, &again));
+    tpx_check(pipe == again, "0 is not the ready-made pipe");
+    tpx_ok(tp_pipe_open(context, 0, UINT32_MAX, &other));
+    tpx_check(other != pipe, "two numbers, one pipe");
+    tpx_ok(tp_pipe_open(context, 0, UINT32_MAX, &again));
+    tpx_check(other == again, "one number, two pipes");
+    tpx_equal(tp_pipe_rank(NULL), -1);
+    tpx_equal(tp_pipe_rank(pipe), 0);
+    tpx_check(strcmp(tp_pipe_peer(NULL), "") == 0
+              && strcmp(tp_pipe_error(NULL), "") == 0
+              && strcmp(tp_pipe_error(pipe), "") == 0, "not \"\"");
+    tpx_status(tp_pipe_close(NULL), TP_ERR_INVALID);
+    tpx_status(tp_pipe_stats(NULL, &stats), TP_ERR_INVALID);
+    tpx_status(tp_pipe_stats(pipe, NULL), TP_ERR_INVALID);
+    tpx_status(tp_pipe_explain(NULL, &json), TP_ERR_INVALID);
+    tpx_status(tp_pipe_explain(pipe, NULL), TP_ERR_INVALID);
+    tpx_status(tp_pipe_write(NULL, &message, arguments_never, NULL),
+               TP_ERR_INVALID);
+    tpx_status(tp_pipe_write(pipe, NULL, arguments_never, NULL),
+               TP_ERR_INVALID);
+    tpx_status(tp_pipe_read_descriptor(NULL, arguments_never, NULL),
+               TP_ERR_INVALID);
+    tpx_status(tp_pipe_read_descriptor(pipe, NULL, NULL), TP_ERR_INVALID);
+    tpx_status(tp_pipe_send(NULL, &byte, 1), TP_ERR_INVALID);
+    tpx_status(tp_pipe_send(pipe, NULL, 1), TP_ERR_INVALID);
+    tpx_status(tp_pipe_recv(NULL, &byte, 1, NULL), TP_ERR_INVALID);
+    tpx_status(tp_pipe_recv(pipe, NULL, 1, NULL), TP_ERR_INVALID);
+    tpx_status(tp_pipe_send_message(NULL, &message, 0), TP_ERR_INVALID);
+    tpx_status(tp_pipe_send_message(pipe, NULL, 0), TP_ERR_INVALID);
+    tpx_status(tp_pipe_recv_skeleton(NULL, NULL, 0), TP_ERR_INVALID);
+    tpx_status(tp_pipe_recv_skeleton(pipe, NULL, 0), TP_ERR_INVALID);
+    tpx_status(tp_pipe_recv_message(pipe, NULL, 0), TP_ERR_INVALID);
+    tpx_status(tp_pipe_recv_message(NULL, &message, 0), TP_ERR_INVALID);
+    arguments_settle();
+}
+
+static void arguments_refused(tp_pipe *pipe, tp_message message)
+{
+    tpx_status(tp_pipe_write(pipe, &message, arguments_never, NULL),
+               TP_ERR_INVALID);
+    tpx_status(tp_pipe_send_message(pipe, &message, -1), TP_ERR_INVALID);
+}
+
+static void arguments_messages(void)
+{
+    tp_pipe *pipe = tpx_pipe(0, 0);
+    char byte = 1;
+    tp_payload good = { &byte, 1, &byte, 1 }, no_data = { NULL, 1, NULL, 0 };
+    tp_payload no_metadata = { &byte, 1, NULL, 1 };
+    tp_payload endless[2] = { { &byte, SIZE_MAX, NULL, 0 },
+                              { &byte, SIZE_MAX, NULL, 0 } };
+    tp_payload chatty = { &byte, 1, &byte, (size_t)2 << 30 };
+    tp_tensor tensor = { .data = &byte, .length = 1 }, bad;
+
+    arguments_refused(pipe, (tp_message){ .metadata_length = 1 });
+    arguments_refused(pipe, (tp_message){ .payload_count = 1 });
+    arguments_refused(pipe, (tp_message){ .tensor_count = 1 });
+    arguments_refused(pipe, (tp_message){ .payloads = &no_data,
+                                          .payload_count = 1 });
+    arguments_refused(pipe, (tp_message){ .payloads = &no_metadata,
+                                          .payload_count = 1 });
+    arguments_refused(pipe, (tp_message){ .payloads = endless,
+                                          .payload_count = 2 });
+    arguments_refused(pipe, (tp_message){ .payloads = endless,
+                                          .payload_count = 1 });
+    arguments_refused(pipe, (tp_message){ .payloads = &chatty,
+                                          .payload_count = 1 });
+    arguments_refused(pipe, (tp_message){ .payloads = &good,
+                                          .payload_count = SIZE_MAX });
+    arguments_refused(pipe, (tp_message){ .tensors = &tensor,
+                                          .tensor_count = SIZE_MAX / 2 });
+    bad = tensor;
+    bad.data = NULL;
+    arguments_refused(pipe, (tp_message){ .tensors = &bad,
+                                          .tensor_count = 1 });
+    bad = tensor;
+    bad.metadata_length = 2;
+    arguments_refused(pipe, (tp_message){ .tensors = &bad,
+                                          .tensor_count = 1 });
+    bad = tensor;
+    bad.device.type = TP_DEVICE_ANY;
+    arguments_refused(pipe, (tp_message){ .tensors = &bad,
+                                          .tensor_count = 1 });
+    bad = tensor;
+    bad.target.type = (tp_device_type)17;
+    arguments_refused(pipe, (tp_message){ .tensors = &bad,
+                                          .tensor_count = 1 });
+    arguments_settle();
+}
+
+/* ---- skeletons ---------------------------------------------------------- */
+
+static void arguments_skeletons(void)
+{
+    tp_pipe *pipe = tpx_pipe(0, 0), *other = tpx_pipe(0, 1);
+    char bytes[3] = { 1, 2, 3 }, room[3] = { 0 };
+    tp_payload payload = { bytes, 3, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    tp_message *skeleton = NULL, *second = NULL, copy;
+
+    /* What is no skeleton at all. */
+    tpx_status(tp_pipe_read(pipe, &message, arguments_never, NULL),
+               TP_ERR_INVALID);
+    tpx_status(tp_pipe_borrow(pipe, NULL, arguments_never, NULL),
+               TP_ERR_INVALID);
+    tpx_status(tp_pipe_release(pipe, NULL), TP_ERR_INVALID);
+    tpx_ok(tp_pipe_send(pipe, bytes, 3));
+    tpx_ok(tp_pipe_send(pipe, bytes, 3));
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+    copy = *skeleton;
+    tpx_status(tp_pipe_read(pipe, skeleton, arguments_never, NULL),
+               TP_ERR_INVALID);                        /* no data */
+    skeleton->payloads[0].data = room;
+    tpx_status(tp_pipe_read(other, skeleton, arguments_never, NULL),
+               TP_ERR_INVALID);                        /* not of this pipe */
+    tpx_status(tp_pipe_read(pipe, &copy, arguments_never, NULL),
+               TP_ERR_INVALID);                        /* a copy is none */
+    skeleton->payloads[0].length = 4;
+    tpx_status(tp_pipe_read(pipe, skeleton, arguments_never, NULL),
+               TP_ERR_INVALID);                        /* tampered with */
+    skeleton->payloads[0].length = 3;
+    tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
+    tpx_equal(memcmp(room, bytes, 3), 0);
+    tpx_status(tp_pipe_read(pipe, skeleton, arguments_never, NULL),
+               TP_ERR_INVALID);                        /* read twice */
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &second, -1));
+    tpx_status(tp_pipe_recv_skeleton(pipe, &skeleton, 20), TP_ERR_TIMEOUT);
+    arguments_settle();
+}   /* tp_finalize() has an unread skeleton to free */
+
+static void arguments_read_in_vain(tp_pipe *pipe, tp_status status,
+                                   tp_message *skeleton, void *arg)
+{
+    static char room[3];
+
+    tpx_ok(status);
+    skeleton->payloads[0].data = room;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, arg));
+    tpx_status(tp_pipe_read(pipe, skeleton, arguments_never, arg),
+               TP_ERR_INVALID);
+}
+
+static void arguments_read_twice(void)
+{
+    tp_pipe *pipe = tpx_pipe(0, 0);
+    unsigned done = 0;
+
+    tpx_ok(tp_pipe_read_descriptor(pipe, arguments_read_in_vain, &done));
+    tpx_ok(tp_pipe_send(pipe, "abc", 3));
+    tpx_until(&done, 1);
+    arguments_settle();
+    tpx_equal(done, 1);
+}
+
+const struct tpx_spmd tpx_arguments[] = {
+    { "arguments_init", arguments_init, 1, TPX_BARE | TPX_WARNS | TPX_ONCE },
+    { "arguments_context", arguments_context, 1, TPX_ONCE },
+    { "arguments_pipe", arguments_pipe, 1, 0 },
+    { "arguments_messages", arguments_messages, 1, 0 },
+    { "arguments_skeletons", arguments_skeletons, 1, 0 },
+    { "arguments_read_twice", arguments_read_twice, 1, 0 },
+    { NULL }
+};

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The blocking calls: limits of time, buffers too small, first come first
+ * served. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/multi/flow.h"
+
+static void blocking_truncated(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    static unsigned char big[100000], got[100000];
+    size_t length = 0;
+    tp_message *skeleton;
+
+    if (tpx_me.rank == 0) {
+        tpx_fill(big, sizeof(big), 5);
+        tpx_ok(tp_pipe_send(pipe, "0123456789", 10));
+        tpx_ok(tp_pipe_send(pipe, big, sizeof(big)));
+        tpx_ok(tp_pipe_send(pipe, "", 0));
+        tpx_ok(tp_pipe_send(pipe, "end", 3));
+        tpx_meet(1);
+        return;
+    }
+    tpx_status(tp_pipe_recv(pipe, got, 9, &length), TP_ERR_TRUNCATED);
+    tpx_equal(length, 10);
+    length = 0;
+    tpx_status(tp_pipe_recv(pipe, NULL, 0, &length), TP_ERR_TRUNCATED);
+    tpx_equal(length, 10);
+    tpx_status(tp_pipe_recv(pipe, got, 9, NULL), TP_ERR_TRUNCATED);
+    tpx_ok(tp_pipe_recv(pipe, got, 10, &length));
+    tpx_equal(memcmp(got, "0123456789", 10), 0);
+    tpx_status(tp_pipe_recv(pipe, got, 99999, &length), TP_ERR_TRUNCATED);
+    tpx_equal(length, sizeof(big));
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));    /* the same one */
+    tpx_equal(skeleton->payloads[0].length, sizeof(big));
+    skeleton->payloads[0].data = got;
+    tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
+    tpx_equal(tpx_verify(got, sizeof(got), 5), sizeof(got));
+    tpx_ok(tp_pipe_recv(pipe, NULL, 0, &length));
+    tpx_equal(length, 0);
+    tpx_ok(tp_pipe_recv(pipe, got, sizeof(got), &length));
+    tpx_equal(length, 3);
+    tpx_meet(0);
+}
+
+/* tp_pipe_recv() takes all buffers of a message one after the other. */
+static void blocking_gathers(void)
+{
+    tp_pipe *pipe = tpx_pipe(0, 0);
+    char one[] = "abc", two[] = "de", three[] = "fghi", got[16] = "";
+    tp_payload payloads[2] = { { one, 3, "m", 1 }, { two, 2, NULL, 0 } };
+    tp_tensor tensors[2] = { { .data = three, .length = 4 }, { 0 } };
+    tp_message message = { "meta", 4, payloads, 2, tensors, 2 };
+    size_t length;
+
+    for (int i = 0; i < 3; i++) {
+        tpx_ok(tp_pipe_send_message(pipe, &message, -1));
+        memset(got, 0, sizeof(got));
+        tpx_ok(tp_pipe_recv(pipe, got, sizeof(got), &length));
+        tpx_equal(length, 9);
+        tpx_equal(strcmp(got, "abcdefghi"), 0);
+    }
+}
+
+static void blocking_timeouts(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_message *skeleton;
+    uint64_t before;
+    char byte = 0;
+    size_t length;
+
+    if (tpx_me.rank == 0) {
+        tpx_meet(1);
+        tpx_sleep_ms(100);
+        tpx_ok(tp_pipe_send(pipe, "x", 1));
+        tpx_ok(tp_pipe_recv(pipe, &byte, 1, &length));
+        tpx_meet(1);
+        return;
+    }
+    before = tpx_now();
+    tpx_status(tp_pipe_recv_skeleton(pipe, &skeleton, 60), TP_ERR_TIMEOUT);
+    tpx_check(tpx_now() - before >= 60 * UINT64_C(1000000), "too early");
+    tpx_status(tp_wait(tpx_me.context, 30, NULL), TP_ERR_TIMEOUT);
+    tpx_meet(0);
+    /* 0 tries once: a loop of that gets the message in the end. */
+    for (;;) {
+        tp_status status = tp_pipe_recv_skeleton(pipe, &skeleton, 0);
+
+        if (status == TP_OK)
+            break;
+        tpx_equal(status, TP_ERR_TIMEOUT);
+        tpx_check(tpx_now() - before < UINT64_C(20000000000),
+                  "trying once never tries");
+    }
+    tpx_equal(skeleton->payloads[0].length, 1);
+    skeleton->payloads[0].data = &byte;
+    tpx_ok(tp_pipe_recv_message(pipe, skeleton, 0));
+    tpx_equal(byte, 'x');
+    tpx_ok(tp_pipe_send(pipe, "y", 1));
+    tpx_meet(0);
+}
+
+/* tp_wait(0) is tp_progress() in other words. */
+static void blocking_wait_zero(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned written = 0, turns = 0;
+    uint64_t before = tpx_now();
+    char byte = 'w';
+    tp_payload payload = { &byte, 1, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+    if (tpx_me.rank == 1) {
+        tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+        tpx_meet(0);
+        return;
+    }
+    tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &written));
+    while (__atomic_load_n(&written, __ATOMIC_ACQUIRE) == 0) {
+        tp_status status = tp_wait(tpx_me.context, 0, NULL);
+
+        turns++;
+        tpx_check(status == TP_OK || status == TP_ERR_TIMEOUT, "%s",
+                  tp_strerror(status));
+        tpx_check(tpx_now() - before < UINT64_C(20000000000),
+                  "%u turns of tp_wait(0) move nothing", turns);
+    }
+    tpx_meet(1);
+}
+
+/* What tp_progress() and tp_wait() say they completed, adds up. */
+static unsigned blocking_ran;
+
+static void blocking_arrived(tp_pipe *pipe, tp_status status,
+                             tp_message *skeleton, void *arg)
+{
+    static char room[8];
+
+    blocking_ran++;
+    tpx_ok(status);
+    skeleton->payloads[0].data = room;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, arg));
+}
+
+static void blocking_completed(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned read = 0;
+    int sum = 0;
+
+    for (unsigned i = 0; i < 200; i++) {
+        if (tpx_me.rank == 0) {
+            tpx_ok(tp_pipe_send(pipe, "completed", 8));
+            continue;
+        }
+        tpx_ok(tp_pipe_read_descriptor(pipe, blocking_arrived, &read));
+        while (read <= i) {
+            int completed = -1;
+
+            if (i % 2 == 0)
+                tpx_ok(tp_progress(tpx_me.context, &completed));
+            else
+                tpx_ok(tp_wait(tpx_me.context, -1, &completed));
+            tpx_check(completed >= 0, "completed is not written");
+            sum += completed;
+        }
+    }
+    if (tpx_me.rank == 1)
+        tpx_equal(sum, blocking_ran + read);
+    tpx_meet(!tpx_me.rank);
+}
+
+/* A send that nobody takes: withdrawn if nothing of it went out, else the pipe
+ * is closed. */
+static void blocking_send_timeout(void)
+{
+    enum { BIG = 8 << 20 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0), *cut = tpx_pipe(!tpx_me.rank,
+                                                               1);
+    unsigned char *memory = calloc(1, BIG);
+    tp_payload payload = { memory, BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    tp_message *skeleton;
+    tp_status status = TP_OK;
+    unsigned sent = 0;
+    char byte;
+
+    tpx_check(memory != NULL, "no memory for the test itself");
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        payload.length = 4096;
+        /* Fill what there is of room; the one that times out is withdrawn. */
+        while (status == TP_OK) {
+            memcpy(memory, &sent, sizeof(sent));
+            status = tp_pipe_send_message(pipe, &message, 50);
+            sent += status == TP_OK;
+        }
+        tpx_equal(status, TP_ERR_TIMEOUT);
+        tpx_check(*tp_pipe_error(pipe) == '\0', "an error without need: %s",
+                  tp_pipe_error(pipe));
+        payload.length = BIG;
+        tpx_status(tp_pipe_send_message(cut, &message, 50), TP_ERR_TIMEOUT);
+        memset(memory, 0xee, BIG);     /* ours again */
+        tpx_check(*tp_pipe_error(cut) != '\0', "no words for it");
+        tpx_status(tp_pipe_send(cut, "late", 4), TP_ERR_CLOSED);
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 2), &sent, sizeof(sent)));
+        tpx_ok(tp_pipe_send(pipe, "last", 4));
+        tpx_meet(1);
+    } else {
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 2), &sent, sizeof(sent), NULL));
+        for (unsigned i = 0; i < sent; i++) {
+            unsigned number;
+
+            tpx_ok(tp_pipe_recv(pipe, memory, 4096, NULL));
+            memcpy(&number, memory, sizeof(number));
+            tpx_equal(number, i);
+        }
+        tpx_ok(tp_pipe_recv(pipe, memory, 4, NULL));
+        tpx_equal(memcmp(memory, "last", 4), 0);
+        tpx_ok(tp_pipe_recv_skeleton(cut, &skeleton, -1));
+        skeleton->payloads[0].data = memory;
+        tpx_status(tp_pipe_recv_message(cut, skeleton, -1),
+                   TP_ERR_PEER_CLOSED);
+        tpx_status(tp_pipe_recv(cut, &byte, 1, NULL), TP_ERR_PEER_CLOSED);
+        tpx_meet(0);
+    }
+    free(memory);
+}
+
+/* ---- from any rank ------------------------------------------------------ */
+
+enum { ANY_EACH = 50, ANY_RANKS = 8 };
+
+static struct any_state {
+    unsigned next[ANY_RANKS];  /* the number that must come from that rank */
+    unsigned done, plain;
+    unsigned numbers[ANY_RANKS];
+} any_state;
+
+static void any_read(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                     void *arg)
+{
+    int rank = tp_pipe_rank(pipe);
+
+    (void)skeleton;
+    tpx_ok(status);
+    tpx_equal(any_state.numbers[rank], any_state.next[rank]);
+    any_state.next[rank]++;
+    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_ACQ_REL);
+}
+
+static void any_arrived(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                        void *arg)
+{
+    if (status == TP_ERR_CLOSED)
+        return;                /* tp_finalize() */
+    tpx_ok(status);
+    tpx_check(pipe != NULL, "no pipe");
+    skeleton->payloads[0].data = &any_state.numbers[tp_pipe_rank(pipe)];
+    tpx_ok(tp_pipe_read(pipe, skeleton, any_read, arg));
+    tpx_ok(tp_read_descriptor_any(tpx_me.context, any_arrived, arg));
+}
+
+static void any_plain(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                      void *arg)
+{
+    static unsigned number;
+
+    tpx_ok(status);
+    skeleton->payloads[0].data = &number;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, arg));
+    if (any_state.plain + 1 < ANY_EACH)
+        tpx_ok(tp_pipe_read_descriptor(pipe, any_plain, arg));
+}
+
+static void any_last(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                     void *arg)
+{
+    (void)pipe;
+    (void)skeleton;
+    tpx_status(status, TP_ERR_CLOSED);
+    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_ACQ_REL);
+}
+
+/* Rank 0 serves all, and has a pipe armed by itself besides: what comes there
+ * goes to its own reader. */
+static void blocking_any(void)
+{
+    if (tpx_me.rank != 0) {
+        for (unsigned i = 0; i < ANY_EACH; i++) {
+            tpx_ok(tp_pipe_send(tpx_pipe(0, 0), &i, sizeof(i)));
+            if (tpx_me.rank == 1)
+                tpx_ok(tp_pipe_send(tpx_pipe(0, 9), &i, sizeof(i)));
+            if (tpx_below(&tpx_me.seed, 4) == 0)
+                tpx_sleep_ms(1);
+        }
+        return;
+    }
+    tpx_ok(tp_pipe_read_descriptor(tpx_pipe(1, 9), any_plain,
+                                   &any_state.plain));
+    tpx_sleep_ms(20);          /* some have written before we ask */
+    for (int i = 0; i < 3; i++)
+        tpx_ok(tp_read_descriptor_any(tpx_me.context, any_arrived,
+                                      &any_state.done));
+    while (__atomic_load_n(&any_state.done, __ATOMIC_ACQUIRE)
+           < ANY_EACH * (unsigned)(tpx_me.size - 1)
+           || __atomic_load_n(&any_state.plain, __ATOMIC_ACQUIRE) < ANY_EACH)
+        tpx_ok(tp_wait(tpx_me.context, 20000, NULL));
+    /* The three that stay armed would take what the others say in a meeting. */
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+}
+
+static void any_once(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                     void *arg)
+{
+    tpx_ok(status);
+    skeleton->payloads[0].data = &any_state.numbers[tp_pipe_rank(pipe)];
+    tpx_ok(tp_pipe_read(pipe, skeleton, any_read, arg));
+}
+
+/* Armed one at a time; at the end one stays armed, and tp_finalize() ends
+ * it. */
+static void blocking_any_single(void)
+{
+    static unsigned closed;
+    unsigned total = ANY_EACH * (unsigned)(tpx_me.size - 1);
+
+    if (tpx_me.rank != 0) {
+        for (unsigned i = 0; i < ANY_EACH; i++)
+            tpx_ok(tp_pipe_send(tpx_pipe(0, tpx_me.rank == 2 ? 5 : 0), &i,
+                                sizeof(i)));
+        return;
+    }
+    for (unsigned i = 0; i < total; i++) {
+        tpx_ok(tp_read_descriptor_any(tpx_me.context, any_once,
+                                      &any_state.done));
+        tpx_until(&any_state.done, i + 1);
+    }
+    tpx_ok(tp_read_descriptor_any(tpx_me.context, any_last, &closed));
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_equal(closed, 1);
+}
+
+const struct tpx_spmd tpx_blocking[] = {
+    { "blocking_truncated", blocking_truncated, 2, TPX_LAUNCH, 20 },
+    { "blocking_gathers", blocking_gathers, 1, 0, 20 },
+    { "blocking_timeouts", blocking_timeouts, 2, 0, 30 },
+    { "blocking_wait_zero", blocking_wait_zero, 2, 0, 30 },
+    { "blocking_completed", blocking_completed, 2, TPX_MANUAL, 20 },
+    { "blocking_send_timeout", blocking_send_timeout, 2, 0, 20 },
+    { "blocking_any", blocking_any, 5, TPX_LAUNCH, 30 },
+    { "blocking_any_single", blocking_any_single, 4, 0, 30 },
+    { NULL }
+};

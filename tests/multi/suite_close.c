@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ends that are meant: tp_pipe_close() and tp_finalize(). */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/multi/spmd.h"
+
+enum { CLOSE_BIG = 4 << 20, CLOSE_MANY = 20 };
+
+/* How operations ended: how many with which status. */
+static unsigned close_ended[16], close_total;
+
+static void close_done(tp_pipe *pipe, tp_status status, tp_message *message,
+                       void *arg)
+{
+    (void)pipe;
+    (void)message;
+    (void)arg;
+    close_ended[status]++;
+    __atomic_fetch_add(&close_total, 1, __ATOMIC_ACQ_REL);
+}
+
+static void *close_memory(size_t length)
+{
+    void *memory = calloc(1, length);
+
+    tpx_check(memory != NULL, "no memory for the test itself");
+    return memory;
+}
+
+/* Pending operations of each kind end CLOSED, once; the peer reads what went
+ * out, then PEER_CLOSED. */
+static void close_pending(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned char *memory = close_memory(CLOSE_BIG);
+    tp_payload payload = { memory, CLOSE_BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    unsigned number = 0;
+    tp_status status;
+    size_t length;
+
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        for (unsigned i = 0; i < CLOSE_MANY; i++)
+            tpx_ok(tp_pipe_send(pipe, &i, sizeof(i)));
+        for (unsigned i = 0; i < CLOSE_MANY; i++) {
+            tpx_ok(tp_pipe_read_descriptor(pipe, close_done, NULL));
+            tpx_ok(tp_pipe_write(pipe, &message, close_done, NULL));
+        }
+        tpx_ok(tp_pipe_close(pipe));
+        tpx_ok(tp_pipe_close(pipe));
+        tpx_until(&close_total, 2 * CLOSE_MANY);
+        memset(memory, 1, CLOSE_BIG);
+        tpx_equal(close_ended[TP_ERR_CLOSED], 2 * CLOSE_MANY);
+        tpx_check(*tp_pipe_error(pipe) != '\0', "no words");
+        tpx_status(tp_pipe_send(pipe, "x", 1), TP_ERR_CLOSED);
+        tpx_status(tp_pipe_recv(pipe, memory, 1, NULL), TP_ERR_CLOSED);
+        tpx_ok(tp_pipe_read_descriptor(pipe, close_done, NULL));
+        tpx_until(&close_total, 2 * CLOSE_MANY + 1);
+        tpx_equal(close_ended[TP_ERR_CLOSED], 2 * CLOSE_MANY + 1);
+    } else {
+        for (unsigned i = 0; i < CLOSE_MANY; i++) {
+            tpx_ok(tp_pipe_recv(pipe, &number, sizeof(number), &length));
+            tpx_equal(number, i);
+        }
+        /* A part of the big one came: its read ends with the pipe. */
+        status = tp_pipe_recv(pipe, memory, CLOSE_BIG, &length);
+        tpx_status(status, TP_ERR_PEER_CLOSED);
+        tpx_status(tp_pipe_recv(pipe, memory, CLOSE_BIG, &length),
+                   TP_ERR_PEER_CLOSED);
+        tpx_status(tp_pipe_send(pipe, "x", 1), TP_ERR_PEER_CLOSED);
+        tpx_check(*tp_pipe_error(pipe) != '\0', "no words");
+    }
+    tpx_meet(!tpx_me.rank);        /* other pipes go on */
+    free(memory);
+}
+
+/* Closed before the two ever met: the peer is told nevertheless. */
+static void close_first(void)
+{
+    tp_pipe *early = tpx_pipe(!tpx_me.rank, 0);
+    tp_payload payload = { NULL, 0, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    char byte;
+
+    if (tpx_me.rank == 0) {
+        tpx_ok(tp_pipe_close(tpx_pipe(1, 1)));
+        tpx_ok(tp_pipe_write(early, &message, close_done, NULL));
+        tpx_ok(tp_pipe_close(early));
+        tpx_until(&close_total, 1);
+    } else {
+        tp_status status = tp_pipe_recv(early, &byte, 1, NULL);
+
+        /* Whether the write was faster than the close is open. */
+        if (status == TP_OK)
+            status = tp_pipe_recv(early, &byte, 1, NULL);
+        tpx_equal(status, TP_ERR_PEER_CLOSED);
+        tpx_status(tp_pipe_recv(tpx_pipe(0, 1), &byte, 1, NULL),
+                   TP_ERR_PEER_CLOSED);
+    }
+    tpx_meet(!tpx_me.rank);
+}
+
+/* Inside the callback of a descriptor, and of a read; with its own skeleton
+ * still unread. */
+static void close_arrived(tp_pipe *pipe, tp_status status,
+                          tp_message *skeleton, void *arg)
+{
+    static char room[8];
+
+    tpx_ok(status);
+    if (arg != NULL)
+        tpx_ok(tp_pipe_close(pipe));
+    skeleton->payloads[0].data = room;
+    tpx_ok(tp_pipe_read(pipe, skeleton, close_done, NULL));
+    tpx_ok(tp_pipe_close(pipe));
+}
+
+static void close_abandons(tp_pipe *pipe, tp_status status,
+                           tp_message *skeleton, void *arg)
+{
+    (void)skeleton;
+    (void)arg;
+    tpx_ok(status);
+    tpx_ok(tp_pipe_close(pipe));
+    __atomic_fetch_add(&close_total, 1, __ATOMIC_ACQ_REL);
+}
+
+static void close_inside(void)
+{
+    char byte;
+
+    if (tpx_me.rank == 0) {
+        tpx_ok(tp_pipe_read_descriptor(tpx_pipe(1, 1), close_arrived,
+                                       &close_total));
+        tpx_ok(tp_pipe_read_descriptor(tpx_pipe(1, 2), close_arrived, NULL));
+        tpx_ok(tp_pipe_read_descriptor(tpx_pipe(1, 3), close_abandons, NULL));
+        tpx_until(&close_total, 3);
+        tpx_equal(close_ended[TP_ERR_CLOSED] + close_ended[TP_OK], 2);
+        tpx_check(close_ended[TP_ERR_CLOSED] >= 1, "read after close");
+    } else {
+        for (unsigned p = 1; p <= 3; p++)
+            tpx_ok(tp_pipe_send(tpx_pipe(0, p), "in", 2));
+        for (unsigned p = 1; p <= 3; p++)
+            tpx_status(tp_pipe_recv(tpx_pipe(0, p), &byte, 1, NULL),
+                       TP_ERR_PEER_CLOSED);
+    }
+    tpx_meet(!tpx_me.rank);
+}
+
+/* One leaves long before the other, which still reads all of it. */
+static void close_leave_early(void)
+{
+    enum { EACH = 100 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned number;
+
+    if (tpx_me.rank == 0) {
+        for (unsigned i = 0; i < EACH; i++)
+            tpx_ok(tp_pipe_send(pipe, &i, sizeof(i)));
+        return;
+    }
+    tpx_sleep_ms(200);
+    for (unsigned i = 0; i < EACH; i++) {
+        tpx_ok(tp_pipe_recv(pipe, &number, sizeof(number), NULL));
+        tpx_equal(number, i);
+    }
+    tpx_status(tp_pipe_recv(pipe, &number, sizeof(number), NULL),
+               TP_ERR_PEER_CLOSED);
+    tpx_status(tp_pipe_send(pipe, "x", 1), TP_ERR_PEER_CLOSED);
+}
+
+/* tp_finalize() waits until what was written is out, though the callbacks
+ * have not come yet. */
+static void close_flush(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned char *memory = close_memory(CLOSE_BIG);
+    tp_payload payload = { memory, CLOSE_BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+    if (tpx_me.rank == 0) {
+        tpx_fill(memory, CLOSE_BIG, 9);
+        for (int i = 0; i < 3; i++)
+            tpx_ok(tp_pipe_write(pipe, &message, close_done, NULL));
+        tpx_ok(tp_finalize(tpx_me.context));
+        tpx_me.context = NULL;
+        tpx_equal(close_total, 3);
+        tpx_equal(close_ended[TP_OK], 3);
+    } else {
+        tpx_sleep_ms(100);
+        for (int i = 0; i < 3; i++) {
+            memset(memory, 0, CLOSE_BIG);
+            tpx_ok(tp_pipe_recv(pipe, memory, CLOSE_BIG, NULL));
+            tpx_equal(tpx_verify(memory, CLOSE_BIG, 9), CLOSE_BIG);
+        }
+    }
+    free(memory);
+}
+
+/* Both leave at once with much unread on both sides: nobody waits for a
+ * reader that has gone. */
+static void close_unread(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned char *memory = close_memory(CLOSE_BIG);
+    tp_payload payload = { memory, CLOSE_BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    uint64_t before;
+
+    tpx_meet(!tpx_me.rank);
+    for (int i = 0; i < 3; i++)
+        tpx_ok(tp_pipe_write(pipe, &message, close_done, NULL));
+    tpx_ok(tp_pipe_read_descriptor(tpx_pipe(!tpx_me.rank, 4), close_done,
+                                   NULL));
+    before = tpx_now();
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_check(tpx_now() - before < UINT64_C(20000000000),
+              "they waited for each other");
+    tpx_equal(close_total, 4);
+    tpx_equal(close_ended[TP_OK] + close_ended[TP_ERR_PEER_CLOSED]
+              + close_ended[TP_ERR_CLOSED], 4);
+    free(memory);
+}
+
+/* With every kind of operation pending, among them an armed descriptor behind
+ * a skeleton that nobody read. */
+static void close_finalize_pending(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0), *self = tpx_pipe(tpx_me.rank,
+                                                                0);
+    tp_message *skeleton;
+
+    tpx_ok(tp_pipe_send(pipe, "one", 3));
+    tpx_ok(tp_pipe_send(pipe, "two", 3));
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+    for (int i = 0; i < 3; i++)
+        tpx_ok(tp_pipe_read_descriptor(pipe, close_done, NULL));
+    for (int i = 0; i < 2; i++)
+        tpx_ok(tp_pipe_read_descriptor(self, close_done, NULL));
+    tpx_ok(tp_pipe_read_descriptor(tpx_pipe(!tpx_me.rank, 1), close_done,
+                                   NULL));
+    tpx_ok(tp_read_descriptor_any(tpx_me.context, close_done, NULL));
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_equal(close_total, 7);
+    tpx_equal(close_ended[TP_ERR_CLOSED] + close_ended[TP_ERR_PEER_CLOSED],
+              7);
+}
+
+/* A peer that does not read within the limit: TIMEOUT, and the callback says
+ * so too. */
+static void close_timeout(void)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    unsigned char *memory = close_memory(CLOSE_BIG);
+    tp_payload payload = { memory, CLOSE_BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    char byte;
+
+    options.finalize_timeout_ms = 100;
+    tpx_ok(tp_init(&options, &tpx_me.context));
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tpx_ok(tp_pipe_write(tpx_pipe(1, 0), &message, close_done, NULL));
+        tpx_status(tp_finalize(tpx_me.context), TP_ERR_TIMEOUT);
+        tpx_me.context = NULL;
+        tpx_equal(close_ended[TP_ERR_TIMEOUT], 1);
+    } else {
+        tp_status status = tp_pipe_recv(tpx_pipe(0, 5), &byte, 1, NULL);
+
+        tpx_check(status == TP_ERR_PEER_FAILED
+                  || status == TP_ERR_PEER_CLOSED, "%s", tp_strerror(status));
+    }
+    free(memory);
+}
+
+/* Nothing was ever used. */
+static void close_idle(void)
+{
+    tp_pipe *pipe;
+
+    tpx_ok(tp_pipe_to_rank(tpx_me.context, 0, &pipe));
+}
+
+const struct tpx_spmd tpx_close[] = {
+    { "close_pending", close_pending, 2, TPX_LAUNCH, 20 },
+    { "close_first", close_first, 2, 0, 20 },
+    { "close_inside", close_inside, 2, 0, 20 },
+    { "close_leave_early", close_leave_early, 2, TPX_LAUNCH, 20 },
+    { "close_flush", close_flush, 2, TPX_LAUNCH, 20 },
+    { "close_unread", close_unread, 2, 0, 40 },
+    { "close_finalize_pending", close_finalize_pending, 2, 0, 40 },
+    { "close_timeout", close_timeout, 2, TPX_BARE | TPX_WARNS, 20 },
+    { "close_idle", close_idle, 3, 0, 20 },
+    { NULL }
+};

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Promise 8: a rank is killed while others do something with it. */
+#include "config.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/multi/flow.h"
+
+enum { FAILURE_RANKS = 7, FAILURE_BIG = 3 << 20 };
+
+static uint64_t failure_killed_at;
+static pid_t failure_victim;
+static unsigned failure_delay_us;
+
+static void *failure_kill(void *arg)
+{
+    (void)arg;
+    usleep(failure_delay_us);
+    failure_killed_at = tpx_now();
+    kill(failure_victim, SIGKILL);
+    return NULL;
+}
+
+/* How operations ended. */
+static unsigned failure_ended[16], failure_total;
+
+static void failure_done(tp_pipe *pipe, tp_status status,
+                         tp_message *message, void *arg)
+{
+    (void)pipe;
+    (void)message;
+    (void)arg;
+    failure_ended[status]++;
+    __atomic_fetch_add(&failure_total, 1, __ATOMIC_ACQ_REL);
+}
+
+/* ---- victims ------------------------------------------------------------ */
+
+static unsigned char *failure_memory(void)
+{
+    unsigned char *memory = calloc(1, FAILURE_BIG);
+
+    tpx_check(memory != NULL, "no memory for the test itself");
+    return memory;
+}
+
+static _Noreturn void failure_sleep_for_ever(void)
+{
+    for (;;)
+        pause();
+}
+
+/* Each dies of another occupation. */
+static _Noreturn void failure_be_victim(int way)
+{
+    tp_pipe *pipe = tpx_pipe(0, 0);
+    unsigned char *memory = failure_memory();
+    pid_t pid = getpid();
+
+    tpx_ok(tp_pipe_send(tpx_pipe(0, 9), &pid, sizeof(pid)));
+    switch (way) {
+    case 1:                    /* writes all the time */
+        for (size_t length = 1;; length = length * 3 % FAILURE_BIG + 1)
+            tpx_ok(tp_pipe_send(pipe, memory, length));
+    case 2:                    /* computes */
+        failure_sleep_for_ever();
+    case 3:                    /* reads all the time */
+        for (;;)
+            tpx_ok(tp_pipe_recv(pipe, memory, FAILURE_BIG, NULL));
+    default:                   /* waits */
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 5), memory, 1, NULL));
+    }
+    failure_sleep_for_ever();
+}
+
+/* ---- survivors ---------------------------------------------------------- */
+
+static void failure_reads(tp_pipe *pipe, unsigned char *memory)
+{
+    tp_status status;
+
+    do
+        status = tp_pipe_recv(pipe, memory, FAILURE_BIG, NULL);
+    while (status == TP_OK);
+    tpx_status(status, TP_ERR_PEER_FAILED);
+}
+
+static void failure_writes(tp_pipe *pipe, unsigned char *memory)
+{
+    tp_status status;
+
+    do
+        status = tp_pipe_send(pipe, memory, 100000);
+    while (status == TP_OK);
+    tpx_status(status, TP_ERR_PEER_FAILED);
+}
+
+/* Writes that do not complete, and armed reads. */
+static void failure_pending(tp_pipe *pipe, unsigned char *memory)
+{
+    tp_payload payload = { memory, FAILURE_BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    unsigned before = failure_total;
+
+    memset(failure_ended, 0, sizeof(failure_ended));
+    for (int i = 0; i < 20; i++) {
+        tpx_ok(tp_pipe_write(pipe, &message, failure_done, NULL));
+        tpx_ok(tp_pipe_read_descriptor(pipe, failure_done, NULL));
+    }
+    tpx_until(&failure_total, before + 40);
+    tpx_equal(failure_ended[TP_ERR_PEER_FAILED], 40);
+    memset(memory, 3, FAILURE_BIG);        /* ours again */
+}
+
+static void failure_polls(tp_pipe *pipe)
+{
+    unsigned before = failure_total;
+
+    tpx_ok(tp_pipe_read_descriptor(pipe, failure_done, NULL));
+    /* Where a thread of the context drives, it runs the callback, and who
+     * polls is not told. */
+    if (tpx_me.mode != TP_PROGRESS_MANUAL)
+        tpx_until(&failure_total, before + 1);
+    while (failure_total == before) {
+        struct pollfd pfd = { .fd = tp_fd(tpx_me.context), .events = POLLIN };
+        int completed = 1;
+
+        while (completed > 0)
+            tpx_ok(tp_progress(tpx_me.context, &completed));
+        if (failure_total == before)
+            tpx_check(poll(&pfd, 1, 20000) == 1, "nobody tells of a death");
+    }
+}
+
+/* Whatever is asked afterwards. */
+static void failure_afterwards(int rank)
+{
+    tp_pipe *pipe = tpx_pipe(rank, 0);
+    unsigned before = failure_total, failed;
+    char byte = 1;
+    tp_message *skeleton;
+
+    tpx_status(tp_pipe_send(pipe, &byte, 1), TP_ERR_PEER_FAILED);
+    tpx_status(tp_pipe_recv_skeleton(pipe, &skeleton, 10000),
+               TP_ERR_PEER_FAILED);
+    tpx_status(tp_pipe_recv(tpx_pipe(rank, 77), &byte, 1, NULL),
+               TP_ERR_PEER_FAILED);
+    tpx_status(tp_pipe_send(tpx_pipe(rank, 78), &byte, 1),
+               TP_ERR_PEER_FAILED);
+    failed = failure_ended[TP_ERR_PEER_FAILED];
+    tpx_ok(tp_pipe_read_descriptor(pipe, failure_done, NULL));
+    tpx_until(&failure_total, before + 1);
+    tpx_equal(failure_ended[TP_ERR_PEER_FAILED], failed + 1);
+    tpx_check(*tp_pipe_error(pipe) != '\0', "no words for a death");
+    tpx_ok(tp_pipe_close(tpx_pipe(rank, 78)));
+}
+
+static int failure_compare(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Rank 0 sees ranks 2.. die, one after the other; rank 1 lives. */
+static void failure_killed(void)
+{
+    uint64_t took[FAILURE_RANKS], state = tpx_me.seed + (uint64_t)getpid();
+    unsigned char *memory;
+    unsigned deaths = 0;
+    pthread_t killer;
+
+    if (tpx_me.rank >= 2)
+        failure_be_victim((tpx_me.rank - 2) % 5);
+    if (tpx_me.rank == 1) {
+        for (int rank = 2; rank < tpx_me.size; rank++)
+            tpx_meet(0);
+        return;
+    }
+    memory = failure_memory();
+    for (int rank = 2; rank < tpx_me.size; rank++) {
+        tp_pipe *pipe = tpx_pipe(rank, 0);
+
+        tpx_ok(tp_pipe_recv(tpx_pipe(rank, 9), &failure_victim,
+                            sizeof(failure_victim), NULL));
+        failure_delay_us = tpx_below(&state, 30000);
+        tpx_equal(pthread_create(&killer, NULL, failure_kill, NULL), 0);
+        switch ((rank - 2) % 5) {
+        case 2:
+            tpx_at("pending writes and reads of a rank that dies");
+            failure_pending(pipe, memory);
+            break;
+        case 3:
+            tpx_at("writing to a rank that dies");
+            failure_writes(pipe, memory);
+            break;
+        case 4:
+            tpx_at("in poll() while a rank dies");
+            if (tpx_me.mode == TP_PROGRESS_MANUAL)
+                failure_polls(pipe);
+            else
+                failure_reads(pipe, memory);
+            break;
+        default:
+            tpx_at("reading from a rank that dies");
+            failure_reads(pipe, memory);
+        }
+        took[deaths] = tpx_now();
+        pthread_join(killer, NULL);
+        took[deaths++] -= failure_killed_at;
+        tpx_check(took[deaths - 1] < UINT64_C(2000000000),
+                  "it took %llu ms to see the death of rank %d",
+                  (unsigned long long)took[deaths - 1] / 1000000, rank);
+        tpx_at("after a rank's death");
+        failure_afterwards(rank);
+        tpx_meet(1);
+    }
+    qsort(took, deaths, sizeof(took[0]), failure_compare);
+    fprintf(stderr, "note: a death is seen after %llu us (median of %u)\n",
+            (unsigned long long)took[deaths / 2] / 1000, deaths);
+    free(memory);
+}
+
+/* ---- at first contact --------------------------------------------------- */
+
+static void *failure_suicide(void *arg)
+{
+    (void)arg;
+    usleep(failure_delay_us);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+/* All get acquainted with each other while all but rank 0 kill themselves.
+ * Whatever the moment: the operations of rank 0 end. */
+static void failure_contact(void)
+{
+    uint64_t state = tpx_me.seed + (uint64_t)getpid();
+    static tp_message empty;
+    pthread_t killer;
+    char byte = 'c';
+
+    if (tpx_me.rank != 0) {
+        failure_delay_us = tpx_below(&state, 6000);
+        tpx_equal(pthread_create(&killer, NULL, failure_suicide, NULL), 0);
+        for (int rank = 0; rank < tpx_me.size; rank++)
+            if (rank != tpx_me.rank)
+                tp_pipe_write(tpx_pipe(rank, 0), &empty, NULL, NULL);
+        while (tp_wait(tpx_me.context, -1, NULL) == TP_OK)
+            ;
+        failure_sleep_for_ever();
+    }
+    for (int rank = 1; rank < tpx_me.size; rank++) {
+        tp_status status = TP_OK;
+
+        while (status == TP_OK)
+            status = tp_pipe_send(tpx_pipe(rank, 0), &byte, 1);
+        tpx_check(status == TP_ERR_PEER_FAILED, "rank %d: \"%s\": %s", rank,
+                  tp_strerror(status), tp_pipe_error(tpx_pipe(rank, 0)));
+        status = TP_OK;
+        while (status == TP_OK)
+            status = tp_pipe_recv(tpx_pipe(rank, 0), &byte, 1, NULL);
+        tpx_status(status, TP_ERR_PEER_FAILED);
+    }
+}
+
+/* ---- what was sent before a death, and stopped ranks --------------------- */
+
+static void failure_last_words(void)
+{
+    static unsigned char memory[200000];
+    unsigned number;
+
+    if (tpx_me.rank == 1) {
+        tpx_meet(0);
+        for (unsigned i = 0; i < 20; i++)
+            tpx_ok(tp_pipe_send(tpx_pipe(0, 0), &i, sizeof(i)));
+        kill(getpid(), SIGKILL);
+    }
+    tpx_meet(1);
+    tpx_sleep_ms(50);
+    for (unsigned i = 0; i < 20; i++) {
+        tpx_ok(tp_pipe_recv(tpx_pipe(1, 0), &number, sizeof(number), NULL));
+        tpx_equal(number, i);
+    }
+    tpx_status(tp_pipe_recv(tpx_pipe(1, 0), memory, sizeof(memory), NULL),
+               TP_ERR_PEER_FAILED);
+}
+
+static unsigned failure_stop;
+
+static void *failure_stopper(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 5; i++) {
+        usleep(20000);
+        kill(failure_victim, SIGSTOP);
+        usleep(60000);
+        kill(failure_victim, SIGCONT);
+    }
+    __atomic_store_n(&failure_stop, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static void failure_stopped(void)
+{
+    struct tpx_flow_plan plan = { TPX_MIXED, tpx_me.sanitized ? 50 : 250, 4,
+                                  2 };
+    static struct tpx_flow flow;
+    pid_t pid = getpid();
+    pthread_t stopper;
+
+    if (tpx_me.rank == 1)
+        tpx_ok(tp_pipe_send(tpx_pipe(0, 9), &pid, sizeof(pid)));
+    else
+        tpx_ok(tp_pipe_recv(tpx_pipe(1, 9), &failure_victim, sizeof(pid),
+                            NULL));
+    if (tpx_me.rank == 0)
+        tpx_equal(pthread_create(&stopper, NULL, failure_stopper, NULL), 0);
+    tpx_flow_start(&flow, !tpx_me.rank, 0, &plan);
+    tpx_flow_finish(&flow, 1);
+    if (tpx_me.rank == 0) {
+        pthread_join(stopper, NULL);
+        tpx_meet(1);
+    } else {
+        tpx_meet(0);
+    }
+}
+
+const struct tpx_spmd tpx_failure[] = {
+    { "failure_killed", failure_killed, FAILURE_RANKS, TPX_KILLS, 20 },
+    { "failure_contact", failure_contact, 6, TPX_KILLS, 20 },
+    { "failure_last_words", failure_last_words, 2, TPX_KILLS, 20 },
+    { "failure_stopped", failure_stopped, 2, 0, 20 },
+    { NULL }
+};

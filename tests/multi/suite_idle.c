@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A rank that waits, or does nothing with tp, uses no CPU. */
+#include "config.h"
+
+#include <poll.h>
+
+#include "tests/multi/spmd.h"
+
+enum { IDLE_MS = 1000, IDLE_MOST_US = 20000, IDLE_SANITIZED_US = 80000 };
+
+static void idle_wake(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                      void *arg)
+{
+    static char room;
+
+    tpx_ok(status);
+    skeleton->payloads[0].data = &room;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, arg));
+}
+
+/* Rank 0 wakes the others after a second; each waits in its own way. */
+static void idle_ways(void)
+{
+    unsigned limit = tpx_me.sanitized ? IDLE_SANITIZED_US : IDLE_MOST_US;
+    unsigned woken = 0;
+    uint64_t before, used;
+    char byte;
+
+    for (int rank = 0; rank < tpx_me.size; rank++)
+        if (rank != tpx_me.rank)
+            tpx_meet(rank);
+    if (tpx_me.rank == 4) {
+        tpx_ok(tp_pipe_read_descriptor(tpx_pipe(0, 0), idle_wake, &woken));
+        tp_fd(tpx_me.context);
+    }
+    tpx_sleep_ms(50);
+    before = tpx_cpu_us();
+    switch (tpx_me.rank) {
+    case 0:
+        tpx_sleep_ms(IDLE_MS);
+        break;
+    case 1:
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 0), &byte, 1, NULL));
+        break;
+    case 2:
+        tpx_ok(tp_pipe_read_descriptor(tpx_pipe(0, 0), idle_wake, &woken));
+        tpx_until(&woken, 1);
+        break;
+    case 3:
+        tpx_sleep_ms(IDLE_MS);
+        break;
+    default:
+        /* An event loop, where that is what moves things. */
+        while (tpx_me.mode == TP_PROGRESS_MANUAL
+               && __atomic_load_n(&woken, __ATOMIC_ACQUIRE) == 0) {
+            struct pollfd pfd = { .fd = tp_fd(tpx_me.context),
+                                  .events = POLLIN };
+            int completed = 1;
+
+            while (completed > 0)
+                tpx_ok(tp_progress(tpx_me.context, &completed));
+            if (__atomic_load_n(&woken, __ATOMIC_ACQUIRE) == 0)
+                poll(&pfd, 1, 20000);
+        }
+        tpx_until(&woken, 1);
+    }
+    used = tpx_cpu_us() - before;
+    if (tpx_me.rank == 0) {
+        for (int rank = 1; rank < tpx_me.size; rank++)
+            tpx_ok(tp_pipe_send(tpx_pipe(rank, 0), "w", 1));
+    } else if (tpx_me.rank == 3) {
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 0), &byte, 1, NULL));
+    }
+    tpx_check(used < limit, "%llu us of CPU in %d ms of doing nothing",
+              (unsigned long long)used, IDLE_MS);
+}
+
+const struct tpx_spmd tpx_idle[] = {
+    { "idle_ways", idle_ways, 5, 0, 20 },
+    { NULL }
+};

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Promises 1, 2 and 4: order, exactly once, one callback at a time; and every
+ * byte as it was written. */
+#include "config.h"
+
+#include <stdlib.h>
+
+#include "tests/multi/flow.h"
+
+enum { ORDER_FLOWS = 64 };
+
+static struct tpx_flow order_flows[ORDER_FLOWS];
+
+/* More in the long run, less where memory is slow. */
+static unsigned order_scaled(unsigned count)
+{
+    if (tpx_me.full)
+        count *= 10;
+    return tpx_me.sanitized ? count / 4 + 1 : count;
+}
+
+static void order_pair(void)
+{
+    static const struct tpx_flow_plan plans[] = {
+        { TPX_MIXED, 400, 8, 3 }, { TPX_SMALL, 1500, 32, 8 },
+        { TPX_MIXED, 150, 1, 1 }, { TPX_BIG, 6, 2, 2 }
+    };
+    unsigned count = sizeof(plans) / sizeof(plans[0]);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct tpx_flow_plan plan = plans[i];
+
+        plan.count = order_scaled(plan.count);
+        tpx_flow_start(&order_flows[i], !tpx_me.rank, i * 3, &plan);
+    }
+    tpx_flow_finish(order_flows, count);
+}
+
+static void order_self(void)
+{
+    static const struct tpx_flow_plan plans[] = {
+        { TPX_MIXED, 300, 8, 3 }, { TPX_SMALL, 1500, 32, 8 },
+        { TPX_BIG, 6, 2, 2 }
+    };
+
+    for (unsigned i = 0; i < 3; i++) {
+        struct tpx_flow_plan plan = plans[i];
+
+        plan.count = order_scaled(plan.count);
+        tpx_flow_start(&order_flows[i], tpx_me.rank, i, &plan);
+    }
+    tpx_flow_finish(order_flows, 3);
+}
+
+/* Everybody with everybody, himself included, at once from the start: so all
+ * connections cross. */
+static void order_all(void)
+{
+    struct tpx_flow_plan plan = { TPX_MIXED, order_scaled(60), 4, 2 };
+
+    for (int rank = 0; rank < tpx_me.size; rank++)
+        tpx_flow_start(&order_flows[rank], rank, 0, &plan);
+    tpx_flow_finish(order_flows, (unsigned)tpx_me.size);
+}
+
+static void order_neighbours(void)
+{
+    struct tpx_flow_plan plan = { TPX_SMALL, order_scaled(100), 4, 2 };
+    int size = tpx_me.size, rank = tpx_me.rank;
+
+    tpx_flow_start(&order_flows[0], (rank + 1) % size, 0, &plan);
+    tpx_flow_start(&order_flows[1], (rank + size - 1) % size, 0, &plan);
+    tpx_flow_start(&order_flows[2], (rank + size / 2) % size, 5, &plan);
+    tpx_flow_finish(order_flows, 3);
+}
+
+/* The blocking calls, turn by turn. */
+static void order_blocking(void)
+{
+    static const size_t sizes[] = { 0, 1, 7, 8, 40, 4096, 16375, 16376, 16377,
+                                    65535, 65536, 65537, 1 << 20, 5 << 20 };
+    enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), MOST = 5 << 20 };
+    unsigned char *memory = malloc(MOST + 1);
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+
+    tpx_check(memory != NULL, "no memory for the test itself");
+    for (unsigned turn = 0; turn < order_scaled(100) * SIZES; turn++) {
+        size_t size = sizes[turn % SIZES], length = 99;
+
+        if (size > 100000 && turn > 3 * SIZES)
+            size = turn;
+        if (turn % 2 == (unsigned)tpx_me.rank) {
+            tpx_fill(memory, size, turn);
+            tpx_ok(tp_pipe_send(pipe, memory, size));
+        } else {
+            memory[size] = 77;
+            tpx_ok(tp_pipe_recv(pipe, memory, MOST, &length));
+            tpx_equal(length, size);
+            tpx_equal(tpx_verify(memory, size, turn), size);
+            tpx_equal(memory[size], 77);
+        }
+    }
+    free(memory);
+}
+
+/* Both send first; what is on its way is more than any ring holds, but each
+ * side has armed its reads. */
+static void order_blocking_letters(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+
+    for (unsigned i = 0; i < order_scaled(150); i++) {
+        uint64_t seed = tpx_me.seed + i * 2u;
+        struct tpx_letter *mine, *theirs;
+        tp_message *skeleton;
+
+        mine = tpx_letter_make(seed + (uint64_t)tpx_me.rank, TPX_MIXED);
+        if (tpx_me.rank == 0)
+            tpx_ok(tp_pipe_send_message(pipe, &mine->message, -1));
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, 20000));
+        theirs = tpx_letter_expect(seed + !tpx_me.rank, TPX_MIXED, skeleton);
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, 20000));
+        tpx_letter_check(theirs);
+        if (tpx_me.rank == 1)
+            tpx_ok(tp_pipe_send_message(pipe, &mine->message, 20000));
+        tpx_letter_free(mine);
+        tpx_letter_free(theirs);
+    }
+}
+
+const struct tpx_spmd tpx_order[] = {
+    { "order_pair", order_pair, 2, TPX_LAUNCH, 60 },
+    { "order_self", order_self, 1, TPX_LAUNCH, 60 },
+    { "order_all", order_all, 4, TPX_LAUNCH, 60 },
+    { "order_neighbours", order_neighbours, 16, TPX_LAUNCH, 60 },
+    { "order_blocking", order_blocking, 2, TPX_LAUNCH, 60 },
+    { "order_blocking_letters", order_blocking_letters, 2, TPX_LAUNCH, 60 },
+    { NULL }
+};

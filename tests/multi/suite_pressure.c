@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Promise 6: a reader that is not there costs no memory, and stops nobody
+ * else. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/multi/spmd.h"
+
+enum {
+    PRESSURE_BYTES = 4096,
+    PRESSURE_MOST = 6 << 20,   /* memory beside the operations themselves */
+    PRESSURE_OPERATION = 400   /* bytes that one queued write may cost */
+};
+
+static unsigned pressure_count(void)
+{
+    return tpx_me.sanitized ? 5000 : 100000;
+}
+
+/* Grown by more than that?  Sanitizers remember freed memory: not then. */
+static void pressure_bounded(size_t before, size_t allowed)
+{
+    size_t now = tpx_resident();
+
+    tpx_check(tpx_me.sanitized || now <= before + allowed,
+              "memory grew by %zu KiB, allowed are %zu KiB",
+              (now - before) / 1024, allowed / 1024);
+}
+
+static struct pressure_state {
+    unsigned char memory[PRESSURE_BYTES];      /* lent to all writes */
+    unsigned written;
+} pressure;
+
+static void pressure_writer(tp_pipe *pipe, tp_pipe *other)
+{
+    tp_payload payload = { pressure.memory, PRESSURE_BYTES, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    unsigned count = pressure_count(), stuck, number;
+    size_t before = tpx_resident();
+    tp_stats stats;
+
+    for (unsigned i = 0; i < count; i++)
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok,
+                             &pressure.written));
+    while (tp_wait(tpx_me.context, 100, NULL) == TP_OK)
+        ;
+    stuck = pressure.written;
+    tpx_check(stuck < count, "all writes completed without a reader");
+    tpx_check(stuck * (size_t)PRESSURE_BYTES <= PRESSURE_MOST,
+              "%u writes completed without a reader", stuck);
+    tpx_ok(tp_pipe_stats(pipe, &stats));
+    tpx_equal(stats.writes_pending, count - stuck);
+    pressure_bounded(before, PRESSURE_MOST
+                             + (size_t)count * PRESSURE_OPERATION);
+    /* The same peer, another pipe. */
+    for (unsigned i = 0; i < 500; i++) {
+        tpx_ok(tp_pipe_send(other, &i, sizeof(i)));
+        tpx_ok(tp_pipe_recv(other, &number, sizeof(number), NULL));
+        tpx_equal(number, i);
+    }
+    tpx_equal(pressure.written, stuck);
+    tpx_ok(tp_pipe_send(other, "go", 2));
+    tpx_until(&pressure.written, count);
+}
+
+static void pressure_reader(tp_pipe *pipe, tp_pipe *other)
+{
+    size_t before = tpx_resident(), length;
+    unsigned char *room = malloc(PRESSURE_BYTES);
+    unsigned number;
+    tp_stats stats;
+
+    tpx_check(room != NULL, "no memory for the test itself");
+    for (unsigned i = 0; i < 500; i++) {
+        tpx_ok(tp_pipe_recv(other, &number, sizeof(number), NULL));
+        tpx_ok(tp_pipe_send(other, &number, sizeof(number)));
+    }
+    tpx_ok(tp_pipe_recv(other, &number, sizeof(number), NULL));
+    tpx_ok(tp_pipe_stats(pipe, &stats));
+    tpx_check(stats.bytes_buffered <= PRESSURE_MOST, "%llu bytes held",
+              (unsigned long long)stats.bytes_buffered);
+    pressure_bounded(before, PRESSURE_MOST);
+    for (unsigned i = 0; i < pressure_count(); i++) {
+        tpx_ok(tp_pipe_recv(pipe, room, PRESSURE_BYTES, &length));
+        tpx_equal(length, PRESSURE_BYTES);
+        if (i % 1000 == 0)
+            tpx_equal(tpx_verify(room, PRESSURE_BYTES, 3), PRESSURE_BYTES);
+    }
+    pressure_bounded(before, PRESSURE_MOST);
+    free(room);
+}
+
+static void pressure_unread(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0), *other = tpx_pipe(!tpx_me.rank,
+                                                                 1);
+
+    tpx_fill(pressure.memory, PRESSURE_BYTES, 3);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0)
+        pressure_writer(pipe, other);
+    else
+        pressure_reader(pipe, other);
+}
+
+/* Both write and neither reads; then both read. */
+static void pressure_both(void)
+{
+    unsigned char *memory = malloc(4 << 20), *room = malloc(4 << 20);
+    tp_payload payload = { memory, 4 << 20, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0), *other = tpx_pipe(!tpx_me.rank,
+                                                                 1);
+    unsigned written = 0;
+    size_t length;
+    char byte;
+
+    tpx_check(memory != NULL && room != NULL, "no memory for the test itself");
+    tpx_fill(memory, 4 << 20, (uint64_t)tpx_me.rank);
+    for (int i = 0; i < 5; i++)
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &written));
+    while (tp_wait(tpx_me.context, 50, NULL) == TP_OK)
+        ;
+    tpx_equal(written, 0);
+    /* Neither reads before both have looked. */
+    tpx_ok(tp_pipe_send(other, "l", 1));
+    tpx_ok(tp_pipe_recv(other, &byte, 1, NULL));
+    for (int i = 0; i < 5; i++) {
+        tpx_ok(tp_pipe_recv(pipe, room, 4 << 20, &length));
+        tpx_equal(tpx_verify(room, 4 << 20, !tpx_me.rank), 4 << 20);
+    }
+    tpx_until(&written, 5);
+    free(memory);
+    free(room);
+}
+
+/* Ten pipes to one rank, of which nine are not read for a while; and they
+ * all get their turn afterwards. */
+static void pressure_pipes(void)
+{
+    enum { PIPES = 10, EACH = 60, BYTES = 20000 };
+    static unsigned char memory[BYTES];
+    tp_payload payload = { memory, BYTES, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    unsigned written[PIPES] = { 0 };
+    size_t length;
+
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tpx_fill(memory, BYTES, 11);
+        for (unsigned i = 0; i < EACH; i++)
+            for (unsigned p = 0; p < PIPES; p++)
+                tpx_ok(tp_pipe_write(tpx_pipe(1, p), &message, tpx_count_ok,
+                                     &written[p]));
+        for (unsigned p = 0; p < PIPES; p++)
+            tpx_until(&written[p], EACH);
+        return;
+    }
+    for (unsigned p = PIPES; p-- > 0;)
+        for (unsigned i = 0; i < EACH; i++) {
+            tpx_ok(tp_pipe_recv(tpx_pipe(0, p), memory, BYTES, &length));
+            tpx_equal(length, BYTES);
+            tpx_equal(tpx_verify(memory, BYTES, 11), BYTES);
+        }
+}
+
+const struct tpx_spmd tpx_pressure[] = {
+    { "pressure_unread", pressure_unread, 2, TPX_LAUNCH, 40 },
+    { "pressure_both", pressure_both, 2, 0, 40 },
+    { "pressure_pipes", pressure_pipes, 2, 0, 40 },
+    { NULL }
+};

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Cards and recorded machines for the tests of topology/. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/lib/tpx.h"
+#include "tests/unit/cards.h"
+
+struct tpt_topology *tpx_machine(const char *name)
+{
+    const char *source = getenv("TP_TEST_SOURCE");
+    struct tpt_topology *topology = NULL;
+    struct tpb_error error = { "" };
+    char path[1024];
+
+    snprintf(path, sizeof(path), "%s/tests/data/topology/%s.xml",
+             source != NULL ? source : ".", name);
+    ck_assert_msg(tpt_topology_load_file(path, &topology, &error) == TP_OK,
+                  "%s", error.text);
+    return topology;
+}
+
+struct tpt_backend_card *tpx_card_add(struct tpt_card *card, const char *name,
+                                      enum tpt_reach reach,
+                                      uint32_t latency_ns, uint32_t megabytes)
+{
+    struct tpt_backend_card *backend = &card->backends[card->backend_count++];
+
+    ck_assert_uint_le(card->backend_count, TPT_BACKENDS);
+    *backend = (struct tpt_backend_card) {
+        .reach = (uint8_t)reach, .usable = 1, .latency_ns = latency_ns,
+        .megabytes = megabytes
+    };
+    snprintf(backend->name, sizeof(backend->name), "%s", name);
+    return backend;
+}
+
+void tpx_card(struct tpt_card *card, struct tpt_topology *machine,
+              uint32_t core, int rank, uint8_t boot)
+{
+    memset(card, 0, sizeof(*card));
+    snprintf(card->job, sizeof(card->job), "job-1");
+    card->rank = rank;
+    card->size = 2;
+    card->pid = 4711 + (uint32_t)rank;
+    card->instance[0] = (uint8_t)(rank + 1);
+    memset(card->host.boot_id, boot, sizeof(card->host.boot_id));
+    snprintf(card->host.name, sizeof(card->host.name), "host%d", boot);
+    ck_assert(tpt_topology_place_core(machine, core, &card->place));
+    card->nic_count = tpt_topology_nics(machine, card->nics);
+    tpx_card_add(card, "loop", TPT_REACH_PROCESS, 50, 20000);
+    tpx_card_add(card, "shm", TPT_REACH_HOST, 250, 12000);
+    tpx_card_add(card, "ofi:tcp", TPT_REACH_NETWORK, 8000, 3000)->nic_kind
+        = TPT_NIC_IP;
+    tpx_card_add(card, "ofi:verbs", TPT_REACH_NETWORK, 900, 24000)->nic_kind
+        = TPT_NIC_RDMA;
+}
+
+/* splitmix64, public domain, by Sebastiano Vigna. */
+uint64_t tpx_random(uint64_t *seed)
+{
+    uint64_t z = (*seed += 0x9e3779b97f4a7c15u);
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+uint32_t tpx_random_below(uint64_t *seed, uint32_t limit)
+{
+    return (uint32_t)(tpx_random(seed) >> 32) % limit;
+}
+
+static void cards_bytes(void *data, size_t length, uint64_t *seed)
+{
+    uint8_t *bytes = data;
+
+    for (size_t i = 0; i < length; i++)
+        bytes[i] = (uint8_t)tpx_random(seed);
+}
+
+static void cards_text(char *text, size_t capacity, uint64_t *seed)
+{
+    size_t length = tpx_random_below(seed, (uint32_t)capacity);
+
+    for (size_t i = 0; i < length; i++)
+        text[i] = (char)(0x20 + tpx_random_below(seed, 0x5f));
+}
+
+static int32_t cards_index(uint64_t *seed)
+{
+    return (int32_t)tpx_random_below(seed, 4) - 1;
+}
+
+static void cards_random_backend(struct tpt_backend_card *backend, uint32_t i,
+                                 uint64_t *seed)
+{
+    snprintf(backend->name, sizeof(backend->name), "%c%u",
+             "abc"[tpx_random_below(seed, 3)], i);
+    backend->reach = (uint8_t)(backend->name[0] - 'a');
+    backend->usable = tpx_random_below(seed, 8) != 0;
+    backend->forbidden = tpx_random_below(seed, 16) == 0;
+    backend->nic_kind = (uint8_t)tpx_random_below(seed, 3);
+    /* Few values, so that there are ties. */
+    backend->latency_ns = 100u << tpx_random_below(seed, 8);
+    backend->megabytes = 200u << tpx_random_below(seed, 8);
+    cards_text(backend->why, sizeof(backend->why), seed);
+    backend->address_length = (uint16_t)tpx_random_below(seed, 100);
+    cards_bytes(backend->address, backend->address_length, seed);
+}
+
+void tpx_card_random(struct tpt_card *card, uint64_t *seed)
+{
+    memset(card, 0, sizeof(*card));
+    cards_text(card->job, sizeof(card->job), seed);
+    card->rank = (int32_t)tpx_random_below(seed, 64);
+    card->size = 64;
+    card->pid = (uint32_t)tpx_random(seed);
+    card->uid = (uint32_t)tpx_random(seed);
+    card->instance[0] = (uint8_t)tpx_random_below(seed, 4);
+    cards_bytes(card->cookie, sizeof(card->cookie), seed);
+    card->host.boot_id[3] = (uint8_t)tpx_random_below(seed, 2);
+    card->host.net_namespace = tpx_random(seed);
+    cards_text(card->host.name, sizeof(card->host.name), seed);
+    card->place = (struct tpt_place) {
+        .topology = tpx_random_below(seed, 8) == 0, .core = cards_index(seed),
+        .l2 = cards_index(seed), .l3 = cards_index(seed),
+        .numa = cards_index(seed), .package = cards_index(seed),
+        .cpus = 1, .machine_cpus = 4
+    };
+    card->nic_count = tpx_random_below(seed, 4);
+    for (uint32_t i = 0; i < card->nic_count; i++) {
+        struct tpt_nic *nic = &card->nics[i];
+
+        snprintf(nic->name, sizeof(nic->name), "nic%u", i);
+        nic->megabits = tpx_random_below(seed, 4) * 1000;
+        nic->numa = cards_index(seed);
+        nic->pci = (uint32_t)tpx_random(seed);
+        nic->kind = (uint8_t)tpx_random_below(seed, 3);
+    }
+    card->backend_count = tpx_random_below(seed, TPT_BACKENDS + 1);
+    for (uint32_t i = 0; i < card->backend_count; i++)
+        cards_random_backend(&card->backends[i], i, seed);
+}

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What comes in over a conn, fed through a backend that is not one: whole
+ * streams, cut anywhere; and damaged ones, by a seed.  Each frame lies in
+ * memory of exactly its size, so that a sanitizer sees every step too far.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/core.h"
+#include "tests/lib/tpx.h"
+
+enum { FRAMES_MOST = 16 * 1024, FRAMES_QUEUE = 4096 };
+
+/* ---- the backend -------------------------------------------------------- */
+
+struct fake_conn {
+    struct tpf_conn base;
+    struct {
+        unsigned char *bytes;
+        size_t size;
+    } queue[FRAMES_QUEUE];
+    size_t first, count;
+};
+
+static int fake_open;          /* conns that live */
+static unsigned fake_sent;     /* frames that the core wrote */
+
+static void *fake_reserve(struct tpf_conn *conn, size_t size)
+{
+    static _Alignas(8) unsigned char room[FRAMES_MOST];
+
+    (void)conn;
+    return size <= sizeof(room) ? room : NULL;
+}
+
+static void fake_commit(struct tpf_conn *conn, size_t size)
+{
+    (void)conn;
+    (void)size;
+    fake_sent++;
+}
+
+static const void *fake_peek(struct tpf_conn *base, size_t *size)
+{
+    struct fake_conn *conn = (struct fake_conn *)base;
+
+    if (conn->first == conn->count)
+        return NULL;
+    *size = conn->queue[conn->first].size;
+    return conn->queue[conn->first].bytes;
+}
+
+static void fake_pop(struct tpf_conn *base)
+{
+    struct fake_conn *conn = (struct fake_conn *)base;
+
+    ck_assert_uint_lt(conn->first, conn->count);
+    free(conn->queue[conn->first++].bytes);
+}
+
+static void fake_disconnect(struct tpf_conn *base)
+{
+    struct fake_conn *conn = (struct fake_conn *)base;
+
+    while (conn->first < conn->count)
+        fake_pop(base);
+    fake_open--;
+}
+
+static bool fake_flushed(struct tpf_conn *conn)
+{
+    (void)conn;
+    return true;
+}
+
+static const struct tpf_backend fake_backend = {
+    .name = "fake", .conn_size = sizeof(struct fake_conn),
+    .reserve = fake_reserve, .commit = fake_commit, .peek = fake_peek,
+    .pop = fake_pop, .disconnect = fake_disconnect, .flushed = fake_flushed
+};
+static struct tpf_endpoint fake_endpoint = { .backend = &fake_backend };
+
+static void fake_feed(struct fake_conn *conn, const void *bytes, size_t size)
+{
+    unsigned char *copy = malloc(size > 0 ? size : 1);
+
+    ck_assert_ptr_nonnull(copy);
+    ck_assert_uint_lt(conn->count, FRAMES_QUEUE);
+    memcpy(copy, bytes, size);
+    conn->queue[conn->count].bytes = copy;
+    conn->queue[conn->count++].size = size;
+}
+
+/* ---- chance ------------------------------------------------------------- */
+
+static uint64_t chance_state = 1;
+
+static unsigned chance(unsigned limit)
+{
+    chance_state = chance_state * 6364136223846793005u
+                   + 1442695040888963407u;
+    return (unsigned)((chance_state >> 33) % limit);
+}
+
+/* ---- the context -------------------------------------------------------- */
+
+static tp_context *context;
+static char directory[] = "/tmp/tpx-frames-XXXXXX";
+
+static void setup(void)
+{
+    char text[64];
+
+    memcpy(directory + sizeof(directory) - 7, "XXXXXX", 6);
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(text, sizeof(text), "dir:%s", directory);
+    setenv("TP_BOOTSTRAP", text, 1);
+    setenv("TP_SIZE", "1000000", 1);
+    setenv("TP_BACKENDS", "loop,fake", 1);
+    setenv("TP_PROGRESS", "manual", 1);
+    setenv("TP_LOG", "off", 1);
+    ck_assert_int_eq(tp_init(NULL, &context), TP_OK);
+    fake_endpoint.env = &context->env;
+}
+
+static void teardown(void)
+{
+    char path[80];
+
+    ck_assert_int_eq(tp_finalize(context), TP_OK);
+    ck_assert_int_eq(fake_open, 0);
+    snprintf(path, sizeof(path), "%s/card.0", directory);
+    unlink(path);
+    rmdir(directory);
+}
+
+static struct fake_conn *conn_new(void)
+{
+    struct fake_conn *conn
+        = (struct fake_conn *)tpf_conn_new(&fake_endpoint);
+
+    ck_assert_ptr_nonnull(conn);
+    conn->base.max_frame = FRAMES_MOST;
+    conn->base.window = 2 * FRAMES_MOST;
+    fake_open++;
+    return conn;
+}
+
+/* A rank that is connected from the start. */
+static struct tpr_peer *peer_new(int rank)
+{
+    struct tpr_peer *peer = tpr_peer_get(context, rank);
+
+    ck_assert_ptr_nonnull(peer);
+    ck_assert(tpr_enter(context));
+    peer->conn = &conn_new()->base;
+    peer->conn->peer = peer;
+    peer->state = TPR_PEER_CONNECTED;
+    tpr_leave(context);
+    return peer;
+}
+
+/* Has the core read what is there. */
+static void serve(struct tpf_conn *conn)
+{
+    ck_assert(tpr_enter(context));
+    tpf_conn_ready(conn);
+    tpr_leave(context);
+    for (int i = 0; i < 100 && !tpb_list_empty(&context->env.ready); i++)
+        ck_assert_int_eq(tp_progress(context, NULL), TP_OK);
+    ck_assert(tpb_list_empty(&context->env.ready));
+    ck_assert_int_eq(tp_progress(context, NULL), TP_OK);
+}
+
+/* ---- a stream ----------------------------------------------------------- */
+
+enum { STREAM_BUFFERS = 6, STREAM_BYTES = 60000 };
+
+static unsigned char stream_data[STREAM_BYTES];
+
+/* A message as bytes: descriptor, then data.  The caller frees it. */
+static unsigned char *stream_message(uint64_t *length)
+{
+    static tp_payload payloads[STREAM_BUFFERS];
+    static tp_tensor tensors[STREAM_BUFFERS];
+    tp_message message = { .payloads = payloads, .tensors = tensors,
+                           .payload_count = chance(STREAM_BUFFERS),
+                           .tensor_count = chance(STREAM_BUFFERS),
+                           .metadata = stream_data,
+                           .metadata_length = chance(4) == 0 ? chance(40000)
+                                                             : chance(3) };
+    uint64_t descriptor, total;
+    unsigned char *bytes;
+
+    for (size_t i = 0; i < STREAM_BUFFERS; i++) {
+        size_t size = chance(3) == 0 ? chance(20000) : chance(100);
+
+        payloads[i] = (tp_payload){ stream_data, size, stream_data,
+                                    chance(5) };
+        size = chance(3) == 0 ? chance(20000) : chance(100);
+        tensors[i] = (tp_tensor){ .data = stream_data, .length = size,
+                                  .metadata = stream_data,
+                                  .metadata_length = chance(5) };
+    }
+    total = descriptor = tpr_descriptor_length(&message);
+    for (size_t i = 0; i < message.payload_count; i++)
+        total += payloads[i].length;
+    for (size_t i = 0; i < message.tensor_count; i++)
+        total += tensors[i].length;
+    bytes = calloc(1, total);
+    ck_assert_ptr_nonnull(bytes);
+    tpr_descriptor_encode(&message, descriptor, bytes);
+    memset(bytes + descriptor, 0x5a, total - descriptor);
+    *length = total;
+    return bytes;
+}
+
+/* What may be wrong with a frame. */
+static size_t stream_damage(unsigned char *frame, size_t size)
+{
+    switch (chance(7)) {
+    case 0:
+        for (unsigned i = 1 + chance(8); i > 0; i--)
+            frame[chance((unsigned)size)] ^= (unsigned char)(1 + chance(255));
+        return size;
+    case 1:
+        return chance((unsigned)size + 1);
+    case 2:
+        frame[chance(sizeof(struct wire_frame))] = (unsigned char)chance(256);
+        return size;
+    case 3:                    /* the lengths in a descriptor */
+        if (size >= 64)
+            frame[16 + chance(48)] = (unsigned char)chance(256);
+        return size;
+    case 4:
+        for (size_t i = 0; i < size; i++)
+            frame[i] = (unsigned char)chance(256);
+        return size;
+    case 5:                    /* another kind of frame, otherwise whole */
+        frame[0] = (unsigned char)chance(9);
+        return size;
+    default:
+        frame[1] = (unsigned char)chance(4);
+        return size;
+    }
+}
+
+/* Cuts a message anywhere and feeds it; one frame in `damage` is damaged, 0:
+ * none. */
+static void stream_feed(struct fake_conn *conn, unsigned number,
+                        unsigned damage)
+{
+    static unsigned char frame[FRAMES_MOST];
+    uint64_t length, at = 0;
+    unsigned char *bytes = stream_message(&length);
+    bool first = true;
+
+    while (at < length || first) {
+        size_t most = FRAMES_MOST - sizeof(struct wire_frame), part, size;
+        struct wire_frame head = { .type = first ? WIRE_MESSAGE : WIRE_DATA,
+                                   .number = number };
+
+        part = 1 + (chance(3) == 0 ? chance(40) : chance((unsigned)most));
+        if (part > length - at)
+            part = (size_t)(length - at);
+        head.length = (uint32_t)part;
+        memcpy(frame, &head, sizeof(head));
+        memcpy(frame + sizeof(head), bytes + at, part);
+        size = sizeof(head) + part;
+        if (damage > 0 && chance(damage) == 0)
+            size = stream_damage(frame, size);
+        if (damage == 0 || chance(damage) != 0)    /* or lost */
+            fake_feed(conn, frame, size);
+        at += part;
+        first = false;
+    }
+    free(bytes);
+}
+
+/* ---- readers ------------------------------------------------------------ */
+
+static unsigned reads_armed, reads_ended, reads_well;
+
+static void read_end(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                     void *arg)
+{
+    (void)pipe;
+    (void)skeleton;
+    reads_ended++;
+    reads_well += status == TP_OK;
+    free(arg);
+}
+
+static void read_arrived(tp_pipe *pipe, tp_status status,
+                         tp_message *skeleton, void *arg)
+{
+    uint64_t total = 0;
+    unsigned char *room;
+
+    (void)arg;
+    reads_ended++;
+    if (status != TP_OK)
+        return;
+    for (size_t i = 0; i < skeleton->payload_count; i++)
+        total += skeleton->payloads[i].length;
+    for (size_t i = 0; i < skeleton->tensor_count; i++)
+        total += skeleton->tensors[i].length;
+    if (total > 4 << 20) {     /* nobody has that much: gives up */
+        ck_assert_int_eq(tp_pipe_close(pipe), TP_OK);
+        return;
+    }
+    room = malloc(total > 0 ? total : 1);
+    ck_assert_ptr_nonnull(room);
+    total = 0;
+    for (size_t i = 0; i < skeleton->payload_count; i++) {
+        skeleton->payloads[i].data = room + total;
+        total += skeleton->payloads[i].length;
+    }
+    for (size_t i = 0; i < skeleton->tensor_count; i++) {
+        skeleton->tensors[i].data = room + total;
+        total += skeleton->tensors[i].length;
+    }
+    reads_armed++;
+    ck_assert_int_eq(tp_pipe_read(pipe, skeleton, read_end, room), TP_OK);
+}
+
+static void read_arm(int rank, unsigned number)
+{
+    tp_pipe *pipe;
+
+    ck_assert_int_eq(tp_pipe_open(context, rank, number, &pipe), TP_OK);
+    reads_armed++;
+    ck_assert_int_eq(tp_pipe_read_descriptor(pipe, read_arrived, NULL),
+                     TP_OK);
+}
+
+/* ---- the tests ---------------------------------------------------------- */
+
+START_TEST(test_whole)
+{
+    enum { MESSAGES = 400 };
+    struct tpr_peer *peer = peer_new(1);
+
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        bool before = chance(2) == 0;
+
+        if (before)
+            read_arm(1, i % 3);
+        stream_feed((struct fake_conn *)peer->conn, i % 3, 0);
+        serve(peer->conn);
+        if (!before)
+            read_arm(1, i % 3);
+        ck_assert_int_eq(tp_progress(context, NULL), TP_OK);
+        ck_assert_uint_eq(reads_well, i + 1);
+        ck_assert_int_eq(peer->state, TPR_PEER_CONNECTED);
+        /* The queue of the fake conn only grows. */
+        if (((struct fake_conn *)peer->conn)->count > FRAMES_QUEUE / 2) {
+            struct fake_conn *conn = (struct fake_conn *)peer->conn;
+
+            ck_assert_uint_eq(conn->first, conn->count);
+            conn->first = conn->count = 0;
+        }
+    }
+    ck_assert_uint_eq(reads_ended, reads_armed);
+    ck_assert_uint_gt(fake_sent, 0);       /* credit goes back */
+}
+END_TEST
+
+static unsigned sessions(unsigned count)
+{
+    const char *full = getenv("TP_TEST_LONG");
+
+    return full != NULL && *full != '\0' ? count * 20 : count;
+}
+
+START_TEST(test_damaged)
+{
+    unsigned ended = 0;
+
+    for (unsigned i = 0; i < sessions(1500); i++) {
+        int rank = (int)i + 1;
+        struct tpr_peer *peer = peer_new(rank);
+        struct tpf_conn *conn = peer->conn;
+
+        chance_state = i;
+        for (unsigned m = 0; m < 6; m++) {
+            unsigned number = chance(3);
+
+            if (chance(4) != 0)
+                read_arm(rank, number);
+            stream_feed((struct fake_conn *)conn, number, 1 + chance(12));
+        }
+        serve(conn);
+        if (peer->state == TPR_PEER_ENDED) {
+            ended++;
+            ck_assert_msg(peer->end == TP_ERR_PROTOCOL
+                          || peer->end == TP_ERR_PEER_CLOSED
+                          || peer->end == TP_ERR_NO_MEMORY, "%s",
+                          tp_strerror(peer->end));
+            ck_assert_ptr_nonnull(peer->end_text);
+        } else {
+            ck_assert_int_eq(peer->state, TPR_PEER_CONNECTED);
+            ck_assert(tpr_enter(context));
+            tpr_peer_end(peer, TP_ERR_PEER_FAILED, "the session is over");
+            tpr_leave(context);
+        }
+        ck_assert_int_eq(tp_progress(context, NULL), TP_OK);
+        ck_assert(peer->conn == NULL);
+    }
+    ck_assert_uint_gt(ended, sessions(1500) / 4);
+    ck_assert_uint_gt(reads_well, 0);
+    ck_assert_int_eq(fake_open, 0);
+}
+END_TEST
+
+/* The greeting, whole and damaged. */
+START_TEST(test_greetings)
+{
+    unsigned let_in = 0;
+
+    for (unsigned i = 0; i < sessions(1500); i++) {
+        unsigned char frame[sizeof(struct wire_frame)
+                            + sizeof(struct wire_hello) + TPT_CARD_BYTES];
+        struct wire_hello hello = { .magic = { 't', 'p', 'i', 'p' },
+                                    .version = WIRE_VERSION };
+        struct tpf_conn *conn = &conn_new()->base;
+        struct tpt_card *card = calloc(1, sizeof(*card));
+        struct wire_frame head = { .type = WIRE_HELLO };
+        size_t length, size;
+        tp_pipe *pipe;
+
+        chance_state = i;
+        *card = context->card;
+        card->rank = (int)i + 1;
+        tpb_random(card->instance, sizeof(card->instance));
+        snprintf(card->backends[0].name, sizeof(card->backends[0].name),
+                 "fake");
+        ck_assert_int_eq(tpt_card_encode(card, frame + sizeof(head)
+                                         + sizeof(hello), &length), TP_OK);
+        memcpy(hello.cookie, context->card.cookie, sizeof(hello.cookie));
+        hello.card_length = (uint32_t)length;
+        head.length = (uint32_t)(sizeof(hello) + length);
+        size = sizeof(head) + head.length;
+        memcpy(frame, &head, sizeof(head));
+        memcpy(frame + sizeof(head), &hello, sizeof(hello));
+        if (i % 4 != 0)
+            size = stream_damage(frame, size);
+        fake_feed((struct fake_conn *)conn, frame, size);
+        stream_feed((struct fake_conn *)conn, 0, chance(3));
+        ck_assert(tpr_enter(context));
+        tpr_upcalls.incoming(context, conn);
+        tpr_leave(context);
+        serve(conn);
+        ck_assert_int_eq(tp_pipe_to_rank(context, (int)i + 1, &pipe), TP_OK);
+        let_in += pipe->peer->state == TPR_PEER_CONNECTED;
+        ck_assert(tpr_enter(context));
+        if (pipe->peer->conn != NULL)
+            tpr_peer_end(pipe->peer, TP_ERR_PEER_FAILED, "over");
+        tpr_leave(context);
+        ck_assert_int_eq(tp_progress(context, NULL), TP_OK);
+        free(card);
+    }
+    (void)let_in;
+    ck_assert_int_eq(fake_open, 0);
+    ck_assert(tpb_list_empty(&context->strangers));
+}
+END_TEST
+
+/* Layouts that other processes, maybe of another build, agree upon. */
+START_TEST(test_layout)
+{
+    ck_assert_uint_eq(sizeof(struct wire_frame), 16);
+    ck_assert_uint_eq(offsetof(struct wire_frame, number), 4);
+    ck_assert_uint_eq(offsetof(struct wire_frame, credit), 8);
+    ck_assert_uint_eq(offsetof(struct wire_frame, length), 12);
+    ck_assert_uint_eq(sizeof(struct wire_hello), 32);
+    ck_assert_uint_eq(offsetof(struct wire_hello, cookie), 8);
+    ck_assert_uint_eq(offsetof(struct wire_hello, card_length), 24);
+    ck_assert_uint_eq(sizeof(struct wire_welcome), 16);
+    ck_assert_uint_eq(sizeof(struct wire_descriptor), 32);
+    ck_assert_uint_eq(offsetof(struct wire_descriptor, length), 8);
+    ck_assert_uint_eq(offsetof(struct wire_descriptor, metadata_length), 16);
+    ck_assert_uint_eq(sizeof(struct wire_payload), 16);
+    ck_assert_uint_eq(sizeof(struct wire_tensor), 32);
+    ck_assert_uint_eq(offsetof(struct wire_tensor, device_type), 16);
+    ck_assert_uint_eq(offsetof(struct wire_tensor, device_index), 20);
+    ck_assert_uint_eq(offsetof(struct wire_tensor, target_index), 24);
+    ck_assert_int_eq(WIRE_HELLO, 1);
+    ck_assert_int_eq(WIRE_BYE, 7);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("frames");
+    TCase *tests = tcase_create("frames");
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_set_timeout(tests, 200);
+    tcase_add_test(tests, test_layout);
+    tcase_add_test(tests, test_whole);
+    tcase_add_test(tests, test_damaged);
+    tcase_add_test(tests, test_greetings);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

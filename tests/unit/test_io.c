@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Descriptors: whole writes, passing, bells, sealed memory. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "tests/lib/tpx.h"
+
+static bool is_close_on_exec(int fd)
+{
+    return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+}
+
+static bool is_readable(int fd)
+{
+    struct pollfd pfd = { .fd = fd, .events = POLLIN };
+
+    return poll(&pfd, 1, 0) == 1;
+}
+
+START_TEST(test_write_all)
+{
+    enum { MANY = 1 << 20 };
+    static char out[MANY], in[MANY];
+    size_t got = 0;
+    int fds[2];
+    pid_t pid;
+
+    for (size_t i = 0; i < MANY; i++)
+        out[i] = (char)(i * 7);
+    ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
+    pid = fork();
+    if (pid == 0)
+        _exit(tpb_write_all(fds[1], out, MANY) == 0 ? 0 : 1);
+    close(fds[1]);
+    while (got < MANY) {
+        ssize_t part = read(fds[0], in + got, MANY - got);
+
+        ck_assert_int_gt(part, 0);
+        got += (size_t)part;
+    }
+    ck_assert_int_eq(memcmp(in, out, MANY), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    close(fds[0]);
+    errno = 0;
+    ck_assert_int_eq(tpb_write_all(-1, out, 1), -1);
+    ck_assert_int_eq(errno, EBADF);
+}
+END_TEST
+
+START_TEST(test_read_file)
+{
+    char path[] = "/tmp/tpx-io-XXXXXX";
+    int fd = mkstemp(path);
+    static char many[200000];
+    size_t length = 1;
+    char *text;
+
+    text = tpb_read_file(path, &length);
+    ck_assert_str_eq(text, "");
+    ck_assert_uint_eq(length, 0);
+    tpb_free(text);
+    memset(many, 'm', sizeof(many));
+    ck_assert_int_eq(tpb_write_all(fd, many, sizeof(many)), 0);
+    text = tpb_read_file(path, &length);
+    ck_assert_uint_eq(length, sizeof(many));
+    ck_assert_uint_eq(strlen(text), sizeof(many));
+    tpb_free(text);
+    text = tpb_read_file(path, NULL);
+    ck_assert_ptr_nonnull(text);
+    tpb_free(text);
+    tpb_alloc_fail_at(2);
+    errno = 0;
+    ck_assert_ptr_null(tpb_read_file(path, &length));
+    ck_assert_int_eq(errno, ENOMEM);
+    unlink(path);
+    close(fd);
+    ck_assert_ptr_null(tpb_read_file(path, &length));
+    ck_assert_int_eq(errno, ENOENT);
+}
+END_TEST
+
+START_TEST(test_bells)
+{
+    int fd = tpb_eventfd(), copy;
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert(is_close_on_exec(fd));
+    ck_assert(!is_readable(fd));
+    tpb_eventfd_drain(fd);                 /* does not block */
+    tpb_eventfd_ring(fd);
+    tpb_eventfd_ring(fd);
+    ck_assert(is_readable(fd));
+    tpb_eventfd_drain(fd);
+    ck_assert(!is_readable(fd));
+    copy = fd;
+    errno = 77;
+    tpb_close(&fd);
+    ck_assert_int_eq(errno, 77);
+    ck_assert_int_eq(fd, -1);
+    tpb_close(&fd);
+    ck_assert_int_eq(fcntl(copy, F_GETFD), -1);
+}
+END_TEST
+
+START_TEST(test_shared_memory)
+{
+    int fd = tpb_shared_memory("test", 10000);
+    struct stat status;
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert(is_close_on_exec(fd));
+    ck_assert_int_eq(fstat(fd, &status), 0);
+    ck_assert_int_eq(status.st_size, 10000);
+    ck_assert_int_ge(status.st_blocks * 512, 10000);   /* reserved */
+    ck_assert_int_eq(ftruncate(fd, 100), -1);
+    ck_assert_int_eq(errno, EPERM);
+    ck_assert_int_eq(ftruncate(fd, 100000), -1);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+    close(fd);
+}
+END_TEST
+
+/* Counts the open descriptors, so that a lost one is noticed. */
+static int open_descriptors(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 256; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+START_TEST(test_passing)
+{
+    int sockets[2], bells[3], got[3] = { -1, -1, -1 }, count, before;
+    char text[8] = "";
+
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0,
+                                sockets), 0);
+    for (int i = 0; i < 3; i++)
+        bells[i] = tpb_eventfd();
+    before = open_descriptors();
+    ck_assert_int_eq(tpb_send_fds(sockets[0], "three", 6, bells, 3), 6);
+    count = 3;
+    ck_assert_int_eq(tpb_recv_fds(sockets[1], text, sizeof(text), got,
+                                  &count), 6);
+    ck_assert_str_eq(text, "three");
+    ck_assert_int_eq(count, 3);
+    for (int i = 0; i < 3; i++) {
+        ck_assert(is_close_on_exec(got[i]));
+        tpb_eventfd_ring(got[i]);
+        ck_assert(is_readable(bells[i]));
+        close(got[i]);
+    }
+    /* More than there is room for: closed, not leaked. */
+    ck_assert_int_eq(tpb_send_fds(sockets[0], "x", 1, bells, 3), 1);
+    count = 1;
+    ck_assert_int_eq(tpb_recv_fds(sockets[1], text, sizeof(text), got,
+                                  &count), 1);
+    ck_assert_int_eq(count, 1);
+    close(got[0]);
+    ck_assert_int_eq(open_descriptors(), before);
+    /* None at all, too many, nobody there. */
+    ck_assert_int_eq(tpb_send_fds(sockets[0], "y", 1, NULL, 0), 1);
+    count = 3;
+    ck_assert_int_eq(tpb_recv_fds(sockets[1], text, sizeof(text), got,
+                                  &count), 1);
+    ck_assert_int_eq(count, 0);
+    ck_assert_int_eq(tpb_send_fds(sockets[0], "y", 1, bells, 17), -1);
+    ck_assert_int_eq(errno, EINVAL);
+    close(sockets[1]);
+    ck_assert_int_eq(tpb_send_fds(sockets[0], "y", 1, bells, 1), -1);
+    ck_assert_int_eq(errno, EPIPE);        /* and no SIGPIPE */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("io");
+    TCase *tests = tcase_create("io");
+
+    tcase_set_timeout(tests, 30);
+    tcase_add_test(tests, test_write_all);
+    tcase_add_test(tests, test_read_file);
+    tcase_add_test(tests, test_bells);
+    tcase_add_test(tests, test_shared_memory);
+    tcase_add_test(tests, test_passing);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

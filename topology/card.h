@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The card: what a rank publishes about itself, once, and all that another
+ * rank needs to choose a path to it.  Facts only; opinions are in score.h.
+ * The card stands here, below fabric and runtime, because scoring is a pure
+ * function of two cards.
+ */
+#ifndef TPT_CARD_H
+#define TPT_CARD_H
+
+#include "runtime/base/base.h"
+
+#define TPT_CARD_BYTES 8192        /* the most an encoded card may have */
+#define TPT_BACKENDS 16            /* the most backends on a card */
+#define TPT_NICS 16
+#define TPT_NAME 24                /* with the final NUL */
+#define TPT_ADDRESS 512            /* the most bytes of one backend's address */
+#define TPT_WORDS 96
+
+/* How far a backend carries. */
+enum tpt_reach {
+    TPT_REACH_PROCESS,             /* a rank to itself */
+    TPT_REACH_HOST,                /* ranks of one host */
+    TPT_REACH_NETWORK
+};
+
+/* Who a host is.  Two cards are of one host if boot_id is equal; what the
+ * namespaces then still forbid is found out by trial. */
+struct tpt_host {
+    uint8_t boot_id[16];
+    uint64_t net_namespace, pid_namespace, user_namespace, mount_namespace;
+    char name[64];
+};
+
+/*
+ * Where a rank may run, in the terms of hwloc's tree: the logical index of the
+ * one object that contains all its allowed PUs, or -1 if they lie in several
+ * or the machine tells of no such level.  Two ranks of one host with the same
+ * `topology` share the deepest level whose indexes are equal and not -1.  The
+ * hash covers the system's numbers of the PUs, so that two containers with
+ * different cpus do not compare indexes.
+ */
+struct tpt_place {
+    uint64_t topology;             /* hash of the machine's shape */
+    int32_t core, l2, l3, numa, package;
+    uint32_t cpus;                 /* PUs this rank may run on */
+    uint32_t machine_cpus;
+};
+
+/* What a NIC can carry, and which NICs a backend uses. */
+enum tpt_nic_kind {
+    TPT_NIC_ANY,                   /* unknown, or any of them */
+    TPT_NIC_IP,                    /* an interface: "eth0", "bond0" */
+    TPT_NIC_RDMA                   /* a verbs device: "mlx5_0" */
+};
+
+struct tpt_nic {
+    char name[TPT_NAME];           /* "eth0", "mlx5_0" */
+    uint32_t megabits;             /* link speed; 0: unknown or down */
+    int32_t numa;                  /* hwloc's logical index; -1: unknown */
+    uint32_t pci;                  /* domain:16, bus:8, device:5, function:3;
+                                      0: none */
+    uint8_t kind;                  /* enum tpt_nic_kind */
+};
+
+/* One backend of that rank. */
+struct tpt_backend_card {
+    char name[TPT_NAME];           /* "shm", "ofi:tcp" */
+    uint8_t reach;                 /* enum tpt_reach */
+    uint8_t usable;                /* 0: `why` says why not */
+    uint8_t forbidden;             /* 1: by its rank's TP_BACKENDS */
+    uint8_t nic_kind;              /* enum tpt_nic_kind: what it goes over */
+    uint16_t address_length;
+    uint32_t latency_ns;           /* model: half round trip, small message */
+    uint32_t megabytes;            /* model: MB/s for big ones */
+    char why[TPT_WORDS];
+    uint8_t address[TPT_ADDRESS];  /* for the peer's connect() */
+};
+
+struct tpt_card {
+    char job[64];                  /* PMIx namespace or the like */
+    int32_t rank, size;
+    uint32_t pid, uid;
+    uint8_t instance[16];          /* random: this very process */
+    uint8_t cookie[16];            /* secret: who shows it has read this card */
+    struct tpt_host host;
+    struct tpt_place place;
+    uint32_t nic_count, backend_count;
+    struct tpt_nic nics[TPT_NICS];
+    struct tpt_backend_card backends[TPT_BACKENDS];
+};
+
+/*
+ * Encodes into `blob`; little-endian, versioned, strings and addresses at
+ * their own length, with a checksum.  *length gets the bytes used, at most
+ * TPT_CARD_BYTES.  Control characters in texts become '?', since the peer
+ * prints them.  INVALID if a count or length is over its limit, a string is
+ * not terminated, a backend has no name or the name of another, or the whole
+ * does not fit.
+ */
+tp_status tpt_card_encode(const struct tpt_card *card,
+                          uint8_t blob[TPT_CARD_BYTES], size_t *length);
+
+/*
+ * Decodes what another process published.  Every length is checked, every
+ * string terminated and free of control characters.  PROTOCOL, with words, for
+ * anything that is not a card of a version we know; *card is then undefined.
+ * The checksum finds every damage that is confined to one byte; it is no proof
+ * of who wrote the card.  Whether rank, size and job are the expected ones is
+ * the caller's to compare.
+ */
+tp_status tpt_card_decode(const void *blob, size_t length,
+                          struct tpt_card *card, struct tpb_error *error);
+
+/* "0000:18:00.0" */
+#define TPT_PCI_TEXT 16
+void tpt_pci_text(uint32_t pci, char text[TPT_PCI_TEXT]);
+
+/* The backend of that name on the card, or NULL. */
+const struct tpt_backend_card *tpt_card_backend(const struct tpt_card *card,
+                                                const char *name);
+
+/*
+ * Fills host (boot id, namespaces, name), pid, uid, instance and cookie; the
+ * rest of *card is left alone.  A namespace that /proc does not show is 0.
+ * SYSTEM if nothing tells this host from others.
+ */
+tp_status tpt_card_identify(struct tpt_card *card, struct tpb_error *error);
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Loads the topology, and tells where in it a process may run. */
+#include "config.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "runtime/base/log.h"
+#include "topology/private.h"
+
+TPB_LOG_COMPONENT("topology");
+
+/* Components of hwloc that would start a GPU's driver or ask a display. */
+static const char *const discover_unwanted[] = {
+    "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"
+};
+
+/*
+ * An hwloc topology that is configured but not loaded; NULL without memory.
+ * I/O devices are kept of a recorded machine only: on a live one nics.c finds
+ * them, since hwloc's way took 13 of 15 ms on a virtual machine with six PCI
+ * devices.
+ */
+static hwloc_topology_t discover_new(bool recorded)
+{
+    hwloc_topology_t hwloc;
+
+    if (hwloc_topology_init(&hwloc) != 0)
+        return NULL;
+    hwloc_topology_set_io_types_filter(hwloc, recorded
+                                       ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
+                                       : HWLOC_TYPE_FILTER_KEEP_NONE);
+    /* Refused for a component that this hwloc does not have: as well. */
+    for (size_t i = 0; i < TPB_COUNT(discover_unwanted); i++)
+        hwloc_topology_set_components(
+            hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+            discover_unwanted[i]);
+    return hwloc;
+}
+
+tp_status tpt_discover_machine(hwloc_topology_t *hwloc,
+                               struct tpb_error *error)
+{
+    hwloc_topology_t fresh = discover_new(false);
+
+    if (fresh == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    if (hwloc_topology_load(fresh) != 0) {
+        int code = errno;
+
+        hwloc_topology_destroy(fresh);
+        return tpb_fail_errno(error, code, "hwloc %s cannot read this "
+                              "machine's topology; TP_TOPOLOGY=FILE.xml can "
+                              "replace it", HWLOC_VERSION);
+    }
+    *hwloc = fresh;
+    return TP_OK;
+}
+
+/* The file is read here and not by hwloc, for which "-" is standard input and
+ * a directory the same as garbage. */
+static tp_status discover_file(const char *path, hwloc_topology_t *hwloc,
+                               struct tpb_error *error)
+{
+    hwloc_topology_t fresh;
+    size_t length = 0;
+    char *xml = tpb_read_file(path, &length);
+
+    if (xml == NULL && errno != ENOMEM) {
+        tpb_fail_errno(error, errno, "cannot read the topology file %s", path);
+        return TP_ERR_INVALID;
+    }
+    fresh = xml != NULL ? discover_new(true) : NULL;
+    if (fresh == NULL) {
+        tpb_free(xml);
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    }
+    if (length >= INT32_MAX
+        || hwloc_topology_set_xmlbuffer(fresh, xml, (int)length + 1) != 0
+        || hwloc_topology_load(fresh) != 0) {
+        hwloc_topology_destroy(fresh);
+        tpb_free(xml);
+        return tpb_fail(error, TP_ERR_INVALID, "%s is not a topology that "
+                        "hwloc %s can read; write it with `lstopo FILE.xml` "
+                        "on the machine meant", path, HWLOC_VERSION);
+    }
+    tpb_free(xml);
+    *hwloc = fresh;
+    return TP_OK;
+}
+
+/* ---- load and free ----------------------------------------------------- */
+
+static struct tpt_topology *discover_object(const char *source)
+{
+    struct tpt_topology *topology = tpb_zalloc(sizeof(*topology));
+
+    if (topology == NULL)
+        return NULL;
+    topology->source = tpb_copy_string(source);
+    if (topology->source != NULL)
+        return topology;
+    tpt_topology_free(topology);
+    return NULL;
+}
+
+/* Takes over `hwloc`, whatever comes of it. */
+static tp_status discover_wrap(hwloc_topology_t hwloc, const char *source,
+                               struct tpt_topology **result,
+                               struct tpb_error *error)
+{
+    struct tpt_topology *topology = discover_object(source);
+
+    if (topology == NULL) {
+        hwloc_topology_destroy(hwloc);
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    }
+    topology->hwloc = hwloc;
+    topology->table = tpt_table_new(hwloc);
+    if (topology->table == NULL) {
+        tpt_topology_free(topology);
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    }
+    *result = topology;
+    return TP_OK;
+}
+
+/* Maps what the launcher shared; anything but TP_OK says why not. */
+static tp_status discover_shared(const char *shared,
+                                 struct tpt_topology **result,
+                                 struct tpb_error *error)
+{
+    struct tpt_topology *topology = discover_object("the launcher, shared");
+    tp_status status;
+
+    if (topology != NULL)
+        topology->shared = tpb_copy_string(shared);
+    if (topology == NULL || topology->shared == NULL)
+        status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    else
+        status = tpt_shared_map(shared, &topology->table, &topology->mapped,
+                                error);
+    if (status == TP_OK)
+        *result = topology;
+    else
+        tpt_topology_free(topology);
+    return status;
+}
+
+tp_status tpt_topology_load_file(const char *path,
+                                 struct tpt_topology **topology,
+                                 struct tpb_error *error)
+{
+    hwloc_topology_t hwloc = NULL;
+    tp_status status = discover_file(path, &hwloc, error);
+
+    if (status != TP_OK)
+        return status;
+    return discover_wrap(hwloc, path, topology, error);
+}
+
+tp_status tpt_topology_load(const struct tpb_settings *settings,
+                            struct tpt_topology **topology,
+                            struct tpb_error *error)
+{
+    const char *shared = settings->text[TPB_SET_TOPOLOGY_SHARED];
+    const char *file = settings->text[TPB_SET_TOPOLOGY];
+    struct tpb_error reason = { "" };
+    hwloc_topology_t hwloc = NULL;
+    tp_status status;
+
+    if (*shared != '\0') {
+        if (discover_shared(shared, topology, &reason) == TP_OK)
+            return TP_OK;
+        tpb_debug("TP_TOPOLOGY_SHARED=%s is not used: %s", shared,
+                  reason.text);
+    }
+    if (*file != '\0') {
+        status = tpt_topology_load_file(file, topology, &reason);
+        if (status == TP_OK)
+            return TP_OK;
+        return tpb_fail(error, status, "TP_TOPOLOGY: %.480s", reason.text);
+    }
+    status = tpt_discover_machine(&hwloc, error);
+    if (status != TP_OK)
+        return status;
+    return discover_wrap(hwloc, "this machine", topology, error);
+}
+
+void tpt_topology_free(struct tpt_topology *topology)
+{
+    if (topology == NULL)
+        return;
+    if (topology->hwloc != NULL)
+        hwloc_topology_destroy(topology->hwloc);
+    if (topology->mapped > 0)
+        munmap(topology->table, topology->mapped);
+    else
+        tpb_free(topology->table);
+    tpb_free(topology->shared);
+    tpb_free(topology->source);
+    tpb_free(topology);
+}
+
+void *tpt_topology_handle(struct tpt_topology *topology)
+{
+    struct tpb_error reason = { "" };
+
+    if (topology->hwloc != NULL)
+        return topology->hwloc;
+    if (tpt_shared_adopt(topology->shared, &topology->hwloc, &reason) == TP_OK)
+        return topology->hwloc;
+    tpb_debug("TP_TOPOLOGY_SHARED=%s cannot be mapped whole: %s",
+              topology->shared, reason.text);
+    if (topology->table->this_machine)
+        (void)tpt_discover_machine(&topology->hwloc, &reason);
+    return topology->hwloc;
+}
+
+const char *tpt_topology_source(const struct tpt_topology *topology)
+{
+    return topology->source;
+}
+
+void tpt_topology_shape(struct tpt_topology *topology, struct tpt_shape *shape)
+{
+    const struct tpt_table *table = topology->table;
+
+    *shape = (struct tpt_shape) {
+        .hash = table->hash, .memory = table->memory,
+        .packages = table->packages, .numas = table->numas,
+        .l3s = table->l3s, .cores = table->cores, .cpus = table->cpus,
+        .this_machine = table->this_machine != 0,
+    };
+}
+
+void tpt_topology_place(struct tpt_topology *topology, struct tpt_place *place)
+{
+    tpt_table_place(topology->table, place);
+}
+
+bool tpt_topology_place_core(struct tpt_topology *topology, uint32_t index,
+                             struct tpt_place *place)
+{
+    return tpt_table_place_core(topology->table, index, place);
+}

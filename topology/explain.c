@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A plan for people and for programs.  tp_explain(7) describes the JSON. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "topology/json.h"
+
+/* Six digits are more than the model is good for. */
+#define EXPLAIN_FORMAT (JSON_INDENT(2) | JSON_REAL_PRECISION(6))
+
+json_t *tpt_json_text(const char *text)
+{
+    json_t *string = json_string(text);
+    char clean[1024];
+
+    if (string != NULL)
+        return string;
+    snprintf(clean, sizeof(clean), "%s", text);
+    for (size_t i = 0; clean[i] != '\0'; i++)
+        if ((clean[i] & 0x80) != 0)
+            clean[i] = '?';
+    return json_string(clean);
+}
+
+char *tpt_json_dump(json_t *root)
+{
+    char *text = root != NULL ? json_dumps(root, EXPLAIN_FORMAT) : NULL;
+
+    json_decref(root);
+    return text;
+}
+
+/* One side of the pair. */
+static json_t *explain_rank(const struct tpt_card *card)
+{
+    return json_pack("{s:o, s:i, s:o, s:I, s:{s:i, s:i, s:i, s:i, s:i, s:I}}",
+                     "job", tpt_json_text(card->job), "rank", (int)card->rank,
+                     "host", tpt_json_text(card->host.name),
+                     "pid", (json_int_t)card->pid, "place",
+                     "core", (int)card->place.core,
+                     "l2", (int)card->place.l2,
+                     "l3", (int)card->place.l3,
+                     "numa", (int)card->place.numa,
+                     "package", (int)card->place.package,
+                     "cpus", (json_int_t)card->place.cpus);
+}
+
+/* What one side's card says about a backend. */
+static json_t *explain_verdict(const struct tpt_card *card, const char *name)
+{
+    const struct tpt_backend_card *backend = tpt_card_backend(card, name);
+
+    if (backend == NULL)
+        return json_pack("{s:b, s:b, s:b, s:s}", "built", 0, "usable", 0,
+                         "forbidden", 0, "why", "not in this build");
+    return json_pack("{s:b, s:b, s:b, s:o}", "built", 1,
+                     "usable", (int)backend->usable,
+                     "forbidden", (int)backend->forbidden,
+                     "why", tpt_json_text(backend->why));
+}
+
+static json_t *explain_candidate(const struct tpt_candidate *candidate,
+                                 const struct tpt_card *mine,
+                                 const struct tpt_card *yours)
+{
+    return json_pack(
+        "{s:o, s:b, s:s, s:i, s:s, s:f, s:f, s:f, s:o, s:o, s:o, s:o}",
+        "name", tpt_json_text(candidate->name),
+        "possible", (int)candidate->possible,
+        "reason", tpt_reason_name(candidate->reason),
+        "reason_code", (int)candidate->reason,
+        "reach", tpt_reach_name((enum tpt_reach)candidate->reach),
+        "latency_us", candidate->latency_us,
+        "megabytes_per_second", candidate->megabytes,
+        "cost_us", candidate->cost_us,
+        "evidence", tpt_json_text(candidate->evidence),
+        "remedy", tpt_json_text(candidate->remedy),
+        "mine", explain_verdict(mine, candidate->name),
+        "yours", explain_verdict(yours, candidate->name));
+}
+
+json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
+                      const struct tpt_card *yours)
+{
+    json_t *candidates = json_array();
+    int best = tpt_plan_best(plan);
+
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (json_array_append_new(candidates,
+                                  explain_candidate(&plan->candidates[i],
+                                                    mine, yours)) != 0) {
+            json_decref(candidates);
+            return NULL;
+        }
+    return json_pack("{s:i, s:o, s:o, s:s, s:s, s:o, s:i, s:o}",
+                     "version", 1,
+                     "mine", explain_rank(mine), "yours", explain_rank(yours),
+                     "locality", tpt_locality_name(plan->locality),
+                     "class", tpt_locality_class(plan->locality),
+                     "chosen", best >= 0
+                     ? tpt_json_text(plan->candidates[best].name)
+                     : json_null(),
+                     "omitted", (int)plan->omitted,
+                     "candidates", candidates);
+}
+
+char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
+                    const struct tpt_card *yours)
+{
+    return tpt_json_dump(tpt_json_plan(plan, mine, yours));
+}
+
+/* ---- for people -------------------------------------------------------- */
+
+static void explain_line(const struct tpt_candidate *candidate,
+                         struct tpb_text *text)
+{
+    tpb_text_add(text, "  %-12s", candidate->name);
+    if (candidate->possible)
+        tpb_text_add(text, " %8.2f us %7.0f %9.2f us", candidate->latency_us,
+                     candidate->megabytes, candidate->cost_us);
+    else
+        tpb_text_add(text, " %8s    %7s %9s   ", "-", "-", "-");
+    tpb_text_add(text, "  %s: %s\n", tpt_reason_name(candidate->reason),
+                 candidate->evidence);
+    if (candidate->remedy[0] != '\0')
+        tpb_text_add(text, "  %-12s %34sremedy: %s\n", "", "",
+                     candidate->remedy);
+}
+
+/* A pid of 0 says that the rank is only planned. */
+static void explain_side(const struct tpt_card *card, struct tpb_text *text)
+{
+    tpb_text_add(text, "rank %d (%s", (int)card->rank, card->host.name);
+    if (card->pid != 0)
+        tpb_text_add(text, ", pid %u", card->pid);
+    tpb_text_add(text, ")");
+}
+
+void tpt_plan_text(const struct tpt_plan *plan, const struct tpt_card *mine,
+                   const struct tpt_card *yours, struct tpb_text *text)
+{
+    explain_side(mine, text);
+    tpb_text_add(text, " and ");
+    explain_side(yours, text);
+    tpb_text_add(text, ": %s\n", tpt_locality_name(plan->locality));
+    tpb_text_add(text, "  %-12s %11s %7s %12s  %s\n", "backend", "latency",
+                 "MB/s", "64 KiB", "verdict");
+    for (uint32_t i = 0; i < plan->count; i++)
+        explain_line(&plan->candidates[i], text);
+    if (tpt_plan_best(plan) < 0)
+        tpb_text_add(text, "  no backend connects them\n");
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Network devices.  On this machine they come from sysfs directly: hwloc would
+ * read every PCI device's configuration for it, which takes some milliseconds
+ * each on a virtual machine.  Of a recorded machine hwloc's XML holds them.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "topology/private.h"
+
+enum { NICS_SEEN = 128 };          /* before the fastest are chosen */
+
+struct nics {
+    uint32_t count;
+    struct tpt_nic list[NICS_SEEN];
+};
+
+static void nics_add(struct nics *nics, const struct tpt_nic *nic)
+{
+    if (nics->count < NICS_SEEN)
+        nics->list[nics->count++] = *nic;
+}
+
+/* ---- recorded ---------------------------------------------------------- */
+
+/* What somebody wrote into the XML. */
+static uint32_t nics_recorded_speed(hwloc_obj_t device)
+{
+    const char *text = hwloc_obj_get_info_by_name(device, "tp:megabits");
+    long megabits = text != NULL ? strtol(text, NULL, 10) : 0;
+
+    return megabits > 0 && megabits < INT32_MAX ? (uint32_t)megabits : 0;
+}
+
+/* The NUMA node that the device hangs on; -1 if there are several. */
+static int32_t nics_recorded_numa(const struct tpt_topology *topology,
+                                  hwloc_obj_t device)
+{
+    hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(topology->hwloc,
+                                                       device);
+
+    if (parent == NULL || hwloc_bitmap_weight(parent->nodeset) != 1)
+        return -1;
+    return tpt_table_numa(topology->table,
+                          (unsigned)hwloc_bitmap_first(parent->nodeset));
+}
+
+static uint32_t nics_pci_number(unsigned domain, unsigned bus, unsigned device,
+                                unsigned function)
+{
+    return domain << 16 | (bus & 0xff) << 8 | (device & 0x1f) << 3
+           | (function & 7);
+}
+
+static uint32_t nics_recorded_pci(hwloc_obj_t device)
+{
+    const struct hwloc_pcidev_attr_s *pci;
+
+    if (device->parent == NULL || device->parent->type != HWLOC_OBJ_PCI_DEVICE)
+        return 0;
+    pci = &device->parent->attr->pcidev;
+    return nics_pci_number(pci->domain, pci->bus, pci->dev, pci->func);
+}
+
+static void nics_recorded(const struct tpt_topology *topology,
+                          struct nics *nics)
+{
+    hwloc_obj_t device = NULL;
+
+    while ((device = hwloc_get_next_osdev(topology->hwloc, device)) != NULL) {
+        bool rdma = device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
+        struct tpt_nic nic = { .kind = rdma ? TPT_NIC_RDMA : TPT_NIC_IP };
+
+        if ((!rdma && device->attr->osdev.type != HWLOC_OBJ_OSDEV_NETWORK)
+            || device->name == NULL)
+            continue;
+        snprintf(nic.name, sizeof(nic.name), "%s", device->name);
+        nic.numa = nics_recorded_numa(topology, device);
+        nic.pci = nics_recorded_pci(device);
+        nic.megabits = nics_recorded_speed(device);
+        nics_add(nics, &nic);
+    }
+}
+
+/* ---- this machine ------------------------------------------------------ */
+
+/* One device in sysfs. */
+struct nics_device {
+    const struct tpt_table *table;
+    const char *name;
+    char path[PATH_MAX];           /* ROOT/class/CLASS/NAME */
+};
+
+static void nics_path(const struct nics_device *device, const char *file,
+                      char path[PATH_MAX])
+{
+    if (snprintf(path, PATH_MAX, "%s/%s", device->path, file) >= PATH_MAX)
+        path[0] = '\0';
+}
+
+static bool nics_has(const struct nics_device *device, const char *file)
+{
+    char path[PATH_MAX];
+
+    nics_path(device, file, path);
+    return access(path, F_OK) == 0;
+}
+
+/* The first line of a file of the device; false if it cannot be read. */
+static bool nics_line(const struct nics_device *device, const char *file,
+                      char line[64])
+{
+    char path[PATH_MAX], *text;
+
+    nics_path(device, file, path);
+    text = tpb_read_file(path, NULL);
+    if (text == NULL)
+        return false;
+    snprintf(line, 64, "%.*s", (int)strcspn(text, "\n"), text);
+    tpb_free(text);
+    return true;
+}
+
+/* Mb/s; -1 and errors stand for a link that is down or virtual. */
+static uint32_t nics_ip_speed(const struct nics_device *device)
+{
+    char line[64];
+    long megabits;
+
+    if (!nics_line(device, "speed", line))
+        return 0;
+    megabits = strtol(line, NULL, 10);
+    return megabits > 0 && megabits < INT32_MAX ? (uint32_t)megabits : 0;
+}
+
+/* "200 Gb/sec (4X HDR)"; a port that is not active shows its slowest rate. */
+static uint32_t nics_rdma_speed(const struct nics_device *device)
+{
+    char line[64];
+    double gigabits;
+
+    if (!nics_line(device, "ports/1/state", line)
+        || strstr(line, "ACTIVE") == NULL
+        || !nics_line(device, "ports/1/rate", line))
+        return 0;
+    gigabits = strtod(line, NULL);
+    return gigabits > 0 && gigabits < 1e6 ? (uint32_t)(gigabits * 1000) : 0;
+}
+
+/* "0000:18:00.0", and nothing else. */
+static uint32_t nics_parse_pci(const char *text)
+{
+    unsigned domain, bus, device, function;
+    int used = 0;
+
+    if (sscanf(text, "%x:%x:%x.%x%n", &domain, &bus, &device, &function, &used)
+        != 4 || text[used] != '\0')
+        return 0;
+    return nics_pci_number(domain, bus, device, function);
+}
+
+/*
+ * Place and address stand somewhere above the device: a virtio interface's
+ * device is virtio2, whose parent is the PCI device.  On a machine of one NUMA
+ * node the kernel does not name it.
+ */
+static void nics_locate(const struct nics_device *device, struct tpt_nic *nic)
+{
+    struct nics_device above = *device;
+    char line[64], link[PATH_MAX], *slash;
+
+    nic->numa = -1;
+    nics_path(device, "device", link);
+    if (realpath(link, above.path) == NULL)
+        return;
+    while (nic->pci == 0 && (slash = strrchr(above.path, '/')) != NULL) {
+        nic->pci = nics_parse_pci(slash + 1);
+        if (nic->numa < 0 && nics_line(&above, "numa_node", line)
+            && line[0] != '-')
+            nic->numa = tpt_table_numa(device->table,
+                                       (unsigned)strtoul(line, NULL, 10));
+        *slash = '\0';
+    }
+    if (nic->numa < 0 && device->table->numas == 1)
+        nic->numa = 0;
+}
+
+/* Hardware, or an interface with traffic of its own that is up: no loopback,
+ * no bridge, nothing that belongs to a bridge or bond. */
+static bool nics_counts(const struct nics_device *device)
+{
+    char line[64];
+
+    if (nics_has(device, "device"))
+        return true;
+    return strcmp(device->name, "lo") != 0
+           && nics_line(device, "operstate", line) && strcmp(line, "up") == 0
+           && !nics_has(device, "bridge") && !nics_has(device, "master");
+}
+
+static void nics_class(const struct tpt_table *table, const char *root,
+                       enum tpt_nic_kind kind, struct nics *nics)
+{
+    const char *class = kind == TPT_NIC_RDMA ? "infiniband" : "net";
+    struct nics_device device = { .table = table };
+    char path[PATH_MAX];
+    struct dirent *entry;
+    DIR *directory;
+
+    snprintf(path, sizeof(path), "%s/class/%s", root, class);
+    directory = opendir(path);
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        struct tpt_nic nic = { .kind = (uint8_t)kind };
+
+        device.name = entry->d_name;
+        if (entry->d_name[0] == '.'
+            || strlen(entry->d_name) >= sizeof(nic.name)
+            || snprintf(device.path, sizeof(device.path), "%s/class/%s/%s",
+                        root, class, entry->d_name) >= PATH_MAX
+            || !nics_counts(&device))
+            continue;
+        memcpy(nic.name, entry->d_name, strlen(entry->d_name));
+        nics_locate(&device, &nic);
+        nic.megabits = kind == TPT_NIC_RDMA ? nics_rdma_speed(&device)
+                       : nics_ip_speed(&device);
+        nics_add(nics, &nic);
+    }
+    if (directory != NULL)
+        closedir(directory);
+}
+
+/* ---- both -------------------------------------------------------------- */
+
+static int nics_compare(const void *a, const void *b)
+{
+    const struct tpt_nic *x = a, *y = b;
+
+    if (x->megabits != y->megabits)
+        return x->megabits > y->megabits ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static uint32_t nics_choose(struct nics *seen, struct tpt_nic nics[TPT_NICS])
+{
+    uint32_t count = seen->count < TPT_NICS ? seen->count : TPT_NICS;
+
+    qsort(seen->list, seen->count, sizeof(seen->list[0]), nics_compare);
+    memcpy(nics, seen->list, count * sizeof(nics[0]));
+    return count;
+}
+
+uint32_t tpt_topology_nics_at(struct tpt_topology *topology, const char *root,
+                              struct tpt_nic nics[TPT_NICS])
+{
+    struct nics seen = { 0 };
+
+    nics_class(topology->table, root, TPT_NIC_RDMA, &seen);
+    nics_class(topology->table, root, TPT_NIC_IP, &seen);
+    return nics_choose(&seen, nics);
+}
+
+uint32_t tpt_topology_nics(struct tpt_topology *topology,
+                           struct tpt_nic nics[TPT_NICS])
+{
+    struct nics seen = { 0 };
+
+    if (topology->table->this_machine)
+        return tpt_topology_nics_at(topology, "/sys", nics);
+    if (tpt_topology_handle(topology) != NULL)
+        nics_recorded(topology, &seen);
+    return nics_choose(&seen, nics);
+}

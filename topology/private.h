@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of topology/ share among themselves. */
+#ifndef TPT_PRIVATE_H
+#define TPT_PRIVATE_H
+
+#include <hwloc.h>
+
+#include "topology/discover.h"
+#include "topology/score.h"
+
+/* One cpu: the system's number, and hwloc's logical indexes of what it is part
+ * of, -1 where there is none. */
+struct tpt_table_cpu {
+    int32_t cpu, core, l2, l3, numa, package;
+};
+
+/* All that ranks need of a topology.  Behind the cpus stand the system's
+ * numbers of the NUMA nodes. */
+struct tpt_table {
+    uint64_t magic;
+    uint64_t checksum;             /* of all that follows, `length` in all */
+    uint64_t hash;
+    uint64_t memory;
+    uint32_t length;               /* bytes */
+    uint32_t cpus, numas, packages, l3s, cores;
+    uint32_t this_machine, unused;
+    struct tpt_table_cpu cpu[];
+};
+
+struct tpt_topology {
+    hwloc_topology_t hwloc;        /* NULL while only the table is mapped */
+    struct tpt_table *table;
+    size_t mapped;                 /* bytes to unmap; 0: table was allocated */
+    char *shared;                  /* the TP_TOPOLOGY_SHARED it came from */
+    char *source;
+};
+
+/* FNV-1a, 64 bits (Fowler, Noll, Vo; RFC 9923).  Each step is a bijection of
+ * the state, so texts that differ in one byte never have the same hash. */
+#define TPT_HASH_INIT 0xcbf29ce484222325u
+
+static inline uint64_t tpt_hash(uint64_t hash, const void *data, size_t length)
+{
+    const uint8_t *bytes = data;
+
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* The table of a loaded topology, to be freed with tpb_free(); NULL without
+ * memory. */
+struct tpt_table *tpt_table_new(hwloc_topology_t hwloc);
+
+/* Is what lies there, with so many bytes, a table? */
+bool tpt_table_valid(const struct tpt_table *table, size_t available);
+
+/* As the functions of discover.h. */
+void tpt_table_place(const struct tpt_table *table, struct tpt_place *place);
+bool tpt_table_place_core(const struct tpt_table *table, uint32_t index,
+                          struct tpt_place *place);
+
+/* The logical index of the NUMA node with the system's number; -1: none. */
+int32_t tpt_table_numa(const struct tpt_table *table, unsigned os_index);
+
+/* A loaded topology of this machine. */
+tp_status tpt_discover_machine(hwloc_topology_t *hwloc,
+                               struct tpb_error *error);
+
+/*
+ * Maps the table that the launcher shared, `text` being the value of
+ * TP_TOPOLOGY_SHARED; *mapped gets the bytes for munmap().  Any failure is
+ * INVALID with words, and harmless: load the topology then.
+ */
+tp_status tpt_shared_map(const char *text, struct tpt_table **table,
+                         size_t *mapped, struct tpb_error *error);
+
+/* The whole of it, for those who need hwloc's.  Likewise. */
+tp_status tpt_shared_adopt(const char *text, hwloc_topology_t *hwloc,
+                           struct tpb_error *error);
+
+/* What the locality costs, see locality.c. */
+uint32_t tpt_locality_latency(enum tpt_locality locality);   /* adds ns */
+uint32_t tpt_locality_percent(enum tpt_locality locality);   /* of MB/s */
+
+/* The items of the contract that concern this locality, "shm, ofi:tcp". */
+void tpt_require_list(const char *require, enum tpt_locality locality,
+                      char *list, size_t size);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What tpinfo tells, as JSON.  It stands here because jansson does not leave
+ * topology/.
+ */
+#ifndef TPT_REPORT_H
+#define TPT_REPORT_H
+
+#include "topology/discover.h"
+#include "topology/score.h"
+
+/*
+ * Version, machine, NICs, backends and settings as one JSON object, described
+ * in tpinfo(1).  `card` gives the NICs and backends.  The caller frees it with
+ * free().  NULL if memory lacks.
+ */
+char *tpt_report_json(const struct tpt_card *card,
+                      struct tpt_topology *topology,
+                      const struct tpb_settings *settings);
+
+/* One of several plans. */
+struct tpt_planned {
+    struct tpt_plan plan;
+    struct tpt_card mine, yours;
+};
+
+/* {"version", "plans": [...]}; each as tpt_plan_json() makes it. */
+char *tpt_plans_json(const struct tpt_planned *plans, size_t count);
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The path contract: "node:shm,net:ofi:tcp". */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "topology/private.h"
+
+static const char *const require_classes[] = { "self", "node", "net", "any" };
+
+/* One CLASS:BACKEND, pointing into the contract. */
+struct require_item {
+    const char *class, *backend;
+    int class_length, backend_length;
+};
+
+/* Takes the next item off *cursor; its form is not judged. */
+static void require_next(const char **cursor, struct require_item *item)
+{
+    const char *start = *cursor + strspn(*cursor, " ");
+    size_t length = strcspn(start, ",");
+    size_t class = strcspn(start, ":,");
+
+    *cursor = start + length + (start[length] == ',');
+    while (length > 0 && start[length - 1] == ' ')
+        length--;
+    if (class > length)
+        class = length;
+    item->class = start;
+    item->class_length = (int)class;
+    item->backend = start + class + (class < length);
+    item->backend_length = (int)(length - (size_t)(item->backend - start));
+}
+
+static bool require_is(const char *text, int length, const char *word)
+{
+    return strlen(word) == (size_t)length
+           && memcmp(text, word, (size_t)length) == 0;
+}
+
+/* "ofi" allows "ofi" and "ofi:tcp". */
+static bool require_matches(const struct require_item *item, const char *name)
+{
+    size_t length = (size_t)item->backend_length;
+
+    return strncmp(item->backend, name, length) == 0
+           && (name[length] == '\0' || name[length] == ':');
+}
+
+static const char *require_text(const char *require)
+{
+    return require != NULL ? require : "";
+}
+
+static tp_status require_judge(const struct require_item *item,
+                               struct tpb_error *error)
+{
+    bool known = false;
+
+    for (size_t i = 0; i < TPB_COUNT(require_classes); i++)
+        known |= require_is(item->class, item->class_length,
+                            require_classes[i]);
+    if (item->class_length == 0 || item->backend_length == 0)
+        return tpb_fail(error, TP_ERR_INVALID, "TP_REQUIRE: \"%.*s\" is not "
+                        "CLASS:BACKEND, as in node:shm; classes are self, "
+                        "node, net and any",
+                        (int)(item->backend - item->class)
+                        + item->backend_length, item->class);
+    if (!known)
+        return tpb_fail(error, TP_ERR_INVALID, "TP_REQUIRE: unknown class "
+                        "\"%.*s\"; there are self, node, net and any",
+                        item->class_length, item->class);
+    return TP_OK;
+}
+
+/* "" is no contract; "," and "node:shm," are mistakes: there an empty item
+ * stands at the end. */
+static bool require_more(const char *require, const char *cursor)
+{
+    return *cursor != '\0' || (cursor > require && cursor[-1] == ',');
+}
+
+static bool require_concerns(const struct require_item *item,
+                             enum tpt_locality locality)
+{
+    return require_is(item->class, item->class_length, "any")
+           || require_is(item->class, item->class_length,
+                         tpt_locality_class(locality));
+}
+
+tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
+                             const char *backend, bool *allowed,
+                             struct tpb_error *error)
+{
+    const char *cursor = require = require_text(require);
+    bool concerned = false, found = false;
+
+    while (require_more(require, cursor)) {
+        struct require_item item;
+        tp_status status;
+
+        require_next(&cursor, &item);
+        status = require_judge(&item, error);
+        if (status != TP_OK)
+            return status;
+        if (!require_concerns(&item, locality))
+            continue;
+        concerned = true;
+        found |= require_matches(&item, backend);
+    }
+    *allowed = found || !concerned;
+    return TP_OK;
+}
+
+static tp_status require_unknown(const struct require_item *item,
+                                 const char *const *names, size_t count,
+                                 struct tpb_error *error)
+{
+    char known[256] = "none";
+    size_t used = 0;
+
+    for (size_t i = 0; i < count && used < sizeof(known); i++)
+        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
+                                 i == 0 ? "" : ", ", names[i]);
+    return tpb_fail(error, TP_ERR_INVALID, "TP_REQUIRE: unknown backend "
+                    "\"%.*s\"; known here: %s", item->backend_length,
+                    item->backend, known);
+}
+
+tp_status tpt_require_check(const char *require, const char *const *names,
+                            size_t count, struct tpb_error *error)
+{
+    const char *cursor = require = require_text(require);
+
+    while (require_more(require, cursor)) {
+        struct require_item item;
+        tp_status status;
+        bool known = false;
+
+        require_next(&cursor, &item);
+        status = require_judge(&item, error);
+        if (status != TP_OK)
+            return status;
+        for (size_t i = 0; i < count; i++)
+            known |= require_matches(&item, names[i]);
+        if (!known)
+            return require_unknown(&item, names, count, error);
+    }
+    return TP_OK;
+}
+
+void tpt_require_list(const char *require, enum tpt_locality locality,
+                      char *list, size_t size)
+{
+    const char *cursor = require;
+    size_t used = 0;
+
+    list[0] = '\0';
+    while (*cursor != '\0' && used < size) {
+        struct require_item item;
+
+        require_next(&cursor, &item);
+        if (require_concerns(&item, locality))
+            used += (size_t)snprintf(list + used, size - used, "%s%.*s",
+                                     used == 0 ? "" : ", ",
+                                     item.backend_length, item.backend);
+    }
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The candidates of a pair, their cost and their order.  Pure: nothing but the
+ * arguments counts.  Whole numbers, so that two machines that compute this
+ * from the same cards get the same order to the last bit.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "topology/private.h"
+
+enum {
+    SCORE_MESSAGE = 64 << 10,
+    SCORE_ROWS = 2 * TPT_BACKENDS, /* both cards' backends, all different */
+    SCORE_NETWORK_NS = 1000,       /* a switch and some cable, each way */
+    SCORE_FAR_NIC_PERCENT = 90
+};
+
+/* All that is known about the pair while it is scored. */
+struct score_pair {
+    const struct tpt_card *mine, *yours;
+    const struct tpt_policy *policy;
+    enum tpt_locality locality;
+};
+
+/* One candidate: what either card says of it (one of them may be NULL). */
+struct score_row {
+    const struct tpt_backend_card *mine, *yours;
+    uint64_t cost_ns;
+    struct tpt_candidate candidate;
+};
+
+struct score_terms {
+    uint64_t latency_ns, megabytes, cost_ns;
+    const struct tpt_nic *nic;     /* what limits the bandwidth, or NULL */
+};
+
+/* ---- the model --------------------------------------------------------- */
+
+static uint64_t score_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t score_max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What the NIC gives this rank, in MB/s; 0 if it is not known. */
+static uint64_t score_nic_speed(const struct tpt_card *card,
+                                const struct tpt_nic *nic)
+{
+    bool far = nic->numa >= 0 && card->place.numa >= 0
+               && nic->numa != card->place.numa;
+
+    return (uint64_t)nic->megabits * (far ? SCORE_FAR_NIC_PERCENT : 100)
+           / (8 * 100);
+}
+
+/* The NIC of that kind that serves the rank best; NULL if no speed is known.
+ * Equal ones: the first by name, so that the order on the card is no matter. */
+static const struct tpt_nic *score_nic(const struct tpt_card *card,
+                                       uint8_t kind)
+{
+    const struct tpt_nic *best = NULL;
+    uint64_t best_speed = 0;
+
+    for (uint32_t i = 0; i < card->nic_count; i++) {
+        const struct tpt_nic *nic = &card->nics[i];
+        uint64_t speed = score_nic_speed(card, nic);
+
+        if (speed == 0 || (kind != TPT_NIC_ANY && nic->kind != TPT_NIC_ANY
+                           && nic->kind != kind))
+            continue;
+        if (speed > best_speed
+            || (speed == best_speed && strcmp(nic->name, best->name) < 0)) {
+            best = nic;
+            best_speed = speed;
+        }
+    }
+    return best;
+}
+
+/* Lowers the bandwidth to what the NICs of one side give. */
+static void score_limit(const struct tpt_card *card, uint8_t kind,
+                        struct score_terms *terms)
+{
+    const struct tpt_nic *nic = score_nic(card, kind);
+    uint64_t speed = nic != NULL ? score_nic_speed(card, nic) : 0;
+
+    if (nic == NULL || speed >= terms->megabytes)
+        return;
+    terms->megabytes = speed;
+    terms->nic = nic;
+}
+
+/* Inside a host an RDMA device turns the data round: it passes its link twice.
+ * IP does not come near a NIC then. */
+static bool score_loops(const struct tpt_backend_card *backend)
+{
+    return backend->reach == TPT_REACH_NETWORK
+           && backend->nic_kind == TPT_NIC_RDMA;
+}
+
+static struct score_terms score_model(const struct score_pair *pair,
+                                      const struct tpt_backend_card *a,
+                                      const struct tpt_backend_card *b)
+{
+    struct score_terms terms = {
+        .latency_ns = score_max(a->latency_ns, b->latency_ns)
+                      + tpt_locality_latency(pair->locality),
+        .megabytes = score_min(a->megabytes, b->megabytes)
+                     * tpt_locality_percent(pair->locality) / 100,
+    };
+
+    if (pair->locality == TPT_OTHER_HOST)
+        terms.latency_ns += SCORE_NETWORK_NS;
+    else if (score_loops(a) || score_loops(b))
+        terms.megabytes /= 2;
+    if (pair->locality == TPT_OTHER_HOST || score_loops(a))
+        score_limit(pair->mine, a->nic_kind, &terms);
+    if (pair->locality == TPT_OTHER_HOST || score_loops(b))
+        score_limit(pair->yours, b->nic_kind, &terms);
+    /* A card that gives no bandwidth is not worth a division by zero. */
+    terms.megabytes = score_max(terms.megabytes, 1);
+    terms.cost_ns = terms.latency_ns
+                    + SCORE_MESSAGE * UINT64_C(1000) / terms.megabytes;
+    return terms;
+}
+
+/* ---- the verdicts ------------------------------------------------------ */
+
+static void score_refuse(struct score_row *row, enum tpt_reason reason)
+{
+    row->candidate.possible = false;
+    row->candidate.reason = reason;
+}
+
+#define SCORE_EVIDENCE(row, ...) \
+    snprintf((row)->candidate.evidence, sizeof((row)->candidate.evidence), \
+             __VA_ARGS__)
+#define SCORE_REMEDY(row, ...) \
+    snprintf((row)->candidate.remedy, sizeof((row)->candidate.remedy), \
+             __VA_ARGS__)
+
+static bool score_lacks(const struct score_pair *pair, struct score_row *row)
+{
+    const char *name = row->candidate.name;
+
+    if (row->mine == NULL) {
+        score_refuse(row, TPT_REASON_MINE_LACKS);
+        SCORE_EVIDENCE(row, "the tp on %.40s has it, the one here has not",
+                       pair->yours->host.name);
+        SCORE_REMEDY(row, "build the tp here with %s too, as on %.63s", name,
+                     pair->yours->host.name);
+    } else if (row->yours == NULL) {
+        score_refuse(row, TPT_REASON_YOURS_LACKS);
+        SCORE_EVIDENCE(row, "the tp here has it, the one on %.40s has not",
+                       pair->yours->host.name);
+        SCORE_REMEDY(row, "build the tp on %.63s with %s too, as here",
+                     pair->yours->host.name, name);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool score_out_of_reach(const struct score_pair *pair,
+                               struct score_row *row)
+{
+    bool self = pair->locality == TPT_SAME_PROCESS;
+
+    if (row->candidate.reach == TPT_REACH_PROCESS && !self) {
+        score_refuse(row, TPT_REASON_NOT_SAME_PROCESS);
+        SCORE_EVIDENCE(row, "connects a rank to itself only");
+    } else if (row->candidate.reach != TPT_REACH_PROCESS && self) {
+        score_refuse(row, TPT_REASON_NOT_OTHER_PROCESS);
+        SCORE_EVIDENCE(row, "connects a rank to others only");
+    } else if (row->candidate.reach == TPT_REACH_HOST
+               && pair->locality == TPT_OTHER_HOST) {
+        score_refuse(row, TPT_REASON_NOT_SAME_HOST);
+        SCORE_EVIDENCE(row, "stays on one host; these are %.24s and %.24s",
+                       pair->mine->host.name, pair->yours->host.name);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool score_forbidden(const struct score_pair *pair,
+                            struct score_row *row)
+{
+    const char *list = pair->policy->backends;
+    const char *name = row->candidate.name;
+
+    if (!tpb_list_allows(list, name)) {
+        score_refuse(row, TPT_REASON_FORBIDDEN);
+        SCORE_EVIDENCE(row, "TP_BACKENDS=%.60s here", list);
+        if (*list == '^')
+            SCORE_REMEDY(row, "take %s out of TP_BACKENDS", name);
+        else
+            SCORE_REMEDY(row, "add %s to TP_BACKENDS", name);
+    } else if (row->mine->forbidden || row->yours->forbidden) {
+        const char *where = row->mine->forbidden ? "here"
+                            : pair->yours->host.name;
+
+        score_refuse(row, TPT_REASON_FORBIDDEN);
+        SCORE_EVIDENCE(row, "by TP_BACKENDS %s%.60s",
+                       row->mine->forbidden ? "" : "on ", where);
+        SCORE_REMEDY(row, "allow %s in TP_BACKENDS %s%s", name,
+                     row->mine->forbidden ? "" : "on ", where);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static const char *score_why(const struct tpt_backend_card *backend)
+{
+    return backend->why[0] != '\0' ? backend->why : "gives no reason";
+}
+
+static bool score_unusable(const struct score_pair *pair,
+                           struct score_row *row)
+{
+    if (!row->mine->usable) {
+        score_refuse(row, TPT_REASON_MINE_UNUSABLE);
+        SCORE_EVIDENCE(row, "%s", score_why(row->mine));
+        SCORE_REMEDY(row, "mend that on this host; `tpinfo --backends` shows "
+                     "whether it helped");
+    } else if (!row->yours->usable) {
+        score_refuse(row, TPT_REASON_YOURS_UNUSABLE);
+        SCORE_EVIDENCE(row, "%s", score_why(row->yours));
+        SCORE_REMEDY(row, "mend that on %.63s; `tpinfo --backends` there shows "
+                     "whether it helped", pair->yours->host.name);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* The contract has been checked: it can be understood. */
+static bool score_breaks_contract(const struct score_pair *pair,
+                                  struct score_row *row)
+{
+    const char *class = tpt_locality_class(pair->locality);
+    bool allowed = true;
+    char list[48];
+
+    tpt_require_allows(pair->policy->require, pair->locality,
+                       row->candidate.name, &allowed, NULL);
+    if (allowed)
+        return false;
+    score_refuse(row, TPT_REASON_CONTRACT);
+    tpt_require_list(pair->policy->require, pair->locality, list,
+                     sizeof(list));
+    SCORE_EVIDENCE(row, "TP_REQUIRE wants %s for class %s", list, class);
+    SCORE_REMEDY(row, "add %s:%s to TP_REQUIRE", class, row->candidate.name);
+    return true;
+}
+
+static void score_can(const struct score_pair *pair, struct score_row *row)
+{
+    struct score_terms terms = score_model(pair, row->mine, row->yours);
+    struct tpt_candidate *candidate = &row->candidate;
+
+    row->cost_ns = terms.cost_ns;
+    candidate->possible = true;
+    candidate->reason = TPT_REASON_SLOWER;
+    candidate->latency_us = (double)terms.latency_ns / 1000;
+    candidate->megabytes = (double)terms.megabytes;
+    candidate->cost_us = (double)terms.cost_ns / 1000;
+    if (terms.nic != NULL)
+        SCORE_EVIDENCE(row, "model for %s, limited by NIC %s of %g Gb/s",
+                       tpt_locality_name(pair->locality), terms.nic->name,
+                       terms.nic->megabits / 1000.0);
+    else
+        SCORE_EVIDENCE(row, "model for %s", tpt_locality_name(pair->locality));
+}
+
+static void score_judge(const struct score_pair *pair, struct score_row *row)
+{
+    const struct tpt_backend_card *any = row->mine != NULL ? row->mine
+                                         : row->yours;
+    struct tpt_candidate *candidate = &row->candidate;
+
+    memcpy(candidate->name, any->name, sizeof(candidate->name));
+    candidate->reach = any->reach;
+    if (row->mine != NULL && row->yours != NULL
+        && row->yours->reach < candidate->reach)
+        candidate->reach = row->yours->reach;
+    if (score_lacks(pair, row)
+        || score_out_of_reach(pair, row)
+        || score_forbidden(pair, row)
+        || score_unusable(pair, row)
+        || score_breaks_contract(pair, row))
+        return;
+    score_can(pair, row);
+}
+
+/* ---- the order --------------------------------------------------------- */
+
+static size_t score_collect(const struct score_pair *pair,
+                            struct score_row rows[SCORE_ROWS])
+{
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < pair->mine->backend_count; i++) {
+        const struct tpt_backend_card *mine = &pair->mine->backends[i];
+
+        rows[count++] = (struct score_row) {
+            .mine = mine, .yours = tpt_card_backend(pair->yours, mine->name)
+        };
+    }
+    for (uint32_t i = 0; i < pair->yours->backend_count; i++) {
+        const struct tpt_backend_card *yours = &pair->yours->backends[i];
+
+        if (tpt_card_backend(pair->mine, yours->name) == NULL)
+            rows[count++] = (struct score_row) { .yours = yours };
+    }
+    return count;
+}
+
+static tp_status score_check_contract(const struct score_pair *pair,
+                                      const struct score_row *rows,
+                                      size_t count, struct tpb_error *error)
+{
+    const char *names[SCORE_ROWS];
+
+    for (size_t i = 0; i < count; i++)
+        names[i] = rows[i].mine != NULL ? rows[i].mine->name
+                   : rows[i].yours->name;
+    return tpt_require_check(pair->policy->require, names, count, error);
+}
+
+static int score_compare(const void *a, const void *b)
+{
+    const struct score_row *x = a, *y = b;
+
+    if (x->candidate.possible != y->candidate.possible)
+        return x->candidate.possible ? -1 : 1;
+    if (x->cost_ns != y->cost_ns)
+        return x->cost_ns < y->cost_ns ? -1 : 1;
+    return strcmp(x->candidate.name, y->candidate.name);
+}
+
+tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
+                    const struct tpt_policy *policy, struct tpt_plan *plan,
+                    struct tpb_error *error)
+{
+    static const struct tpt_policy everything = { NULL, NULL };
+    struct score_pair pair = { mine, yours,
+                               policy != NULL ? policy : &everything,
+                               tpt_locality(mine, yours) };
+    struct score_row rows[SCORE_ROWS];
+    size_t count = score_collect(&pair, rows);
+    tp_status status = score_check_contract(&pair, rows, count, error);
+
+    if (status != TP_OK)
+        return status;
+    for (size_t i = 0; i < count; i++)
+        score_judge(&pair, &rows[i]);
+    qsort(rows, count, sizeof(rows[0]), score_compare);
+    memset(plan, 0, sizeof(*plan));
+    plan->locality = pair.locality;
+    plan->count = (uint32_t)score_min(count, TPT_BACKENDS);
+    plan->omitted = (uint32_t)count - plan->count;
+    for (uint32_t i = 0; i < plan->count; i++)
+        plan->candidates[i] = rows[i].candidate;
+    if (plan->count > 0 && plan->candidates[0].possible)
+        plan->candidates[0].reason = TPT_REASON_CHOSEN;
+    return TP_OK;
+}
