@@ -127,6 +127,12 @@ struct tpr_chunk {
     unsigned char bytes[];
 };
 
+/* Memory that holds what was to be lent. */
+struct tpr_copy {
+    struct tpr_copy *next;
+    _Alignas(16) unsigned char bytes[];
+};
+
 /* An arriving message.  `message` is what the user sees. */
 struct tpr_skeleton {
     tp_message message;
@@ -138,7 +144,7 @@ struct tpr_skeleton {
     uint32_t number;               /* if it has offers */
     /* Lent by tp_pipe_borrow(). */
     struct tpb_list lent_link;     /* table: in context->lent, or unlinked */
-    void *copies;                  /* memory for what could not be lent */
+    struct tpr_copy *copies;       /* memory for what could not be lent */
     struct tpr_task task;          /* its release */
     unsigned char *storage;        /* arrays and metadata */
     size_t capacity;
@@ -178,6 +184,9 @@ struct tp_pipe {
                                       TPR_RX_DATA if that is the state, others
                                       wait for their channels */
     uint32_t offered_to_me;        /* messages with offers so far */
+    bool offers_seen;              /* ... also such as were not looked into */
+    uint32_t lent;                 /* messages that the user has borrowed */
+    bool tell_due;                 /* the peer waits for them to come back */
     struct tpb_list backlog;       /* tpr_chunk */
     struct tpb_list unread_link;   /* in context->unread */
     struct tpr_skeleton *skeleton; /* of the message that is coming in */
@@ -211,6 +220,8 @@ struct tpr_links {
         size_t from;               /* buffers of this size and more */
         char words[TPT_WORDS];     /* why this rank may not */
     } of[TPF_CHANNELS];            /* by number */
+    struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
+    uint32_t ordered;
     struct tpb_list pulls;         /* tpr_offer with `pulling` */
 };
 
@@ -406,6 +417,8 @@ void tpr_peer_connected(struct tpr_peer *peer);
  * pipe that its peer has ended. */
 void tpr_peer_use(tp_pipe *pipe);
 void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text);
+/* No backend of the plan is possible: the end, with each one's reason. */
+void tpr_peer_give_up(struct tpr_peer *peer);
 /* In tp_finalize(): nobody reads any more; what comes is thrown away. */
 void tpr_peer_stop_reading(struct tpr_peer *peer);
 tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
@@ -440,10 +453,7 @@ bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length);
 void tpr_tx_about(tp_pipe *pipe, enum wire_type type,
                   const struct wire_about *about, const void *more,
                   size_t length);
-/* Writes at the head of `landing` that need their memory no more end. */
-void tpr_tx_land(tp_pipe *pipe);
-/* The first thing of a pipe that had no room before. */
-bool tpr_tx_push(tp_pipe *pipe, struct tpr_offer *offer);
+void tpr_tx_notes_drop(tp_pipe *pipe);
 /* Encodes the descriptor; `to` has room for its length: without offers
  * tpr_descriptor_length(), and the offers' sources. */
 uint64_t tpr_descriptor_length(const tp_message *message);
@@ -453,15 +463,20 @@ void tpr_descriptor_encode(const tp_message *message,
 
 /* ---- link.c: the channels of a context and of a pair --------------------- */
 
-tp_status tpr_channels_open(tp_context *context, struct tpb_error *error);
+void tpr_channels_open(tp_context *context);
 void tpr_channels_close(tp_context *context);
 /* A tp_alloc() block is gone; token. */
 void tpr_channels_freed(tp_context *context, uint64_t id);
+/* Pulls that only the CPU moves on.  Returns whether anything moved. */
+bool tpr_channels_progress(tp_context *context);
+/* The passed upcall. */
+void tpr_links_note(struct tpf_conn *conn, const void *note, size_t length,
+                    int fd);
 /* With a new conn: makes the links, which are the trials of this side.  Lack of
  * memory leaves it without links. */
 void tpr_links_open(struct tpr_peer *peer);
 /* After the conn's disconnect(). */
-void tpr_links_free(tp_context *context, struct tpr_links *links);
+void tpr_links_free(struct tpr_links *links);
 /* What the trials said, for the hello; what the peer's said.  `words` has room
  * for WIRE_TRIALS * TPT_WORDS bytes. */
 size_t tpr_links_tell(const struct tpr_peer *peer,
@@ -489,23 +504,30 @@ bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
 
 /* ---- pull.c: the same at the receiver ------------------------------------ */
 
-/* Starts all pulls of a read; those that are over at once are counted. */
-void tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op);
-/* The read is over: true if nothing touches its memory any more, else it ends
- * itself, with op->status, when nothing does. */
-bool tpr_pull_cancel(struct tpr_op *op, tp_status status);
+/* Starts all pulls of a read.  False: the pipe has ended, and the read too. */
+bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op);
+/* All of a read is there, or some of it came: it may be over. */
+void tpr_pull_settle(struct tpr_op *op);
+/* The read is to end with that status: tpr_rx_land() ends it as soon as nothing
+ * touches its memory any more. */
+void tpr_pull_cancel(struct tpr_op *op, tp_status status);
 /* PUSH; false: nonsense. */
 bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
                      const unsigned char *bytes, size_t length);
 /* For pulled upcalls, and for pulls whose conn is gone. */
 void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
                    const char *text);
-/* The peer's senders need not wait for us any more. */
-void tpr_pull_tell_all(tp_pipe *pipe);
+/* The peer's writes need not wait for us any more; later, if some of their
+ * memory is lent, unless `now`. */
+void tpr_pull_tell_all(tp_pipe *pipe, bool now);
 
 /* ---- borrow.c ------------------------------------------------------------ */
 
-/* Lends the buffer to the user if that can be. */
+/* Memory for the buffers that cannot be lent; before the read is handed over.
+ * False: none. */
+bool tpr_borrow_prepare(tp_context *context, tp_message *message);
+/* Lends the buffer to the user if that can be; else there is memory for it
+ * when this returns, or op->status says that there is none. */
 bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
                     struct tpf_link *link);
 /* The read that borrows has ended well: its message is lent from now on. */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
 
@@ -63,11 +64,10 @@ static tp_status link_channel_open(tp_context *context,
     return TP_OK;
 }
 
-tp_status tpr_channels_open(tp_context *context, struct tpb_error *error)
+void tpr_channels_open(tp_context *context)
 {
     const char *list = context->settings.text[TPB_SET_BACKENDS];
 
-    (void)error;
     for (size_t i = 0; tpf_channel_kinds[i] != NULL
                        && context->card.backend_count < TPT_BACKENDS; i++) {
         const struct tpf_channel_kind *kind = tpf_channel_kinds[i];
@@ -84,7 +84,6 @@ tp_status tpr_channels_open(tp_context *context, struct tpb_error *error)
                      (int)sizeof(card->why) - 1, why.text);
         }
     }
-    return TP_OK;
 }
 
 void tpr_channels_close(tp_context *context)
@@ -110,24 +109,59 @@ void tpr_channels_freed(tp_context *context, uint64_t id)
     }
 }
 
+bool tpr_channels_progress(tp_context *context)
+{
+    bool moved = false;
+
+    for (size_t i = 0; i < TPF_CHANNELS; i++) {
+        struct tpf_channel *channel = context->channels[i];
+
+        if (channel != NULL && channel->kind->progress != NULL)
+            moved |= channel->kind->progress(channel);
+    }
+    return moved;
+}
+
 /* ---- of a pair ----------------------------------------------------------- */
 
-/* From which size on do buffers go by which link?  With the plan as it is. */
+/* The pair's link of that name; NULL if there is none. */
+static struct tpr_link *link_find(struct tpr_links *links, const char *name)
+{
+    for (size_t i = 0; i < TPF_CHANNELS; i++)
+        if (links->of[i].link != NULL
+            && strcmp(links->of[i].link->kind->name, name) == 0)
+            return &links->of[i];
+    return NULL;
+}
+
+/* From which size on do buffers go by which link, and which is asked first?
+ * With the plan as it is. */
 static void link_thresholds(struct tpr_peer *peer)
 {
     struct tpr_links *links = peer->links;
 
     links->least = SIZE_MAX;
-    for (size_t i = 0; i < TPF_CHANNELS; i++) {
-        struct tpr_link *link = &links->of[i];
+    links->ordered = 0;
+    for (uint32_t i = 0; i < peer->plan->count; i++) {
+        const struct tpt_candidate *candidate = &peer->plan->candidates[i];
+        struct tpr_link *link = link_find(links, candidate->name);
 
-        link->from = SIZE_MAX;
-        if (link->link == NULL || !link->theirs)
+        if (link == NULL || !link->theirs || !candidate->possible
+            || candidate->from_bytes == UINT64_MAX)
             continue;
-        link->from = tpt_plan_from(peer->plan, link->link->kind->name);
+        link->from = candidate->from_bytes;
+        links->order[links->ordered++] = link;
         if (link->from < links->least)
             links->least = link->from;
     }
+}
+
+static bool link_possible(const struct tpr_peer *peer, const char *name)
+{
+    for (uint32_t i = 0; i < peer->plan->count; i++)
+        if (strcmp(peer->plan->candidates[i].name, name) == 0)
+            return peer->plan->candidates[i].possible;
+    return false;
 }
 
 static void link_make(struct tpr_peer *peer, struct tpf_channel *channel)
@@ -138,8 +172,7 @@ static void link_make(struct tpr_peer *peer, struct tpf_channel *channel)
     struct tpr_link *slot = &peer->links->of[kind->number];
     struct tpb_error error = { "" };
 
-    if (card == NULL || !card->usable
-        || tpt_plan_from(peer->plan, kind->name) == SIZE_MAX)
+    if (card == NULL || !card->usable || !link_possible(peer, kind->name))
         return;
     slot->link = tpb_zalloc(kind->link_size);
     if (slot->link == NULL)
@@ -179,11 +212,10 @@ void tpr_links_open(struct tpr_peer *peer)
             link_make(peer, context->channels[i]);
 }
 
-void tpr_links_free(tp_context *context, struct tpr_links *links)
+void tpr_links_free(struct tpr_links *links)
 {
     struct tpb_list *node;
 
-    (void)context;
     if (links == NULL)
         return;
     while ((node = tpb_list_take(&links->pulls)) != NULL)
@@ -247,6 +279,14 @@ static void link_refused(struct tpr_peer *peer, const char *name,
     pthread_mutex_unlock(&peer->context->table_lock);
 }
 
+/* A contract that insists on a channel ends the pair without it. */
+static void link_settle(struct tpr_peer *peer)
+{
+    link_thresholds(peer);
+    if (tpt_plan_best(peer->plan) < 0)
+        tpr_peer_give_up(peer);
+}
+
 void tpr_links_hear(struct tpr_peer *peer,
                     const struct wire_trial trials[WIRE_TRIALS],
                     const char *words, size_t length)
@@ -268,7 +308,7 @@ void tpr_links_hear(struct tpr_peer *peer,
             link_refused(peer, link->link->kind->name,
                          text[0] != '\0' ? text : "it does not say why");
     }
-    link_thresholds(peer);
+    link_settle(peer);
 }
 
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
@@ -285,5 +325,22 @@ void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
     tpb_info("%s: %s no more: %s", peer->full_name, link->link->kind->name,
              words);
     link_refused(peer, link->link->kind->name, words);
-    link_thresholds(peer);
+    link_settle(peer);
+}
+
+void tpr_links_note(struct tpf_conn *conn, const void *note, size_t length,
+                    int fd)
+{
+    struct tpr_links *links = conn->links;
+    uint8_t channel = length > 0 ? *(const uint8_t *)note : 0;
+    struct tpf_link *link = links != NULL && channel < TPF_CHANNELS
+                            ? links->of[channel].link : NULL;
+
+    if (link == NULL || link->kind->note == NULL) {
+        tpb_close(&fd);            /* a channel that this side does not have */
+        return;
+    }
+    if (!link->kind->note(link, note, length, fd) && conn->peer != NULL)
+        tpr_peer_end(conn->peer, TP_ERR_PROTOCOL,
+                     "a note of garbage beside the frames");
 }

@@ -49,18 +49,17 @@ void tpr_offers_fini(tp_context *context)
 static bool offer_describe(struct tpr_peer *peer, struct tpr_offer *offer,
                            const struct tpf_buffer *buffer)
 {
-    for (size_t i = 0; tpf_channel_kinds[i] != NULL; i++) {
-        const struct tpf_channel_kind *kind = tpf_channel_kinds[i];
-        const struct tpr_link *link = &peer->links->of[kind->number];
+    for (uint32_t i = 0; i < peer->links->ordered; i++) {
+        const struct tpr_link *link = peer->links->order[i];
         size_t length;
 
         if (buffer->length < link->from)
             continue;
-        length = kind->describe(link->link, buffer, offer->source,
-                                &offer->hold);
+        length = link->link->kind->describe(link->link, buffer, offer->source,
+                                            &offer->hold);
         if (length == 0)
             continue;
-        offer->channel = (uint8_t)kind->number;
+        offer->channel = (uint8_t)link->link->kind->number;
         offer->source_length = (uint8_t)length;
         offer->to = link->link;
         return true;

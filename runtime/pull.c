@@ -22,22 +22,24 @@ static struct tpr_skeleton *pull_skeleton(const struct tpr_op *op)
 
 /* ---- the end of a buffer, and of all of them ----------------------------- */
 
-/* All of the message's channels are through: its sender may go on. */
-static void pull_done(struct tpr_op *op)
+void tpr_pull_settle(struct tpr_op *op)
 {
     tp_pipe *pipe = op->pipe;
     struct wire_about about = { .message = op->number };
 
+    if (op->pulls > 0 || !op->streamed)
+        return;
     /* What is lent is done when it is released. */
-    if (pipe->peer->state == TPR_PEER_CONNECTED && !op->borrow)
+    if (pull_skeleton(op)->offers != NULL && !op->borrow
+        && pipe->peer->state == TPR_PEER_CONNECTED)
         tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
     tpr_rx_land(pipe);
 }
 
 static void pull_buffer_done(struct tpr_op *op)
 {
-    if (--op->pulls == 0)
-        pull_done(op);
+    op->pulls--;
+    tpr_pull_settle(op);
 }
 
 /* The rest of the buffer shall come in frames. */
@@ -68,9 +70,9 @@ void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
     if (offer->pulling && pull->link->kind->progress != NULL)
         op->context->copying--;
     offer->pulling = false;
-    if (op->status != TP_OK) {     /* the read had ended: see cancel */
-        if (--op->pulls == 0)
-            tpr_op_end(op, op->status);
+    if (op->status != TP_OK) {     /* see cancel */
+        op->pulls--;
+        tpr_rx_land(op->pipe);
     } else if (result == TPF_PULL_DONE) {
         pull_buffer_done(op);
     } else {
@@ -95,9 +97,11 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
         return;
     }
     if (op->borrow && tpr_borrow_map(op, offer, slot->link)) {
-        pull_buffer_done(op);
+        op->pulls--;
         return;
     }
+    if (op->status != TP_OK)
+        return;                    /* no memory for a copy */
     pull->link = slot->link;
     tpr_message_buffer(op->message, offer->buffer, &pull->to);
     memcpy(pull->source, offer->source, offer->source_length);
@@ -109,18 +113,17 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
         tpb_list_append(&links->pulls, &offer->link);
         op->context->copying += slot->link->kind->progress != NULL;
     } else if (result == TPF_PULL_DONE) {
-        pull_buffer_done(op);
+        op->pulls--;
     } else {
         offer->at = pull->moved;
         pull_ask(offer, error.text);
     }
 }
 
-void tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op)
+bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op)
 {
     struct tpr_skeleton *skeleton = pull_skeleton(op);
 
-    (void)pipe;
     op->number = skeleton->number;
     /* One more, so that it is not over before all have begun. */
     op->pulls = 1;
@@ -128,19 +131,28 @@ void tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op)
          offer = offer->next)
         op->pulls++;
     for (struct tpr_offer *offer = skeleton->offers; offer != NULL;
-         offer = offer->next)
+         offer = offer->next) {
         pull_start(op, offer);
-    pull_buffer_done(op);
+        /* To ask for frames may find that the peer is gone: all reads have
+         * ended then. */
+        if (pipe->skeleton != skeleton)
+            return false;
+        if (op->status != TP_OK)
+            break;
+    }
+    op->pulls--;
+    return true;
 }
 
 /* ---- other ends ---------------------------------------------------------- */
 
-bool tpr_pull_cancel(struct tpr_op *op, tp_status status)
+void tpr_pull_cancel(struct tpr_op *op, tp_status status)
 {
     uint32_t left = 0;
 
-    if (op->pulls == 0 || op->message == NULL)
-        return true;
+    op->status = status;
+    if (op->pulls == 0)
+        return;
     for (struct tpr_offer *offer = pull_skeleton(op)->offers; offer != NULL;
          offer = offer->next) {
         struct tpf_pull *pull = pull_of(offer);
@@ -156,8 +168,6 @@ bool tpr_pull_cancel(struct tpr_op *op, tp_status status)
         offer->pulling = false;
     }
     op->pulls = left;
-    op->status = status;
-    return left == 0;
 }
 
 static struct tpr_offer *pull_find(tp_pipe *pipe,
@@ -168,7 +178,7 @@ static struct tpr_offer *pull_find(tp_pipe *pipe,
         struct tpr_offer *offer = op->pulls > 0 ? pull_skeleton(op)->offers
                                                 : NULL;
 
-        if (op->number != about->message)
+        if (op->number != about->message || op->status != TP_OK)
             continue;
         for (; offer != NULL; offer = offer->next)
             if (offer->buffer == about->buffer)
@@ -198,10 +208,13 @@ bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
     return true;
 }
 
-void tpr_pull_tell_all(tp_pipe *pipe)
+void tpr_pull_tell_all(tp_pipe *pipe, bool now)
 {
     struct wire_about about = { .message = WIRE_ALL };
 
-    if (pipe->peer->state == TPR_PEER_CONNECTED)
+    if (!pipe->offers_seen || pipe->peer->state != TPR_PEER_CONNECTED)
+        return;
+    pipe->tell_due = pipe->lent > 0 && !now;
+    if (!pipe->tell_due)
         tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
 }
