@@ -222,6 +222,7 @@ struct tpr_links {
     } of[TPF_CHANNELS];            /* by number */
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
     uint32_t ordered;
+    bool insisted;                 /* the contract names some of them */
     struct tpb_list pulls;         /* tpr_offer with `pulling` */
 };
 

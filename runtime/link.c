@@ -142,6 +142,7 @@ static void link_thresholds(struct tpr_peer *peer)
 
     links->least = SIZE_MAX;
     links->ordered = 0;
+    links->insisted = false;
     for (uint32_t i = 0; i < peer->plan->count; i++) {
         const struct tpt_candidate *candidate = &peer->plan->candidates[i];
         struct tpr_link *link = link_find(links, candidate->name);
@@ -151,6 +152,7 @@ static void link_thresholds(struct tpr_peer *peer)
             continue;
         link->from = candidate->from_bytes;
         links->order[links->ordered++] = link;
+        links->insisted |= candidate->insisted;
         if (link->from < links->least)
             links->least = link->from;
     }
