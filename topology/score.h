@@ -39,6 +39,9 @@ struct tpt_policy {
     const char *require;           /* as TP_REQUIRE; NULL or "": no contract */
 };
 
+/* A trial may have had many addresses, and tells what each answered. */
+enum { TPT_EVIDENCE = 1536 };
+
 struct tpt_candidate {
     char name[TPT_NAME];
     bool possible;
@@ -47,7 +50,7 @@ struct tpt_candidate {
     double latency_us;             /* terms of the score */
     double megabytes;              /* MB/s */
     double cost_us;                /* model: one 64 KiB message one way */
-    char evidence[TPT_WORDS];      /* what the verdict rests on */
+    char evidence[TPT_EVIDENCE];   /* what the verdict rests on */
     char remedy[TPT_WORDS * 2];    /* what to do about it; "" if nothing */
 };
 
