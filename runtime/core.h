@@ -157,6 +157,7 @@ enum tpr_peer_state {
     TPR_PEER_CONNECTING,           /* a backend is at it */
     TPR_PEER_GREETED,              /* hello sent */
     TPR_PEER_CROSSED,              /* the peer's own conn is to come */
+    TPR_PEER_AWAITED,              /* nothing leads to it; it is asked to try */
     TPR_PEER_CONNECTED,
     TPR_PEER_ENDED                 /* left, failed or unreachable: `end` */
 };
@@ -166,6 +167,11 @@ struct tpr_peer {
     int rank;                      /* const */
     enum tpr_peer_state state;
     struct tpf_conn *conn;
+    struct tpf_conn *spare;        /* it greeted while ours was under way */
+    bool gave_up;                  /* it has no more ways to reach us */
+    bool asked;                    /* ... was asked to try, too */
+    uint64_t trial_since;          /* when the latest connect() was */
+    uint64_t await;                /* AWAITED: until when; 0: `deadline` */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;
     tp_status end;
@@ -348,6 +354,12 @@ void tpr_card_arrived(tp_context *context, int rank, tp_status status,
                       const void *blob, size_t length, const char *text);
 /* The launcher says that a rank ended badly; any thread. */
 void tpr_rank_died(tp_context *context, int rank, const char *how);
+/* A peer says, by way of the bootstrap, that it has trouble to reach this rank
+ * or has given up, and that this rank shall try; any thread. */
+void tpr_peer_asks(tp_context *context, int rank, bool gave_up);
+/* The peer's spare conn becomes its conn; false if there is none. */
+bool tpr_hello_use_spare(struct tpr_peer *peer);
+void tpr_hello_drop_spare(struct tpr_peer *peer);
 /* A conn begins; every conn that did is buried once. */
 void tpr_conn_begin(tp_context *context, struct tpf_conn *conn);
 void tpr_bury(tp_context *context, struct tpf_conn *conn);

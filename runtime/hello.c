@@ -3,7 +3,8 @@
  * Conns: what the backends report, and the greeting that turns a conn into a
  * peer's.  The side that connected says who it is and shows the cookie of the
  * card it read; the other side answers.  When two ranks connect to each other
- * at the same time, the conn of the lower rank stays.
+ * at the same time, the conn of the lower rank stays, if it comes about: until
+ * then the other's is kept, since it may be the only one that does.
  */
 #include "config.h"
 
@@ -140,6 +141,9 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn)
     hello_stranger_free(hello_stranger(context, conn));
     peer->conn = conn;
     conn->peer = peer;
+    if (peer->spare != conn)
+        tpr_hello_drop_spare(peer);
+    peer->spare = NULL;
     if (!hello_answer(conn, WIRE_ACCEPTED)) {
         tpr_peer_end(peer, TP_ERR_BACKEND, "no room for an answer");
         return;
@@ -151,12 +155,69 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn)
 static void hello_choose(struct tpr_peer *peer, const char *name)
 {
     pthread_mutex_lock(&peer->context->table_lock);
+    tpt_plan_restore(peer->plan, name);
     for (int best = tpt_plan_best(peer->plan);
          best >= 0 && strcmp(peer->plan->candidates[best].name, name) != 0;
          best = tpt_plan_best(peer->plan))
         tpt_plan_demote(peer->plan, peer->plan->candidates[best].name,
                         "the peer connected another way");
     pthread_mutex_unlock(&peer->context->table_lock);
+}
+
+/* ---- the conn that waits for the end of ours ---------------------------- */
+
+void tpr_hello_drop_spare(struct tpr_peer *peer)
+{
+    struct tpf_conn *conn = peer->spare;
+
+    peer->spare = NULL;
+    if (conn == NULL)
+        return;
+    hello_answer(conn, WIRE_CROSSED);
+    tpr_bury(peer->context, conn);
+}
+
+static void hello_spare_gone(struct tpr_peer *peer)
+{
+    tpr_bury(peer->context, peer->spare);
+    peer->spare = NULL;
+}
+
+/* Ours may still come about and be better: the peer's has to wait. */
+static void hello_keep_spare(struct tpr_peer *peer, struct tpf_conn *conn)
+{
+    if (peer->spare != NULL)
+        tpr_bury(peer->context, peer->spare);
+    hello_stranger_free(hello_stranger(peer->context, conn));
+    peer->spare = conn;
+    conn->peer = peer;
+}
+
+bool tpr_hello_use_spare(struct tpr_peer *peer)
+{
+    struct tpf_conn *conn = peer->spare;
+
+    if (conn == NULL)
+        return false;
+    hello_choose(peer, conn->backend->name);
+    if (tpt_plan_best(peer->plan) < 0) {
+        hello_spare_gone(peer);
+        return false;
+    }
+    hello_adopt(peer, conn);
+    return true;
+}
+
+/* Does ours stay, if it comes about?  One that has not reached the peer yet
+ * gives way to one of the same kind that has. */
+static bool hello_is_ours(const struct tpr_peer *peer,
+                          const struct tpf_conn *conn)
+{
+    if (peer->conn == NULL || peer->context->rank > peer->rank)
+        return false;
+    return peer->state == TPR_PEER_GREETED
+           || (peer->state == TPR_PEER_CONNECTING
+               && peer->conn->backend != conn->backend);
 }
 
 static void hello_known(tp_context *context, struct tpf_conn *conn,
@@ -166,16 +227,12 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
     struct tpr_peer *peer = tpr_peer_get(context, card->rank);
     struct tpb_error error = { "" };
     tp_status status = TP_OK;
-    bool mine;
 
     if (peer == NULL) {
         hello_turn_away(context, conn, WIRE_REFUSED, "out of memory");
         return;
     }
-    /* Is a conn of ours under way, and is it the one that stays? */
-    mine = peer->conn != NULL && peer->state != TPR_PEER_CROSSED
-           && context->rank < peer->rank;
-    if (peer->state == TPR_PEER_CONNECTED || mine) {
+    if (peer->state == TPR_PEER_CONNECTED) {
         hello_turn_away(context, conn, WIRE_CROSSED, "crossed");
         return;
     }
@@ -189,6 +246,10 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
         status = tpb_fail(&error, TP_ERR_DENIED, "another process");
     if (status != TP_OK) {
         hello_turn_away(context, conn, WIRE_REFUSED, error.text);
+        return;
+    }
+    if (hello_is_ours(peer, conn)) {
+        hello_keep_spare(peer, conn);
         return;
     }
     hello_choose(peer, conn->backend->name);
@@ -286,7 +347,9 @@ void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
         return;
     }
     memcpy(&frame, bytes, sizeof(frame));
-    if (peer == NULL && frame.type == WIRE_HELLO)
+    if (peer != NULL && peer->spare == conn)
+        hello_spare_gone(peer);    /* it has nothing to say yet */
+    else if (peer == NULL && frame.type == WIRE_HELLO)
         hello_received(context, conn, body, size - sizeof(frame));
     else if (peer == NULL)
         hello_turn_away(context, conn, WIRE_REFUSED, "no hello");
@@ -360,6 +423,10 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
     if (peer == NULL) {
         hello_stranger_free(hello_stranger(context, conn));
         tpr_bury(context, conn);
+        return;
+    }
+    if (peer->spare == conn) {
+        hello_spare_gone(peer);
         return;
     }
     if (peer->state == TPR_PEER_CONNECTING

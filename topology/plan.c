@@ -43,15 +43,44 @@ int tpt_plan_best(const struct tpt_plan *plan)
     return -1;
 }
 
-void tpt_plan_demote(struct tpt_plan *plan, const char *name,
-                     const char *evidence)
+static uint32_t plan_find(const struct tpt_plan *plan, const char *name)
 {
-    struct tpt_candidate failed;
     uint32_t at = 0;
-    int best;
 
     while (at < plan->count && strcmp(plan->candidates[at].name, name) != 0)
         at++;
+    return at;
+}
+
+void tpt_plan_restore(struct tpt_plan *plan, const char *name)
+{
+    uint32_t at = plan_find(plan, name), to = 0;
+    struct tpt_candidate back;
+    int best;
+
+    if (at == plan->count
+        || plan->candidates[at].reason != TPT_REASON_TRIAL_FAILED)
+        return;
+    back = plan->candidates[at];
+    back.possible = true;
+    back.reason = TPT_REASON_SLOWER;
+    back.remedy[0] = '\0';
+    while (plan->candidates[to].possible)
+        to++;
+    memmove(&plan->candidates[to + 1], &plan->candidates[to],
+            (at - to) * sizeof(back));
+    plan->candidates[to] = back;
+    best = tpt_plan_best(plan);
+    plan->candidates[best].reason = TPT_REASON_CHOSEN;
+}
+
+void tpt_plan_demote(struct tpt_plan *plan, const char *name,
+                     const char *evidence)
+{
+    uint32_t at = plan_find(plan, name);
+    struct tpt_candidate failed;
+    int best;
+
     if (at == plan->count)
         return;
     failed = plan->candidates[at];

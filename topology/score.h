@@ -100,6 +100,10 @@ int tpt_plan_best(const struct tpt_plan *plan);
 void tpt_plan_demote(struct tpt_plan *plan, const char *name,
                      const char *evidence);
 
+/* It failed when we tried, but the other side's own trial did not: it is
+ * possible again, behind all that are. */
+void tpt_plan_restore(struct tpt_plan *plan, const char *name);
+
 /*
  * Does the contract allow this backend for this locality?  A contract is
  * CLASS:BACKEND,... with the classes self (same process), node (same host),
