@@ -77,9 +77,14 @@ bool tpr_hello_send(struct tpr_peer *peer)
     uint8_t blob[TPT_CARD_BYTES];
     size_t length;
 
+    memcpy(hello.magic, hello_magic, 4);
+    if (peer->guest != NULL) {     /* it has our card already */
+        memcpy(hello.cookie, tpr_guest_ticket(peer), sizeof(hello.cookie));
+        return hello_frame_put(peer->conn, WIRE_HELLO, &hello, sizeof(hello),
+                               NULL, 0);
+    }
     if (tpt_card_encode(&peer->context->card, blob, &length) != TP_OK)
         return false;
-    memcpy(hello.magic, hello_magic, 4);
     memcpy(hello.cookie, peer->card->cookie, sizeof(hello.cookie));
     hello.card_length = (uint32_t)length;
     return hello_frame_put(peer->conn, WIRE_HELLO, &hello, sizeof(hello),
@@ -200,10 +205,25 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
     hello_adopt(peer, conn);
 }
 
+/* Somebody from outside, who was promised to be let in. */
+static void hello_guest(tp_context *context, struct tpf_conn *conn,
+                        struct tpr_peer *peer)
+{
+    hello_choose(peer, conn->backend->name);
+    if (tpt_plan_best(peer->plan) < 0) {
+        hello_turn_away(context, conn, WIRE_DENIED,
+                        "TP_BACKENDS or TP_REQUIRE forbids its backend");
+        tpr_peer_end(peer, TP_ERR_UNREACHABLE, "no backend is left");
+        return;
+    }
+    hello_adopt(peer, conn);
+}
+
 static void hello_received(tp_context *context, struct tpf_conn *conn,
                            const unsigned char *body, size_t length)
 {
     struct wire_hello hello;
+    struct tpr_peer *guest;
     struct tpt_card *card;
     struct tpb_error error = { "" };
     unsigned char *copy;
@@ -218,6 +238,11 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
         || hello.card_length != length - sizeof(hello)) {
         hello_turn_away(context, conn, WIRE_REFUSED,
                         "its hello is of another version, or not tp's");
+        return;
+    }
+    if (hello.card_length == 0
+        && (guest = tpr_guest_find(context, hello.cookie)) != NULL) {
+        hello_guest(context, conn, guest);
         return;
     }
     if (!tpb_equal_secret(hello.cookie, context->card.cookie, 16)) {
@@ -258,7 +283,7 @@ static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
         tpr_peer_end(peer, TP_ERR_PROTOCOL, "its welcome is not tp's");
     else if (welcome.answer == WIRE_ACCEPTED)
         tpr_peer_connected(peer);
-    else if (welcome.answer == WIRE_CROSSED
+    else if (welcome.answer == WIRE_CROSSED && peer->guest == NULL
              && peer->rank < peer->context->rank) {
         tpr_bury(peer->context, peer->conn);
         peer->conn = NULL;

@@ -50,8 +50,9 @@ _Static_assert(sizeof(struct wire_frame) == 16, "wire layout");
 struct wire_hello {
     char magic[4];             /* "tpip" */
     uint32_t version;
-    uint8_t cookie[16];        /* of the card of the one greeted */
-    uint32_t card_length;      /* the greeter's card follows */
+    uint8_t cookie[16];        /* of the card of the one greeted; or what both
+                                  made of their secret, see desk.h */
+    uint32_t card_length;      /* the greeter's card follows; 0: was shown */
     uint32_t zero;
 };
 _Static_assert(sizeof(struct wire_hello) == 32, "wire layout");
