@@ -216,6 +216,9 @@ tp_status tpr_address_parse(const char *text, struct tpr_address *address,
                             " character that is not printable");
     if (strncmp(text, address_prefix, strlen(address_prefix)) == 0)
         return address_written(text, address, error);
+    if (strncmp(text, "tp:", 3) == 0)
+        return tpb_fail(error, TP_ERR_INVALID, "the address is of another"
+                        " version of tp, or not whole");
     address->by_hand = true;
     address->local = strcmp(text, "local") == 0;
     if (address->local)
