@@ -31,7 +31,7 @@ struct tpr_address {
     uint16_t port;
     /* Written by tp_listener_address(). */
     bool has_host;
-    uint8_t boot_id[16];           /* of the host where `name` means something */
+    uint8_t boot_id[16];           /* of the host where `name` is known */
     char name[64];                 /* of an abstract Unix socket; "": none */
     char key[TPR_KEY_TEXT];        /* stands for the secret; "": none */
     uint32_t count;

@@ -335,6 +335,8 @@ static void desk_sweep(struct tpr_desk *desk)
     tp_context *context = desk->context;
     struct tpb_list *node;
 
+    if (!tpb_list_empty(&context->graveyard))
+        return;                    /* a conn of theirs may still be there */
     while ((node = tpb_list_take(&desk->unborn)) != NULL) {
         tpr_guest_discard(TPB_CONTAINER(node, struct tpr_guest, link));
     }

@@ -8,10 +8,10 @@
  * score the cards, the visitor connects over the best backend, and its hello
  * shows a ticket that both have made of the secret and that nobody ever sent.
  *
- *   visitor: note   nonce
- *   host:    note   nonce
- *   visitor: proof  MAC(secret, "guest", both nonces, visitor's card), card
- *   host:    proof  MAC(secret, "host", nonces, visitor's MAC, host's card), card
+ *   visitor  note   nonce
+ *   host     note   nonce
+ *   visitor  proof  card, MAC(secret, "guest", both nonces, card)
+ *   host     proof  card, MAC(secret, "host", nonces, visitor's MAC, card)
  *   ticket = MAC(secret, "ticket", nonces, visitor's MAC), its first half
  *
  * The purposes keep a proof from being sent back to its maker.  The cards that

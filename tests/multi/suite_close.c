@@ -237,6 +237,7 @@ static void close_finalize_pending(void)
 
     tpx_ok(tp_pipe_send(pipe, "one", 3));
     tpx_ok(tp_pipe_send(pipe, "two", 3));
+    tpx_meet(!tpx_me.rank);    /* or one could leave before the other's "two" */
     tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
     for (int i = 0; i < 3; i++)
         tpx_ok(tp_pipe_read_descriptor(pipe, close_done, NULL));

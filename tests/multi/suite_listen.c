@@ -423,7 +423,7 @@ static void listen_annoy(int fd, unsigned i, uint64_t *state)
 
 static void listen_flood(void)
 {
-    enum { CALLS = 1500, AT_ONCE = 150 };
+    enum { CALLS = 500, AT_ONCE = 100 };
     tp_pipe *direct = tpx_pipe(!tpx_me.rank, 0), *pipe;
     char address[LISTEN_TEXT];
     tp_listener *listener;
@@ -489,7 +489,7 @@ static void listen_close(void)
     tp_listener *listener;
     tp_pipe *pipe;
 
-    listen_alone(NULL, tpx_me.rank == 0 ? 0 : 2000);
+    listen_alone(NULL, tpx_me.rank == 0 ? 0 : 1500);
     snprintf(other, sizeof(other), "%s.sent", file);
     if (tpx_me.rank == 0) {
         tpx_ok(tp_listen(tpx_me.context, NULL, &listener));

@@ -180,7 +180,8 @@ END_TEST
 
 /* ---- secrets ------------------------------------------------------------- */
 
-/* The same bytes in other pieces, another purpose or secret give another proof. */
+/* The same bytes in other pieces, another purpose or another secret give
+ * another proof. */
 START_TEST(test_proofs)
 {
     const struct tpr_piece one[] = { { "ab", 2 }, { "c", 1 } };
