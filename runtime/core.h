@@ -359,7 +359,8 @@ struct tp_context {
     uint32_t polled;               /* conns of TPF_POLLED backends */
     struct tpb_list contacts;      /* peers whose deadline runs */
 
-    _Atomic(struct tpr_desk *) desk;   /* atomic; table to set; NULL: nobody from outside */
+    _Atomic(struct tpr_desk *) desk;   /* atomic; table to set; NULL: no peer
+                                          from outside */
 
     bool closing;                  /* in tp_finalize() */
     bool closed;                   /* ... and nothing new is accepted */
