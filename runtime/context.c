@@ -62,6 +62,9 @@ static tp_status context_options(tp_context *context,
     if (status == TP_OK)
         status = context_override(context, TPB_SET_BOOTSTRAP,
                                   options.bootstrap, error);
+    if (status == TP_OK)
+        status = context_override(context, TPB_SET_SECRET, options.secret,
+                                  error);
     if (options.spin_us != 0)
         context->settings.number[TPB_SET_SPIN]
             = options.spin_us < 0 ? 0 : options.spin_us;
@@ -325,6 +328,7 @@ static void context_free(tp_context *context)
 
     tpr_thread_stop(context);
     tpr_bury_now(context);
+    tpr_desk_fini(context);
     tpr_borrow_fini(context);
     tpr_channels_close(context);
     for (uint32_t i = 0; i < context->endpoint_count; i++)
@@ -483,6 +487,7 @@ tp_status tp_finalize(tp_context *context)
     while (!tpr_enter(context))
         sched_yield();             /* a call of another thread just ends */
     context->closing = true;
+    tpr_desk_close(context);
     /* Whoever writes to us has nobody to wait for: else two ranks that leave
      * at once would wait for each other. */
     TPB_LIST_EACH(node, &context->peers)

@@ -78,16 +78,19 @@ bool tpr_hello_send(struct tpr_peer *peer)
     struct wire_hello hello = { .version = WIRE_VERSION };
     uint8_t blob[TPT_CARD_BYTES + WIRE_TRIALS * TPT_WORDS];
     struct tpr_verdicts verdicts;
-    size_t length;
+    size_t length = 0;
 
-    if (tpt_card_encode(&peer->context->card, blob, &length) != TP_OK)
+    memcpy(hello.magic, hello_magic, 4);
+    if (peer->guest != NULL)       /* it has our card already */
+        memcpy(hello.cookie, tpr_guest_ticket(peer), sizeof(hello.cookie));
+    else if (tpt_card_encode(&peer->context->card, blob, &length) == TP_OK)
+        memcpy(hello.cookie, peer->card->cookie, sizeof(hello.cookie));
+    else
         return false;
     tpr_links_open(peer);
     tpr_links_tell(peer, &verdicts);
     memcpy(hello.trials, verdicts.trials, sizeof(hello.trials));
     memcpy(blob + length, verdicts.words, verdicts.length);
-    memcpy(hello.magic, hello_magic, 4);
-    memcpy(hello.cookie, peer->card->cookie, sizeof(hello.cookie));
     hello.card_length = (uint32_t)length;
     hello.words_length = (uint32_t)verdicts.length;
     return hello_frame_put(peer->conn, WIRE_HELLO, &hello, sizeof(hello),
@@ -303,10 +306,26 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
     hello_adopt(peer, conn, verdicts);
 }
 
+/* Somebody from outside, who was promised to be let in. */
+static void hello_guest(tp_context *context, struct tpf_conn *conn,
+                        struct tpr_peer *peer,
+                        const struct tpr_verdicts *verdicts)
+{
+    hello_choose(peer, conn->backend->name);
+    if (tpt_plan_best(peer->plan) < 0) {
+        hello_turn_away(context, conn, WIRE_DENIED,
+                        "TP_BACKENDS or TP_REQUIRE forbids its backend");
+        tpr_peer_end(peer, TP_ERR_UNREACHABLE, "no backend is left");
+        return;
+    }
+    hello_adopt(peer, conn, verdicts);
+}
+
 static void hello_received(tp_context *context, struct tpf_conn *conn,
                            const unsigned char *body, size_t length)
 {
     struct wire_hello hello;
+    struct tpr_peer *guest;
     struct tpt_card *card;
     struct tpb_error error = { "" };
     struct tpr_verdicts verdicts;
@@ -326,15 +345,20 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
                         "its hello is of another version, or not tp's");
         return;
     }
-    if (!tpb_equal_secret(hello.cookie, context->card.cookie, 16)) {
-        hello_turn_away(context, conn, WIRE_DENIED, "a wrong cookie");
-        return;
-    }
     /* The frame may be in shared memory: copy, then look. */
     memcpy(verdicts.trials, hello.trials, sizeof(verdicts.trials));
     verdicts.length = hello.words_length;
     memcpy(verdicts.words, body + sizeof(hello) + hello.card_length,
            verdicts.length);
+    if (hello.card_length == 0
+        && (guest = tpr_guest_find(context, hello.cookie)) != NULL) {
+        hello_guest(context, conn, guest, &verdicts);
+        return;
+    }
+    if (!tpb_equal_secret(hello.cookie, context->card.cookie, 16)) {
+        hello_turn_away(context, conn, WIRE_DENIED, "a wrong cookie");
+        return;
+    }
     copy = tpb_zalloc(hello.card_length);
     card = tpb_zalloc(sizeof(*card));
     if (copy == NULL || card == NULL) {
@@ -382,7 +406,7 @@ static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
     memcpy(verdicts.words, body + sizeof(welcome), verdicts.length);
     if (welcome.answer == WIRE_ACCEPTED)
         hello_welcomed(peer, &verdicts);
-    else if (welcome.answer == WIRE_CROSSED
+    else if (welcome.answer == WIRE_CROSSED && peer->guest == NULL
              && peer->rank < peer->context->rank) {
         tpr_bury(peer->context, peer->conn);
         peer->conn = NULL;
