@@ -129,6 +129,32 @@ static struct score_terms score_model(const struct score_pair *pair,
     return terms;
 }
 
+/* From what was measured; false if neither side did. */
+static bool score_measured(const struct score_pair *pair,
+                           const struct tpt_backend_card *a,
+                           const struct tpt_backend_card *b,
+                           struct score_terms *terms)
+{
+    const struct tpt_cost *x = &a->measured[pair->locality];
+    const struct tpt_cost *y = &b->measured[pair->locality];
+
+    if (x->megabytes == 0)
+        x = y;
+    if (y->megabytes == 0)
+        y = x;
+    if (x->megabytes == 0)
+        return false;
+    *terms = (struct score_terms) {
+        .latency_ns = score_max(x->latency_ns, y->latency_ns),
+        .megabytes = score_min(x->megabytes, y->megabytes)
+    };
+    if (pair->locality == TPT_OTHER_HOST) {
+        score_limit(pair->mine, a->nic_kind, terms);
+        score_limit(pair->yours, b->nic_kind, terms);
+    }
+    return true;
+}
+
 /* ---- the verdicts ------------------------------------------------------ */
 
 static void score_refuse(struct score_row *row, enum tpt_reason reason)
@@ -282,6 +308,9 @@ static void score_can(const struct score_pair *pair, struct score_row *row)
     struct score_terms terms = score_model(pair, row->mine, row->yours);
     struct tpt_candidate *candidate = &row->candidate;
 
+    candidate->model_latency_ns = terms.latency_ns;
+    candidate->model_megabytes = terms.megabytes;
+    candidate->measured = score_measured(pair, row->mine, row->yours, &terms);
     candidate->possible = true;
     candidate->reason = TPT_REASON_SLOWER;
     candidate->latency_ns = terms.latency_ns;

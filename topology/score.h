@@ -47,8 +47,11 @@ struct tpt_candidate {
     char over[TPT_NAME];           /* as on the card */
     char nic[TPT_NAME];            /* what limits the bandwidth; "": nothing */
     uint32_t nic_megabits;
+    bool measured;                 /* on either side: the terms are from there,
+                                      and what the model says is only shown */
     uint64_t latency_ns;           /* terms of the score */
     uint64_t megabytes;            /* MB/s */
+    uint64_t model_latency_ns, model_megabytes;
     uint64_t cost_ns;              /* one buffer of 64 KiB one way; a channel:
                                       with its transport's latency */
     uint64_t from_bytes;           /* channel: the smallest buffer that is
@@ -91,7 +94,9 @@ const char *tpt_role_name(enum tpt_role role);               /* "channel" */
  *             either side; a NIC at another NUMA node counts 90 % of its
  *             speed.  Inside a host, IP touches no NIC, and RDMA gets half
  *   cost    = latency + 64 KiB / (MB/s)
- * The locality's numbers are in locality.c with their source.  A channel is
+ * The locality's numbers are in locality.c with their source.  What a card has
+ * measured for this locality replaces latency and MB/s (of two that measured,
+ * the slower's; NICs still limit between hosts).  A channel is
  * judged beside the best transport: it is CHOSEN if it pays from some size on
  * (from_bytes, at least TPT_CHANNEL_LEAST; all that the contract names do), and
  * several may be.

@@ -85,7 +85,10 @@ static void check_plan(json_t *root)
         check_members(candidate, "name:s role:s possible:b reason:s "
                       "reason_code:i reach:s over:sn latency_us:r "
                       "megabytes_per_second:r cost_us:r from_bytes:in "
+                      "source:s model:o nic:sn "
                       "evidence:s remedy:s mine:o yours:o");
+        check_members(json_object_get(candidate, "model"),
+                      "latency_us:r megabytes_per_second:r");
         check_members(json_object_get(candidate, "mine"),
                       "built:b usable:b forbidden:b why:s");
         check_members(json_object_get(candidate, "yours"),
