@@ -56,8 +56,9 @@ static tp_status tpinfo_fill(struct tpinfo *info,
     tp_status status = tpinfo_load(info, error);
 
     if (status == TP_OK && (options->show & TPINFO_PLAN) != 0)
-        status = tpinfo_plan(options, &info->card, info->topology,
-                             &info->settings, &info->text, error);
+        status = (options->ranks > 0 ? tpinfo_plan_job : tpinfo_plan)(
+            options, &info->card, info->topology, &info->settings,
+            &info->text, error);
     else if (status == TP_OK && options->json)
         tpinfo_report(info);
     else if (status == TP_OK)

@@ -22,6 +22,20 @@ static void show_probe(const struct tpf_backend *backend,
                  error.text[0] != '\0' ? error.text : tp_strerror(status));
 }
 
+/* A recorded machine: what it lacks for sure. */
+static void show_assume(const struct tpt_card *card,
+                        struct tpt_backend_card *entry)
+{
+    bool rdma = entry->nic_kind != TPT_NIC_RDMA;
+
+    for (uint32_t i = 0; i < card->nic_count; i++)
+        rdma |= card->nics[i].kind == TPT_NIC_RDMA;
+    entry->usable = rdma;
+    if (!rdma)
+        snprintf(entry->why, sizeof(entry->why), "no RDMA device was "
+                 "recorded");
+}
+
 void tpinfo_backends(const struct tpb_settings *settings, bool assume,
                      struct tpt_card *card)
 {
@@ -45,7 +59,9 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
         snprintf(entry->name, sizeof(entry->name), "%s", backend->name);
         entry->forbidden = !tpb_list_allows(settings->text[TPB_SET_BACKENDS],
                                             backend->name);
-        if (!assume)
+        if (assume)
+            show_assume(card, entry);
+        else
             show_probe(backend, &env, entry);
         card->backend_count++;
     }
@@ -153,6 +169,8 @@ void tpinfo_show(unsigned show, const struct tpt_card *card,
         show_topology(card, topology, text);
     if (show == 0 || (show & TPINFO_BACKENDS) != 0)
         show_backends(card, text);
+    if ((show & TPINFO_COSTS) != 0)
+        tpinfo_costs(card, settings, text);
     if ((show & TPINFO_ENV) != 0)
         show_env(settings, text);
     if (show == 0)

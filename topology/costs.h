@@ -18,7 +18,7 @@ struct tpt_costs_row {
 
 struct tpt_costs {
     uint32_t count;                /* 0: nothing was measured */
-    char when[32];                 /* "2026-11-21T12:00:00Z"; "" if count is 0 */
+    char when[32];                 /* "2026-11-21T12:00:00Z", or "" */
     struct tpt_costs_row rows[TPT_BACKENDS];
 };
 

@@ -108,6 +108,10 @@ tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
                     const struct tpt_policy *policy, struct tpt_plan *plan,
                     struct tpb_error *error);
 
+/* What the model says of a backend between two ranks of one host. */
+struct tpt_cost tpt_model_cost(const struct tpt_backend_card *backend,
+                               enum tpt_locality locality);
+
 /* The best possible transport that is not demoted yet; -1 if none, also if the
  * contract names channels and none of these is possible any more. */
 int tpt_plan_best(const struct tpt_plan *plan);

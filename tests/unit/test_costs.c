@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table of measured costs: kept, read back, refused, and what it changes. */
+/* The table of measured costs: kept, read, refused, and what it changes. */
 #include "config.h"
 
 #include <dirent.h>
@@ -232,11 +232,11 @@ START_TEST(test_where)
     ck_assert_int_eq(tpt_costs_save(&settings, hash, "h", &costs, &error),
                      TP_ERR_NOT_FOUND);
     set("");
-    setenv("HOME", "/home/a", 1);
+    setenv("HOME", "/nonexistent/a", 1);
     setenv("XDG_CACHE_HOME", "/var/b", 1);
     expect_path("/var/b/tp/costs-00000000000000ab.json");
     setenv("XDG_CACHE_HOME", "not/absolute", 1);
-    expect_path("/home/a/.cache/tp/costs-00000000000000ab.json");
+    expect_path("/nonexistent/a/.cache/tp/costs-00000000000000ab.json");
     unsetenv("XDG_CACHE_HOME");
     unsetenv("HOME");
     expect_path(NULL);
