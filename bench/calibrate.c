@@ -139,11 +139,12 @@ static void calibrate_add(struct calibrate_work *work,
 
 static bool calibrate_pair(struct calibrate_work *work, int locality,
                            const char *backends, const char *require,
-                           struct pair_result *result)
+                           const char *memory, struct pair_result *result)
 {
     struct pair_run run = {
         .cpu = { work->places.first, (unsigned)work->places.other[locality] },
-        .backends = backends, .require = require, .sizes = CALIBRATE_SIZES,
+        .backends = backends, .require = require, .memory = memory,
+        .sizes = CALIBRATE_SIZES,
         .repetitions = work->options->repetitions,
         .time_ms = work->options->time_ms, .limit_s = work->options->limit_s
     };
@@ -167,7 +168,7 @@ static bool calibrate_transport(struct calibrate_work *work, int locality,
 {
     struct pair_result result;
 
-    if (!calibrate_pair(work, locality, backend->name, "", &result)
+    if (!calibrate_pair(work, locality, backend->name, "", "malloc", &result)
         || !fit_transport(&result, CALIBRATE_BIG, fit)) {
         calibrate_failed(work, backend->name, locality);
         return false;
@@ -187,6 +188,7 @@ static size_t calibrate_from(const struct pair_result *result,
     return SIZE_MAX;
 }
 
+/* From memory of tp_alloc(), since some take no other. */
 static void calibrate_channel(struct calibrate_work *work, int locality,
                               const struct pair_backend *transport,
                               const struct fit *base,
@@ -199,7 +201,7 @@ static void calibrate_channel(struct calibrate_work *work, int locality,
     snprintf(backends, sizeof(backends), "%s,%s", transport->name,
              channel->name);
     snprintf(require, sizeof(require), "node:%s", channel->name);
-    if (calibrate_pair(work, locality, backends, require, &result)
+    if (calibrate_pair(work, locality, backends, require, "tp", &result)
         && fit_channel(&result, calibrate_from(&result, channel->name),
                        base->latency_us, &fit))
         calibrate_add(work, &result, channel, &fit);
@@ -214,7 +216,7 @@ static void calibrate_locality(struct calibrate_work *work, int locality)
     struct fit base = { 0 };
 
     if (!calibrate_pair(work, locality, work->settings.text[TPB_SET_BACKENDS],
-                        "", &plan)) {
+                        "", "malloc", &plan)) {
         calibrate_failed(work, "nothing", locality);
         return;
     }

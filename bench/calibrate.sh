@@ -13,7 +13,7 @@ tpperf=$build/bench/tpperf
 brief='--calibrate --time 0.3 --repetitions 2'
 # What surely works in the time of a test; ofi:shm polls, and may take minutes
 # where others want the cpus.
-TP_BACKENDS=loop,shm,ofi:tcp
+TP_BACKENDS=loop,shm,ofi:tcp,map,cma
 TP_COSTS=$work/costs
 export TP_BACKENDS TP_COSTS
 costs=$work/costs
@@ -45,6 +45,7 @@ measured()
     [ "$status" -eq 0 ] && [ ! -s "$work/err" ] && [ ! -e "$costs" ] &&
         grep -qE '^same [A-Za-z0-9 ]+ shm .* x ' "$work/out" &&
         grep -qE '^same [A-Za-z0-9 ]+ ofi:tcp .* x ' "$work/out" &&
+        grep -qE '^same [A-Za-z0-9 ]+ map .* x ' "$work/out" &&
         grep -q 'the model is off by a factor of ' "$work/out"
     check "expected a comparison, and no file"
     run "$tpperf" $brief --json

@@ -75,7 +75,8 @@ static void pair_exec(const struct pair *pair)
     snprintf(limit, sizeof(limit), "%u", pair->run->limit_s);
     execl("/proc/self/exe", "tpperf", "--json", "--fresh", "--sizes",
           pair->run->sizes, "--repetitions", repetitions, "--time", time,
-          "--limit", limit, "latency", (char *)NULL);
+          "--limit", limit, "--memory", pair->run->memory, "latency",
+          (char *)NULL);
 }
 
 /* In the child; dies with us. */

@@ -16,6 +16,7 @@ struct pair_run {
     unsigned cpu[2];               /* of either rank */
     const char *backends;          /* TP_BACKENDS; "": all */
     const char *require;           /* TP_REQUIRE; "": nothing */
+    const char *memory;            /* as --memory: what to send from */
     const char *sizes;             /* as --sizes */
     unsigned repetitions;
     double time_ms;
