@@ -88,7 +88,8 @@ const char *tpt_role_name(enum tpt_role role);               /* "channel" */
  *
  * The model, in whole nanoseconds so that every machine computes the same:
  *   latency = the slower side's latency + what the locality adds
- *             + 1000 for a network in between
+ *             + 1000 for a network in between, + 150 for each side whose best
+ *             NIC is at another NUMA node
  *   MB/s    = the slower side's MB/s, times the locality's percentage,
  *             at most the speed of the best NIC of the backend's kind on
  *             either side; a NIC at another NUMA node counts 90 % of its
