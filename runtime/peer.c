@@ -105,6 +105,8 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     pipe->number = number;
     tpb_list_init(&pipe->writes);
     tpb_list_init(&pipe->landing);
+    tpb_list_init(&pipe->pushes);
+    tpb_list_init(&pipe->notes);
     tpb_list_init(&pipe->blocked_link);
     tpb_list_init(&pipe->armed);
     tpb_list_init(&pipe->reads);
@@ -292,7 +294,8 @@ static bool peer_await(struct tpr_peer *peer)
 {
     bool told;
 
-    if (peer->state == TPR_PEER_AWAITED || !peer_may_come(peer))
+    if (peer->state == TPR_PEER_AWAITED || peer->conn != NULL
+        || !peer_may_come(peer))
         return false;
     told = peer_ask(peer, true);
     if (peer->gave_up)
@@ -309,13 +312,14 @@ static bool peer_await(struct tpr_peer *peer)
     return true;
 }
 
-static void peer_give_up(struct tpr_peer *peer)
+void tpr_peer_give_up(struct tpr_peer *peer)
 {
     struct tpb_text text = { 0 };
+    bool dead = peer_is_dead(peer);
 
-    if (!peer_is_dead(peer) && peer_await(peer))
+    if (!dead && peer_await(peer))
         return;
-    if (peer_is_dead(peer)) {
+    if (dead) {
         tpb_text_add(&text, "%s is gone: its process ended",
                      peer->full_name);
         tpr_peer_end(peer, TP_ERR_PEER_FAILED, text.text);
@@ -370,11 +374,11 @@ void tpr_peer_next(struct tpr_peer *peer)
         /* The peer's conn is as good as one that we would have to make. */
         if (peer->spare != NULL
             && (best < 0 || strcmp(peer->plan->candidates[best].name,
-                                   peer->spare->backend->name) == 0)
+                                   peer->spare->conn->backend->name) == 0)
             && tpr_hello_use_spare(peer))
             return;
         if (best < 0) {
-            peer_give_up(peer);
+            tpr_peer_give_up(peer);
             return;
         }
         memcpy(name, peer->plan->candidates[best].name, sizeof(name));
@@ -444,6 +448,7 @@ static void peer_drop_pipe(tp_pipe *pipe)
 {
     if (!pipe->closed)
         tpr_rx_drop(pipe, TP_ERR_CLOSED);
+    tpr_pull_tell_all(pipe, true);
 }
 
 void tpr_peer_stop_reading(struct tpr_peer *peer)
@@ -481,10 +486,10 @@ void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text)
     peer_timer_stop(peer);
     if (peer->conn != NULL)
         tpr_bury(context, peer->conn);
-    if (peer->spare != NULL)
-        tpr_bury(context, peer->spare);
-    peer->conn = peer->spare = NULL;
+    peer->conn = NULL;
+    tpr_hello_drop_spare(peer);
     peer_each_pipe(peer, peer_end_pipe);
+    peer->links = NULL;
     tpr_touch(context);
 }
 
@@ -546,7 +551,7 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
         if (peer->state == TPR_PEER_AWAITED
             && (now >= peer->deadline || (peer->await > 0
                                           && now >= peer->await)))
-            peer_give_up(peer);
+            tpr_peer_give_up(peer);
         else if (now >= peer->deadline)
             peer_too_late(peer);
         else if (peer_is_slow(peer, now))
@@ -668,7 +673,7 @@ static void peer_asks_run(tp_context *context, struct tpr_task *base)
         if (peer->state == TPR_PEER_NEW)
             tpr_peer_contact(peer);
         else if (peer->state == TPR_PEER_AWAITED && peer->gave_up)
-            peer_give_up(peer);    /* neither reaches the other */
+            tpr_peer_give_up(peer);    /* neither reaches the other */
     }
     tpb_free(task);
 }
