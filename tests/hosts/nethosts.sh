@@ -14,6 +14,7 @@
 #        nethosts.sh rate HOST RATE|off [NIC]
 #                                      cap what HOST sends, as in 1gbit
 #        nethosts.sh list              what is up
+#        nethosts.sh directory         a place for files that goes with it
 #
 # A host is one set of namespaces held by its own process 1: network (eth0 with
 # 10.77.0.K and fd77::K, eth1 with 10.77.1.K and fd77:0:0:1::K, ...), host name,
@@ -294,6 +295,8 @@ cmd_list()
     done
 }
 
+cmd_directory() { echo "$NH_DIR"; }
+
 cmd_exec()
 {
     local h=$1
@@ -328,7 +331,7 @@ cmd_rate()
 }
 
 case ${1:-} in
-check | run | list | exec | crash | link | rate)
+check | run | list | directory | exec | crash | link | rate)
     command=cmd_$1
     shift
     "$command" "$@" ;;
