@@ -2,14 +2,18 @@
 /* Which hosts are this machine. */
 #include "config.h"
 
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdio.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launcher/hosts.h"
-#include "runtime/base/alloc.h"
+
+enum { HERE_HELPERS = 8 };
 
 /* By name alone: localhost, or the name of this machine with or without its
  * domain.  Two names with different domains are two machines. */
@@ -71,55 +75,68 @@ static bool here_by_address(const struct addrinfo *found,
     return false;
 }
 
-/* All names at once, for a name server that is down answers none of them.
- * Leaks what is still being asked for when the time is over: libc holds it. */
+/* A helper process: every HERE_HELPERS-th host from `first` on.  Writes the
+ * numbers of those that are this machine. */
+static void here_help(const struct tpl_hosts *hosts, size_t first, int out)
+{
+    static const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+    struct ifaddrs *own = NULL;
+
+    if (getifaddrs(&own) < 0)
+        own = NULL;
+    for (size_t i = first; i < hosts->count; i += HERE_HELPERS) {
+        struct addrinfo *found = NULL;
+
+        if (!hosts->list[i].here
+            && getaddrinfo(hosts->list[i].name, NULL, &hints, &found) == 0
+            && here_by_address(found, own)
+            && write(out, &i, sizeof(i)) != (ssize_t)sizeof(i))
+            break;
+    }
+    _exit(0);
+}
+
+static void here_listen(struct tpl_hosts *hosts, int in, uint64_t until)
+{
+    struct pollfd poll_in = { in, POLLIN, 0 };
+    size_t number;
+    uint64_t now;
+
+    while ((now = tpb_now()) < until
+           && poll(&poll_in, 1, (int)((until - now) / 1000000) + 1) >= 0) {
+        if (poll_in.revents == 0)
+            continue;
+        if (read(in, &number, sizeof(number)) != (ssize_t)sizeof(number))
+            return;
+        if (number < hosts->count)
+            hosts->list[number].here = true;
+    }
+}
+
+/* In processes, which can be left in the middle of a name server's silence;
+ * several, for one that is down answers none of the names.  (getaddrinfo_a(3)
+ * of glibc 2.36 crashes when it is done early.) */
 static void here_resolve(struct tpl_hosts *hosts, int seconds)
 {
-    struct gaicb *requests = tpb_array(hosts->count, sizeof(*requests));
-    struct gaicb **list = tpb_array(hosts->count, sizeof(*list));
-    uint64_t until = tpb_now() + (uint64_t)seconds * 1000000000u, now;
-    struct ifaddrs *own = NULL;
-    bool waits = false;
+    pid_t helpers[HERE_HELPERS];
+    int ends[2];
 
-    if (requests == NULL || list == NULL || getifaddrs(&own) < 0)
-        goto out;
-    for (size_t i = 0; i < hosts->count; i++) {
-        requests[i].ar_name = hosts->list[i].name;
-        list[i] = hosts->list[i].here ? NULL : &requests[i];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return;
+    for (size_t i = 0; i < HERE_HELPERS; i++) {
+        helpers[i] = i < hosts->count ? fork() : -1;
+        if (helpers[i] == 0)
+            here_help(hosts, i, ends[1]);
     }
-    if (getaddrinfo_a(GAI_NOWAIT, list, (int)hosts->count, NULL) != 0)
-        goto out;
-    do {
-        struct timespec rest = { 0 };
-
-        waits = false;
-        for (size_t i = 0; i < hosts->count; i++) {
-            if (list[i] == NULL)
-                continue;
-            if (gai_error(list[i]) == EAI_INPROGRESS) {
-                waits = true;
-                continue;
-            }
-            if (gai_error(list[i]) == 0)
-                hosts->list[i].here = here_by_address(list[i]->ar_result,
-                                                      own);
-            freeaddrinfo(list[i]->ar_result);
-            list[i] = NULL;
+    close(ends[1]);
+    here_listen(hosts, ends[0],
+                tpb_now() + (uint64_t)seconds * UINT64_C(1000000000));
+    close(ends[0]);
+    for (size_t i = 0; i < HERE_HELPERS; i++)
+        if (helpers[i] > 0) {
+            kill(helpers[i], SIGKILL);
+            waitpid(helpers[i], NULL, 0);
         }
-        now = tpb_now();
-        if (waits && now < until) {
-            rest.tv_sec = (time_t)((until - now) / 1000000000u);
-            rest.tv_nsec = (long)((until - now) % 1000000000u);
-            gai_suspend((const struct gaicb *const *)list,
-                        (int)hosts->count, &rest);
-        }
-    } while (waits && now < until);
-out:
-    freeifaddrs(own);
-    if (!waits) {
-        tpb_free(requests);
-        tpb_free(list);
-    }
 }
 
 void tpl_hosts_find_here(struct tpl_hosts *hosts, int seconds)

@@ -13,11 +13,13 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
+#include "runtime/report.h"
 
 TPB_LOG_COMPONENT("pmix");
 
@@ -241,7 +243,8 @@ static void pmix_registered(pmix_status_t code, size_t id, void *arg)
 }
 
 /* Codes by name: libpmix 4.2 never calls a handler for all codes. */
-static void pmix_hear_of_deaths(struct pmix_bootstrap *self)
+static void pmix_hear_of_deaths(struct pmix_bootstrap *self,
+                                const struct tpb_settings *settings)
 {
     static pmix_status_t codes[] = { PMIX_ERR_PROC_ABORTED_BY_SIG,
                                      PMIX_ERR_PROC_TERM_WO_SYNC,
@@ -249,6 +252,8 @@ static void pmix_hear_of_deaths(struct pmix_bootstrap *self)
     static bool registered;
 
     pthread_mutex_lock(&pmix_live_lock);
+    if (tpb_list_empty(&pmix_live))
+        tpr_report_joined(settings);
     tpb_list_append(&pmix_live, &self->live);
     if (!registered)
         PMIx_Register_event_handler(codes, TPB_COUNT(codes), NULL, 0,
@@ -260,7 +265,10 @@ static void pmix_hear_of_deaths(struct pmix_bootstrap *self)
 static void pmix_abort(struct tpr_bootstrap *base, int code,
                        const char *reason)
 {
-    (void)base;
+    /* tprun shows the reason; other launchers do not. */
+    if (!tpr_report_abort(code, reason) && getenv("TP_LAUNCHER") == NULL)
+        fprintf(stderr, "tp: rank %d ended the job with status %d%s%s\n",
+                base->rank, code, *reason != '\0' ? ": " : "", reason);
     PMIx_Abort(code, reason, NULL, 0);
     /* The launcher kills us; should it not, we go by ourselves. */
     sleep(10);
@@ -275,6 +283,8 @@ static void pmix_close(struct tpr_bootstrap *base)
 
     pthread_mutex_lock(&pmix_live_lock);
     tpb_list_unlink(&self->live);
+    if (tpb_list_empty(&pmix_live))
+        tpr_report_left();
     pthread_mutex_unlock(&pmix_live_lock);
     pthread_mutex_lock(&self->lock);
     self->closed = true;
@@ -329,7 +339,6 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     pmix_status_t code;
     tp_status status;
 
-    (void)settings;
     if (self == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     self->base.ops = &pmix_ops;
@@ -352,7 +361,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
         pmix_close(&self->base);
         return status;
     }
-    pmix_hear_of_deaths(self);
+    pmix_hear_of_deaths(self, settings);
     *result = &self->base;
     return TP_OK;
 }
