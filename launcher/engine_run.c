@@ -258,7 +258,9 @@ static void run_marked(const struct tpl_mark *mark, void *arg)
         run_fail(weight, run_mark_status(mark), "%s", text);
         if (!run.options->keep_going || mark->kind == TPL_MARK_ABORT) {
             tpl_engine_text_hush(&run.text);
-            run_settle(RUN_SETTLE);
+            /* srun waits for the others; mpirun and prterun are at it. */
+            run_settle(run.plan->engine == TPL_ENGINE_SLURM ? 1
+                                                            : RUN_SETTLE);
         }
     }
     /* Open MPI 4.1 sometimes misses the end of a short program. */
@@ -450,6 +452,7 @@ static int run_unexplained(void)
     int status = WIFSIGNALED(run.raw) ? 128 + WTERMSIG(run.raw)
                                       : WEXITSTATUS(run.raw);
     const struct tpb_text *held = &run.text.held;
+    const struct tpb_text *noise = &run.text.noise;
 
     if (status == 0 && !run.lost)
         return 0;
@@ -459,15 +462,18 @@ static int run_unexplained(void)
         && (run.ending || WIFSIGNALED(run.raw)))
         return 0;
     if (run.started > 0) {
+        if (noise->length > 0)
+            tpb_write_all(STDERR_FILENO, noise->text, noise->length);
         dprintf(STDERR_FILENO, "tprun: %s ended with status %d before the "
-                "ranks did; --verbose shows what it said\n", run_name(),
-                status);
+                "ranks did\n", run_name(), status);
         return status != 0 ? status : 1;
     }
     if (tpl_engine_diagnose(run.plan))
         return 1;
     if (held->length > 0)
         tpb_write_all(STDERR_FILENO, held->text, held->length);
+    if (noise->length > 0)
+        tpb_write_all(STDERR_FILENO, noise->text, noise->length);
     dprintf(STDERR_FILENO, "tprun: %s did not start a rank (status %d)\n",
             run_name(), status);
     return 1;

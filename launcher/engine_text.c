@@ -25,7 +25,8 @@ static bool text_is_noise(const char *line)
     static const char *const starts[] = {
         "srun: error: ", "srun: Force Terminated", "srun: launch/slurm: ",
         "srun: Job step", "srun: Terminating", "srun: forcing ",
-        "srun: interrupt", "srun: sending Ctrl-C", "slurmstepd: error: ",
+        "srun: interrupt", "srun: sending Ctrl-C", "srun: got SIGCONT",
+        "slurmstepd: error: ", "slurmstepd-",
         "mpirun: ", "prterun: ", "Abort is in progress",
     };
 
@@ -47,7 +48,7 @@ static bool text_is_banner(const char *block)
 {
     static const char *const words[] = {
         "mpirun", "prterun", "ORTE", "PRTE", "Primary job", "PMIx", "orted",
-        "prted", "MPI_ABORT",
+        "prted", "MPI_ABORT", "A process or daemon",
     };
 
     for (size_t i = 0; i < TPB_COUNT(words); i++)
@@ -77,7 +78,10 @@ static void text_end_block(struct tpl_engine_text *text)
 /* One line with its newline, or the last one without. */
 static void text_line(struct tpl_engine_text *text, const char *line)
 {
-    if (text->holds) {
+    if (!text->all && text_is_noise(line)) {
+        if (text->noise.length < TEXT_HELD_MAX)
+            tpb_text_add(&text->noise, "%s", line);
+    } else if (text->holds) {
         if (text->held.length < TEXT_HELD_MAX)
             tpb_text_add(&text->held, "%s", line);
     } else if (!text->quiet || text->all) {
@@ -88,11 +92,13 @@ static void text_line(struct tpl_engine_text *text, const char *line)
             text_end_block(text);
         else
             text->in_block = true;
+    } else if (!text->in_block && strcmp(line, "\n") == 0) {
+        return;                    /* mpirun's, before its banners */
     } else if (text->in_block) {
         tpb_text_add(&text->block, "%s", line);
         if (text->block.length > TEXT_LINE_MAX || text->block.failed)
             text_end_block(text);
-    } else if (!text_is_noise(line)) {
+    } else {
         text_write(line, strlen(line));
     }
 }
@@ -219,5 +225,6 @@ void tpl_engine_text_fini(struct tpl_engine_text *text)
     tpl_timer_set(text->loop, &text->partial, 0);
     tpb_text_fini(&text->line);
     tpb_text_fini(&text->held);
+    tpb_text_fini(&text->noise);
     tpb_text_fini(&text->block);
 }

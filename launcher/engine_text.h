@@ -17,6 +17,7 @@ struct tpl_engine_text {
     struct tpb_text line;          /* unfinished */
     struct tpb_text block;         /* between two lines of dashes */
     struct tpb_text held;          /* before the first rank */
+    struct tpb_text noise;         /* what the engine says of failures */
     bool holds, quiet, in_block, all;
     void (*mark)(const struct tpl_mark *mark, void *arg);
     void *arg;
@@ -30,7 +31,8 @@ void tpl_engine_text_init(struct tpl_engine_text *text,
 void tpl_engine_text_feed(struct tpl_engine_text *text, const char *data,
                           size_t length);
 
-/* The first rank runs: what was held back is shown, the rest flows. */
+/* The first rank runs: what was held back is shown, the rest flows.  What the
+ * engine itself says of failures stays back. */
 void tpl_engine_text_release(struct tpl_engine_text *text);
 
 /* tprun knows why the job fails: the engine need not explain it any more. */

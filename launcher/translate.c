@@ -221,7 +221,8 @@ static tp_status translate_slurm(const struct tpl_order *order,
     tpl_arguments_add(arguments, "--overlap");
     tpl_arguments_add(arguments, "--export=ALL");
     tpl_arguments_add(arguments, "--input=0");
-    tpl_arguments_add(arguments, "--kill-on-bad-exit=1");
+    /* tprun itself ends the step, once it knows which rank was first. */
+    tpl_arguments_add(arguments, "--kill-on-bad-exit=0");
     tpl_arguments_add(arguments, "--quit-on-interrupt");
     if (options->given[TPL_OPT_BIND_TO])
         tpl_arguments_add(arguments, "--cpu-bind=%s", binds[options->bind]);

@@ -11,6 +11,7 @@
 
 #include <pmix.h>
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -331,6 +332,27 @@ static tp_status pmix_job(struct pmix_bootstrap *self,
     return TP_OK;
 }
 
+/* Releases 3, 4 and 5 all call themselves libpmix.so.2, so the loader takes
+ * whichever it finds; and the launcher may have another. */
+static tp_status pmix_fits(struct tpb_error *error)
+{
+    const char *version = PMIx_Get_version();
+    const char *number = version + strcspn(version, "0123456789");
+    int major = 0, minor = 0;
+    Dl_info place = { 0 };
+
+    if (sscanf(number, "%d.%d", &major, &minor) == 2
+        && (major > 4 || (major == 4 && minor >= 2)))
+        return TP_OK;
+    dladdr((void *)(uintptr_t)PMIx_Get_version, &place);
+    return tpb_fail(error, TP_ERR_BACKEND, "%s is version %.*s; tp %s was "
+                    "built with %ld.%ld and needs 4.2 or newer (is "
+                    "LD_LIBRARY_PATH right?)", place.dli_fname != NULL
+                    ? place.dli_fname : "libpmix",
+                    (int)strcspn(number, ", "), number, PACKAGE_VERSION,
+                    (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR);
+}
+
 tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                              struct tpr_bootstrap **result,
                              struct tpb_error *error)
@@ -346,13 +368,23 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     tpb_list_init(&self->retries);
     atomic_init(&self->holders, 1);
     pthread_mutex_init(&self->lock, NULL);
+    status = pmix_fits(error);
+    if (status != TP_OK) {
+        pmix_drop(self);
+        return status;
+    }
     code = PMIx_Init(&self->me, NULL, 0);
     if (code != PMIX_SUCCESS) {
+        const char *server = getenv("PMIX_VERSION");
+
         pmix_drop(self);
         return tpb_fail(error, code == PMIX_ERR_UNREACH ? TP_ERR_NOT_FOUND
                                                         : TP_ERR_BACKEND,
-                        "PMIx_Init: %s (client library %s)",
-                        PMIx_Error_string(code), PMIx_Get_version());
+                        "PMIx_Init: %s (the launcher's libpmix is %s, this "
+                        "rank's %s; the same on all hosts always fits)",
+                        PMIx_Error_string(code),
+                        server != NULL ? server : "of unknown version",
+                        PMIx_Get_version());
     }
     snprintf(self->key, sizeof(self->key), "tp.card.%u",
              atomic_fetch_add(&pmix_contexts, 1));
