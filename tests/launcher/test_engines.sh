@@ -5,6 +5,7 @@
 # when something does not fit.  The engines are stand-ins that record their
 # arguments; real ones are in tests/hosts.  For PRRTE, which Debian 12 does not
 # have, this is the only test.
+# shellcheck disable=SC2016 # what is quoted is for the shell of a rank
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
 tprun=$build/launcher/tprun
@@ -28,7 +29,9 @@ END
 
 # Only our engines are in PATH, and what the stand-ins themselves need.
 for tool in sh printf echo cat ssh true; do
-    ln -s "$(command -v $tool)" "$work/bin/$tool"
+    for folder in /usr/bin /bin; do
+        [ ! -x $folder/$tool ] || ln -sf $folder/$tool "$work/bin/$tool"
+    done
 done
 
 # try STATUS WORDS OPTIONS...: tprun ends with that, and says that.
