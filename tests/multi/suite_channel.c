@@ -119,8 +119,9 @@ static void channel_demote(void)
     tp_pipe *pipe, *control;
     char byte = 'x';
 
-    if (tpx_me.rank == 1)
-        channel_drop_ptrace();     /* of this thread and those to come */
+    /* Of this thread and those to come; of both ranks, since one must not have
+     * more capabilities than the one that reads it. */
+    channel_drop_ptrace();
     /* Under a contract the pair would end instead: channel_denied. */
     tpx_check(unsetenv("TP_REQUIRE") == 0, "unsetenv");
     channel_prefer_cma();
