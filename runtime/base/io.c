@@ -140,13 +140,22 @@ bool tpb_shared_memory_safe(int fd, size_t size)
 ssize_t tpb_send_fds(int fd, const void *data, size_t length,
                      const int *fds, int count)
 {
+    return tpb_send_fds_to(fd, NULL, 0, data, length, fds, count);
+}
+
+ssize_t tpb_send_fds_to(int fd, const struct sockaddr *to, size_t to_length,
+                        const void *data, size_t length, const int *fds,
+                        int count)
+{
     union {
         char space[CMSG_SPACE(sizeof(int) * IO_FDS_MAX)];
         struct cmsghdr align;
     } control;
     struct iovec iov = { .iov_base = (void *)(uintptr_t)data,
                          .iov_len = length };
-    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
+    struct msghdr message = { .msg_name = (void *)(uintptr_t)to,
+                              .msg_namelen = (socklen_t)to_length,
+                              .msg_iov = &iov, .msg_iovlen = 1 };
     ssize_t sent;
 
     if (count < 0 || count > IO_FDS_MAX) {
