@@ -102,6 +102,8 @@ struct shm_conn {
     struct shm_mailbox *mailbox;   /* the peer's, or NULL */
     unsigned char *map;            /* the segment */
     int doorbell;                  /* the peer's */
+    bool called;                   /* we made both ends of the socket ... */
+    pid_t peer_pid;                /* ... so it does not know who has one */
     uint32_t slot;                 /* mine; SHM_SLOTS: none */
     uint32_t peer_slot;
     size_t wanted;                 /* the reservation that failed */

@@ -47,8 +47,8 @@ static void wireup_welcome(struct shm_conn *conn)
 {
     struct shm_welcome welcome;
     int fds[2] = { -1, -1 }, count = 2;
-    ssize_t got = tpb_recv_fds(conn->watch.fd, &welcome, sizeof(welcome),
-                               fds, &count);
+    ssize_t got = tpb_recv_fds_from(conn->watch.fd, &welcome, sizeof(welcome),
+                                    fds, &count, &conn->peer_pid);
 
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return;
@@ -145,6 +145,8 @@ int shm_peer_pid(struct tpf_conn *base)
     struct ucred peer = { 0 };
     socklen_t length = sizeof(peer);
 
+    if (conn->called)
+        return conn->peer_pid;
     return getsockopt(conn->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer,
                       &length) < 0 ? 0 : peer.pid;
 }
@@ -198,11 +200,13 @@ static tp_status wireup_call(struct shm_conn *conn, struct tpb_error *error)
     struct shm_call call = { .version = SHM_VERSION };
     struct sockaddr_storage name;
     socklen_t length = tpb_door_address(conn->address.door, &name);
-    int ends[2], code = 0;
+    int ends[2], code = 0, one = 1;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
                    ends) < 0)
         return tpb_fail_errno(error, errno, "socketpair");
+    /* Its welcome shall tell its PID. */
+    setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
     memcpy(call.magic, wireup_call_magic, sizeof(call.magic));
     memcpy(call.cookie, conn->address.cookie, sizeof(call.cookie));
     if (tpb_send_fds_to(endpoint->door.fd, (struct sockaddr *)&name, length,
@@ -212,6 +216,7 @@ static tp_status wireup_call(struct shm_conn *conn, struct tpb_error *error)
     if (code == 0) {
         tpb_close(&conn->watch.fd);
         conn->watch.fd = ends[0];
+        conn->called = true;
         return wireup_greet(conn, error);
     }
     close(ends[0]);

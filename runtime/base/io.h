@@ -46,5 +46,9 @@ ssize_t tpb_send_fds_to(int fd, const struct sockaddr *to, size_t to_length,
                         const void *data, size_t length, const int *fds,
                         int count);
 ssize_t tpb_recv_fds(int fd, void *data, size_t length, int *fds, int *count);
+/* *pid: the sender's as seen from here, if SO_PASSCRED was set when it sent and
+ * this PID namespace has it; else 0. */
+ssize_t tpb_recv_fds_from(int fd, void *data, size_t length, int *fds,
+                          int *count, pid_t *pid);
 
 #endif
