@@ -152,32 +152,44 @@ static void door_message(const struct tpb_door_message *message,
     }
 }
 
-static void door_ready(struct tpl_watch *watch, uint32_t events)
+/* Whether there was a message. */
+static bool door_receive(struct tpl_watch *watch)
 {
     static char bytes[sizeof(struct tpb_door_message) + TPB_DOOR_CARD + 1];
+    struct sockaddr_storage from;
+    socklen_t from_length = sizeof(from);
+    struct tpb_door_message message;
+    ssize_t got = recvfrom(watch->fd, bytes, sizeof(bytes) - 1, MSG_DONTWAIT,
+                           (struct sockaddr *)&from, &from_length);
 
+    if (got < 0)
+        return false;
+    if ((size_t)got < sizeof(message))
+        return true;
+    memcpy(&message, bytes, sizeof(message));
+    bytes[got] = '\0';
+    if (memcmp(message.magic, tpb_door_magic, sizeof(message.magic)) == 0
+        && tpb_equal_secret(message.cookie, door.door.cookie,
+                            sizeof(message.cookie))
+        && message.sender >= 0 && message.sender < door.door.size)
+        door_message(&message, bytes + sizeof(message),
+                     (size_t)got - sizeof(message), &from, from_length);
+    return true;
+}
+
+static void door_ready(struct tpl_watch *watch, uint32_t events)
+{
     (void)events;
-    for (int i = 0; i < DOOR_TURN; i++) {
-        struct sockaddr_storage from;
-        socklen_t from_length = sizeof(from);
-        struct tpb_door_message message;
-        ssize_t got = recvfrom(watch->fd, bytes, sizeof(bytes) - 1,
-                               MSG_DONTWAIT, (struct sockaddr *)&from,
-                               &from_length);
+    for (int i = 0; i < DOOR_TURN && door_receive(watch); i++)
+        ;
+}
 
-        if (got < 0)
-            return;
-        if ((size_t)got < sizeof(message))
-            continue;
-        memcpy(&message, bytes, sizeof(message));
-        bytes[got] = '\0';
-        if (memcmp(message.magic, tpb_door_magic, sizeof(message.magic)) == 0
-            && tpb_equal_secret(message.cookie, door.door.cookie,
-                                sizeof(message.cookie))
-            && message.sender >= 0 && message.sender < door.door.size)
-            door_message(&message, bytes + sizeof(message),
-                         (size_t)got - sizeof(message), &from, from_length);
-    }
+/* Bounded, should somebody send all the time. */
+void tpl_door_dispatch(void)
+{
+    for (int i = 0; door.watch.fd >= 0 && i < door.door.size + DOOR_TURN
+                    && door_receive(&door.watch); i++)
+        ;
 }
 
 void tpl_door_watch(struct tpl_loop *loop, tpl_pmix_fn *fn)

@@ -5,8 +5,8 @@
  *
  *     0 1 shm map,cma
  *
- * With an argument two ranks only try, tell what was answered, and wait for the
- * end of their input.
+ * `pairs try`: two ranks only try, tell what was answered, and wait for the end
+ * of their input.  `pairs wait` and `pairs abort`: jobs that end otherwise.
  */
 #include "config.h"
 
@@ -86,8 +86,8 @@ static void pairs_all(void)
     void *shared = NULL;
 
     tpx_check(plain != NULL, "no memory");
-    tpx_ok(tp_alloc(tpx_me.context, PAIRS_BYTES, (tp_device){ TP_DEVICE_CPU, 0 },
-                    &shared));
+    tpx_ok(tp_alloc(tpx_me.context, PAIRS_BYTES,
+                    (tp_device){ TP_DEVICE_CPU, 0 }, &shared));
     for (int peer = 0; peer < tpx_me.size; peer++) {
         if (peer == tpx_me.rank)
             continue;
@@ -97,6 +97,14 @@ static void pairs_all(void)
     }
     tpx_barrier();
     free(plain);
+}
+
+/* For somebody who does not come: whoever notices says so and goes on. */
+static void pairs_wait(void)
+{
+    char byte;
+
+    tp_pipe_recv(tpx_pipe((tpx_me.rank + 1) % tpx_me.size, 5), &byte, 1, NULL);
 }
 
 static void pairs_try(void)
@@ -113,11 +121,25 @@ static void pairs_try(void)
         ;
 }
 
+/* Rank 3 ends the job for all. */
+static void pairs_abort(void)
+{
+    tpx_barrier();
+    if (tpx_me.rank == 3)
+        tp_abort(tpx_me.context, 9, "enough");
+    pairs_wait();
+}
+
 int main(int argc, char **argv)
 {
     static const struct tpx_spmd all = { "pairs", pairs_all, 0, 0, 0 };
     static const struct tpx_spmd try = { "try", pairs_try, 0, 0, 0 };
+    static const struct tpx_spmd abort = { "abort", pairs_abort, 0, 0, 0 };
+    static const struct tpx_spmd wait = { "wait", pairs_wait, 0, 0, 0 };
+    const char *word = argc > 1 ? argv[1] : "";
 
-    tpx_rank_run(argc > 1 ? &try : &all, argv);
+    tpx_rank_run(strcmp(word, "try") == 0 ? &try
+                 : strcmp(word, "wait") == 0 ? &wait
+                 : strcmp(word, "abort") == 0 ? &abort : &all, argv);
     return 0;
 }

@@ -88,6 +88,39 @@ if [ -s "$work/wrong" ]; then
     head -n 20 "$work/wrong" | sed 's/^/    /'
 fi
 
+# ---- jobs like any others ----------------------------------------------------
+
+# job STATUS RANKS COMMAND...: under tprun, in containers; its words to said.0.
+job()
+{
+    expected=$1 ranks=$2
+    shift 2
+    timeout --kill-after=5 120 "$tprun" -n "$ranks" "$contain" "$@" \
+        >"$work/apart.0" 2>&1
+    status=$?
+    if [ $status -eq "$expected" ]; then
+        pass
+    else
+        fail "$*: status $status instead of $expected, and"
+        head -n 20 "$work/apart.0" | sed 's/^/    /'
+    fi
+}
+
+case " $kinds " in
+*' n '*) TPX_KINDS='- n pn n' ;;
+*)       TPX_KINDS='- un upn un' ;;
+esac
+spmd=$build/tests/multi/spmd
+job 0 4 "$spmd" order_all
+job 0 4 "$spmd" blocking_any_single
+# A rank that dies is found by the others, whatever is between; one that ends
+# the job ends it; the status is that of the rank.
+# shellcheck disable=SC2016 # for the inner shell
+job 137 4 sh -c '[ "$PMIX_RANK" = 1 ] && kill -9 $$; exec "$0" wait' "$pairs"
+job 9 4 "$pairs" abort
+# Nothing is left of any of it.
+pgrep -af -- "$pairs" | empty "processes are left behind"
+
 # ---- nothing silent ----------------------------------------------------------
 
 # Without a launcher's doors another network namespace cannot be reached over
