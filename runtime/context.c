@@ -12,6 +12,7 @@
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
+#include "topology/costs.h"
 
 TPB_LOG_COMPONENT("context");
 
@@ -211,6 +212,7 @@ static tp_status context_publish(tp_context *context, struct tpb_error *error)
 
     if (blob == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    tpt_costs_to_card(&context->settings, &context->card);
     status = tpt_card_encode(&context->card, blob, &length);
     if (status == TP_OK) {
         context_damage(context, blob, &length);
