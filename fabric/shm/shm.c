@@ -321,6 +321,7 @@ static tp_status shm_open(struct tpf_endpoint *base, struct tpb_error *error)
     int code;
 
     endpoint->listener.fd = endpoint->timer.fd = endpoint->doorbell.fd = -1;
+    endpoint->door.fd = -1;
     endpoint->mailbox_fd = -1;
     tpb_list_init(&endpoint->retries);
     tpb_list_init(&endpoint->strangers);
