@@ -166,7 +166,8 @@ static void show_env(const struct tpb_settings *settings,
         const struct tpb_setting *row = &tpb_setting_table[i];
 
         tpb_text_add(text, "  %-20s %-12s %-12s %s (%s)\n", row->variable,
-                     show_value(settings->text[i]),
+                     show_value(tpb_setting_shown(settings,
+                                                  (enum tpb_setting_id)i)),
                      settings->set[i] ? "environment" : "default", row->text,
                      row->values);
     }
@@ -182,7 +183,8 @@ static void show_env_summary(const struct tpb_settings *settings,
         if (!settings->set[i])
             continue;
         tpb_text_add(text, "  %s=%s (from the environment)\n",
-                     tpb_setting_table[i].variable, settings->text[i]);
+                     tpb_setting_table[i].variable,
+                     tpb_setting_shown(settings, (enum tpb_setting_id)i));
         count++;
     }
     tpb_text_add(text, "  %u of %d set by the environment, the rest are "

@@ -91,14 +91,33 @@ static void plan_move_back(struct tpt_plan *plan, uint32_t at)
     plan->candidates[last] = moved;
 }
 
-void tpt_plan_demote(struct tpt_plan *plan, const char *name,
-                     const char *evidence)
+static uint32_t plan_find(const struct tpt_plan *plan, const char *name)
 {
-    struct tpt_candidate *failed;
     uint32_t at = 0;
 
     while (at < plan->count && strcmp(plan->candidates[at].name, name) != 0)
         at++;
+    return at;
+}
+
+void tpt_plan_restore(struct tpt_plan *plan, const char *name)
+{
+    uint32_t at = plan_find(plan, name);
+
+    if (at == plan->count
+        || plan->candidates[at].reason != TPT_REASON_TRIAL_FAILED)
+        return;
+    plan->candidates[at].possible = true;
+    plan->candidates[at].remedy[0] = '\0';
+    tpt_plan_settle(plan);
+}
+
+void tpt_plan_demote(struct tpt_plan *plan, const char *name,
+                     const char *evidence)
+{
+    uint32_t at = plan_find(plan, name);
+    struct tpt_candidate *failed;
+
     if (at == plan->count)
         return;
     failed = &plan->candidates[at];
@@ -111,4 +130,36 @@ void tpt_plan_demote(struct tpt_plan *plan, const char *name,
              "trial", name);
     plan_move_back(plan, at);
     tpt_plan_settle(plan);
+}
+
+/* Of the nature of the backend: nobody can do anything about it. */
+static bool plan_never(const struct tpt_candidate *candidate)
+{
+    return candidate->reason == TPT_REASON_NOT_SAME_PROCESS
+           || candidate->reason == TPT_REASON_NOT_SAME_HOST
+           || candidate->reason == TPT_REASON_NOT_OTHER_PROCESS
+           || candidate->reason == TPT_REASON_NEEDS_TRANSPORT;
+}
+
+void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text)
+{
+    bool first = true;
+
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct tpt_candidate *candidate = &plan->candidates[i];
+
+        /* A channel matters only where the contract wants it. */
+        if (plan_never(candidate) || candidate->possible
+            || (candidate->role == TPT_ROLE_CHANNEL && !candidate->insisted
+                && plan->insist[0] == '\0'))
+            continue;
+        tpb_text_add(text, "%s%s %s (%s", first ? "" : "; ", candidate->name,
+                     tpt_reason_name(candidate->reason), candidate->evidence);
+        if (candidate->remedy[0] != '\0')
+            tpb_text_add(text, "; remedy: %s", candidate->remedy);
+        tpb_text_add(text, ")");
+        first = false;
+    }
+    if (first)
+        tpb_text_add(text, "no backend is built that could");
 }

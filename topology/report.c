@@ -97,7 +97,8 @@ static json_t *report_settings(const struct tpb_settings *settings)
         json_array_append_new(list, json_pack(
             "{s:s, s:o, s:s, s:s, s:s, s:s}",
             "variable", tpb_setting_table[i].variable,
-            "value", tpt_json_text(settings->text[i]),
+            "value", tpt_json_text(tpb_setting_shown(
+                settings, (enum tpb_setting_id)i)),
             "source", settings->set[i] ? "environment" : "default",
             "default", tpb_setting_table[i].initial,
             "values", tpb_setting_table[i].values,

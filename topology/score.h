@@ -37,6 +37,9 @@ struct tpt_policy {
     const char *require;           /* as TP_REQUIRE; NULL or "": no contract */
 };
 
+/* A trial may have had many addresses, and tells what each answered. */
+enum { TPT_EVIDENCE = 1536 };
+
 struct tpt_candidate {
     char name[TPT_NAME];
     bool possible;
@@ -57,7 +60,7 @@ struct tpt_candidate {
     uint64_t from_bytes;           /* channel: the smallest buffer that is
                                       cheaper through it than through the
                                       transport; UINT64_MAX: none is */
-    char evidence[TPT_WORDS];      /* what the verdict rests on */
+    char evidence[TPT_EVIDENCE];   /* what the verdict rests on */
     char remedy[TPT_WORDS * 2];    /* what to do about it; "" if nothing */
 };
 
@@ -146,6 +149,9 @@ struct tpt_known {
     const char *name;
     enum tpt_role role;
 };
+/* It failed when we tried, but the other side's own trial did not: it is
+ * possible again, behind all that are. */
+void tpt_plan_restore(struct tpt_plan *plan, const char *name);
 
 /*
  * Does the contract allow this backend for this locality?  A contract is
@@ -169,6 +175,27 @@ tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
  * INVALID, with words that tell what is known; for checking it early. */
 tp_status tpt_require_check(const char *require, const struct tpt_known *known,
                             size_t count, struct tpb_error *error);
+
+/*
+ * Before any pair is known: INVALID, with words, if `require` is no contract
+ * or names a backend that the card has not (usable or not).  A name in
+ * `backends` that the card has not is told as a warning, by rank 0.
+ */
+tp_status tpt_policy_check(const struct tpt_policy *policy,
+                           const struct tpt_card *card,
+                           struct tpb_error *error);
+
+/* Why nothing connects a pair, and what to do about it, in one line for
+ * people: what could be mended first, what never could left out.  Appended. */
+void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
+
+/*
+ * For tests: changes this rank's own card, before it is published, to that of
+ * another host ("host"), of a build without a backend ("lacks=NAME"), with an
+ * address where nobody is ("address=NAME"), or of a channel that needs libfabric
+ * ("over=NAME").  Any other word changes nothing.
+ */
+void tpt_card_pretend(struct tpt_card *card, const char *hook);
 
 /* The plan as JSON (an object as tp_explain(7) describes it, to be freed with
  * free()) and as a table for people.  `mine` and `yours` are the cards that

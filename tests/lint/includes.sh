@@ -54,6 +54,7 @@ home 'hwloc' 'topology/'
 home 'rdma/' 'fabric/ofi/|gpu/cuda_gdr/'
 home 'pmix[a-z_]*\.h' 'runtime/bootstrap|launcher/pmix'
 home 'jansson\.h' 'topology/|launcher/tpinfo|bench/[a-z]*_json'
+home 'nettle/' 'runtime/secret'
 home 'mpi\.h' 'bench/mpi'
 home 'check\.h' 'tests/'
 
