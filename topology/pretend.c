@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For tests: cards that tell what is not so, as other machines would tell it. */
+/* For tests: cards that tell what is not so, as other machines would. */
 #include "config.h"
 
 #include <stdio.h>

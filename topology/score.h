@@ -192,8 +192,8 @@ void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
 /*
  * For tests: changes this rank's own card, before it is published, to that of
  * another host ("host"), of a build without a backend ("lacks=NAME"), with an
- * address where nobody is ("address=NAME"), or of a channel that needs libfabric
- * ("over=NAME").  Any other word changes nothing.
+ * address where nobody is ("address=NAME"), or of a channel that needs
+ * libfabric ("over=NAME").  Any other word changes nothing.
  */
 void tpt_card_pretend(struct tpt_card *card, const char *hook);
 
