@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "launcher/engine.h"
 #include "launcher/guard.h"
 #include "launcher/input.h"
 #include "launcher/iof.h"
@@ -304,7 +305,33 @@ static int tprun_enter(struct tpb_error *error)
         tpb_fail_errno(error, errno, "--wdir %s", tprun.options.wdir);
         return TPRUN_EXIT_USAGE;
     }
-    return tpl_spawn_find(tprun.options.program[0], tprun.program, error);
+    return 0;
+}
+
+/* Is the job another engine's, or not to be run at all?  Then it is done
+ * here. */
+static bool tprun_by_engine(int *status)
+{
+    struct tpb_error error = { "" };
+    struct tpl_engine_plan plan;
+    tp_status planned = tpl_engine_plan(&tprun.options, &plan, &error);
+    bool done = true;
+
+    if (planned != TP_OK)
+        *status = tprun_refuse(TPRUN_EXIT_USAGE, &error);
+    else if (tprun.options.dry_run)
+        *status = tpl_engine_show(&plan, &tprun.options);
+    else if (plan.engine != TPL_ENGINE_LOCAL)
+        *status = tpl_engine_run(&plan, &tprun.options);
+    else
+        done = false;
+    tpl_engine_plan_fini(&plan);
+    if (!done)
+        return false;
+    tpb_settings_fini(&tprun.settings);
+    if (*status < 0)
+        tpl_signals_die(-*status);
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -322,6 +349,11 @@ int main(int argc, char **argv)
     if (tpb_settings_load(&tprun.settings, &error) != TP_OK)
         return tprun_refuse(TPRUN_EXIT_USAGE, &error);
     status = tprun_enter(&error);
+    if (status != 0)
+        return tprun_refuse(status, &error);
+    if (tprun_by_engine(&status))
+        return status;
+    status = tpl_spawn_find(tprun.options.program[0], tprun.program, &error);
     if (status != 0)
         return tprun_refuse(status, &error);
     tprun_name_job();
