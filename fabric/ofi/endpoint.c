@@ -14,9 +14,13 @@
 
 enum { ENDPOINT_SELDOM = 64 };     /* turns of progress() */
 
+extern const struct tpf_backend tpf_ofi_tcp, tpf_ofi_verbs, tpf_ofi_shm;
+
 static const struct ofi_kind endpoint_kinds[] = {
     { .backend = "ofi:tcp", .provider = "tcp", .type = FI_EP_MSG,
       .max_frame = 65536, .slots = 64, .join = &ofi_join_msg },
+    { .backend = "ofi:verbs", .provider = "verbs", .type = FI_EP_MSG,
+      .rdma = true, .max_frame = 32768, .slots = 32, .join = &ofi_join_msg },
     { .backend = "ofi:shm", .provider = "shm", .type = FI_EP_RDM,
       .within_host = true, .max_frame = 65536, .slots = 32,
       .join = &ofi_join_rdm }
@@ -44,6 +48,18 @@ static tp_status endpoint_probe_tcp(const struct tpf_env *env,
                         *ifaces != '\0' ? " and allowed by TP_IFACE=" : "",
                         ifaces);
     return ofi_library_probe(error);
+}
+
+/* What it takes beside the address: all buffers are locked in memory. */
+static tp_status endpoint_probe_verbs(const struct tpf_env *env,
+                                      struct tpb_error *error)
+{
+    const struct ofi_kind *kind = endpoint_kind(&tpf_ofi_verbs);
+    tp_status status = ofi_rdma_probe(env, 2 * (size_t)kind->max_frame
+                                           * (kind->slots
+                                              + OFI_CONTROL_SLOTS), error);
+
+    return status == TP_OK ? ofi_library_probe(error) : status;
 }
 
 static tp_status endpoint_probe_shm(const struct tpf_env *env,
@@ -260,8 +276,6 @@ static void endpoint_disarm(struct tpf_endpoint *common)
     .arm = endpoint_arm, \
     .disarm = endpoint_disarm
 
-extern const struct tpf_backend tpf_ofi_tcp, tpf_ofi_shm;
-
 const struct tpf_backend tpf_ofi_tcp = {
     .name = "ofi:tcp",
     .reach = TPT_REACH_NETWORK,
@@ -269,6 +283,16 @@ const struct tpf_backend tpf_ofi_tcp = {
     .megabytes = 3000,
     .nic_kind = TPT_NIC_IP,
     .probe = endpoint_probe_tcp,
+    ENDPOINT_COMMON
+};
+
+const struct tpf_backend tpf_ofi_verbs = {
+    .name = "ofi:verbs",
+    .reach = TPT_REACH_NETWORK,
+    .latency_ns = 1200,
+    .megabytes = 24000,
+    .nic_kind = TPT_NIC_RDMA,
+    .probe = endpoint_probe_verbs,
     ENDPOINT_COMMON
 };
 

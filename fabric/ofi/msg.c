@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 
 #include "fabric/ofi/ofi.h"
@@ -165,17 +166,43 @@ static void msg_first(struct ofi_conn *conn)
     (void)conn;
 }
 
+/* The provider may want to know where an endpoint will be connected to when it
+ * is made: verbs chooses route and device by that. */
+static tp_status msg_towards(struct ofi_conn *conn,
+                             const struct sockaddr_storage *address,
+                             size_t length, struct tpb_error *error)
+{
+    struct fi_info *info = ofi_lib->dupinfo(conn->rail->info);
+    tp_status status;
+
+    if (info != NULL) {
+        free(info->dest_addr);
+        info->dest_addr = malloc(length);
+    }
+    if (info == NULL || info->dest_addr == NULL) {
+        if (info != NULL)
+            ofi_lib->freeinfo(info);
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "no memory for fi_info");
+    }
+    memcpy(info->dest_addr, address, length);
+    info->dest_addrlen = length;
+    status = msg_endpoint(conn, info, error);
+    ofi_lib->freeinfo(info);
+    return status;
+}
+
 static tp_status msg_visit(struct ofi_conn *conn, struct tpb_error *error)
 {
     const struct ofi_note *note = &conn->meet->theirs;
     struct sockaddr_storage address;
+    socklen_t length;
     tp_status status;
     int code;
 
     if (note->where.family != 4 && note->where.family != 6)
         return tpb_fail(error, TP_ERR_PROTOCOL, "it names no address");
-    ofi_where_to_socket(&note->where, &address);
-    status = msg_endpoint(conn, conn->rail->info, error);
+    length = ofi_where_to_socket(&note->where, &address);
+    status = msg_towards(conn, &address, length, error);
     if (status != TP_OK)
         return status;
     code = fi_connect(conn->ep, &address, note->key, sizeof(note->key));

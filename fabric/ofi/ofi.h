@@ -18,6 +18,7 @@
  *
  *   library.c   loads libfabric, asks it what it has
  *   address.c   our network addresses, and what is published of them
+ *   rdma.c      which of these an RDMA device carries
  *   listen.c    the sockets at which visitors call
  *   meet.c      two processes meet
  *   rail.c      one fabric, domain and queues per local address
@@ -62,6 +63,7 @@ struct ofi_kind {
     const char *provider;          /* "tcp", as libfabric calls it */
     enum fi_ep_type type;          /* FI_EP_MSG or FI_EP_RDM */
     bool within_host;              /* meet over a Unix socket */
+    bool rdma;                     /* at addresses of RDMA devices only */
     uint32_t max_frame;
     uint32_t slots;                /* frames under way in one direction */
     const struct ofi_join *join;
@@ -165,6 +167,14 @@ tp_status ofi_card_decode(struct ofi_card *card, const void *bytes,
 void ofi_card_order(struct ofi_card *card, uint64_t our_host);
 uint64_t ofi_host_id(const struct tpt_card *card);
 
+/* The same but for the port. */
+static inline bool ofi_where_same(const struct ofi_where *a,
+                                  const struct ofi_where *b)
+{
+    return a->family == b->family
+           && memcmp(a->address, b->address, sizeof(a->address)) == 0;
+}
+
 socklen_t ofi_where_to_socket(const struct ofi_where *where,
                               struct sockaddr_storage *address);
 bool ofi_where_from_socket(const struct sockaddr_storage *address,
@@ -175,6 +185,18 @@ const char *ofi_where_text(const struct ofi_where *where, bool port,
 /* The name of the abstract Unix socket that belongs to `key`. */
 socklen_t ofi_unix_address(const uint8_t key[OFI_KEY],
                            struct sockaddr_storage *address);
+
+/* ---- rdma.c ------------------------------------------------------------ */
+
+/* Takes out of `list` what no RDMA device with an active port carries, and
+ * orders the rest: the device that serves this rank best comes first.  Returns
+ * how many are left. */
+int ofi_rdma_keep(const struct tpt_card *card, struct ofi_where *list,
+                  int count);
+/* Is there such an address, and may this process use the device, and lock
+ * that many bytes of memory?  Reads sysfs, loads nothing. */
+tp_status ofi_rdma_probe(const struct tpf_env *env, size_t locked,
+                         struct tpb_error *error);
 
 /* ---- listen.c ---------------------------------------------------------- */
 

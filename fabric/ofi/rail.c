@@ -141,10 +141,7 @@ struct ofi_rail *ofi_rail_get(struct ofi_endpoint *endpoint,
 
     TPB_LIST_EACH(node, &endpoint->rails) {
         rail = TPB_CONTAINER(node, struct ofi_rail, link);
-        if (where == NULL
-            || (rail->where.family == where->family
-                && memcmp(rail->where.address, where->address,
-                          sizeof(where->address)) == 0))
+        if (where == NULL || ofi_where_same(&rail->where, where))
             return rail;
     }
     rail = tpb_zalloc(sizeof(*rail));
