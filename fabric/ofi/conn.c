@@ -168,7 +168,7 @@ static void conn_broken(struct ofi_conn *conn, int code)
 {
     if (conn->broken || conn->lost)
         return;
-    tpb_debug("sending failed: %s", ofi_lib->strerror(code < 0 ? -code : code));
+    tpb_debug("broken: %s", ofi_lib->strerror(code < 0 ? -code : code));
     conn->broken = true;
     conn->broken_since = tpb_now();
     ofi_conn_is_due(conn);
@@ -258,7 +258,8 @@ bool ofi_conn_push(struct ofi_conn *conn)
         return true;
     if (conn->broken) {
         if (tpb_now() - conn->broken_since > CONN_BROKEN_MS * 1000000ull)
-            ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "sending failed");
+            ofi_conn_lost(conn, TP_ERR_PEER_FAILED,
+                          "the other side does not answer any more");
         return conn->lost;
     }
     if (ofi_conn_post(conn, &error) != TP_OK) {
@@ -532,8 +533,11 @@ void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code)
     slot->posted = false;
     if (slot->use == OFI_RECEIVE) {
         ofi_slot_give(&conn->receive, slot);
-        /* Cancelled ones follow an event that says what happened. */
-        if (code != FI_ECANCELED)
+        /* For those that are cancelled an event says what happened; if none
+         * does, the clock. */
+        if (code == FI_ECANCELED)
+            conn_broken(conn, code);
+        else
             ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "receiving failed: %s",
                           ofi_lib->strerror(code));
         return;

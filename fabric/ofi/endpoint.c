@@ -190,9 +190,9 @@ static bool endpoint_rails(struct ofi_endpoint *endpoint)
     TPB_LIST_EACH(node, &endpoint->rails) {
         struct ofi_rail *rail = TPB_CONTAINER(node, struct ofi_rail, link);
 
-        if (rail->cq == NULL)
+        if (rail->eq == NULL)
             continue;
-        any |= ofi_cq_drain(rail->cq, false);
+        any |= ofi_rail_drain(rail, false);
         if (seldom || rail->joining > 0 || rail->door.pep != NULL)
             any |= ofi_msg_events(rail);
     }

@@ -489,10 +489,16 @@ static void meet_broken(struct ofi_meet *meet)
         if (meet->conn != conn)
             return;
     }
-    if (meet->visitor)
+    if (meet->visitor) {
         ofi_meet_failed(conn, TP_ERR_UNREACHABLE, "hung up without an answer");
-    else
+    } else if (meet->stage == OFI_JOINING) {
+        /* Joined already, as the visitor sees it: over RDMA the news may come
+         * later than that of the socket's end. */
+        meet_hang_up(meet);
+        meet->deadline = meet_after(MEET_DIAL_MS);
+    } else {
         ofi_conn_drop(conn);
+    }
 }
 
 static void meet_ready(struct tpf_watch *watch, uint32_t events)

@@ -100,12 +100,17 @@ static tp_status msg_endpoint(struct ofi_conn *conn, struct fi_info *info,
                               struct tpb_error *error)
 {
     struct ofi_rail *rail = conn->rail;
-    int code = fi_endpoint(rail->domain, info, &conn->ep, conn);
+    int code;
 
+    conn->shared = ofi_cq_hold(rail, error);
+    if (conn->shared == NULL)
+        return TP_ERR_BACKEND;
+    code = fi_endpoint(rail->domain, info, &conn->ep, conn);
     if (code == 0)
         code = fi_ep_bind(conn->ep, &rail->eq->fid, 0);
     if (code == 0)
-        code = fi_ep_bind(conn->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV);
+        code = fi_ep_bind(conn->ep, &conn->shared->cq->fid,
+                          FI_TRANSMIT | FI_RECV);
     if (code == 0)
         code = fi_enable(conn->ep);
     if (code != 0)
@@ -214,12 +219,15 @@ static void msg_leave(struct ofi_conn *conn)
 {
     msg_settled(conn);
     door_forget(conn);
-    if (conn->ep == NULL)
-        return;
-    fi_close(&conn->ep->fid);
-    conn->ep = NULL;
-    /* Completions of the closed endpoint still name our slots. */
-    ofi_cq_drain(conn->rail->cq, true);
+    if (conn->ep != NULL) {
+        fi_close(&conn->ep->fid);
+        conn->ep = NULL;
+        /* Completions of the closed endpoint still name our slots. */
+        ofi_cq_drain(conn->shared->cq, true);
+    }
+    if (conn->shared != NULL)
+        ofi_cq_drop(conn->shared);
+    conn->shared = NULL;
 }
 
 const struct ofi_join ofi_join_msg = {
@@ -315,7 +323,7 @@ static void msg_error(struct ofi_rail *rail)
         return;
     msg_settled(conn);
     if (conn->joined) {
-        ofi_cq_drain(rail->cq, true);
+        ofi_cq_drain(conn->shared->cq, true);
         ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "the connection broke: %s",
                       ofi_lib->strerror(entry.err));
     } else if (conn->meet != NULL && conn->meet->visitor) {
@@ -327,8 +335,7 @@ static void msg_error(struct ofi_rail *rail)
     }
 }
 
-static void msg_event(struct ofi_rail *rail, uint32_t kind,
-                      struct ofi_conn *conn)
+static void msg_event(uint32_t kind, struct ofi_conn *conn)
 {
     if (conn == NULL)
         return;
@@ -338,7 +345,7 @@ static void msg_event(struct ofi_rail *rail, uint32_t kind,
         ofi_meet_done(conn);
         ofi_conn_joined(conn);
     } else if (kind == FI_SHUTDOWN && conn->joined) {
-        ofi_cq_drain(rail->cq, true);
+        ofi_cq_drain(conn->shared->cq, true);
         ofi_conn_lost(conn, TP_ERR_PEER_FAILED,
                       "the other side closed the connection or is gone");
     } else if (kind == FI_SHUTDOWN && conn->meet != NULL
@@ -365,7 +372,7 @@ bool ofi_msg_events(struct ofi_rail *rail)
         else if (got < (ssize_t)sizeof(event.entry))
             return any;
         else
-            msg_event(rail, kind, msg_conn_of(rail, event.entry.fid));
+            msg_event(kind, msg_conn_of(rail, event.entry.fid));
         any = true;
     }
 }

@@ -287,6 +287,19 @@ struct ofi_door {
     unsigned expected;             /* conns that have been invited */
 };
 
+/*
+ * MSG: a completion queue and the conns that share it.  A device's queue has a
+ * fixed size, beyond which completions are lost, and a limit to that size: so
+ * there is another one when this one is taken.
+ */
+struct ofi_cq {
+    struct tpb_list link;          /* in rail->cqs */
+    struct ofi_rail *rail;
+    struct fid_cq *cq;
+    struct tpf_watch watch;
+    unsigned conns, limit;         /* those it has, and has room for */
+};
+
 /* libfabric's objects for one local address (MSG) or for all conns (RDM).
  * Made at first use, live as long as the endpoint. */
 struct ofi_rail {
@@ -297,8 +310,8 @@ struct ofi_rail {
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     struct fid_eq *eq;             /* MSG */
-    struct fid_cq *cq;             /* MSG; RDM has one per conn */
-    struct tpf_watch cq_watch, eq_watch;
+    struct tpb_list cqs;           /* MSG; RDM has one per conn */
+    struct tpf_watch eq_watch;
     struct ofi_door door;
     unsigned joining;              /* conns for which eq matters now */
     unsigned holds;                /* of the endpoint, and of RDM conns */
@@ -310,8 +323,13 @@ struct ofi_rail *ofi_rail_get(struct ofi_endpoint *endpoint,
                               const struct ofi_where *where,
                               struct tpb_error *error);
 void ofi_rail_drop(struct ofi_rail *rail);
-struct fid_cq *ofi_cq_open(struct ofi_rail *rail, bool waitable,
-                           struct tpb_error *error);
+/* RDM: a queue for one conn. */
+struct fid_cq *ofi_cq_open(struct ofi_rail *rail, struct tpb_error *error);
+/* MSG: a queue with room for one more conn, or NULL. */
+struct ofi_cq *ofi_cq_hold(struct ofi_rail *rail, struct tpb_error *error);
+void ofi_cq_drop(struct ofi_cq *cq);
+/* All of the rail's queues, as ofi_cq_drain(). */
+bool ofi_rail_drain(struct ofi_rail *rail, bool all);
 /* The descriptor behind a queue, in the env's epoll set. */
 tp_status ofi_watch_fid(struct ofi_endpoint *endpoint, struct fid *fid,
                         struct tpf_watch *watch, struct tpb_error *error);
@@ -384,6 +402,7 @@ struct ofi_conn {
     struct ofi_meet *meet;         /* while the two meet and join */
     struct ofi_rail *rail;
     struct fid_ep *ep;
+    struct ofi_cq *shared;         /* MSG: the queue it shares */
     struct fid_cq *cq;             /* RDM: its own */
     struct fid_av *av;             /* RDM */
     fi_addr_t peer;                /* RDM */
