@@ -327,7 +327,6 @@ static ssize_t conn_send_pieces(struct ofi_conn *conn, struct ofi_slot *slot,
     };
     void *descs[2] = { slot->desc, NULL };
 
-    conn_fill(conn, slot);
     return fi_sendv(conn->ep, pieces, descs, 2, conn->peer, &slot->context);
 }
 
@@ -359,6 +358,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     if (copy)
         memcpy((char *)(slot->head + 1) + head_length, data, length);
     slot->posted = true;
+    conn_fill(conn, slot);
     if (copy)
         code = fi_send(conn->ep, slot->head,
                        sizeof(*slot->head) + slot->size, slot->desc,
