@@ -57,6 +57,7 @@
 struct tpf_backend;
 struct tpf_endpoint;
 struct tpf_conn;
+struct tpf_memories;
 struct tpf_pull;
 
 /* A descriptor in the context's epoll set.  Embedded in the backend's state;
@@ -100,6 +101,7 @@ struct tpf_env {
     int epoll;                     /* for tpf_watch_add() only */
     const struct tpb_settings *settings;
     const struct tpt_card *card;   /* this process: host, pid, place, NICs */
+    struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };
 
@@ -112,6 +114,7 @@ struct tpf_conn {
     const struct tpf_backend *backend;
     struct tpf_endpoint *endpoint;
     void *peer;                    /* the core's; NULL until it sets it */
+    void *links;                   /* the core's too */
     struct tpb_list ready;         /* in env->ready, or unlinked */
     size_t max_frame;              /* set before connected/incoming */
     size_t window;                 /* set likewise: bytes of frames that it

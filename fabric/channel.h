@@ -151,6 +151,9 @@ struct tpf_channel_kind {
                              struct tpb_error *error);
     void (*unmap)(struct tpf_channel *channel, void *hold);
 
+    /* A block of tp_alloc() is freed; may be NULL. */
+    void (*freed)(struct tpf_channel *channel, uint64_t id);
+
     /* Something that the peer's side of the link sent with the transport's
      * pass(); may be NULL.  The descriptor is the kind's to close, -1 for
      * none.  False: nonsense, the peer breaks the protocol. */
@@ -160,5 +163,29 @@ struct tpf_channel_kind {
 
 /* Every kind of this build, best first where the model does not tell. */
 extern const struct tpf_channel_kind *const tpf_channel_kinds[];
+
+/* ---- for kinds whose bytes the CPU moves, a stride at a time ------------- */
+
+/* Moves the next stride of a pull. */
+typedef enum tpf_progress tpf_move_fn(struct tpf_pull *pull,
+                                      struct tpb_error *error);
+
+/* The first stride, at once; more of it joins `pulls`. */
+enum tpf_progress tpf_strides_start(struct tpb_list *pulls,
+                                    struct tpf_pull *pull, tpf_move_fn *move,
+                                    struct tpb_error *error);
+/* One stride; the pulls take turns.  For the kind's progress(). */
+bool tpf_strides_progress(struct tpf_channel *channel, struct tpb_list *pulls,
+                          tpf_move_fn *move);
+/* For the kind's cancel(). */
+bool tpf_strides_cancel(struct tpf_pull *pull);
+
+/* The length of a pull's next stride. */
+static inline size_t tpf_stride(const struct tpf_pull *pull)
+{
+    size_t left = pull->to.length - pull->moved;
+
+    return left < TPF_STRIDE ? left : TPF_STRIDE;
+}
 
 #endif

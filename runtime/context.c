@@ -281,6 +281,8 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     if (status == TP_OK)
         status = context_backends(context, error);
     if (status == TP_OK)
+        tpr_channels_open(context);
+    if (status == TP_OK)
         status = context_publish(context, error);
     if (status == TP_OK)
         status = tpr_thread_start(context, error);
@@ -301,6 +303,9 @@ static tp_context *context_new(void)
     context->env.core = context;
     context->env.settings = &context->settings;
     context->env.card = &context->card;
+    context->env.memories = &context->memories;
+    tpf_memories_init(&context->memories);
+    tpb_list_init(&context->lent);
     tpb_list_init(&context->done);
     tpb_list_init(&context->any);
     tpb_list_init(&context->unread);
@@ -308,7 +313,6 @@ static tp_context *context_new(void)
     tpb_list_init(&context->strangers);
     tpb_list_init(&context->contacts);
     tpb_list_init(&context->graveyard);
-    tpb_list_init(&context->memory);
     context->epoll = context->wake.fd = context->timer.fd = -1;
     context->thread_epoll = context->thread_kick = -1;
     return context;
@@ -321,12 +325,15 @@ static void context_free(tp_context *context)
 
     tpr_thread_stop(context);
     tpr_bury_now(context);
+    tpr_borrow_fini(context);
+    tpr_channels_close(context);
     for (uint32_t i = 0; i < context->endpoint_count; i++)
         context_endpoint_drop(context->endpoints[i]);
     while ((node = tpb_list_take(&context->peers)) != NULL)
         tpr_peer_free(TPB_CONTAINER(node, struct tpr_peer, link));
     tpb_free(context->table);
     tpr_ops_fini(context);
+    tpr_offers_fini(context);
     tpr_memory_fini(context);
     if (context->bootstrap != NULL)
         context->bootstrap->ops->close(context->bootstrap);
@@ -370,6 +377,8 @@ static bool context_pipe_busy(const tp_pipe *pipe)
     return pipe != NULL
            && (!tpb_list_empty(&pipe->writes)
                || !tpb_list_empty(&pipe->landing)
+               || (!tpb_list_empty(&pipe->notes)
+                   && pipe->peer->state == TPR_PEER_CONNECTED)
                || (pipe->close_due
                    && pipe->peer->state == TPR_PEER_CONNECTED));
 }
@@ -452,6 +461,7 @@ static void context_end_operations(tp_context *context, bool flushed)
     }
     while ((node = tpb_list_take(&context->any)) != NULL)
         tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), TP_ERR_CLOSED);
+    tpr_bury_now(context);         /* with it the last pulls end */
     tpr_dispatch(context);
     while ((node = tpb_list_take(&context->strangers)) != NULL) {
         struct tpr_stranger *stranger = TPB_CONTAINER(node,

@@ -42,6 +42,7 @@ void tpr_bury_now(tp_context *context)
 
         context->polled -= (conn->backend->flags & TPF_POLLED) != 0;
         conn->backend->disconnect(conn);
+        tpr_links_free(conn->links);
         tpb_list_unlink(&conn->ready);
         tpf_conn_free(conn);
     }
@@ -74,16 +75,19 @@ static bool hello_frame_put(struct tpf_conn *conn, enum wire_type type,
 bool tpr_hello_send(struct tpr_peer *peer)
 {
     struct wire_hello hello = { .version = WIRE_VERSION };
-    uint8_t blob[TPT_CARD_BYTES];
-    size_t length;
+    uint8_t blob[TPT_CARD_BYTES + WIRE_TRIALS * TPT_WORDS];
+    size_t length, words;
 
     if (tpt_card_encode(&peer->context->card, blob, &length) != TP_OK)
         return false;
+    tpr_links_open(peer);
+    words = tpr_links_tell(peer, hello.trials, (char *)blob + length);
     memcpy(hello.magic, hello_magic, 4);
     memcpy(hello.cookie, peer->card->cookie, sizeof(hello.cookie));
     hello.card_length = (uint32_t)length;
+    hello.words_length = (uint32_t)words;
     return hello_frame_put(peer->conn, WIRE_HELLO, &hello, sizeof(hello),
-                           blob, length);
+                           blob, length + words);
 }
 
 static bool hello_answer(struct tpf_conn *conn, enum wire_answer answer)
@@ -94,6 +98,19 @@ static bool hello_answer(struct tpf_conn *conn, enum wire_answer answer)
     memcpy(welcome.magic, hello_magic, 4);
     return hello_frame_put(conn, WIRE_WELCOME, &welcome, sizeof(welcome),
                            NULL, 0);
+}
+
+static bool hello_accept(struct tpr_peer *peer)
+{
+    struct wire_welcome welcome = { .version = WIRE_VERSION,
+                                    .answer = WIRE_ACCEPTED };
+    char words[WIRE_TRIALS * TPT_WORDS];
+    size_t length = tpr_links_tell(peer, welcome.trials, words);
+
+    memcpy(welcome.magic, hello_magic, 4);
+    welcome.words_length = (uint32_t)length;
+    return hello_frame_put(peer->conn, WIRE_WELCOME, &welcome,
+                           sizeof(welcome), words, length);
 }
 
 /* ---- strangers ---------------------------------------------------------- */
@@ -131,16 +148,22 @@ static void hello_turn_away(tp_context *context, struct tpf_conn *conn,
 }
 
 /* The peer's conn is this one from now on. */
-static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn)
+static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
+                        const struct wire_hello *hello, const char *words)
 {
     tp_context *context = peer->context;
 
     if (peer->conn != NULL)
         tpr_bury(context, peer->conn);
+    peer->links = NULL;
     hello_stranger_free(hello_stranger(context, conn));
     peer->conn = conn;
     conn->peer = peer;
-    if (!hello_answer(conn, WIRE_ACCEPTED)) {
+    tpr_links_open(peer);
+    tpr_links_hear(peer, hello->trials, words, hello->words_length);
+    if (peer->state == TPR_PEER_ENDED)
+        return;                    /* the contract needs what it refuses */
+    if (!hello_accept(peer)) {
         tpr_peer_end(peer, TP_ERR_BACKEND, "no room for an answer");
         return;
     }
@@ -160,9 +183,11 @@ static void hello_choose(struct tpr_peer *peer, const char *name)
 }
 
 static void hello_known(tp_context *context, struct tpf_conn *conn,
-                        const struct tpt_card *card, const void *blob,
-                        size_t length)
+                        const struct tpt_card *card,
+                        const struct wire_hello *hello,
+                        const unsigned char *blob)
 {
+    size_t length = hello->card_length;
     struct tpr_peer *peer = tpr_peer_get(context, card->rank);
     struct tpb_error error = { "" };
     tp_status status = TP_OK;
@@ -197,7 +222,7 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
                         "TP_BACKENDS or TP_REQUIRE forbids its backend");
         return;
     }
-    hello_adopt(peer, conn);
+    hello_adopt(peer, conn, hello, (const char *)blob + length);
 }
 
 static void hello_received(tp_context *context, struct tpf_conn *conn,
@@ -215,7 +240,8 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
     memcpy(&hello, body, sizeof(hello));
     if (memcmp(hello.magic, hello_magic, 4) != 0
         || hello.version != WIRE_VERSION
-        || hello.card_length != length - sizeof(hello)) {
+        || (uint64_t)hello.card_length + hello.words_length
+           != length - sizeof(hello)) {
         hello_turn_away(context, conn, WIRE_REFUSED,
                         "its hello is of another version, or not tp's");
         return;
@@ -225,12 +251,12 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
         return;
     }
     /* The frame may be in shared memory: copy, then look. */
-    copy = tpb_zalloc(hello.card_length);
+    copy = tpb_zalloc(length - sizeof(hello));
     card = tpb_zalloc(sizeof(*card));
     if (copy == NULL || card == NULL) {
         hello_turn_away(context, conn, WIRE_REFUSED, "out of memory");
     } else {
-        memcpy(copy, body + sizeof(hello), hello.card_length);
+        memcpy(copy, body + sizeof(hello), length - sizeof(hello));
         if (tpt_card_decode(copy, hello.card_length, card, &error) != TP_OK)
             hello_turn_away(context, conn, WIRE_REFUSED, error.text);
         else if (card->rank < 0 || card->rank >= context->size
@@ -238,30 +264,43 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
                  || strcmp(card->job, context->card.job) != 0)
             hello_turn_away(context, conn, WIRE_DENIED, "not of this job");
         else
-            hello_known(context, conn, card, copy, hello.card_length);
+            hello_known(context, conn, card, &hello, copy);
     }
     tpb_free(copy);
     tpb_free(card);
+}
+
+static void hello_welcomed(struct tpr_peer *peer,
+                           const struct wire_welcome *welcome,
+                           const char *words)
+{
+    tpr_links_hear(peer, welcome->trials, words, welcome->words_length);
+    if (peer->state != TPR_PEER_ENDED)
+        tpr_peer_connected(peer);
 }
 
 static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
                            size_t length)
 {
     struct wire_welcome welcome;
+    char words[WIRE_TRIALS * TPT_WORDS];
 
-    if (length != sizeof(welcome)) {
+    if (length >= sizeof(welcome))
+        memcpy(&welcome, body, sizeof(welcome));
+    if (length < sizeof(welcome) || memcmp(welcome.magic, hello_magic, 4) != 0
+        || welcome.words_length != length - sizeof(welcome)
+        || welcome.words_length > sizeof(words)) {
         tpr_peer_end(peer, TP_ERR_PROTOCOL, "its welcome is not tp's");
         return;
     }
-    memcpy(&welcome, body, sizeof(welcome));
-    if (memcmp(welcome.magic, hello_magic, 4) != 0)
-        tpr_peer_end(peer, TP_ERR_PROTOCOL, "its welcome is not tp's");
-    else if (welcome.answer == WIRE_ACCEPTED)
-        tpr_peer_connected(peer);
+    memcpy(words, body + sizeof(welcome), welcome.words_length);
+    if (welcome.answer == WIRE_ACCEPTED)
+        hello_welcomed(peer, &welcome, words);
     else if (welcome.answer == WIRE_CROSSED
              && peer->rank < peer->context->rank) {
         tpr_bury(peer->context, peer->conn);
         peer->conn = NULL;
+        peer->links = NULL;
         peer->state = TPR_PEER_CROSSED;
     } else if (welcome.answer == WIRE_DENIED)
         tpr_peer_end(peer, TP_ERR_DENIED, "the peer does not let us in");
@@ -369,6 +408,7 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
         pthread_mutex_unlock(&context->table_lock);
         tpr_bury(context, conn);
         peer->conn = NULL;
+        peer->links = NULL;
         tpr_peer_next(peer);
         return;
     }
@@ -383,10 +423,26 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
     tpb_text_fini(&words);
 }
 
+static void upcall_passed(void *core, struct tpf_conn *conn, const void *note,
+                          size_t length, int fd)
+{
+    (void)core;
+    tpr_links_note(conn, note, length, fd);
+}
+
+static void upcall_pulled(void *core, struct tpf_pull *pull,
+                          enum tpf_progress result, const char *text)
+{
+    (void)core;
+    tpr_pull_over(TPB_CONTAINER(pull, struct tpr_offer, pull), result, text);
+}
+
 const struct tpf_upcalls tpr_upcalls = {
     .incoming = upcall_incoming,
     .connected = upcall_connected,
     .writable = upcall_writable,
     .sent = upcall_sent,
     .failed = upcall_failed,
+    .passed = upcall_passed,
+    .pulled = upcall_pulled,
 };

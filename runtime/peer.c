@@ -100,6 +100,8 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     pipe->number = number;
     tpb_list_init(&pipe->writes);
     tpb_list_init(&pipe->landing);
+    tpb_list_init(&pipe->pushes);
+    tpb_list_init(&pipe->notes);
     tpb_list_init(&pipe->blocked_link);
     tpb_list_init(&pipe->armed);
     tpb_list_init(&pipe->reads);
@@ -261,7 +263,7 @@ static bool peer_is_dead(const struct tpr_peer *peer)
            && peer_process_ended(card->pid);
 }
 
-static void peer_give_up(struct tpr_peer *peer)
+void tpr_peer_give_up(struct tpr_peer *peer)
 {
     struct tpb_text text = { 0 };
 
@@ -316,7 +318,7 @@ void tpr_peer_next(struct tpr_peer *peer)
         char name[TPT_NAME];
 
         if (best < 0) {
-            peer_give_up(peer);
+            tpr_peer_give_up(peer);
             return;
         }
         memcpy(name, peer->plan->candidates[best].name, sizeof(name));
@@ -384,6 +386,7 @@ static void peer_drop_pipe(tp_pipe *pipe)
 {
     if (!pipe->closed)
         tpr_rx_drop(pipe, TP_ERR_CLOSED);
+    tpr_pull_tell_all(pipe, true);
 }
 
 void tpr_peer_stop_reading(struct tpr_peer *peer)
@@ -423,6 +426,7 @@ void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text)
         tpr_bury(context, peer->conn);
     peer->conn = NULL;
     peer_each_pipe(peer, peer_end_pipe);
+    peer->links = NULL;
     tpr_touch(context);
 }
 

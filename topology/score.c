@@ -12,7 +12,6 @@
 #include "topology/private.h"
 
 enum {
-    SCORE_MESSAGE = 64 << 10,
     SCORE_ROWS = 2 * TPT_BACKENDS, /* both cards' backends, all different */
     SCORE_NETWORK_NS = 1000,       /* a switch and some cable, each way */
     SCORE_FAR_NIC_PERCENT = 90
@@ -23,17 +22,18 @@ struct score_pair {
     const struct tpt_card *mine, *yours;
     const struct tpt_policy *policy;
     enum tpt_locality locality;
+    size_t count;
+    struct tpt_known known[SCORE_ROWS];
 };
 
 /* One candidate: what either card says of it (one of them may be NULL). */
 struct score_row {
     const struct tpt_backend_card *mine, *yours;
-    uint64_t cost_ns;
     struct tpt_candidate candidate;
 };
 
 struct score_terms {
-    uint64_t latency_ns, megabytes, cost_ns;
+    uint64_t latency_ns, megabytes;
     const struct tpt_nic *nic;     /* what limits the bandwidth, or NULL */
 };
 
@@ -126,8 +126,6 @@ static struct score_terms score_model(const struct score_pair *pair,
         score_limit(pair->yours, b->nic_kind, &terms);
     /* A card that gives no bandwidth is not worth a division by zero. */
     terms.megabytes = score_max(terms.megabytes, 1);
-    terms.cost_ns = terms.latency_ns
-                    + SCORE_MESSAGE * UINT64_C(1000) / terms.megabytes;
     return terms;
 }
 
@@ -165,6 +163,19 @@ static bool score_lacks(const struct score_pair *pair, struct score_row *row)
     } else {
         return false;
     }
+    return true;
+}
+
+/* A card of another version of tp, or a made-up one. */
+static bool score_differs(const struct score_pair *pair, struct score_row *row)
+{
+    if (row->mine->role == row->yours->role
+        && strcmp(row->mine->over, row->yours->over) == 0)
+        return false;
+    score_refuse(row, TPT_REASON_YOURS_LACKS);
+    SCORE_EVIDENCE(row, "on %.40s that name means something else",
+                   pair->yours->host.name);
+    SCORE_REMEDY(row, "run the same tp on both hosts");
     return true;
 }
 
@@ -247,16 +258,20 @@ static bool score_breaks_contract(const struct score_pair *pair,
                                   struct score_row *row)
 {
     const char *class = tpt_locality_class(pair->locality);
-    bool allowed = true;
+    struct tpt_known self = { row->candidate.name,
+                              (enum tpt_role)row->candidate.role };
+    enum tpt_allowance allowance = TPT_FREE;
     char list[48];
 
-    tpt_require_allows(pair->policy->require, pair->locality,
-                       row->candidate.name, &allowed, NULL);
-    if (allowed)
+    tpt_require_allows(pair->policy->require, pair->locality, pair->known,
+                       pair->count, &self, &allowance, NULL);
+    row->candidate.insisted = allowance == TPT_ALLOWED
+                              && self.role == TPT_ROLE_CHANNEL;
+    if (allowance != TPT_DENIED)
         return false;
     score_refuse(row, TPT_REASON_CONTRACT);
-    tpt_require_list(pair->policy->require, pair->locality, list,
-                     sizeof(list));
+    tpt_require_list(pair->policy->require, pair->locality, pair->known,
+                     pair->count, self.role, list, sizeof(list));
     SCORE_EVIDENCE(row, "TP_REQUIRE wants %s for class %s", list, class);
     SCORE_REMEDY(row, "add %s:%s to TP_REQUIRE", class, row->candidate.name);
     return true;
@@ -267,18 +282,30 @@ static void score_can(const struct score_pair *pair, struct score_row *row)
     struct score_terms terms = score_model(pair, row->mine, row->yours);
     struct tpt_candidate *candidate = &row->candidate;
 
-    row->cost_ns = terms.cost_ns;
     candidate->possible = true;
     candidate->reason = TPT_REASON_SLOWER;
-    candidate->latency_us = (double)terms.latency_ns / 1000;
-    candidate->megabytes = (double)terms.megabytes;
-    candidate->cost_us = (double)terms.cost_ns / 1000;
-    if (terms.nic != NULL)
-        SCORE_EVIDENCE(row, "model for %s, limited by NIC %s of %g Gb/s",
-                       tpt_locality_name(pair->locality), terms.nic->name,
-                       terms.nic->megabits / 1000.0);
-    else
-        SCORE_EVIDENCE(row, "model for %s", tpt_locality_name(pair->locality));
+    candidate->latency_ns = terms.latency_ns;
+    candidate->megabytes = terms.megabytes;
+    candidate->cost_ns = tpt_time(terms.latency_ns, terms.megabytes,
+                                  TPT_MESSAGE);
+    if (terms.nic != NULL) {
+        memcpy(candidate->nic, terms.nic->name, sizeof(candidate->nic));
+        candidate->nic_megabits = terms.nic->megabits;
+    }
+}
+
+/* Where the cards tell different things of a backend, what both sides make of
+ * it must be the same. */
+static void score_agree(struct score_row *row)
+{
+    struct tpt_candidate *candidate = &row->candidate;
+
+    if (row->yours->reach < candidate->reach)
+        candidate->reach = row->yours->reach;
+    if (row->yours->role > candidate->role)
+        candidate->role = row->yours->role;
+    if (strcmp(row->yours->over, candidate->over) > 0)
+        memcpy(candidate->over, row->yours->over, sizeof(candidate->over));
 }
 
 static void score_judge(const struct score_pair *pair, struct score_row *row)
@@ -288,11 +315,14 @@ static void score_judge(const struct score_pair *pair, struct score_row *row)
     struct tpt_candidate *candidate = &row->candidate;
 
     memcpy(candidate->name, any->name, sizeof(candidate->name));
+    memcpy(candidate->over, any->over, sizeof(candidate->over));
+    candidate->role = any->role;
     candidate->reach = any->reach;
-    if (row->mine != NULL && row->yours != NULL
-        && row->yours->reach < candidate->reach)
-        candidate->reach = row->yours->reach;
+    candidate->from_bytes = UINT64_MAX;
+    if (row->mine != NULL && row->yours != NULL)
+        score_agree(row);
     if (score_lacks(pair, row)
+        || score_differs(pair, row)
         || score_out_of_reach(pair, row)
         || score_forbidden(pair, row)
         || score_unusable(pair, row)
@@ -324,16 +354,19 @@ static size_t score_collect(const struct score_pair *pair,
     return count;
 }
 
-static tp_status score_check_contract(const struct score_pair *pair,
+static tp_status score_check_contract(struct score_pair *pair,
                                       const struct score_row *rows,
-                                      size_t count, struct tpb_error *error)
+                                      struct tpb_error *error)
 {
-    const char *names[SCORE_ROWS];
+    for (size_t i = 0; i < pair->count; i++) {
+        const struct tpt_backend_card *any = rows[i].mine != NULL
+                                             ? rows[i].mine : rows[i].yours;
 
-    for (size_t i = 0; i < count; i++)
-        names[i] = rows[i].mine != NULL ? rows[i].mine->name
-                   : rows[i].yours->name;
-    return tpt_require_check(pair->policy->require, names, count, error);
+        pair->known[i] = (struct tpt_known) { any->name,
+                                              (enum tpt_role)any->role };
+    }
+    return tpt_require_check(pair->policy->require, pair->known, pair->count,
+                             error);
 }
 
 static int score_compare(const void *a, const void *b)
@@ -342,8 +375,8 @@ static int score_compare(const void *a, const void *b)
 
     if (x->candidate.possible != y->candidate.possible)
         return x->candidate.possible ? -1 : 1;
-    if (x->cost_ns != y->cost_ns)
-        return x->cost_ns < y->cost_ns ? -1 : 1;
+    if (x->candidate.cost_ns != y->candidate.cost_ns)
+        return x->candidate.cost_ns < y->candidate.cost_ns ? -1 : 1;
     return strcmp(x->candidate.name, y->candidate.name);
 }
 
@@ -354,23 +387,26 @@ tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
     static const struct tpt_policy everything = { NULL, NULL };
     struct score_pair pair = { mine, yours,
                                policy != NULL ? policy : &everything,
-                               tpt_locality(mine, yours) };
+                               tpt_locality(mine, yours), 0, { { 0 } } };
     struct score_row rows[SCORE_ROWS];
-    size_t count = score_collect(&pair, rows);
-    tp_status status = score_check_contract(&pair, rows, count, error);
+    tp_status status;
 
+    pair.count = score_collect(&pair, rows);
+    status = score_check_contract(&pair, rows, error);
     if (status != TP_OK)
         return status;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < pair.count; i++)
         score_judge(&pair, &rows[i]);
-    qsort(rows, count, sizeof(rows[0]), score_compare);
+    qsort(rows, pair.count, sizeof(rows[0]), score_compare);
     memset(plan, 0, sizeof(*plan));
     plan->locality = pair.locality;
-    plan->count = (uint32_t)score_min(count, TPT_BACKENDS);
-    plan->omitted = (uint32_t)count - plan->count;
+    plan->count = (uint32_t)score_min(pair.count, TPT_BACKENDS);
+    plan->omitted = (uint32_t)(pair.count - plan->count);
     for (uint32_t i = 0; i < plan->count; i++)
         plan->candidates[i] = rows[i].candidate;
-    if (plan->count > 0 && plan->candidates[0].possible)
-        plan->candidates[0].reason = TPT_REASON_CHOSEN;
+    tpt_require_list(pair.policy->require, pair.locality, pair.known,
+                     pair.count, TPT_ROLE_CHANNEL, plan->insist,
+                     sizeof(plan->insist));
+    tpt_plan_settle(plan);
     return TP_OK;
 }

@@ -82,8 +82,9 @@ static void check_plan(json_t *root)
     check_rank(json_object_get(root, "mine"));
     check_rank(json_object_get(root, "yours"));
     json_array_foreach(list, i, candidate) {
-        check_members(candidate, "name:s possible:b reason:s reason_code:i "
-                      "reach:s latency_us:r megabytes_per_second:r cost_us:r "
+        check_members(candidate, "name:s role:s possible:b reason:s "
+                      "reason_code:i reach:s over:sn latency_us:r "
+                      "megabytes_per_second:r cost_us:r from_bytes:in "
                       "evidence:s remedy:s mine:o yours:o");
         check_members(json_object_get(candidate, "mine"),
                       "built:b usable:b forbidden:b why:s");

@@ -43,23 +43,31 @@ static void score(const char *backends, const char *require)
                   error.text);
 }
 
-/* "shm ofi:tcp|loop": the possible ones in order, then the others. */
+/* "shm ofi:tcp|loop; cma|map": of the transports, then of the channels, the
+ * possible ones in order, then the others. */
 static const char *order(const struct tpt_plan *of)
 {
     static char text[2][TPT_BACKENDS * TPT_NAME];
     static unsigned next;
     char *line = text[next++ % 2];
+    uint8_t role = TPT_ROLE_TRANSPORT;
     bool possible = true;
 
     line[0] = '\0';
     for (uint32_t i = 0; i < of->count; i++) {
         const struct tpt_candidate *candidate = &of->candidates[i];
 
+        ck_assert_uint_ge(candidate->role, role);
+        if (candidate->role != role) {
+            strcat(line, ";");
+            possible = true;
+        }
         ck_assert(possible || !candidate->possible);
         if (possible && !candidate->possible)
             strcat(line, "|");
         else if (i > 0)
             strcat(line, " ");
+        role = candidate->role;
         possible = candidate->possible;
         strcat(line, candidate->name);
     }
@@ -129,9 +137,9 @@ START_TEST(test_terms)
     b.backends[1].megabytes = 8000;
     score(NULL, NULL);
     /* The slower side of each; 65536 / 8000 MB/s = 8.192 us. */
-    ck_assert_double_eq_tol(find("shm")->latency_us, 0.300, 1e-9);
-    ck_assert_double_eq_tol(find("shm")->megabytes, 8000, 1e-9);
-    ck_assert_double_eq_tol(find("shm")->cost_us, 8.492, 1e-9);
+    ck_assert_uint_eq(find("shm")->latency_ns, 300);
+    ck_assert_uint_eq(find("shm")->megabytes, 8000);
+    ck_assert_uint_eq(find("shm")->cost_ns, 8492);
 }
 END_TEST
 
@@ -141,17 +149,17 @@ START_TEST(test_slow_nic_limits)
     a.backends[3].megabytes = b.backends[3].megabytes = 50000;
     score(NULL, NULL);
     /* 1 Gb/s at the one end: 125 MB/s. */
-    ck_assert_double_eq_tol(find("ofi:tcp")->megabytes, 125, 1e-9);
+    ck_assert_uint_eq(find("ofi:tcp")->megabytes, 125);
     ck_assert_ptr_nonnull(strstr(find("ofi:tcp")->evidence, "NIC eth0"));
     /* The other end has no RDMA device of a known speed: 200 Gb/s limit. */
-    ck_assert_double_eq_tol(find("ofi:verbs")->megabytes, 25000, 1e-9);
+    ck_assert_uint_eq(find("ofi:verbs")->megabytes, 25000);
     ck_assert_ptr_nonnull(strstr(find("ofi:verbs")->evidence, "NIC mlx5_0"));
     /* Inside a host no NIC matters. */
     pair("nics-slow", 0, 1);
     score(NULL, NULL);
-    ck_assert_double_eq_tol(find("ofi:tcp")->megabytes, 3000, 1e-9);
+    ck_assert_uint_eq(find("ofi:tcp")->megabytes, 3000);
     /* But an RDMA device, whose link the data passes twice. */
-    ck_assert_double_eq_tol(find("ofi:verbs")->megabytes, 12000, 1e-9);
+    ck_assert_uint_eq(find("ofi:verbs")->megabytes, 12000);
 }
 END_TEST
 
@@ -163,7 +171,7 @@ START_TEST(test_far_nic)
             a.nics[i].megabits = 0;
     score(NULL, NULL);
     /* Only mlx5_1 is left, at the other node: 90 % of 25000. */
-    ck_assert_double_eq_tol(find("ofi:verbs")->megabytes, 22500, 1e-9);
+    ck_assert_uint_eq(find("ofi:verbs")->megabytes, 22500);
     ck_assert_ptr_nonnull(strstr(find("ofi:verbs")->evidence, "NIC mlx5_1"));
 }
 END_TEST
@@ -188,7 +196,7 @@ START_TEST(test_no_bandwidth_given)
     pair("one-socket", 0, 1);
     a.backends[1].megabytes = 0;
     score(NULL, NULL);
-    ck_assert_double_eq_tol(find("shm")->megabytes, 1, 1e-9);
+    ck_assert_uint_eq(find("shm")->megabytes, 1);
     a.backend_count = b.backend_count = 0;
     score(NULL, NULL);
     ck_assert_uint_eq(plan.count, 0);
@@ -227,9 +235,13 @@ static void check_total(void)
                   || tpt_card_backend(&b, candidate->name) != NULL);
         ck_assert_uint_eq(rank_of(&plan, candidate->name), i);
         ck_assert_int_lt(candidate->reason, TPT_REASON_COUNT);
-        ck_assert_int_eq(candidate->reason == TPT_REASON_CHOSEN,
-                         i == 0 && candidate->possible);
         ck_assert_str_ne(candidate->evidence, "");
+        if (candidate->role == TPT_ROLE_TRANSPORT)
+            ck_assert_int_eq(candidate->reason == TPT_REASON_CHOSEN,
+                             i == 0 && candidate->possible);
+        else
+            ck_assert_int_eq(candidate->reason == TPT_REASON_CHOSEN,
+                             candidate->from_bytes != UINT64_MAX);
     }
 }
 
@@ -249,8 +261,8 @@ START_TEST(test_symmetric_and_deterministic)
         ck_assert_int_eq(tpt_score(&b, &a, NULL, &mirror, NULL), TP_OK);
         ck_assert_msg(same_order(), "%s / %s", order(&plan), order(&mirror));
         for (uint32_t j = 0; j < plan.count; j++)
-            ck_assert_double_eq(plan.candidates[j].cost_us,
-                                mirror.candidates[j].cost_us);
+            ck_assert_uint_eq(plan.candidates[j].cost_ns,
+                              mirror.candidates[j].cost_ns);
     }
 }
 END_TEST
@@ -281,8 +293,8 @@ START_TEST(test_monotone)
         score(NULL, NULL);
         after = rank_of(&plan, changed->name);
         ck_assert_uint_ge(after, before);
-        ck_assert_double_ge(plan.candidates[after].cost_us,
-                            mirror.candidates[before].cost_us);
+        ck_assert_uint_ge(plan.candidates[after].cost_ns,
+                          mirror.candidates[before].cost_ns);
     }
 }
 END_TEST
@@ -290,17 +302,17 @@ END_TEST
 START_TEST(test_farther_is_never_cheaper)
 {
     static const uint32_t cores[] = { 0, 1, 2, 4 };
-    double last = 0;
+    uint64_t last = 0;
 
     for (size_t i = 0; i < TPB_COUNT(cores); i++) {
         pair("chiplets", 0, cores[i]);
         score(NULL, NULL);
-        ck_assert_double_ge(find("shm")->cost_us, last);
-        last = find("shm")->cost_us;
+        ck_assert_uint_ge(find("shm")->cost_ns, last);
+        last = find("shm")->cost_ns;
     }
     pair("two-socket", 0, 6);
     score(NULL, NULL);
-    ck_assert_double_gt(find("shm")->cost_us, last);
+    ck_assert_uint_gt(find("shm")->cost_ns, last);
 }
 END_TEST
 
@@ -344,6 +356,16 @@ static void expect(const char *name, enum tpt_reason reason,
     ck_assert_int_eq(candidate->possible, reason == TPT_REASON_CHOSEN
                      || reason == TPT_REASON_SLOWER);
     reasons_seen |= 1u << reason;
+}
+
+static void expect_channels(void)
+{
+    pair("one-socket", 0, 1);
+    tpx_card_channel(&a, "rma", "ofi", 2000, 20000);
+    tpx_card_channel(&b, "rma", "ofi", 2000, 20000);
+    score(NULL, NULL);
+    expect("rma", TPT_REASON_NEEDS_TRANSPORT, "over ofi only, and the "
+           "transport is shm", "^shm");
 }
 
 static void expect_reach(void)
@@ -418,9 +440,194 @@ START_TEST(test_every_reason)
     expect_probes();
     expect_policy();
     expect_trial();
+    expect_channels();
     ck_assert_uint_eq(reasons_seen, (1u << TPT_REASON_COUNT) - 1);
 }
 END_TEST
+
+/* ---- channels ---------------------------------------------------------- */
+
+/* Both sides have cma and map, over anything. */
+static void channels(void)
+{
+    pair("one-socket", 0, 1);
+    for (int i = 0; i < 2; i++) {
+        struct tpt_card *card = i == 0 ? &a : &b;
+
+        card->backends[1].latency_ns = 200;
+        card->backends[1].megabytes = 8000;
+        card->backends[3].megabytes = 12000;
+        tpx_card_channel(card, "map", "", 6000, 24000);
+        tpx_card_channel(card, "cma", "", 1000, 12000);
+    }
+}
+
+static int place(const char *name)
+{
+    return (int)(find(name) - plan.candidates);
+}
+
+START_TEST(test_channels)
+{
+    channels();
+    score(NULL, NULL);
+    ck_assert_str_eq(order(&plan), "shm ofi:verbs ofi:tcp|loop; cma map");
+    ck_assert_int_eq(tpt_plan_best(&plan), 0);
+    /* 1000 ns * 8 * 12 / (12 - 8) bytes/ns, and 6000 * 8 * 24 / (24 - 8). */
+    ck_assert_uint_eq(find("cma")->from_bytes, 24000);
+    ck_assert_uint_eq(find("map")->from_bytes, 72000);
+    ck_assert_uint_eq(find("shm")->from_bytes, UINT64_MAX);
+    ck_assert_int_eq(find("cma")->reason, TPT_REASON_CHOSEN);
+    ck_assert_int_eq(find("map")->reason, TPT_REASON_CHOSEN);
+    ck_assert_uint_eq(find("cma")->cost_ns, 200 + 1000 + 5461);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 23999, 0), TPT_PLAN_TRANSPORT);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 24000, 0), place("cma"));
+    ck_assert_int_eq(tpt_plan_channel(&plan, 80000, 0), place("cma"));
+    ck_assert_int_eq(tpt_plan_channel(&plan, 200000, 0), place("map"));
+    ck_assert_int_eq(tpt_plan_channel(&plan, UINT64_MAX, 0), place("cma"));
+}
+END_TEST
+
+START_TEST(test_channels_walked)
+{
+    uint32_t tried = 0;
+
+    channels();
+    score(NULL, NULL);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 20, tried), place("map"));
+    tried |= 1u << place("map");
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 20, tried), place("cma"));
+    tried |= 1u << place("cma");
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 20, tried),
+                     TPT_PLAN_TRANSPORT);
+    score(NULL, "node:map");
+    ck_assert_int_eq(find("cma")->reason, TPT_REASON_CONTRACT);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 20, 0), place("map"));
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 20, 1u << place("map")),
+                     TPT_PLAN_REFUSED);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 4095, 0), TPT_PLAN_TRANSPORT);
+}
+END_TEST
+
+START_TEST(test_channel_least)
+{
+    channels();
+    a.backends[5].latency_ns = b.backends[5].latency_ns = 0;
+    a.backends[4].megabytes = b.backends[4].megabytes = 8000;
+    score(NULL, NULL);
+    ck_assert_uint_eq(find("cma")->from_bytes, TPT_CHANNEL_LEAST);
+    /* Not faster: never, and not by the size of the buffer. */
+    ck_assert_uint_eq(find("map")->from_bytes, UINT64_MAX);
+    ck_assert_int_eq(find("map")->reason, TPT_REASON_SLOWER);
+    ck_assert(find("map")->possible);
+    /* But if somebody insists. */
+    score(NULL, "any:map");
+    ck_assert_uint_eq(find("map")->from_bytes, TPT_CHANNEL_LEAST);
+    ck_assert_int_eq(find("map")->reason, TPT_REASON_CHOSEN);
+    /* The largest numbers that a card may hold. */
+    a.backends[5].latency_ns = a.backends[5].megabytes = UINT32_MAX;
+    b.backends[5].latency_ns = b.backends[5].megabytes = UINT32_MAX;
+    a.backends[1].megabytes = b.backends[1].megabytes = UINT32_MAX - 1;
+    score(NULL, NULL);
+    ck_assert_uint_gt(find("cma")->from_bytes, UINT64_C(1) << 60);
+}
+END_TEST
+
+/* A slower transport makes channels pay earlier. */
+START_TEST(test_channels_demoted)
+{
+    channels();
+    score(NULL, NULL);
+    tpt_plan_demote(&plan, "shm", "no memory");
+    tpt_plan_demote(&plan, "ofi:verbs", "no memory");
+    ck_assert_str_eq(order(&plan), "ofi:tcp|loop shm ofi:verbs; cma map");
+    ck_assert_uint_eq(find("cma")->from_bytes, 4096);
+    ck_assert_uint_eq(find("map")->from_bytes, 20568);
+    tpt_plan_demote(&plan, "cma", "Operation not permitted");
+    ck_assert_str_eq(order(&plan), "ofi:tcp|loop shm ofi:verbs; map|cma");
+    ck_assert_int_eq(find("cma")->reason, TPT_REASON_TRIAL_FAILED);
+    ck_assert_uint_eq(find("cma")->from_bytes, UINT64_MAX);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 30000, 0), place("map"));
+    ck_assert_int_eq(tpt_plan_best(&plan), 0);
+    tpt_plan_demote(&plan, "map", "x");
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 30, 0), TPT_PLAN_TRANSPORT);
+    tpt_plan_demote(&plan, "ofi:tcp", "x");
+    ck_assert_int_eq(tpt_plan_best(&plan), -1);
+}
+END_TEST
+
+START_TEST(test_channel_over)
+{
+    channels();
+    tpx_card_channel(&a, "rma", "ofi:verbs", 1000, 50000);
+    tpx_card_channel(&b, "rma", "ofi:verbs", 1000, 50000);
+    score(NULL, NULL);
+    ck_assert_str_eq(order(&plan), "shm ofi:verbs ofi:tcp|loop; cma map|rma");
+    tpt_plan_demote(&plan, "shm", "no memory");
+    ck_assert_str_eq(order(&plan), "ofi:verbs ofi:tcp|loop shm; rma cma map");
+    ck_assert_int_eq(find("rma")->reason, TPT_REASON_CHOSEN);
+    ck_assert_str_eq(find("rma")->remedy, "");
+    ck_assert_str_eq(find("rma")->evidence, "model for same L3");
+    tpt_plan_demote(&plan, "ofi:verbs", "no memory");
+    ck_assert_str_eq(order(&plan), "ofi:tcp|loop shm ofi:verbs; cma map|rma");
+    /* A contract takes the transport that its channel goes over. */
+    score(NULL, "node:rma");
+    ck_assert_str_eq(order(&plan), "ofi:verbs|shm ofi:tcp loop; rma|cma map");
+    ck_assert_int_eq(find("shm")->reason, TPT_REASON_CONTRACT);
+    ck_assert_ptr_nonnull(strstr(find("shm")->evidence, "wants rma"));
+}
+END_TEST
+
+/* No channel that was insisted on: no connection. */
+START_TEST(test_channel_contract)
+{
+    channels();
+    score(NULL, "node:cma,node:map,node:shm,net:verbs");
+    ck_assert_str_eq(order(&plan), "shm|loop ofi:tcp ofi:verbs; cma map");
+    ck_assert_str_eq(plan.insist, "cma, map");
+    tpt_plan_demote(&plan, "cma", "Operation not permitted");
+    ck_assert_int_eq(tpt_plan_best(&plan), 0);
+    tpt_plan_demote(&plan, "map", "no memory");
+    ck_assert_int_eq(tpt_plan_best(&plan), -1);
+    ck_assert_int_eq(find("shm")->reason, TPT_REASON_CONTRACT);
+    ck_assert_ptr_nonnull(strstr(find("shm")->evidence, "wants cma, map for "
+                                 "class node"));
+    ck_assert_ptr_nonnull(strstr(find("shm")->remedy, "out of TP_REQUIRE"));
+    /* Of transports alone: channels are free. */
+    score(NULL, "node:shm");
+    ck_assert_str_eq(order(&plan), "shm|loop ofi:tcp ofi:verbs; cma map");
+    /* TP_BACKENDS knows no such kinds. */
+    score("shm", NULL);
+    ck_assert_str_eq(order(&plan), "shm|loop ofi:tcp ofi:verbs;|cma map");
+    ck_assert_int_eq(find("cma")->reason, TPT_REASON_FORBIDDEN);
+    score("shm", "node:cma");
+    ck_assert_int_eq(tpt_plan_best(&plan), -1);
+    /* One whose probe failed there. */
+    b.backends[5].usable = 0;
+    score(NULL, "node:cma");
+    ck_assert_int_eq(tpt_plan_best(&plan), -1);
+    hosts("one-socket", "small-vm");
+    tpx_card_channel(&a, "cma", "", 1000, 12000);
+    score(NULL, "node:cma");
+    ck_assert_str_eq(order(&plan), "ofi:verbs ofi:tcp|loop shm;|cma");
+}
+END_TEST
+
+/* A card that says that shm is a channel, or goes over something else. */
+START_TEST(test_channel_disagreed)
+{
+    channels();
+    b.backends[1].role = TPT_ROLE_CHANNEL;
+    snprintf(b.backends[4].over, TPT_NAME, "ofi");
+    score(NULL, NULL);
+    ck_assert_str_eq(order(&plan), "ofi:verbs ofi:tcp|loop; cma|map shm");
+    ck_assert_int_eq(find("map")->reason, TPT_REASON_YOURS_LACKS);
+    ck_assert_int_eq(tpt_score(&b, &a, NULL, &mirror, NULL), TP_OK);
+    ck_assert_str_eq(order(&plan), order(&mirror));
+}
+END_TEST
+
+/* ---- trials ------------------------------------------------------------ */
 
 START_TEST(test_demote)
 {
@@ -464,41 +671,60 @@ static const struct {
     const char *require;
     enum tpt_locality locality;
     const char *backend;
-    bool allowed;
+    enum tpt_allowance allowance;
 } contracts[] = {
-    { NULL, TPT_SAME_L3, "shm", true },
-    { "", TPT_OTHER_HOST, "ofi:tcp", true },
-    { "node:shm", TPT_SAME_L3, "shm", true },
-    { "node:shm", TPT_SAME_HOST, "ofi:tcp", false },
-    { "node:shm", TPT_SAME_PROCESS, "loop", true },
-    { "node:shm", TPT_OTHER_HOST, "ofi:tcp", true },
-    { "node:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:tcp", true },
-    { "node:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:verbs", false },
-    { "node:shm,net:ofi:tcp", TPT_SAME_CORE, "ofi:tcp", false },
-    { "net:ofi", TPT_OTHER_HOST, "ofi:tcp", true },
-    { "net:of", TPT_OTHER_HOST, "ofi:tcp", false },
-    { "node:shm,node:cma", TPT_SAME_L2, "cma", true },
-    { "node:shm,node:cma", TPT_SAME_L2, "shm", true },
-    { "node:shm,node:cma", TPT_SAME_L2, "shm2", false },
-    { "self:loop", TPT_SAME_PROCESS, "loop", true },
-    { "self:loop", TPT_SAME_PROCESS, "shm", false },
-    { "any:shm", TPT_OTHER_HOST, "ofi:tcp", false },
-    { "any:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:tcp", true },
-    { "any:shm,net:ofi:tcp", TPT_OTHER_HOST, "shm", true },
-    { " node:shm , net:ofi:tcp ", TPT_SAME_NUMA, "shm", true },
-    { " node:shm , net:ofi:tcp ", TPT_OTHER_HOST, "ofi:tcp", true },
+    { NULL, TPT_SAME_L3, "shm", TPT_FREE },
+    { "", TPT_OTHER_HOST, "ofi:tcp", TPT_FREE },
+    { "node:shm", TPT_SAME_L3, "shm", TPT_ALLOWED },
+    { "node:shm", TPT_SAME_HOST, "ofi:tcp", TPT_DENIED },
+    { "node:shm", TPT_SAME_PROCESS, "loop", TPT_FREE },
+    { "node:shm", TPT_OTHER_HOST, "ofi:tcp", TPT_FREE },
+    { "node:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:tcp", TPT_ALLOWED },
+    { "node:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:verbs", TPT_DENIED },
+    { "node:shm,net:ofi:tcp", TPT_SAME_CORE, "ofi:tcp", TPT_DENIED },
+    { "net:ofi", TPT_OTHER_HOST, "ofi:tcp", TPT_ALLOWED },
+    { "net:of", TPT_OTHER_HOST, "ofi:tcp", TPT_FREE },
+    { "node:shm,node:cma", TPT_SAME_L2, "cma", TPT_ALLOWED },
+    { "node:shm,node:cma", TPT_SAME_L2, "shm", TPT_ALLOWED },
+    { "node:shm,node:cma", TPT_SAME_L2, "shm2", TPT_DENIED },
+    { "node:shm,node:cma", TPT_SAME_L2, "map", TPT_DENIED },
+    { "node:shm", TPT_SAME_L2, "cma", TPT_FREE },
+    { "node:cma", TPT_SAME_L2, "shm", TPT_FREE },
+    { "node:cma", TPT_SAME_L2, "map", TPT_DENIED },
+    { "net:verbs", TPT_OTHER_HOST, "ofi:verbs", TPT_ALLOWED },
+    { "net:verbs", TPT_OTHER_HOST, "ofi:tcp", TPT_DENIED },
+    { "net:verb", TPT_OTHER_HOST, "ofi:verbs", TPT_FREE },
+    { "node:shm", TPT_SAME_L3, "ofi:shm", TPT_DENIED },
+    { "node:ofi:shm", TPT_SAME_L3, "ofi:shm", TPT_ALLOWED },
+    { "self:loop", TPT_SAME_PROCESS, "loop", TPT_ALLOWED },
+    { "self:loop", TPT_SAME_PROCESS, "shm", TPT_DENIED },
+    { "any:shm", TPT_OTHER_HOST, "ofi:tcp", TPT_DENIED },
+    { "any:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:tcp", TPT_ALLOWED },
+    { "any:shm,net:ofi:tcp", TPT_OTHER_HOST, "shm", TPT_ALLOWED },
+    { " node:shm , net:ofi:tcp ", TPT_SAME_NUMA, "shm", TPT_ALLOWED },
+    { " node:shm , net:ofi:tcp ", TPT_OTHER_HOST, "ofi:tcp", TPT_ALLOWED },
+};
+
+static const struct tpt_known known[] = {
+    { "loop", TPT_ROLE_TRANSPORT }, { "shm", TPT_ROLE_TRANSPORT },
+    { "shm2", TPT_ROLE_TRANSPORT }, { "ofi:tcp", TPT_ROLE_TRANSPORT },
+    { "ofi:verbs", TPT_ROLE_TRANSPORT }, { "ofi:shm", TPT_ROLE_TRANSPORT },
+    { "cma", TPT_ROLE_CHANNEL }, { "map", TPT_ROLE_CHANNEL }
 };
 
 START_TEST(test_contract)
 {
     struct tpb_error error = { "" };
-    bool allowed = !contracts[_i].allowed;
+    enum tpt_allowance allowance = (enum tpt_allowance)-1;
+    size_t i = 0;
 
+    while (strcmp(known[i].name, contracts[_i].backend) != 0)
+        i++;
     ck_assert_msg(tpt_require_allows(contracts[_i].require,
-                                     contracts[_i].locality,
-                                     contracts[_i].backend, &allowed, &error)
-                  == TP_OK, "%s", error.text);
-    ck_assert_int_eq(allowed, contracts[_i].allowed);
+                                     contracts[_i].locality, known,
+                                     TPB_COUNT(known), &known[i], &allowance,
+                                     &error) == TP_OK, "%s", error.text);
+    ck_assert_int_eq(allowance, contracts[_i].allowance);
 }
 END_TEST
 
@@ -543,12 +769,15 @@ END_TEST
 
 START_TEST(test_check_early)
 {
-    static const char *const names[] = { "shm", "ofi:tcp" };
+    static const struct tpt_known names[] = {
+        { "shm", TPT_ROLE_TRANSPORT }, { "ofi:tcp", TPT_ROLE_TRANSPORT }
+    };
     struct tpb_error error = { "" };
 
     ck_assert_int_eq(tpt_require_check(NULL, names, 2, &error), TP_OK);
     ck_assert_int_eq(tpt_require_check("node:shm,net:ofi", names, 2, &error),
                      TP_OK);
+    ck_assert_int_eq(tpt_require_check("any:tcp", names, 2, &error), TP_OK);
     ck_assert_int_eq(tpt_require_check("node:loop", names, 2, &error),
                      TP_ERR_INVALID);
     ck_assert_ptr_nonnull(strstr(error.text, "known here: shm, ofi:tcp"));
@@ -576,6 +805,13 @@ int main(void)
     tcase_add_test(tests, test_farther_is_never_cheaper);
     tcase_add_test(tests, test_no_room);
     tcase_add_test(tests, test_every_reason);
+    tcase_add_test(tests, test_channels);
+    tcase_add_test(tests, test_channels_walked);
+    tcase_add_test(tests, test_channel_least);
+    tcase_add_test(tests, test_channels_demoted);
+    tcase_add_test(tests, test_channel_over);
+    tcase_add_test(tests, test_channel_contract);
+    tcase_add_test(tests, test_channel_disagreed);
     tcase_add_test(tests, test_demote);
     tcase_add_test(tests, test_backends_policy);
     tcase_add_loop_test(tests, test_contract, 0, TPB_COUNT(contracts));
