@@ -4,6 +4,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -20,7 +21,7 @@ static const struct ofi_kind endpoint_kinds[] = {
     { .backend = "ofi:tcp", .provider = "tcp", .type = FI_EP_MSG,
       .max_frame = 65536, .slots = 64, .join = &ofi_join_msg },
     { .backend = "ofi:verbs", .provider = "verbs", .type = FI_EP_MSG,
-      .rdma = true, .max_frame = 32768, .slots = 32, .join = &ofi_join_msg },
+      .rdma = true, .rma = true, .max_frame = 32768, .slots = 32, .join = &ofi_join_msg },
     { .backend = "ofi:shm", .provider = "shm", .type = FI_EP_RDM,
       .within_host = true, .max_frame = 65536, .slots = 32,
       .join = &ofi_join_rdm }
@@ -96,8 +97,38 @@ static void endpoint_timer(struct tpf_watch *watch, uint32_t events)
         ofi_meet_timers(endpoint);
 }
 
+/* All of this process, of whatever context. */
+static pthread_mutex_t endpoint_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tpb_list endpoint_all = { &endpoint_all, &endpoint_all };
+
+void ofi_endpoints_freed(const struct tpf_env *env, uint64_t block)
+{
+    pthread_mutex_lock(&endpoint_lock);
+    TPB_LIST_EACH(node, &endpoint_all) {
+        struct ofi_endpoint *endpoint = TPB_CONTAINER(node,
+                                                      struct ofi_endpoint,
+                                                      all);
+
+        if (endpoint->common.env != env)
+            continue;
+        TPB_LIST_EACH(rail, &endpoint->rails)
+            ofi_mr_freed(TPB_CONTAINER(rail, struct ofi_rail, link), block);
+    }
+    pthread_mutex_unlock(&endpoint_lock);
+}
+
+struct ofi_conn *ofi_conn_if(struct tpf_conn *conn)
+{
+    return conn->backend->connect == ofi_conn_connect ? ofi_conn_of(conn)
+                                                      : NULL;
+}
+
 static void endpoint_init(struct ofi_endpoint *endpoint)
 {
+    tpb_list_init(&endpoint->all);
+    pthread_mutex_lock(&endpoint_lock);
+    tpb_list_append(&endpoint_all, &endpoint->all);
+    pthread_mutex_unlock(&endpoint_lock);
     tpb_list_init(&endpoint->meets);
     tpb_list_init(&endpoint->dead);
     tpb_list_init(&endpoint->rails);
@@ -171,6 +202,9 @@ static void endpoint_close(struct tpf_endpoint *common)
     }
     endpoint_unwatch(endpoint, &endpoint->timer);
     endpoint_unwatch(endpoint, &endpoint->loaded);
+    pthread_mutex_lock(&endpoint_lock);
+    tpb_list_unlink(&endpoint->all);
+    pthread_mutex_unlock(&endpoint_lock);
 }
 
 static size_t endpoint_address(struct tpf_endpoint *common, void *buffer,

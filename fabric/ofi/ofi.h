@@ -22,6 +22,8 @@
  *   listen.c    the sockets at which visitors call
  *   meet.c      two processes meet
  *   rail.c      one fabric, domain and queues per local address
+ *   mr.c        registrations of the user's memory
+ *   rma.c       the channel: big buffers by remote reads
  *   buffers.c   slots: a buffer with its libfabric context
  *   endpoint.c  the backend's table; open, close, progress, sleep
  */
@@ -38,6 +40,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 
 #include "fabric/backend.h"
 #include "runtime/base/log.h"
@@ -54,7 +57,9 @@ enum {
 struct ofi_endpoint;
 struct ofi_conn;
 struct ofi_meet;
+struct ofi_mr;
 struct ofi_rail;
+struct ofi_reads;
 
 /* ---- one row per backend ----------------------------------------------- */
 
@@ -64,6 +69,7 @@ struct ofi_kind {
     enum fi_ep_type type;          /* FI_EP_MSG or FI_EP_RDM */
     bool within_host;              /* meet over a Unix socket */
     bool rdma;                     /* at addresses of RDMA devices only */
+    bool rma;                      /* big buffers by remote reads */
     uint32_t max_frame;
     uint32_t slots;                /* frames under way in one direction */
     const struct ofi_join *join;
@@ -316,6 +322,9 @@ struct ofi_rail {
     unsigned joining;              /* conns for which eq matters now */
     unsigned holds;                /* of the endpoint, and of RDM conns */
     size_t inject;                 /* bytes that may be injected */
+    bool rma;                      /* it can read remotely */
+    struct tpb_list mrs;           /* ofi_mr, the user's memory */
+    uint64_t mr_key;               /* the last one asked for */
 };
 
 /* The rail for a local address (port ignored), or for RDM. */
@@ -343,6 +352,51 @@ bool ofi_rail_sleepy(struct ofi_rail *rail);
 bool ofi_msg_events(struct ofi_rail *rail);
 void ofi_door_close(struct ofi_rail *rail);
 
+/* ---- mr.c --------------------------------------------------------------- */
+
+/* A registration of the user's memory with one rail. */
+struct ofi_mr {
+    struct tpb_list link;          /* in rail->mrs */
+    struct fid_mr *mr;
+    uintptr_t start;
+    size_t length;
+    uint64_t access;               /* FI_SEND, FI_READ, FI_REMOTE_READ */
+    uint64_t block;                /* of tp_alloc(), by its number; or 0 */
+    unsigned holds;
+    bool freed;                    /* the block is: closed with its last hold */
+};
+
+/* fi_mr_reg(); 0 or a negative fi_errno with words. */
+int ofi_mr_register(struct ofi_rail *rail, const void *start, size_t length,
+                    uint64_t access, struct fid_mr **mr,
+                    struct tpb_error *error);
+
+/*
+ * A registration for the time of one operation, during which the memory stays
+ * the caller's: shared with others that use it just now, kept beyond it only
+ * if it is memory of tp_alloc().  NULL with words.
+ */
+struct ofi_mr *ofi_mr_hold(struct ofi_rail *rail, const void *address,
+                           size_t length, uint64_t access,
+                           struct tpb_error *error);
+/* Of tp_alloc()'s memory only, FI_SEND included; NULL for any other. */
+struct ofi_mr *ofi_mr_hold_ours(struct ofi_rail *rail, const void *address,
+                                size_t length);
+void ofi_mr_drop(struct ofi_mr *mr);       /* NULL is allowed */
+/* A block of tp_alloc() is freed. */
+void ofi_mr_freed(struct ofi_rail *rail, uint64_t block);
+/* Closes what is left; nobody holds any. */
+void ofi_mr_close(struct ofi_rail *rail);
+
+/* What a peer must say to reach `address` in it. */
+static inline uint64_t ofi_mr_address(const struct ofi_rail *rail,
+                                      const struct ofi_mr *mr,
+                                      const void *address)
+{
+    return rail->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR
+               ? (uintptr_t)address : (uintptr_t)address - mr->start;
+}
+
 /* ---- buffers.c --------------------------------------------------------- */
 
 /* Before each frame. */
@@ -354,7 +408,7 @@ struct ofi_head {
 };
 _Static_assert(sizeof(struct ofi_head) == 16, "frames are aligned");
 
-enum ofi_use { OFI_RECEIVE, OFI_SEND, OFI_SEND_DATA };
+enum ofi_use { OFI_RECEIVE, OFI_SEND, OFI_SEND_DATA, OFI_READ };
 
 struct ofi_slot {
     struct fi_context2 context;    /* first: libfabric hands back its address */
@@ -366,6 +420,7 @@ struct ofi_slot {
     enum ofi_use use;
     bool posted;                   /* libfabric has it */
     const void *data;              /* OFI_SEND_DATA: the caller's memory */
+    struct ofi_mr *mr;             /* ... its registration, or NULL */
     size_t length;
     void *token;
 };
@@ -423,6 +478,10 @@ struct ofi_conn {
     uint64_t broken_since;
     tp_status status;              /* why it was lost */
     char text[400];
+
+    struct tpb_list pulls;         /* rma.c: those that are not over */
+    struct tpb_list pulled;        /* ... and those with an upcall due */
+    struct ofi_reads *reads;       /* ... NULL before the first one */
 
     struct ofi_slots receive, send;
     struct ofi_queue arrived;      /* for peek() */
@@ -482,10 +541,21 @@ const void *ofi_conn_peek(struct tpf_conn *conn, size_t *size);
 void ofi_conn_pop(struct tpf_conn *conn);
 bool ofi_conn_flushed(struct tpf_conn *conn);
 
+/* ---- rma.c -------------------------------------------------------------- */
+
+/* Posts reads.  False: libfabric had no room for one. */
+bool ofi_rma_push(struct ofi_conn *conn);
+/* A read has ended; 0 or a positive fi_errno. */
+void ofi_rma_done(struct ofi_slot *slot, int code);
+void ofi_rma_upcalls(struct ofi_conn *conn);
+/* The conn's endpoint is closed: no upcalls for what was under way. */
+void ofi_rma_leave(struct ofi_conn *conn);
+
 /* ---- endpoint.c -------------------------------------------------------- */
 
 struct ofi_endpoint {
     struct tpf_endpoint common;
+    struct tpb_list all;           /* among those of the process */
     const struct ofi_kind *kind;
     struct ofi_card card;          /* what we publish */
     struct ofi_listen listens[OFI_WHERES];
@@ -503,5 +573,10 @@ static inline struct ofi_endpoint *ofi_endpoint_of(struct tpf_endpoint *e)
 {
     return TPB_CONTAINER(e, struct ofi_endpoint, common);
 }
+
+/* The conn as ours; NULL if another backend has it. */
+struct ofi_conn *ofi_conn_if(struct tpf_conn *conn);
+/* A block of tp_alloc() is freed in that context. */
+void ofi_endpoints_freed(const struct tpf_env *env, uint64_t block);
 
 #endif

@@ -187,6 +187,9 @@ static tp_status rail_open(struct ofi_rail *rail, struct tpb_error *error)
     if (code != 0)
         return ofi_fail(error, code, "a domain");
     rail->inject = rail->info->tx_attr->inject_size;
+    rail->rma = (rail->info->caps & FI_RMA) != 0
+                && !(rail->info->domain_attr->mr_mode
+                     & (FI_MR_RAW | FI_MR_ENDPOINT));
     return msg ? rail_events(rail, error) : TP_OK;
 }
 
@@ -200,6 +203,7 @@ void ofi_rail_drop(struct ofi_rail *rail)
     rail_unwatch(rail, &rail->eq_watch);
     if (rail->eq != NULL)
         fi_close(&rail->eq->fid);
+    ofi_mr_close(rail);
     if (rail->domain != NULL)
         fi_close(&rail->domain->fid);
     if (rail->fabric != NULL)
@@ -232,6 +236,7 @@ struct ofi_rail *ofi_rail_get(struct ofi_endpoint *endpoint,
     if (where != NULL)
         rail->where = *where;
     tpb_list_init(&rail->cqs);
+    tpb_list_init(&rail->mrs);
     rail->eq_watch.fd = rail->door.watch.fd = -1;
     rail->eq_watch.ready = rail_eq_ready;
     rail->door.rail = rail;
@@ -275,6 +280,8 @@ bool ofi_cq_drain(struct fid_cq *cq, bool all)
 
             if (slot->use == OFI_RECEIVE)
                 ofi_conn_received(slot->conn, slot, entries[i].len);
+            else if (slot->use == OFI_READ)
+                ofi_rma_done(slot, 0);
             else
                 ofi_conn_sent(slot->conn, slot);
             any = true;
