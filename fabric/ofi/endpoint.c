@@ -324,7 +324,7 @@ const struct tpf_backend tpf_ofi_verbs = {
     .name = "ofi:verbs",
     .reach = TPT_REACH_NETWORK,
     .latency_ns = 1200,
-    .megabytes = 24000,
+    .megabytes = 8000,              /* frames: copied at both ends */
     .nic_kind = TPT_NIC_RDMA,
     .probe = endpoint_probe_verbs,
     ENDPOINT_COMMON
