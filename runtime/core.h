@@ -208,6 +208,14 @@ struct tp_pipe {
 
 /* ---- peers -------------------------------------------------------------- */
 
+/* What one side's trials said, with the words of the refusals one after the
+ * other. */
+struct tpr_verdicts {
+    struct wire_trial trials[WIRE_TRIALS];
+    size_t length;
+    char words[WIRE_TRIALS * TPT_WORDS];
+};
+
 /* What channels there are between this rank and a connected peer.  Belongs to
  * the conn (conn->links) and ends with it. */
 struct tpr_links {
@@ -222,6 +230,7 @@ struct tpr_links {
     } of[TPF_CHANNELS];            /* by number */
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
     uint32_t ordered;
+    bool insisted;                 /* the contract names some of them */
     struct tpb_list pulls;         /* tpr_offer with `pulling` */
 };
 
@@ -231,6 +240,7 @@ enum tpr_peer_state {
     TPR_PEER_CONNECTING,           /* a backend is at it */
     TPR_PEER_GREETED,              /* hello sent */
     TPR_PEER_CROSSED,              /* the peer's own conn is to come */
+    TPR_PEER_AWAITED,              /* nothing leads to it; it is asked to try */
     TPR_PEER_CONNECTED,
     TPR_PEER_ENDED                 /* left, failed or unreachable: `end` */
 };
@@ -241,6 +251,12 @@ struct tpr_peer {
     enum tpr_peer_state state;
     struct tpf_conn *conn;
     struct tpr_links *links;       /* conn's, or NULL */
+    struct tpf_conn *spare;        /* it greeted while ours was under way */
+    struct tpr_verdicts *spare_verdicts;   /* what it said then */
+    bool gave_up;                  /* it has no more ways to reach us */
+    bool asked;                    /* ... was asked to try, too */
+    uint64_t trial_since;          /* when the latest connect() was */
+    uint64_t await;                /* AWAITED: until when; 0: `deadline` */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;
     tp_status end;
@@ -429,6 +445,12 @@ void tpr_card_arrived(tp_context *context, int rank, tp_status status,
                       const void *blob, size_t length, const char *text);
 /* The launcher says that a rank ended badly; any thread. */
 void tpr_rank_died(tp_context *context, int rank, const char *how);
+/* A peer says, by way of the bootstrap, that it has trouble to reach this rank
+ * or has given up, and that this rank shall try; any thread. */
+void tpr_peer_asks(tp_context *context, int rank, bool gave_up);
+/* The peer's spare conn becomes its conn; false if there is none. */
+bool tpr_hello_use_spare(struct tpr_peer *peer);
+void tpr_hello_drop_spare(struct tpr_peer *peer);
 /* A conn begins; every conn that did is buried once. */
 void tpr_conn_begin(tp_context *context, struct tpf_conn *conn);
 void tpr_bury(tp_context *context, struct tpf_conn *conn);
@@ -477,13 +499,9 @@ void tpr_links_note(struct tpf_conn *conn, const void *note, size_t length,
 void tpr_links_open(struct tpr_peer *peer);
 /* After the conn's disconnect(). */
 void tpr_links_free(struct tpr_links *links);
-/* What the trials said, for the hello; what the peer's said.  `words` has room
- * for WIRE_TRIALS * TPT_WORDS bytes. */
-size_t tpr_links_tell(const struct tpr_peer *peer,
-                      struct wire_trial trials[WIRE_TRIALS], char *words);
-void tpr_links_hear(struct tpr_peer *peer,
-                    const struct wire_trial trials[WIRE_TRIALS],
-                    const char *words, size_t length);
+/* What this side's trials said, for the hello; what the peer's said. */
+void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
+void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard);
 /* The peer's pull was refused: that channel carries nothing more. */
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
                       const char *words);

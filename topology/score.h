@@ -37,6 +37,9 @@ struct tpt_policy {
     const char *require;           /* as TP_REQUIRE; NULL or "": no contract */
 };
 
+/* A trial may have had many addresses, and tells what each answered. */
+enum { TPT_EVIDENCE = 1536 };
+
 struct tpt_candidate {
     char name[TPT_NAME];
     bool possible;
@@ -54,7 +57,7 @@ struct tpt_candidate {
     uint64_t from_bytes;           /* channel: the smallest buffer that is
                                       cheaper through it than through the
                                       transport; UINT64_MAX: none is */
-    char evidence[TPT_WORDS];      /* what the verdict rests on */
+    char evidence[TPT_EVIDENCE];   /* what the verdict rests on */
     char remedy[TPT_WORDS * 2];    /* what to do about it; "" if nothing */
 };
 
@@ -136,6 +139,9 @@ struct tpt_known {
     const char *name;
     enum tpt_role role;
 };
+/* It failed when we tried, but the other side's own trial did not: it is
+ * possible again, behind all that are. */
+void tpt_plan_restore(struct tpt_plan *plan, const char *name);
 
 /*
  * Does the contract allow this backend for this locality?  A contract is

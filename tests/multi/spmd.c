@@ -17,7 +17,7 @@
 struct tpx_rank tpx_me;
 
 const struct tpx_spmd *const tpx_suites[] = {
-    tpx_order, tpx_huge, tpx_arguments, tpx_nested, tpx_pressure, tpx_close,
+    tpx_order, tpx_channel, tpx_huge, tpx_arguments, tpx_nested, tpx_pressure, tpx_close,
     tpx_failure, tpx_blocking, tpx_idle, tpx_bad, NULL
 };
 
