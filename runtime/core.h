@@ -25,9 +25,12 @@
 #include "topology/discover.h"
 #include "topology/score.h"
 
+struct tpr_desk;
+struct tpr_guest;
 struct tpr_op;
 struct tpr_peer;
 struct tpr_skeleton;
+struct tpr_spare;
 
 /* ---- operations --------------------------------------------------------- */
 
@@ -201,6 +204,8 @@ struct tp_pipe {
     uint32_t consumed, advertised;
 
     bool closed;                   /* by this side */
+    bool unseen;                   /* from outside, not yet accepted: not for
+                                      tp_read_descriptor_any() */
     _Atomic(const char *) error;   /* atomic: "" or why it failed */
     bool error_owned;
     struct tp_stats stats;         /* relaxed atomic members */
@@ -247,12 +252,12 @@ enum tpr_peer_state {
 
 struct tpr_peer {
     tp_context *context;           /* const */
-    int rank;                      /* const */
+    int rank;                      /* const; -1: outside the job */
+    struct tpr_guest *guest;       /* const; NULL: a rank of the job */
     enum tpr_peer_state state;
     struct tpf_conn *conn;
     struct tpr_links *links;       /* conn's, or NULL */
-    struct tpf_conn *spare;        /* it greeted while ours was under way */
-    struct tpr_verdicts *spare_verdicts;   /* what it said then */
+    struct tpr_spare *spare;       /* it greeted while ours was under way */
     bool gave_up;                  /* it has no more ways to reach us */
     bool asked;                    /* ... was asked to try, too */
     uint64_t trial_since;          /* when the latest connect() was */
@@ -272,6 +277,13 @@ struct tpr_peer {
     _Atomic(const char *) name;    /* atomic: one of the two below */
     char first_name[16], full_name[128];
     _Atomic(const char *) transport;   /* atomic: a constant; "" before */
+};
+
+/* A conn of the peer's that greeted while ours was under way, and what it said
+ * in its greeting. */
+struct tpr_spare {
+    struct tpf_conn *conn;
+    struct tpr_verdicts verdicts;
 };
 
 /* A conn that has not said who it is. */
@@ -370,6 +382,9 @@ struct tp_context {
     uint32_t polled;               /* conns of TPF_POLLED backends */
     struct tpb_list contacts;      /* peers whose deadline runs */
 
+    _Atomic(struct tpr_desk *) desk;   /* atomic; table to set; NULL: no peer
+                                          from outside */
+
     bool closing;                  /* in tp_finalize() */
     bool closed;                   /* ... and nothing new is accepted */
     bool explain;                  /* const */
@@ -425,6 +440,9 @@ int tpr_dispatch(tp_context *context);
 /* ---- peer.c, hello.c ---------------------------------------------------- */
 
 struct tpr_peer *tpr_peer_get(tp_context *context, int rank);  /* or NULL */
+/* A peer that is not in the table of ranks; or NULL.  Under table_lock. */
+struct tpr_peer *tpr_peer_new(tp_context *context, int rank);
+void tpr_peer_timer(struct tpr_peer *peer);            /* first contact */
 tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number); /* or NULL */
 void tpr_peer_contact(struct tpr_peer *peer);          /* token */
 void tpr_peer_next(struct tpr_peer *peer);             /* try a candidate */
@@ -459,6 +477,24 @@ extern const struct tpf_upcalls tpr_upcalls;
 bool tpr_hello_send(struct tpr_peer *peer);
 void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
                      const void *frame, size_t size);
+
+/* ---- guest.c: what the others must know of peers outside the job --------- */
+
+void tpr_guest_contact(struct tpr_peer *peer);         /* token */
+void tpr_guest_connected(struct tpr_peer *peer);
+void tpr_guest_ended(struct tpr_peer *peer);
+void tpr_guest_closed(struct tpr_peer *peer);          /* by this side */
+void tpr_guest_late(struct tpr_peer *peer);            /* its deadline */
+void tpr_guest_free(struct tpr_guest *guest);
+/* What it is called; its card is there. */
+void tpr_guest_name(struct tpr_peer *peer, const struct tpt_card *card,
+                    char *name, size_t size);
+/* Who was promised to be let in with that cookie; or NULL. */
+struct tpr_peer *tpr_guest_find(tp_context *context, const uint8_t cookie[16]);
+const uint8_t *tpr_guest_ticket(const struct tpr_peer *peer);
+/* In tp_finalize(): lets nobody in any more; then frees all of it. */
+void tpr_desk_close(tp_context *context);
+void tpr_desk_fini(tp_context *context);
 
 /* ---- tx.c --------------------------------------------------------------- */
 
