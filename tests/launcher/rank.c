@@ -540,8 +540,8 @@ static void do_state(char **arg)
     for (int fd = 3; fd < 256; fd++) {
         struct stat file;
         /* The topology's memory and the doors are meant to be there. */
-        if (fd != door[0] && fd != door[1] && fcntl(fd, F_GETFD) >= 0 && fstat(fd, &file) == 0
-            && !S_ISREG(file.st_mode))
+        if (fd != door[0] && fd != door[1] && fcntl(fd, F_GETFD) >= 0
+            && fstat(fd, &file) == 0 && !S_ISREG(file.st_mode))
             printf(" %d", fd);
     }
     printf("\n");
