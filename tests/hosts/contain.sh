@@ -10,7 +10,8 @@
 #     -  nothing
 missing_shm()
 {
-    mount -t tmpfs none /mnt || return
+    # Not sticky: the kernel would protect its devices from us.
+    mount -t tmpfs -o mode=755 none /mnt || return
     for device in null zero random urandom; do
         : >/mnt/$device && mount --bind /dev/$device /mnt/$device || return
     done
