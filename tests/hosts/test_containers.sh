@@ -13,7 +13,7 @@ contain=$source/tests/hosts/contain.sh
 
 # ---- which can be made here --------------------------------------------------
 
-all='- p n m pn pm nm pnm u up un um upn upm unm upnm'
+all='- p n m pn pm nm pnm u up un um upn upm unm upnm mh nmh pnmh upnmh'
 kinds=
 for kind in $all; do
     if TPX_KINDS=$kind timeout 20 "$contain" true >"$work/said" 2>&1; then
