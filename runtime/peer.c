@@ -18,7 +18,7 @@
 #include "runtime/core.h"
 
 enum {
-    PEER_AWAIT_MS = 5000,          /* for a peer that we could not ask */
+    PEER_AWAIT_MS = 30000,         /* for a peer that we could not ask */
     PEER_ASK_MS = 1500             /* until it is asked to try as well */
 };
 
