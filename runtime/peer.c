@@ -503,12 +503,13 @@ static void peer_too_late(struct tpr_peer *peer)
                      " tp_init? (TP_CONNECT_TIMEOUT sets the limit)");
         return;
     }
+    if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
+        tpb_text_add(&text, "%s tried:", peer->conn->backend->name);
+        peer->conn->backend->trying(peer->conn, &text);
+        tpb_text_add(&text, " ");
+    }
     tpb_text_add(&text, "the connection was not made in time"
                  " (TP_CONNECT_TIMEOUT sets the limit)");
-    if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
-        tpb_text_add(&text, "; %s tried", peer->conn->backend->name);
-        peer->conn->backend->trying(peer->conn, &text);
-    }
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no connection in time" : text.text);
     tpb_text_fini(&text);
