@@ -62,7 +62,7 @@ static bool peer_table_grow(tp_context *context)
     return true;
 }
 
-static struct tpr_peer *peer_new(tp_context *context, int rank)
+struct tpr_peer *tpr_peer_new(tp_context *context, int rank)
 {
     struct tpr_peer *peer = tpb_zalloc(sizeof(*peer));
 
@@ -86,7 +86,7 @@ struct tpr_peer *tpr_peer_get(tp_context *context, int rank)
     pthread_mutex_lock(&context->table_lock);
     if (peer_table_grow(context)) {
         slot = peer_slot(context->table, context->table_size, rank);
-        if (*slot == NULL && (*slot = peer_new(context, rank)) != NULL)
+        if (*slot == NULL && (*slot = tpr_peer_new(context, rank)) != NULL)
             context->table_used++;
         peer = *slot;
     }
@@ -156,7 +156,7 @@ static void peer_each_pipe(struct tpr_peer *peer, void (*each)(tp_pipe *))
 
 /* ---- first contact ------------------------------------------------------ */
 
-static void peer_timer_start(struct tpr_peer *peer)
+void tpr_peer_timer(struct tpr_peer *peer)
 {
     tp_context *context = peer->context;
     int64_t limit = context->settings.number[TPB_SET_CONNECT_TIMEOUT];
@@ -180,7 +180,11 @@ void tpr_peer_contact(struct tpr_peer *peer)
     if (peer->state != TPR_PEER_NEW)
         return;
     peer->state = TPR_PEER_CARD;
-    peer_timer_start(peer);
+    tpr_peer_timer(peer);
+    if (peer->guest != NULL) {
+        tpr_guest_contact(peer);
+        return;
+    }
     if (peer->rank == context->rank) {
         uint8_t blob[TPT_CARD_BYTES];
         struct tpb_error error = { "" };
@@ -214,7 +218,11 @@ tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
         status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     else
         status = tpt_card_decode(blob, length, card, error);
-    if (status == TP_OK && card->rank != peer->rank)
+    /* A process that connects to itself through a listener. */
+    if (status == TP_OK && peer->guest != NULL
+        && memcmp(card->instance, context->card.instance, 16) == 0)
+        card->instance[0] ^= 0xff;
+    if (status == TP_OK && peer->guest == NULL && card->rank != peer->rank)
         status = tpb_fail(error, TP_ERR_PROTOCOL,
                           "its card says that it is rank %d", card->rank);
     if (status == TP_OK)
@@ -227,8 +235,12 @@ tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
     pthread_mutex_lock(&context->table_lock);
     peer->card = card;
     peer->plan = plan;
-    snprintf(peer->full_name, sizeof(peer->full_name),
-             "rank %d on %s, pid %u", peer->rank, card->host.name, card->pid);
+    if (peer->guest != NULL)
+        tpr_guest_name(peer, card, peer->full_name, sizeof(peer->full_name));
+    else
+        snprintf(peer->full_name, sizeof(peer->full_name),
+                 "rank %d on %s, pid %u", peer->rank, card->host.name,
+                 card->pid);
     pthread_mutex_unlock(&context->table_lock);
     atomic_store(&peer->name, peer->full_name);
     return TP_OK;
@@ -295,6 +307,7 @@ static bool peer_await(struct tpr_peer *peer)
     bool told;
 
     if (peer->state == TPR_PEER_AWAITED || peer->conn != NULL
+        || peer->guest != NULL
         || !peer_may_come(peer))
         return false;
     told = peer_ask(peer, true);
@@ -326,17 +339,8 @@ void tpr_peer_give_up(struct tpr_peer *peer)
         tpb_text_fini(&text);
         return;
     }
-    tpb_text_add(&text, "no backend reaches %s:", peer->full_name);
-    for (uint32_t i = 0; i < peer->plan->count; i++) {
-        const struct tpt_candidate *candidate = &peer->plan->candidates[i];
-
-        tpb_text_add(&text, "%s %s (%s%s%s)", i > 0 ? ";" : "",
-                     candidate->name, tpt_reason_name(candidate->reason),
-                     candidate->evidence[0] != '\0' ? ": " : "",
-                     candidate->evidence);
-    }
-    if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
-        tpb_text_add(&text, "; nor did it find a way to us");
+    tpb_text_add(&text, "no backend reaches %s: ", peer->full_name);
+    tpt_plan_refusal(peer->plan, &text);
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no backend reaches it" : text.text);
     tpb_text_fini(&text);
@@ -428,6 +432,8 @@ void tpr_peer_connected(struct tpr_peer *peer)
               peer->conn->backend->name);
     if (peer->context->explain)
         peer_print_plan(peer);
+    if (peer->guest != NULL)
+        tpr_guest_connected(peer);
     peer_each_pipe(peer, tpr_tx_pump);
 }
 
@@ -490,6 +496,8 @@ void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text)
     tpr_hello_drop_spare(peer);
     peer_each_pipe(peer, peer_end_pipe);
     peer->links = NULL;
+    if (peer->guest != NULL)
+        tpr_guest_ended(peer);
     tpr_touch(context);
 }
 
@@ -549,6 +557,11 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
                          "its process ended before it could connect");
             continue;
         }
+        if (peer->guest != NULL) {
+            if (now >= peer->deadline)
+                tpr_guest_late(peer);
+            continue;
+        }
         if (peer->state == TPR_PEER_AWAITED
             && (now >= peer->deadline || (peer->await > 0
                                           && now >= peer->await)))
@@ -571,6 +584,7 @@ void tpr_peer_free(struct tpr_peer *peer)
         next = pipe->next;
         tpr_pipe_fini(pipe);
     }
+    tpr_guest_free(peer->guest);
     tpb_free((char *)(uintptr_t)peer->end_text);
     tpb_free(peer->card);
     tpb_free(peer->plan);

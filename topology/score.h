@@ -50,8 +50,11 @@ struct tpt_candidate {
     char over[TPT_NAME];           /* as on the card */
     char nic[TPT_NAME];            /* what limits the bandwidth; "": nothing */
     uint32_t nic_megabits;
+    bool measured;                 /* on either side: the terms are from there,
+                                      and what the model says is only shown */
     uint64_t latency_ns;           /* terms of the score */
     uint64_t megabytes;            /* MB/s */
+    uint64_t model_latency_ns, model_megabytes;
     uint64_t cost_ns;              /* one buffer of 64 KiB one way; a channel:
                                       with its transport's latency */
     uint64_t from_bytes;           /* channel: the smallest buffer that is
@@ -88,13 +91,16 @@ const char *tpt_role_name(enum tpt_role role);               /* "channel" */
  *
  * The model, in whole nanoseconds so that every machine computes the same:
  *   latency = the slower side's latency + what the locality adds
- *             + 1000 for a network in between
+ *             + 1000 for a network in between, + 150 for each side whose best
+ *             NIC is at another NUMA node
  *   MB/s    = the slower side's MB/s, times the locality's percentage,
  *             at most the speed of the best NIC of the backend's kind on
  *             either side; a NIC at another NUMA node counts 90 % of its
  *             speed.  Inside a host, IP touches no NIC, and RDMA gets half
  *   cost    = latency + 64 KiB / (MB/s)
- * The locality's numbers are in locality.c with their source.  A channel is
+ * The locality's numbers are in locality.c with their source.  What a card has
+ * measured for this locality replaces latency and MB/s (of two that measured,
+ * the slower's; NICs still limit between hosts).  A channel is
  * judged beside the best transport: it is CHOSEN if it pays from some size on
  * (from_bytes, at least TPT_CHANNEL_LEAST; all that the contract names do), and
  * several may be.
@@ -105,6 +111,10 @@ const char *tpt_role_name(enum tpt_role role);               /* "channel" */
 tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
                     const struct tpt_policy *policy, struct tpt_plan *plan,
                     struct tpb_error *error);
+
+/* What the model says of a backend between two ranks of one host. */
+struct tpt_cost tpt_model_cost(const struct tpt_backend_card *backend,
+                               enum tpt_locality locality);
 
 /* The best possible transport that is not demoted yet; -1 if none, also if the
  * contract names channels and none of these is possible any more. */
@@ -134,15 +144,14 @@ int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
 void tpt_plan_demote(struct tpt_plan *plan, const char *name,
                      const char *evidence);
 
-/* It failed when we tried, but the other side's own trial did not: it is
- * possible again, behind all that are. */
-void tpt_plan_restore(struct tpt_plan *plan, const char *name);
-
 /* The backends that a contract may name. */
 struct tpt_known {
     const char *name;
     enum tpt_role role;
 };
+/* It failed when we tried, but the other side's own trial did not: it is
+ * possible again, behind all that are. */
+void tpt_plan_restore(struct tpt_plan *plan, const char *name);
 
 /*
  * Does the contract allow this backend for this locality?  A contract is
@@ -166,6 +175,27 @@ tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
  * INVALID, with words that tell what is known; for checking it early. */
 tp_status tpt_require_check(const char *require, const struct tpt_known *known,
                             size_t count, struct tpb_error *error);
+
+/*
+ * Before any pair is known: INVALID, with words, if `require` is no contract
+ * or names a backend that the card has not (usable or not).  A name in
+ * `backends` that the card has not is told as a warning, by rank 0.
+ */
+tp_status tpt_policy_check(const struct tpt_policy *policy,
+                           const struct tpt_card *card,
+                           struct tpb_error *error);
+
+/* Why nothing connects a pair, and what to do about it, in one line for
+ * people: what could be mended first, what never could left out.  Appended. */
+void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
+
+/*
+ * For tests: changes this rank's own card, before it is published, to that of
+ * another host ("host"), of a build without a backend ("lacks=NAME"), with an
+ * address where nobody is ("address=NAME"), or of a channel that needs
+ * libfabric ("over=NAME").  Any other word changes nothing.
+ */
+void tpt_card_pretend(struct tpt_card *card, const char *hook);
 
 /* The plan as JSON (an object as tp_explain(7) describes it, to be freed with
  * free()) and as a table for people.  `mine` and `yours` are the cards that
