@@ -341,6 +341,8 @@ void tpr_peer_give_up(struct tpr_peer *peer)
     }
     tpb_text_add(&text, "no backend reaches %s: ", peer->full_name);
     tpt_plan_refusal(peer->plan, &text);
+    if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
+        tpb_text_add(&text, "; nor did it find a way to us");
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no backend reaches it" : text.text);
     tpb_text_fini(&text);

@@ -52,11 +52,15 @@ job()
     done
 }
 
-# says NAME.RANK WORDS: waits for it, as long as the whole test may last.
+# says NAME.RANK WORDS: waits for it, unless the rank has ended or the time of
+# the whole test is up.
 says()
 {
     until grep -qe "$2" "$work/$1" 2>/dev/null; do
-        if [ "$(date +%s)" -ge $end ]; then
+        child=
+        eval "child=\$${1%.*}_${1#*.}"
+        if [ "$(date +%s)" -ge $end ] || ! kill -0 "$child" 2>/dev/null; then
+            ! grep -qe "$2" "$work/$1" || return 0
             fail "$1 did not say '$2':"
             sed 's/^/    /' "$work/$1"
             return 1
