@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "launcher/door.h"
 #include "launcher/engine.h"
 #include "launcher/guard.h"
 #include "launcher/input.h"
@@ -137,6 +138,7 @@ static tp_status tprun_prepare(struct tpb_error *error)
     snprintf(launcher, sizeof(launcher), "%s:%d", PACKAGE_VERSION,
              (int)getpid());
     setenv("TP_LAUNCHER", launcher, 1);
+    tpl_door_open(tprun.options.ranks);
     if (status == TP_OK)
         status = tpl_pmix_environment(&tprun.environment, error);
     if (status == TP_OK)
@@ -181,6 +183,7 @@ static tp_status tprun_watch(struct tpb_error *error)
         return tpb_fail_errno(error, errno, "cannot watch for signals");
     tpl_guard_watch(&tprun.loop);
     tpl_pmix_watch(&tprun.loop, tprun_event, NULL);
+    tpl_door_watch(&tprun.loop, tprun_event);
     return TP_OK;
 }
 
@@ -214,6 +217,7 @@ static void tprun_start(int rank, int in)
         return;
     }
     tpl_pmix_set_rank(rank);
+    tpl_door_next(spawn.doors);
     code = tpl_spawn(&spawn, &pid, &executing);
     tpb_close(&spawn.out);
     tpb_close(&spawn.err);
@@ -274,6 +278,7 @@ static void tprun_clean_up(void)
     tpl_input_close();
     tpl_iof_free(tprun.iof);
     tpl_guard_stop();
+    tpl_door_close(&tprun.loop);
     tpl_watch_close(&tprun.loop, &tprun.signals);
     tpl_loop_fini(&tprun.loop);
     tpt_bind_plan_fini(&tprun.plan);
