@@ -52,7 +52,7 @@ struct tpx_spmd {
 /* The suites; each ends with a NULL name. */
 extern const struct tpx_spmd tpx_order[], tpx_huge[], tpx_arguments[],
     tpx_nested[], tpx_pressure[], tpx_close[], tpx_failure[], tpx_blocking[],
-    tpx_idle[], tpx_bad[], tpx_channel[];
+    tpx_idle[], tpx_bad[], tpx_channel[], tpx_listen[], tpx_any[];
 extern const struct tpx_spmd *const tpx_suites[];      /* NULL-terminated */
 
 /* Sets tpx_me from the environment, opens the context, runs, finalizes.  Does
