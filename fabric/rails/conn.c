@@ -17,7 +17,7 @@ enum {
     CONN_JOIN_MS = 10000,          /* to be welcomed, or to say who one is */
     CONN_PATIENCE_MS = 500,        /* for the other rails, at the start */
     CONN_RETRY_MS = 100,           /* doubled each time */
-    CONN_RETRIES = 7,              /* ... at most so often */
+    CONN_RETRIES = 5,              /* ... at most so often */
     CONN_STALL_MS = 1500,          /* nothing moves while other rails do */
     CONN_STRANGERS = 64,
     CONN_LEAST_FRAME = 256
