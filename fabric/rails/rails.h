@@ -208,6 +208,7 @@ struct rails_conn {
     struct rails_early stash[RAILS_WINDOW];
     uint64_t popped, told_popped;  /* popped: the number that comes next */
     int head_rail;                 /* which has it as its oldest; -1: none */
+    bool head_urgent;
 };
 
 struct rails_sub {

@@ -10,6 +10,7 @@
 
 enum {
     SEND_IN_PLACE = 4096,          /* from here on worth not being copied */
+    SEND_QUIET = 32 * 1024,        /* bytes that nobody need acknowledge */
     SEND_OWED = 16                 /* frames to acknowledge at the latest */
 };
 
@@ -105,6 +106,7 @@ static bool send_over(struct rails_rail *rail, uint64_t number)
     send_head(rail, RAILS_DATA, &head);
     head.number = htole64(number);
     head.urgent = frame->lent || size >= RAILS_BIG
+                  || rail->pace.inflight > SEND_QUIET
                   || conn->next - conn->first > RAILS_WINDOW / 2
                   || conn->ring_written - conn->ring_read > RAILS_RING / 2;
     if (rail->conn->backend->send_data != NULL
