@@ -23,7 +23,7 @@ static void receive_take(struct rails_rail *rail, bool urgent)
 {
     rail->conn->backend->pop(rail->conn);
     rail->taken++;
-    rail->ack_wanted |= urgent;
+    rail->group->ack_wanted |= urgent;
 }
 
 static void receive_control(struct rails_rail *rail,
