@@ -19,7 +19,7 @@ enum {
     CONN_RETRY_MS = 100,           /* doubled each time */
     CONN_RETRIES = 5,              /* ... at most so often */
     CONN_STALL_MS = 1500,          /* nothing moves while other rails do */
-    CONN_STRANGERS = 64,
+    CONN_STRANGERS = 4096,
     CONN_LEAST_FRAME = 256
 };
 

@@ -141,7 +141,6 @@ struct rails_rail {
     uint32_t sent, acked;          /* data frames, modulo 2^32 */
     uint64_t order[RAILS_WINDOW];  /* the number of the k-th, by k % WINDOW */
     uint32_t taken, told;          /* data frames of theirs */
-    bool ack_wanted;
     uint64_t carried;              /* bytes of frames sent */
 };
 
@@ -208,6 +207,8 @@ struct rails_conn {
     struct rails_early stash[RAILS_WINDOW];
     uint64_t popped, told_popped;  /* popped: the number that comes next */
     int head_rail;                 /* which has it as its oldest; -1: none */
+    bool head_urgent;
+    bool ack_wanted;
 };
 
 struct rails_sub {
