@@ -172,6 +172,8 @@ void ofi_conn_trying(struct tpf_conn *common, struct tpb_text *text)
 
     if (conn->visit != NULL)
         ofi_visit_words(conn->visit, text);
+    else if (conn->lost)           /* and not said yet */
+        tpb_text_add(text, " %s;", conn->text);
 }
 
 void ofi_conn_disconnect(struct tpf_conn *common)
