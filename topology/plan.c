@@ -173,7 +173,6 @@ void tpt_plan_restore(struct tpt_plan *plan, const char *name)
 static bool plan_never(const struct tpt_candidate *candidate)
 {
     return candidate->reason == TPT_REASON_NOT_SAME_PROCESS
-           || candidate->reason == TPT_REASON_NOT_SAME_HOST
            || candidate->reason == TPT_REASON_NOT_OTHER_PROCESS
            || candidate->reason == TPT_REASON_NEEDS_TRANSPORT;
 }
@@ -193,7 +192,7 @@ static bool plan_alike(const struct tpt_candidate *x,
     return x->reason == y->reason && strcmp(x->evidence, y->evidence) == 0;
 }
 
-/* "ofi:shm, ofi:tcp forbidden (evidence; remedy: of the first)": that at `at`
+/* "ofi:shm, ofi:tcp (forbidden: evidence; remedy: the first's)": that at `at`
  * with all that are like it. */
 static void plan_tell(const struct tpt_plan *plan, uint32_t at,
                       struct tpb_text *text)
@@ -205,7 +204,7 @@ static void plan_tell(const struct tpt_plan *plan, uint32_t at,
             && plan_alike(&plan->candidates[i], first))
             tpb_text_add(text, "%s%s", i > at ? ", " : "",
                          plan->candidates[i].name);
-    tpb_text_add(text, " %s (%s", tpt_reason_name(first->reason),
+    tpb_text_add(text, " (%s: %s", tpt_reason_name(first->reason),
                  first->evidence);
     if (first->remedy[0] != '\0')
         tpb_text_add(text, "; remedy: %s", first->remedy);

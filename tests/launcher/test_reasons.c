@@ -235,7 +235,7 @@ static const struct {
       { "TP_REQUIRE wants cma for class node", "take node:cma out" } },
     { "node:tcp,any:map,node:cma", "shm,map",
       { "TP_REQUIRE wants tcp for class node",
-        " forbidden (TP_BACKENDS=shm,map here" } },
+        "(forbidden: TP_BACKENDS=shm,map here" } },
     { "here:shm", "",
       { "unknown class \"here\"", "self, node, net and any" } },
     { "node:smh", "",
