@@ -21,7 +21,8 @@ static const struct ofi_kind endpoint_kinds[] = {
     { .backend = "ofi:tcp", .provider = "tcp", .type = FI_EP_MSG,
       .max_frame = 65536, .slots = 64, .join = &ofi_join_msg },
     { .backend = "ofi:verbs", .provider = "verbs", .type = FI_EP_MSG,
-      .rdma = true, .rma = true, .max_frame = 32768, .slots = 32, .join = &ofi_join_msg },
+      .rdma = true, .rma = true, .max_frame = 32768, .slots = 32,
+      .join = &ofi_join_msg },
     { .backend = "ofi:shm", .provider = "shm", .type = FI_EP_RDM,
       .within_host = true, .max_frame = 65536, .slots = 32,
       .join = &ofi_join_rdm }
