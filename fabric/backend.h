@@ -57,6 +57,8 @@
 struct tpf_backend;
 struct tpf_endpoint;
 struct tpf_conn;
+struct tpf_memories;
+struct tpf_pull;
 
 /* A descriptor in the context's epoll set.  Embedded in the backend's state;
  * `ready` is called with epoll's event bits, level-triggered, by whoever
@@ -64,6 +66,13 @@ struct tpf_conn;
 struct tpf_watch {
     int fd;
     void (*ready)(struct tpf_watch *watch, uint32_t events);
+};
+
+/* How a pull of channel.h stands. */
+enum tpf_progress {
+    TPF_PULL_DONE,                 /* all of it is there; no upcall comes */
+    TPF_PULL_MORE,                 /* under way; the pulled upcall will come */
+    TPF_PULL_REFUSED               /* not to be had; no upcall comes */
 };
 
 /* What the core does when something happens.  `core` is the env's. */
@@ -77,6 +86,12 @@ struct tpf_upcalls {
     void (*sent)(void *core, struct tpf_conn *conn, void *token);
     void (*failed)(void *core, struct tpf_conn *conn, tp_status status,
                    const char *text);
+    /* What the other side gave to pass(); the receiver owns `fd` (-1: none). */
+    void (*passed)(void *core, struct tpf_conn *conn, const void *note,
+                   size_t length, int fd);
+    /* A pull (channel.h) that was under way has ended. */
+    void (*pulled)(void *core, struct tpf_pull *pull,
+                   enum tpf_progress result, const char *text);
 };
 
 /* What the core lends to an endpoint, for as long as it is open. */
@@ -86,6 +101,7 @@ struct tpf_env {
     int epoll;                     /* for tpf_watch_add() only */
     const struct tpb_settings *settings;
     const struct tpt_card *card;   /* this process: host, pid, place, NICs */
+    struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };
 
@@ -98,11 +114,14 @@ struct tpf_conn {
     const struct tpf_backend *backend;
     struct tpf_endpoint *endpoint;
     void *peer;                    /* the core's; NULL until it sets it */
+    void *links;                   /* the core's too */
     struct tpb_list ready;         /* in env->ready, or unlinked */
     size_t max_frame;              /* set before connected/incoming */
     size_t window;                 /* set likewise: bytes of frames that it
                                       pays to have under way on one pipe */
 };
+
+enum { TPF_NOTE = 64 };
 
 enum {
     TPF_SELF = 1,      /* connects a process to itself: what is sent on a conn
@@ -145,6 +164,10 @@ struct tpf_backend {
     tp_status (*connect)(struct tpf_conn *conn, const void *address,
                          size_t length, struct tpb_error *error);
     void (*disconnect)(struct tpf_conn *conn);
+
+    /* May be NULL.  For a conn that is not connected yet: what has been tried
+     * and what is waited for, added to `text` in words for people. */
+    void (*trying)(struct tpf_conn *conn, struct tpb_text *text);
 
     /*
      * Room for one frame of at most `size` (1..max_frame) bytes, contiguous,
@@ -195,6 +218,24 @@ struct tpf_backend {
      */
     bool (*arm)(struct tpf_endpoint *endpoint);
     void (*disarm)(struct tpf_endpoint *endpoint);
+
+    /* ---- what channels lean on; each may be NULL ------------------------ */
+
+    /*
+     * Passes a descriptor (-1: none) and a note of at most TPF_NOTE bytes to
+     * the other side, where the passed upcall brings them.  They are there
+     * before every frame that is committed later is: but the other side may
+     * have to look, by notes().  The descriptor stays the caller's.  False:
+     * again, nothing happened.
+     */
+    bool (*pass)(struct tpf_conn *conn, const void *note, size_t length,
+                 int fd);
+    /* Upcalls now for all that has been passed so far. */
+    void (*notes)(struct tpf_conn *conn);
+
+    /* The process at the other end as the kernel knows it, in this process's
+     * PID namespace; 0 if it cannot be seen from here. */
+    int (*peer_pid)(struct tpf_conn *conn);
 };
 
 /* Every backend of this build, in no order that matters; NULL-terminated. */

@@ -25,7 +25,8 @@ static const struct { const char *words, *remedy; } diagnose_table[] = {
     { "Network is unreachable", "is the network up here?" },
     { "Connection refused", "is sshd running there?" },
     { "Permission denied", "ssh must get in without a password (ssh-copy-id)" },
-    { "Host key verification failed", "log in once by hand, to accept its key" },
+    { "Host key verification failed",
+      "log in once by hand, to accept its key" },
 };
 
 static const char *diagnose_remedy(const char *line)

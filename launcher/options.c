@@ -344,7 +344,8 @@ void tpl_options_help(struct tpb_text *text)
 {
     tpb_text_add(text,
         "Usage: tprun [OPTION]... PROGRAM [ARGUMENT]...\n"
-        "Start PROGRAM as the ranks of one job, on this machine or others.\n\n");
+        "Start PROGRAM as the ranks of one job, on this machine or others.\n"
+        "\n");
     for (int i = 0; i < OPTION_COUNT; i++) {
         char synopsis[96];
 

@@ -99,7 +99,7 @@ tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
                                int timeout_ms)
 {
     struct tpr_sync sync = { 0 };
-    tp_status status = tpr_call_read(pipe, skeleton, NULL, NULL, &sync);
+    tp_status status = tpr_call_read(pipe, skeleton, false, NULL, NULL, &sync);
 
     return status == TP_OK ? blocking_wait(pipe, &sync, timeout_ms) : status;
 }

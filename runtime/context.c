@@ -12,6 +12,7 @@
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
+#include "topology/costs.h"
 
 TPB_LOG_COMPONENT("context");
 
@@ -62,6 +63,9 @@ static tp_status context_options(tp_context *context,
     if (status == TP_OK)
         status = context_override(context, TPB_SET_BOOTSTRAP,
                                   options.bootstrap, error);
+    if (status == TP_OK)
+        status = context_override(context, TPB_SET_SECRET, options.secret,
+                                  error);
     if (options.spin_us != 0)
         context->settings.number[TPB_SET_SPIN]
             = options.spin_us < 0 ? 0 : options.spin_us;
@@ -208,6 +212,7 @@ static tp_status context_publish(tp_context *context, struct tpb_error *error)
 
     if (blob == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    tpt_costs_to_card(&context->settings, &context->card);
     status = tpt_card_encode(&context->card, blob, &length);
     if (status == TP_OK) {
         context_damage(context, blob, &length);
@@ -281,6 +286,8 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     if (status == TP_OK)
         status = context_backends(context, error);
     if (status == TP_OK)
+        tpr_channels_open(context);
+    if (status == TP_OK)
         status = context_publish(context, error);
     if (status == TP_OK)
         status = tpr_thread_start(context, error);
@@ -301,6 +308,9 @@ static tp_context *context_new(void)
     context->env.core = context;
     context->env.settings = &context->settings;
     context->env.card = &context->card;
+    context->env.memories = &context->memories;
+    tpf_memories_init(&context->memories);
+    tpb_list_init(&context->lent);
     tpb_list_init(&context->done);
     tpb_list_init(&context->any);
     tpb_list_init(&context->unread);
@@ -308,7 +318,6 @@ static tp_context *context_new(void)
     tpb_list_init(&context->strangers);
     tpb_list_init(&context->contacts);
     tpb_list_init(&context->graveyard);
-    tpb_list_init(&context->memory);
     context->epoll = context->wake.fd = context->timer.fd = -1;
     context->thread_epoll = context->thread_kick = -1;
     return context;
@@ -321,12 +330,16 @@ static void context_free(tp_context *context)
 
     tpr_thread_stop(context);
     tpr_bury_now(context);
+    tpr_desk_fini(context);
+    tpr_borrow_fini(context);
+    tpr_channels_close(context);
     for (uint32_t i = 0; i < context->endpoint_count; i++)
         context_endpoint_drop(context->endpoints[i]);
     while ((node = tpb_list_take(&context->peers)) != NULL)
         tpr_peer_free(TPB_CONTAINER(node, struct tpr_peer, link));
     tpb_free(context->table);
     tpr_ops_fini(context);
+    tpr_offers_fini(context);
     tpr_memory_fini(context);
     if (context->bootstrap != NULL)
         context->bootstrap->ops->close(context->bootstrap);
@@ -370,6 +383,8 @@ static bool context_pipe_busy(const tp_pipe *pipe)
     return pipe != NULL
            && (!tpb_list_empty(&pipe->writes)
                || !tpb_list_empty(&pipe->landing)
+               || (!tpb_list_empty(&pipe->notes)
+                   && pipe->peer->state == TPR_PEER_CONNECTED)
                || (pipe->close_due
                    && pipe->peer->state == TPR_PEER_CONNECTED));
 }
@@ -452,6 +467,7 @@ static void context_end_operations(tp_context *context, bool flushed)
     }
     while ((node = tpb_list_take(&context->any)) != NULL)
         tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), TP_ERR_CLOSED);
+    tpr_bury_now(context);         /* with it the last pulls end */
     tpr_dispatch(context);
     while ((node = tpb_list_take(&context->strangers)) != NULL) {
         struct tpr_stranger *stranger = TPB_CONTAINER(node,
@@ -473,6 +489,7 @@ tp_status tp_finalize(tp_context *context)
     while (!tpr_enter(context))
         sched_yield();             /* a call of another thread just ends */
     context->closing = true;
+    tpr_desk_close(context);
     /* Whoever writes to us has nobody to wait for: else two ranks that leave
      * at once would wait for each other. */
     TPB_LIST_EACH(node, &context->peers)

@@ -18,15 +18,19 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "fabric/backend.h"
+#include "fabric/channel.h"
+#include "fabric/memory.h"
 #include "runtime/bootstrap.h"
 #include "runtime/wire.h"
 #include "topology/discover.h"
 #include "topology/score.h"
 
+struct tpr_desk;
+struct tpr_guest;
 struct tpr_op;
 struct tpr_peer;
 struct tpr_skeleton;
+struct tpr_spare;
 
 /* ---- operations --------------------------------------------------------- */
 
@@ -34,10 +38,35 @@ enum tpr_op_kind {
     TPR_OP_WRITE, TPR_OP_DESCRIPTOR, TPR_OP_READ
 };
 
+/* A buffer that goes by a channel, at its sender or its receiver.  Comes from
+ * context->free_offers. */
+struct tpr_offer {
+    struct tpr_offer *next;        /* of the message, in order of buffers */
+    uint32_t buffer;               /* payloads first, then tensors */
+    uint8_t channel;               /* enum tpf_channel_number */
+    uint8_t source_length;
+    bool asked;                    /* it goes in frames after all ... */
+    uint64_t at;                   /* ... from here on */
+    uint64_t length;
+    struct tpr_op *op;
+    struct tpb_list link;          /* in pipe->pushes, or in links->pulls */
+
+    /* At the sender. */
+    struct tpf_link *to;           /* NULL: forgotten */
+    void *hold;
+    unsigned char source[TPF_SOURCE];
+
+    /* At the receiver. */
+    bool pulling;                  /* the pulled upcall is to come */
+    bool borrowed;                 /* `hold` is mapped */
+    _Alignas(16) unsigned char pull[TPF_PULL]; /* a struct tpf_pull */
+};
+
 /* Where a message's byte stream stands: which buffer, how far into it. */
 struct tpr_cursor {
-    size_t buffer;                 /* payloads first, then tensors */
+    size_t buffer;
     size_t offset;
+    const struct tpr_offer *skip;  /* the next one that is not in the stream */
 };
 
 /* Work left by a thread that did not get the token. */
@@ -59,12 +88,21 @@ struct tpr_op {
     void *arg;
     struct tpr_sync *sync;         /* a blocking caller, instead of done */
 
+    /* Of buffers that go by channels; `number` is the message's. */
+    struct tpr_offer *offers;      /* of a write; a read's are its skeleton's */
+    uint32_t number;
+    uint32_t pulls;                /* of a read: buffers still to come */
+    bool streamed;                 /* of a read: all of the stream is there */
+    bool borrow;                   /* a read that lends what it can */
+
     /* Of a write. */
+    bool weighed;                  /* which buffers go by channels is settled */
     bool begun;                    /* a frame of it has been sent */
     bool finished;                 /* all of it has been sent */
     uint32_t lent;                 /* frames that still use its memory */
     uint64_t descriptor_length, data_length;
-    uint64_t position;             /* in descriptor, then data */
+    uint64_t stream_length;        /* of data_length what goes in frames */
+    uint64_t position;             /* in descriptor, then stream */
     unsigned char *descriptor;     /* encoded, while it spans frames */
     struct tpr_cursor cursor;
 };
@@ -92,12 +130,25 @@ struct tpr_chunk {
     unsigned char bytes[];
 };
 
+/* Memory that holds what was to be lent. */
+struct tpr_copy {
+    struct tpr_copy *next;
+    _Alignas(16) unsigned char bytes[];
+};
+
 /* An arriving message.  `message` is what the user sees. */
 struct tpr_skeleton {
     tp_message message;
     tp_pipe *pipe;
     struct tpr_skeleton *next;     /* in pipe->free_skeletons */
     uint64_t data_length;
+    uint64_t stream_length;        /* of it what comes in frames */
+    struct tpr_offer *offers;
+    uint32_t number;               /* if it has offers */
+    /* Lent by tp_pipe_borrow(). */
+    struct tpb_list lent_link;     /* table: in context->lent, or unlinked */
+    struct tpr_copy *copies;       /* memory for what could not be lent */
+    struct tpr_task task;          /* its release */
     unsigned char *storage;        /* arrays and metadata */
     size_t capacity;
 };
@@ -120,6 +171,9 @@ struct tp_pipe {
     /* Sending. */
     struct tpb_list writes;        /* tpr_op, oldest first */
     struct tpb_list landing;       /* all sent, but memory still lent */
+    struct tpb_list pushes;        /* tpr_offer: the peer asked for frames */
+    struct tpb_list notes;         /* tpr_note: found no room */
+    uint32_t offering;             /* messages with offers so far */
     struct tpb_list blocked_link;  /* in peer->blocked */
     uint32_t sent, acknowledged;   /* credit, modulo 2^32 */
     bool close_due, credit_due;    /* control frames that found no room */
@@ -129,7 +183,13 @@ struct tp_pipe {
     enum tpr_rx_state rx_state;
     tp_status rx_end;              /* why, once the backlog is used up */
     struct tpb_list armed;         /* tpr_op */
-    struct tpb_list reads;         /* tpr_op; the first is in TPR_RX_DATA */
+    struct tpb_list reads;         /* tpr_op, in order; the last of them is in
+                                      TPR_RX_DATA if that is the state, others
+                                      wait for their channels */
+    uint32_t offered_to_me;        /* messages with offers so far */
+    bool offers_seen;              /* ... also such as were not looked into */
+    uint32_t lent;                 /* messages that the user has borrowed */
+    bool tell_due;                 /* the peer waits for them to come back */
     struct tpb_list backlog;       /* tpr_chunk */
     struct tpb_list unread_link;   /* in context->unread */
     struct tpr_skeleton *skeleton; /* of the message that is coming in */
@@ -144,6 +204,8 @@ struct tp_pipe {
     uint32_t consumed, advertised;
 
     bool closed;                   /* by this side */
+    bool unseen;                   /* from outside, not yet accepted: not for
+                                      tp_read_descriptor_any() */
     _Atomic(const char *) error;   /* atomic: "" or why it failed */
     bool error_owned;
     struct tp_stats stats;         /* relaxed atomic members */
@@ -151,21 +213,55 @@ struct tp_pipe {
 
 /* ---- peers -------------------------------------------------------------- */
 
+/* What one side's trials said, with the words of the refusals one after the
+ * other. */
+struct tpr_verdicts {
+    struct wire_trial trials[WIRE_TRIALS];
+    size_t length;
+    char words[WIRE_TRIALS * TPT_WORDS];
+};
+
+/* What channels there are between this rank and a connected peer.  Belongs to
+ * the conn (conn->links) and ends with it. */
+struct tpr_links {
+    struct tpr_peer *peer;         /* NULL: it has ended */
+    size_t least;                  /* no smaller buffer goes by a channel */
+    struct tpr_link {
+        struct tpf_link *link;     /* NULL: none */
+        bool mine;                 /* may this rank pull? */
+        bool theirs;               /* may the peer? */
+        size_t from;               /* buffers of this size and more */
+        char words[TPT_WORDS];     /* why this rank may not */
+    } of[TPF_CHANNELS];            /* by number */
+    struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
+    uint32_t ordered;
+    bool insisted;                 /* the contract names some of them */
+    struct tpb_list pulls;         /* tpr_offer with `pulling` */
+};
+
 enum tpr_peer_state {
     TPR_PEER_NEW,                  /* nobody asked yet */
     TPR_PEER_CARD,                 /* its card is being fetched */
     TPR_PEER_CONNECTING,           /* a backend is at it */
     TPR_PEER_GREETED,              /* hello sent */
     TPR_PEER_CROSSED,              /* the peer's own conn is to come */
+    TPR_PEER_AWAITED,              /* nothing leads to it; it is asked to try */
     TPR_PEER_CONNECTED,
     TPR_PEER_ENDED                 /* left, failed or unreachable: `end` */
 };
 
 struct tpr_peer {
     tp_context *context;           /* const */
-    int rank;                      /* const */
+    int rank;                      /* const; -1: outside the job */
+    struct tpr_guest *guest;       /* const; NULL: a rank of the job */
     enum tpr_peer_state state;
     struct tpf_conn *conn;
+    struct tpr_links *links;       /* conn's, or NULL */
+    struct tpr_spare *spare;       /* it greeted while ours was under way */
+    bool gave_up;                  /* it has no more ways to reach us */
+    bool asked;                    /* ... was asked to try, too */
+    uint64_t trial_since;          /* when the latest connect() was */
+    uint64_t await;                /* AWAITED: until when; 0: `deadline` */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;
     tp_status end;
@@ -181,6 +277,13 @@ struct tpr_peer {
     _Atomic(const char *) name;    /* atomic: one of the two below */
     char first_name[16], full_name[128];
     _Atomic(const char *) transport;   /* atomic: a constant; "" before */
+};
+
+/* A conn of the peer's that greeted while ours was under way, and what it said
+ * in its greeting. */
+struct tpr_spare {
+    struct tpf_conn *conn;
+    struct tpr_verdicts verdicts;
 };
 
 /* A conn that has not said who it is. */
@@ -218,6 +321,11 @@ struct tp_context {
     struct tpf_endpoint *endpoints[TPR_ENDPOINTS];
     uint32_t endpoint_count;       /* const */
     struct tpf_env env;
+    struct tpf_channel *channels[TPF_CHANNELS];    /* const; by number */
+    struct tpf_memories memories;  /* its own lock */
+    uint32_t copying;              /* pulls that only progress() moves */
+    struct tpr_offer *free_offers; /* via next */
+    struct tpb_list lent;          /* table: skeletons that are borrowed */
 
     /* The token. */
     _Atomic uint32_t token;        /* atomic: 1 while held */
@@ -274,10 +382,12 @@ struct tp_context {
     uint32_t polled;               /* conns of TPF_POLLED backends */
     struct tpb_list contacts;      /* peers whose deadline runs */
 
+    _Atomic(struct tpr_desk *) desk;   /* atomic; table to set; NULL: no peer
+                                          from outside */
+
     bool closing;                  /* in tp_finalize() */
     bool closed;                   /* ... and nothing new is accepted */
     bool explain;                  /* const */
-    struct tpb_list memory;        /* table: tp_alloc blocks */
 };
 
 /* ---- progress.c: the token and sleeping --------------------------------- */
@@ -330,6 +440,9 @@ int tpr_dispatch(tp_context *context);
 /* ---- peer.c, hello.c ---------------------------------------------------- */
 
 struct tpr_peer *tpr_peer_get(tp_context *context, int rank);  /* or NULL */
+/* A peer that is not in the table of ranks; or NULL.  Under table_lock. */
+struct tpr_peer *tpr_peer_new(tp_context *context, int rank);
+void tpr_peer_timer(struct tpr_peer *peer);            /* first contact */
 tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number); /* or NULL */
 void tpr_peer_contact(struct tpr_peer *peer);          /* token */
 void tpr_peer_next(struct tpr_peer *peer);             /* try a candidate */
@@ -338,6 +451,8 @@ void tpr_peer_connected(struct tpr_peer *peer);
  * pipe that its peer has ended. */
 void tpr_peer_use(tp_pipe *pipe);
 void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text);
+/* No backend of the plan is possible: the end, with each one's reason. */
+void tpr_peer_give_up(struct tpr_peer *peer);
 /* In tp_finalize(): nobody reads any more; what comes is thrown away. */
 void tpr_peer_stop_reading(struct tpr_peer *peer);
 tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
@@ -348,6 +463,12 @@ void tpr_card_arrived(tp_context *context, int rank, tp_status status,
                       const void *blob, size_t length, const char *text);
 /* The launcher says that a rank ended badly; any thread. */
 void tpr_rank_died(tp_context *context, int rank, const char *how);
+/* A peer says, by way of the bootstrap, that it has trouble to reach this rank
+ * or has given up, and that this rank shall try; any thread. */
+void tpr_peer_asks(tp_context *context, int rank, bool gave_up);
+/* The peer's spare conn becomes its conn; false if there is none. */
+bool tpr_hello_use_spare(struct tpr_peer *peer);
+void tpr_hello_drop_spare(struct tpr_peer *peer);
 /* A conn begins; every conn that did is buried once. */
 void tpr_conn_begin(tp_context *context, struct tpf_conn *conn);
 void tpr_bury(tp_context *context, struct tpf_conn *conn);
@@ -356,6 +477,24 @@ extern const struct tpf_upcalls tpr_upcalls;
 bool tpr_hello_send(struct tpr_peer *peer);
 void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
                      const void *frame, size_t size);
+
+/* ---- guest.c: what the others must know of peers outside the job --------- */
+
+void tpr_guest_contact(struct tpr_peer *peer);         /* token */
+void tpr_guest_connected(struct tpr_peer *peer);
+void tpr_guest_ended(struct tpr_peer *peer);
+void tpr_guest_closed(struct tpr_peer *peer);          /* by this side */
+void tpr_guest_late(struct tpr_peer *peer);            /* its deadline */
+void tpr_guest_free(struct tpr_guest *guest);
+/* What it is called; its card is there. */
+void tpr_guest_name(struct tpr_peer *peer, const struct tpt_card *card,
+                    char *name, size_t size);
+/* Who was promised to be let in with that cookie; or NULL. */
+struct tpr_peer *tpr_guest_find(tp_context *context, const uint8_t cookie[16]);
+const uint8_t *tpr_guest_ticket(const struct tpr_peer *peer);
+/* In tp_finalize(): lets nobody in any more; then frees all of it. */
+void tpr_desk_close(tp_context *context);
+void tpr_desk_fini(tp_context *context);
 
 /* ---- tx.c --------------------------------------------------------------- */
 
@@ -367,10 +506,87 @@ void tpr_tx_return_credit(tp_pipe *pipe);
 void tpr_tx_end(tp_pipe *pipe, tp_status status);
 bool tpr_tx_control(tp_pipe *pipe, enum wire_type type);
 bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length);
-/* Encodes the descriptor; `to` has room for tpr_descriptor_length(). */
+/* A frame of the pipe that no stream has: `about`, then `more`.  Kept for later
+ * if there is no room. */
+void tpr_tx_about(tp_pipe *pipe, enum wire_type type,
+                  const struct wire_about *about, const void *more,
+                  size_t length);
+void tpr_tx_notes_drop(tp_pipe *pipe);
+/* Encodes the descriptor; `to` has room for its length: without offers
+ * tpr_descriptor_length(), and the offers' sources. */
 uint64_t tpr_descriptor_length(const tp_message *message);
-void tpr_descriptor_encode(const tp_message *message, uint64_t length,
+void tpr_descriptor_encode(const tp_message *message,
+                           const struct tpr_offer *offers, uint64_t length,
                            unsigned char *to);
+
+/* ---- link.c: the channels of a context and of a pair --------------------- */
+
+void tpr_channels_open(tp_context *context);
+void tpr_channels_close(tp_context *context);
+/* A tp_alloc() block is gone; token. */
+void tpr_channels_freed(tp_context *context, uint64_t id);
+/* Pulls that only the CPU moves on.  Returns whether anything moved. */
+bool tpr_channels_progress(tp_context *context);
+/* The passed upcall. */
+void tpr_links_note(struct tpf_conn *conn, const void *note, size_t length,
+                    int fd);
+/* With a new conn: makes the links, which are the trials of this side.  Lack of
+ * memory leaves it without links. */
+void tpr_links_open(struct tpr_peer *peer);
+/* After the conn's disconnect(). */
+void tpr_links_free(struct tpr_links *links);
+/* What this side's trials said, for the hello; what the peer's said. */
+void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
+void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard);
+/* The peer's pull was refused: that channel carries nothing more. */
+void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
+                      const char *words);
+
+/* ---- offer.c: buffers that go by channels, at the sender ----------------- */
+
+struct tpr_offer *tpr_offer_new(tp_context *context);  /* or NULL */
+void tpr_offer_free(tp_context *context, struct tpr_offer *offer);
+void tpr_offers_fini(tp_context *context);
+/* Of a write whose first frame is due: settles which buffers go how. */
+void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
+/* The receiver has what it wanted, or will never have it. */
+void tpr_offer_forget(struct tpr_op *op);
+/* DONE and ASK; false: nonsense. */
+bool tpr_offer_done(tp_pipe *pipe, const struct wire_about *about);
+bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
+                     const char *words, size_t length);
+
+/* ---- pull.c: the same at the receiver ------------------------------------ */
+
+/* Starts all pulls of a read.  False: the pipe has ended, and the read too. */
+bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op);
+/* All of a read is there, or some of it came: it may be over. */
+void tpr_pull_settle(struct tpr_op *op);
+/* The read is to end with that status: tpr_rx_land() ends it as soon as nothing
+ * touches its memory any more. */
+void tpr_pull_cancel(struct tpr_op *op, tp_status status);
+/* PUSH; false: nonsense. */
+bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
+                     const unsigned char *bytes, size_t length);
+/* For pulled upcalls, and for pulls whose conn is gone. */
+void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
+                   const char *text);
+/* The peer's writes need not wait for us any more; later, if some of their
+ * memory is lent, unless `now`. */
+void tpr_pull_tell_all(tp_pipe *pipe, bool now);
+
+/* ---- borrow.c ------------------------------------------------------------ */
+
+/* Memory for the buffers that cannot be lent; before the read is handed over.
+ * False: none. */
+bool tpr_borrow_prepare(tp_context *context, tp_message *message);
+/* Lends the buffer to the user if that can be; else there is memory for it
+ * when this returns, or op->status says that there is none. */
+bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
+                    struct tpf_link *link);
+/* The read that borrows has ended well: its message is lent from now on. */
+void tpr_borrow_begin(struct tpr_op *op);
+void tpr_borrow_fini(tp_context *context);
 
 /* ---- rx.c, skeleton.c --------------------------------------------------- */
 
@@ -379,6 +595,8 @@ void tpr_rx_stash_open(tp_context *context);
 void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op);
 void tpr_rx_arm_any(tp_context *context, struct tpr_op *op);
 void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op);
+/* Reads at the head that have all of their message end. */
+void tpr_rx_land(tp_pipe *pipe);
 void tpr_rx_pump(tp_pipe *pipe);
 void tpr_rx_end(tp_pipe *pipe, tp_status status);      /* after the backlog */
 void tpr_rx_drop(tp_pipe *pipe, tp_status status);     /* now */
@@ -391,7 +609,7 @@ void tpr_skeleton_free(struct tpr_skeleton *skeleton);
 void tpr_skeletons_fini(tp_pipe *pipe);
 /* Is this a skeleton of the pipe that waits to be read, with memory for all
  * its buffers?  Takes it from the user if so. */
-bool tpr_skeleton_claim(tp_pipe *pipe, tp_message *message);
+bool tpr_skeleton_claim(tp_pipe *pipe, tp_message *message, bool borrow);
 /* It could not be read after all: the user has it again. */
 void tpr_skeleton_unclaim(tp_pipe *pipe, tp_message *message);
 
@@ -399,6 +617,9 @@ void tpr_skeleton_unclaim(tp_pipe *pipe, tp_message *message);
  * ones.  False at the end of the message. */
 bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
                    unsigned char **data, size_t *left);
+/* A buffer by its index; false if there is none such. */
+bool tpr_message_buffer(const tp_message *message, size_t index,
+                        struct tpf_buffer *buffer);
 
 /* ---- pipe.c, context.c -------------------------------------------------- */
 
@@ -409,7 +630,7 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
 tp_status tpr_call_descriptor(tp_context *context, tp_pipe *pipe,
                               tp_message_fn *arrived, void *arg,
                               struct tpr_sync *sync);
-tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton,
+tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
                         tp_message_fn *done, void *arg,
                         struct tpr_sync *sync);
 void tpr_pipe_close(tp_pipe *pipe, const char *why);

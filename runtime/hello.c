@@ -3,7 +3,8 @@
  * Conns: what the backends report, and the greeting that turns a conn into a
  * peer's.  The side that connected says who it is and shows the cookie of the
  * card it read; the other side answers.  When two ranks connect to each other
- * at the same time, the conn of the lower rank stays.
+ * at the same time, the conn of the lower rank stays, if it comes about: until
+ * then the other's is kept, since it may be the only one that does.
  */
 #include "config.h"
 
@@ -42,6 +43,7 @@ void tpr_bury_now(tp_context *context)
 
         context->polled -= (conn->backend->flags & TPF_POLLED) != 0;
         conn->backend->disconnect(conn);
+        tpr_links_free(conn->links);
         tpb_list_unlink(&conn->ready);
         tpf_conn_free(conn);
     }
@@ -74,16 +76,25 @@ static bool hello_frame_put(struct tpf_conn *conn, enum wire_type type,
 bool tpr_hello_send(struct tpr_peer *peer)
 {
     struct wire_hello hello = { .version = WIRE_VERSION };
-    uint8_t blob[TPT_CARD_BYTES];
-    size_t length;
+    uint8_t blob[TPT_CARD_BYTES + WIRE_TRIALS * TPT_WORDS];
+    struct tpr_verdicts verdicts;
+    size_t length = 0;
 
-    if (tpt_card_encode(&peer->context->card, blob, &length) != TP_OK)
-        return false;
     memcpy(hello.magic, hello_magic, 4);
-    memcpy(hello.cookie, peer->card->cookie, sizeof(hello.cookie));
+    if (peer->guest != NULL)       /* it has our card already */
+        memcpy(hello.cookie, tpr_guest_ticket(peer), sizeof(hello.cookie));
+    else if (tpt_card_encode(&peer->context->card, blob, &length) == TP_OK)
+        memcpy(hello.cookie, peer->card->cookie, sizeof(hello.cookie));
+    else
+        return false;
+    tpr_links_open(peer);
+    tpr_links_tell(peer, &verdicts);
+    memcpy(hello.trials, verdicts.trials, sizeof(hello.trials));
+    memcpy(blob + length, verdicts.words, verdicts.length);
     hello.card_length = (uint32_t)length;
+    hello.words_length = (uint32_t)verdicts.length;
     return hello_frame_put(peer->conn, WIRE_HELLO, &hello, sizeof(hello),
-                           blob, length);
+                           blob, length + verdicts.length);
 }
 
 static bool hello_answer(struct tpf_conn *conn, enum wire_answer answer)
@@ -94,6 +105,20 @@ static bool hello_answer(struct tpf_conn *conn, enum wire_answer answer)
     memcpy(welcome.magic, hello_magic, 4);
     return hello_frame_put(conn, WIRE_WELCOME, &welcome, sizeof(welcome),
                            NULL, 0);
+}
+
+static bool hello_accept(struct tpr_peer *peer)
+{
+    struct wire_welcome welcome = { .version = WIRE_VERSION,
+                                    .answer = WIRE_ACCEPTED };
+    struct tpr_verdicts verdicts;
+
+    tpr_links_tell(peer, &verdicts);
+    memcpy(welcome.magic, hello_magic, 4);
+    memcpy(welcome.trials, verdicts.trials, sizeof(welcome.trials));
+    welcome.words_length = (uint32_t)verdicts.length;
+    return hello_frame_put(peer->conn, WIRE_WELCOME, &welcome,
+                           sizeof(welcome), verdicts.words, verdicts.length);
 }
 
 /* ---- strangers ---------------------------------------------------------- */
@@ -131,16 +156,22 @@ static void hello_turn_away(tp_context *context, struct tpf_conn *conn,
 }
 
 /* The peer's conn is this one from now on. */
-static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn)
+static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
+                        const struct tpr_verdicts *verdicts)
 {
     tp_context *context = peer->context;
 
     if (peer->conn != NULL)
         tpr_bury(context, peer->conn);
+    peer->links = NULL;
     hello_stranger_free(hello_stranger(context, conn));
     peer->conn = conn;
     conn->peer = peer;
-    if (!hello_answer(conn, WIRE_ACCEPTED)) {
+    tpr_links_open(peer);
+    tpr_links_hear(peer, verdicts);
+    if (peer->state == TPR_PEER_ENDED)
+        return;                    /* the contract needs what it refuses */
+    if (!hello_accept(peer)) {
         tpr_peer_end(peer, TP_ERR_BACKEND, "no room for an answer");
         return;
     }
@@ -151,6 +182,7 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn)
 static void hello_choose(struct tpr_peer *peer, const char *name)
 {
     pthread_mutex_lock(&peer->context->table_lock);
+    tpt_plan_restore(peer->plan, name);
     for (int best = tpt_plan_best(peer->plan);
          best >= 0 && strcmp(peer->plan->candidates[best].name, name) != 0;
          best = tpt_plan_best(peer->plan))
@@ -159,23 +191,82 @@ static void hello_choose(struct tpr_peer *peer, const char *name)
     pthread_mutex_unlock(&peer->context->table_lock);
 }
 
+/* ---- the conn that waits for the end of ours ---------------------------- */
+
+static bool hello_is_spare(const struct tpr_peer *peer,
+                           const struct tpf_conn *conn)
+{
+    return peer->spare != NULL && peer->spare->conn == conn;
+}
+
+void tpr_hello_drop_spare(struct tpr_peer *peer)
+{
+    if (peer->spare != NULL)
+        tpr_bury(peer->context, peer->spare->conn);
+    tpb_free(peer->spare);
+    peer->spare = NULL;
+}
+
+/* Ours may still come about and be better: the peer's has to wait. */
+static void hello_keep_spare(struct tpr_peer *peer, struct tpf_conn *conn,
+                             const struct tpr_verdicts *verdicts)
+{
+    struct tpr_spare *spare = tpb_zalloc(sizeof(*spare));
+
+    if (spare == NULL) {
+        hello_turn_away(peer->context, conn, WIRE_CROSSED, "out of memory");
+        return;
+    }
+    tpr_hello_drop_spare(peer);
+    hello_stranger_free(hello_stranger(peer->context, conn));
+    spare->conn = conn;
+    spare->verdicts = *verdicts;
+    peer->spare = spare;
+    conn->peer = peer;
+}
+
+bool tpr_hello_use_spare(struct tpr_peer *peer)
+{
+    struct tpr_spare *spare = peer->spare;
+
+    if (spare == NULL)
+        return false;
+    hello_choose(peer, spare->conn->backend->name);
+    if (tpt_plan_best(peer->plan) < 0) {
+        tpr_hello_drop_spare(peer);
+        return false;
+    }
+    peer->spare = NULL;
+    hello_adopt(peer, spare->conn, &spare->verdicts);
+    tpb_free(spare);
+    return true;
+}
+
+/* Does ours stay, if it comes about?  One that has not reached the peer yet
+ * gives way to one of the same kind that has. */
+static bool hello_is_ours(const struct tpr_peer *peer,
+                          const struct tpf_conn *conn)
+{
+    if (peer->conn == NULL || peer->context->rank > peer->rank)
+        return false;
+    return peer->state == TPR_PEER_GREETED
+           || (peer->state == TPR_PEER_CONNECTING
+               && peer->conn->backend != conn->backend);
+}
+
 static void hello_known(tp_context *context, struct tpf_conn *conn,
                         const struct tpt_card *card, const void *blob,
-                        size_t length)
+                        size_t length, const struct tpr_verdicts *verdicts)
 {
     struct tpr_peer *peer = tpr_peer_get(context, card->rank);
     struct tpb_error error = { "" };
     tp_status status = TP_OK;
-    bool mine;
 
     if (peer == NULL) {
         hello_turn_away(context, conn, WIRE_REFUSED, "out of memory");
         return;
     }
-    /* Is a conn of ours under way, and is it the one that stays? */
-    mine = peer->conn != NULL && peer->state != TPR_PEER_CROSSED
-           && context->rank < peer->rank;
-    if (peer->state == TPR_PEER_CONNECTED || mine) {
+    if (peer->state == TPR_PEER_CONNECTED) {
         hello_turn_away(context, conn, WIRE_CROSSED, "crossed");
         return;
     }
@@ -191,21 +282,42 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
         hello_turn_away(context, conn, WIRE_REFUSED, error.text);
         return;
     }
+    if (hello_is_ours(peer, conn)) {
+        hello_keep_spare(peer, conn, verdicts);
+        return;
+    }
     hello_choose(peer, conn->backend->name);
     if (tpt_plan_best(peer->plan) < 0) {
         hello_turn_away(context, conn, WIRE_DENIED,
                         "TP_BACKENDS or TP_REQUIRE forbids its backend");
         return;
     }
-    hello_adopt(peer, conn);
+    hello_adopt(peer, conn, verdicts);
+}
+
+/* Somebody from outside, who was promised to be let in. */
+static void hello_guest(tp_context *context, struct tpf_conn *conn,
+                        struct tpr_peer *peer,
+                        const struct tpr_verdicts *verdicts)
+{
+    hello_choose(peer, conn->backend->name);
+    if (tpt_plan_best(peer->plan) < 0) {
+        hello_turn_away(context, conn, WIRE_DENIED,
+                        "TP_BACKENDS or TP_REQUIRE forbids its backend");
+        tpr_peer_end(peer, TP_ERR_UNREACHABLE, "no backend is left");
+        return;
+    }
+    hello_adopt(peer, conn, verdicts);
 }
 
 static void hello_received(tp_context *context, struct tpf_conn *conn,
                            const unsigned char *body, size_t length)
 {
     struct wire_hello hello;
+    struct tpr_peer *guest;
     struct tpt_card *card;
     struct tpb_error error = { "" };
+    struct tpr_verdicts verdicts;
     unsigned char *copy;
 
     if (length < sizeof(hello)) {
@@ -215,16 +327,27 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
     memcpy(&hello, body, sizeof(hello));
     if (memcmp(hello.magic, hello_magic, 4) != 0
         || hello.version != WIRE_VERSION
-        || hello.card_length != length - sizeof(hello)) {
+        || (uint64_t)hello.card_length + hello.words_length
+           != length - sizeof(hello)
+        || hello.words_length > sizeof(verdicts.words)) {
         hello_turn_away(context, conn, WIRE_REFUSED,
                         "its hello is of another version, or not tp's");
+        return;
+    }
+    /* The frame may be in shared memory: copy, then look. */
+    memcpy(verdicts.trials, hello.trials, sizeof(verdicts.trials));
+    verdicts.length = hello.words_length;
+    memcpy(verdicts.words, body + sizeof(hello) + hello.card_length,
+           verdicts.length);
+    if (hello.card_length == 0
+        && (guest = tpr_guest_find(context, hello.cookie)) != NULL) {
+        hello_guest(context, conn, guest, &verdicts);
         return;
     }
     if (!tpb_equal_secret(hello.cookie, context->card.cookie, 16)) {
         hello_turn_away(context, conn, WIRE_DENIED, "a wrong cookie");
         return;
     }
-    /* The frame may be in shared memory: copy, then look. */
     copy = tpb_zalloc(hello.card_length);
     card = tpb_zalloc(sizeof(*card));
     if (copy == NULL || card == NULL) {
@@ -238,30 +361,45 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
                  || strcmp(card->job, context->card.job) != 0)
             hello_turn_away(context, conn, WIRE_DENIED, "not of this job");
         else
-            hello_known(context, conn, card, copy, hello.card_length);
+            hello_known(context, conn, card, copy, hello.card_length,
+                        &verdicts);
     }
     tpb_free(copy);
     tpb_free(card);
+}
+
+static void hello_welcomed(struct tpr_peer *peer,
+                           const struct tpr_verdicts *verdicts)
+{
+    tpr_links_hear(peer, verdicts);
+    if (peer->state != TPR_PEER_ENDED)
+        tpr_peer_connected(peer);
 }
 
 static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
                            size_t length)
 {
     struct wire_welcome welcome;
+    struct tpr_verdicts verdicts;
 
-    if (length != sizeof(welcome)) {
+    if (length >= sizeof(welcome))
+        memcpy(&welcome, body, sizeof(welcome));
+    if (length < sizeof(welcome) || memcmp(welcome.magic, hello_magic, 4) != 0
+        || welcome.words_length != length - sizeof(welcome)
+        || welcome.words_length > sizeof(verdicts.words)) {
         tpr_peer_end(peer, TP_ERR_PROTOCOL, "its welcome is not tp's");
         return;
     }
-    memcpy(&welcome, body, sizeof(welcome));
-    if (memcmp(welcome.magic, hello_magic, 4) != 0)
-        tpr_peer_end(peer, TP_ERR_PROTOCOL, "its welcome is not tp's");
-    else if (welcome.answer == WIRE_ACCEPTED)
-        tpr_peer_connected(peer);
-    else if (welcome.answer == WIRE_CROSSED
+    memcpy(verdicts.trials, welcome.trials, sizeof(verdicts.trials));
+    verdicts.length = welcome.words_length;
+    memcpy(verdicts.words, body + sizeof(welcome), verdicts.length);
+    if (welcome.answer == WIRE_ACCEPTED)
+        hello_welcomed(peer, &verdicts);
+    else if (welcome.answer == WIRE_CROSSED && peer->guest == NULL
              && peer->rank < peer->context->rank) {
         tpr_bury(peer->context, peer->conn);
         peer->conn = NULL;
+        peer->links = NULL;
         peer->state = TPR_PEER_CROSSED;
     } else if (welcome.answer == WIRE_DENIED)
         tpr_peer_end(peer, TP_ERR_DENIED, "the peer does not let us in");
@@ -286,7 +424,9 @@ void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
         return;
     }
     memcpy(&frame, bytes, sizeof(frame));
-    if (peer == NULL && frame.type == WIRE_HELLO)
+    if (peer != NULL && hello_is_spare(peer, conn))
+        tpr_hello_drop_spare(peer);    /* it has nothing to say yet */
+    else if (peer == NULL && frame.type == WIRE_HELLO)
         hello_received(context, conn, body, size - sizeof(frame));
     else if (peer == NULL)
         hello_turn_away(context, conn, WIRE_REFUSED, "no hello");
@@ -362,6 +502,10 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
         tpr_bury(context, conn);
         return;
     }
+    if (hello_is_spare(peer, conn)) {
+        tpr_hello_drop_spare(peer);
+        return;
+    }
     if (peer->state == TPR_PEER_CONNECTING
         || peer->state == TPR_PEER_GREETED) {
         pthread_mutex_lock(&context->table_lock);
@@ -369,6 +513,7 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
         pthread_mutex_unlock(&context->table_lock);
         tpr_bury(context, conn);
         peer->conn = NULL;
+        peer->links = NULL;
         tpr_peer_next(peer);
         return;
     }
@@ -383,10 +528,26 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
     tpb_text_fini(&words);
 }
 
+static void upcall_passed(void *core, struct tpf_conn *conn, const void *note,
+                          size_t length, int fd)
+{
+    (void)core;
+    tpr_links_note(conn, note, length, fd);
+}
+
+static void upcall_pulled(void *core, struct tpf_pull *pull,
+                          enum tpf_progress result, const char *text)
+{
+    (void)core;
+    tpr_pull_over(TPB_CONTAINER(pull, struct tpr_offer, pull), result, text);
+}
+
 const struct tpf_upcalls tpr_upcalls = {
     .incoming = upcall_incoming,
     .connected = upcall_connected,
     .writable = upcall_writable,
     .sent = upcall_sent,
     .failed = upcall_failed,
+    .passed = upcall_passed,
+    .pulled = upcall_pulled,
 };

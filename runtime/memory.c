@@ -1,38 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * tp_alloc(): memory that a local peer can map, since it is a memfd, and that
- * begins on a page.
+ * tp_alloc(): memory that local peers can map and devices know, and that is
+ * found again when a buffer of it is sent.
  */
 #include "config.h"
 
-#include <errno.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "runtime/base/alloc.h"
-#include "runtime/base/io.h"
 #include "runtime/core.h"
-
-struct tpr_memory {
-    struct tpb_list link;          /* in context->memory */
-    void *address;
-    size_t length;
-    int fd;
-};
-
-static void memory_free(struct tpr_memory *memory)
-{
-    if (memory->address != NULL)
-        munmap(memory->address, memory->length);
-    tpb_close(&memory->fd);
-    tpb_free(memory);
-}
 
 tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
                    void **result)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    struct tpr_memory *memory;
+    struct tpf_memory block;
+    tp_status status;
 
     if (context == NULL || result == NULL || bytes == 0
         || bytes > SIZE_MAX / 2
@@ -40,57 +20,69 @@ tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
         return TP_ERR_INVALID;
     if (device.type != TP_DEVICE_CPU)
         return TP_ERR_NOT_SUPPORTED;
-    memory = tpb_zalloc(sizeof(*memory));
-    if (memory == NULL)
-        return TP_ERR_NO_MEMORY;
-    memory->length = (bytes + page - 1) / page * page;
-    memory->fd = tpb_shared_memory("tp-alloc", memory->length);
-    if (memory->fd >= 0) {
-        memory->address = mmap(NULL, memory->length, PROT_READ | PROT_WRITE,
-                               MAP_SHARED, memory->fd, 0);
-        if (memory->address == MAP_FAILED)
-            memory->address = NULL;
+    status = tpf_memory_make(&block, bytes);
+    if (status != TP_OK)
+        return status;
+    status = tpf_memory_add(&context->memories, &block);
+    if (status != TP_OK) {
+        tpf_memory_destroy(&block);
+        return status;
     }
-    if (memory->address == NULL) {
-        memory_free(memory);
-        return TP_ERR_NO_MEMORY;
-    }
-    pthread_mutex_lock(&context->table_lock);
-    tpb_list_append(&context->memory, &memory->link);
-    pthread_mutex_unlock(&context->table_lock);
-    *result = memory->address;
+    *result = block.address;
     return TP_OK;
+}
+
+struct memory_task {
+    struct tpr_task task;
+    uint64_t id;
+};
+
+static void memory_freed_run(tp_context *context, struct tpr_task *base)
+{
+    struct memory_task *task = TPB_CONTAINER(base, struct memory_task, task);
+
+    tpr_channels_freed(context, task->id);
+    tpb_free(task);
+}
+
+/* Without memory for a task the peers keep their mapping until they part. */
+static void memory_tell(tp_context *context, uint64_t id)
+{
+    struct memory_task *task;
+
+    if (tpr_enter(context)) {
+        tpr_channels_freed(context, id);
+        tpr_leave(context);
+        return;
+    }
+    task = tpb_zalloc(sizeof(*task));
+    if (task == NULL)
+        return;
+    task->task.run = memory_freed_run;
+    task->id = id;
+    tpr_submit(context, &task->task);
 }
 
 tp_status tp_free(tp_context *context, void *address)
 {
-    struct tpr_memory *found = NULL;
+    struct tpf_memory block;
 
     if (context == NULL)
         return TP_ERR_INVALID;
     if (address == NULL)
         return TP_OK;
-    pthread_mutex_lock(&context->table_lock);
-    TPB_LIST_EACH(node, &context->memory) {
-        struct tpr_memory *memory = TPB_CONTAINER(node, struct tpr_memory,
-                                                  link);
-
-        if (memory->address == address)
-            found = memory;
-    }
-    if (found != NULL)
-        tpb_list_unlink(&found->link);
-    pthread_mutex_unlock(&context->table_lock);
-    if (found == NULL)
+    if (!tpf_memory_take(&context->memories, address, &block))
         return TP_ERR_INVALID;
-    memory_free(found);
+    memory_tell(context, block.id);
+    tpf_memory_destroy(&block);
     return TP_OK;
 }
 
 void tpr_memory_fini(tp_context *context)
 {
-    struct tpb_list *node;
+    struct tpf_memory block;
 
-    while ((node = tpb_list_take(&context->memory)) != NULL)
-        memory_free(TPB_CONTAINER(node, struct tpr_memory, link));
+    while (tpf_memory_take(&context->memories, NULL, &block))
+        tpf_memory_destroy(&block);
+    tpf_memories_fini(&context->memories);
 }

@@ -74,6 +74,14 @@ static void op_count(struct tpr_op *op, tp_status status)
     }
 }
 
+/* A read is over, and with it its skeleton; one that is lent lives on. */
+static void op_free_skeleton(const struct tpr_op *op, tp_status status)
+{
+    if (op->kind == TPR_OP_READ && op->message != NULL
+        && !(op->borrow && status == TP_OK))
+        tpr_skeleton_free((struct tpr_skeleton *)op->message);
+}
+
 void tpr_op_end(struct tpr_op *op, tp_status status)
 {
     tp_context *context = op->context;
@@ -85,8 +93,7 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
     op->status = status;
     op_count(op, status);
     if (sync != NULL) {
-        if (op->kind == TPR_OP_READ && op->message != NULL)
-            tpr_skeleton_free((struct tpr_skeleton *)op->message);
+        op_free_skeleton(op, status);
         sync->status = status;
         sync->message = op->message;
         tpr_op_free(context, op);
@@ -98,8 +105,7 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
         if (context->armed)
             tpr_touch(context);
     } else if (op->done == NULL) {
-        if (op->kind == TPR_OP_READ && op->message != NULL)
-            tpr_skeleton_free((struct tpr_skeleton *)op->message);
+        op_free_skeleton(op, status);
         tpr_op_free(context, op);
     } else {
         tpb_list_append(&context->done, &op->link);
@@ -122,8 +128,7 @@ int tpr_dispatch(tp_context *context)
         copy.done(copy.pipe, copy.status, copy.message, copy.arg);
         context->depth--;
         context->dispatching = before;
-        if (copy.kind == TPR_OP_READ && copy.message != NULL)
-            tpr_skeleton_free((struct tpr_skeleton *)copy.message);
+        op_free_skeleton(&copy, copy.status);
         count++;
     }
     if (count > 0) {

@@ -168,7 +168,7 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
         model.descriptor = tpb_zalloc(model.descriptor_length);
         if (model.descriptor == NULL)
             return TP_ERR_NO_MEMORY;
-        tpr_descriptor_encode(message, model.descriptor_length,
+        tpr_descriptor_encode(message, NULL, model.descriptor_length,
                               model.descriptor);
     }
     status = pipe_call(pipe->context, &model);
@@ -189,18 +189,22 @@ tp_status tpr_call_descriptor(tp_context *context, tp_pipe *pipe,
     return pipe_call(context, &model);
 }
 
-tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton,
+tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
                         tp_message_fn *done, void *arg,
                         struct tpr_sync *sync)
 {
     struct tpr_op model = { .kind = TPR_OP_READ, .pipe = pipe,
                             .message = skeleton, .done = done, .arg = arg,
-                            .sync = sync };
+                            .borrow = borrow, .sync = sync };
     tp_status status;
 
     if (pipe == NULL || skeleton == NULL
-        || !tpr_skeleton_claim(pipe, skeleton))
+        || !tpr_skeleton_claim(pipe, skeleton, borrow))
         return TP_ERR_INVALID;
+    if (borrow && !tpr_borrow_prepare(pipe->context, skeleton)) {
+        tpr_skeleton_unclaim(pipe, skeleton);
+        return TP_ERR_NO_MEMORY;
+    }
     status = pipe_call(pipe->context, &model);
     if (status != TP_OK)
         tpr_skeleton_unclaim(pipe, skeleton);
@@ -230,24 +234,15 @@ tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
 tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
                        tp_message_fn *done, void *arg)
 {
-    return tpr_call_read(pipe, skeleton, done, arg, NULL);
+    return tpr_call_read(pipe, skeleton, false, done, arg, NULL);
 }
 
 tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
                          tp_message_fn *done, void *arg)
 {
-    (void)done;
-    (void)arg;
-    if (pipe == NULL || skeleton == NULL)
-        return TP_ERR_INVALID;
-    return TP_ERR_NOT_SUPPORTED;
-}
-
-tp_status tp_pipe_release(tp_pipe *pipe, tp_message *borrowed)
-{
-    if (pipe == NULL || borrowed == NULL)
-        return TP_ERR_INVALID;
-    return TP_ERR_NOT_SUPPORTED;
+    if (done == NULL)
+        return TP_ERR_INVALID;     /* nobody could give it back */
+    return tpr_call_read(pipe, skeleton, true, done, arg, NULL);
 }
 
 /* ---- opening and closing ------------------------------------------------ */
@@ -290,6 +285,8 @@ void tpr_pipe_close(tp_pipe *pipe, const char *why)
     tpr_rx_drop(pipe, TP_ERR_CLOSED);
     if (pipe->close_due)
         tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
+    if (pipe->peer->guest != NULL)
+        tpr_guest_closed(pipe->peer);
 }
 
 struct pipe_close_task {
@@ -354,6 +351,7 @@ void tpr_pipe_fini(tp_pipe *pipe)
         tpr_skeleton_free(pipe->skeleton);
     if (offered != NULL)
         tpr_skeleton_free(offered);
+    tpr_tx_notes_drop(pipe);
     tpr_skeletons_fini(pipe);
     tpb_free(pipe->gather);
     if (pipe->error_owned)

@@ -130,6 +130,7 @@ static void token_ring(tp_context *context)
         return;
     if (context->armed ? !context->dirty && tpb_list_empty(&context->done)
                          && tpb_list_empty(&context->env.ready)
+                         && context->copying == 0
                        : atomic_load(&context->caller_parked) == 0
                          && atomic_load(&context->thread_parked) == 0
                          && !atomic_load(&context->fd_used))
@@ -222,6 +223,8 @@ bool tpr_pass(tp_context *context)
     for (uint32_t i = 0; i < context->endpoint_count; i++)
         moved |= context->endpoints[i]->backend->progress(
             context->endpoints[i]);
+    if (TPB_UNLIKELY(context->copying > 0))
+        moved |= tpr_channels_progress(context);
     for (int i = 0; i < PROGRESS_READY; i++) {
         struct tpb_list *node = tpb_list_take(&context->env.ready);
 
@@ -247,7 +250,7 @@ bool tpr_park_begin(tp_context *context)
 {
     if (!progress_arm(context) || !tpb_list_empty(&context->env.ready)
         || !tpb_list_empty(&context->done)
-        || !tpb_list_empty(&context->graveyard)
+        || !tpb_list_empty(&context->graveyard) || context->copying > 0
         || atomic_load(&context->tasks) != NULL) {
         progress_disarm(context);
         return false;

@@ -42,24 +42,56 @@ static void rx_break(tp_pipe *pipe, tp_status status, const char *text)
 
 /* ---- messages and their readers ----------------------------------------- */
 
-/* The message is complete: its read ends. */
+/* The stream has brought all of the message: its read ends, if no channel
+ * brings more. */
 static void rx_complete(tp_pipe *pipe)
 {
-    struct tpr_op *op = TPB_CONTAINER(pipe->reads.next, struct tpr_op, link);
+    struct tpr_op *op = TPB_CONTAINER(pipe->reads.prev, struct tpr_op, link);
 
     op->data_length = pipe->skeleton->data_length;
+    op->streamed = true;
     pipe->skeleton = NULL;
     pipe->rx_state = TPR_RX_IDLE;
-    tpr_op_end(op, TP_OK);
+    tpr_pull_settle(op);
+}
+
+void tpr_rx_land(tp_pipe *pipe)
+{
+    while (!tpb_list_empty(&pipe->reads)) {
+        struct tpr_op *op = TPB_CONTAINER(pipe->reads.next, struct tpr_op,
+                                          link);
+
+        if (op->pulls > 0 || (!op->streamed && op->status == TP_OK))
+            return;
+        if (op->borrow && op->status == TP_OK)
+            tpr_borrow_begin(op);
+        tpr_op_end(op, op->status);
+    }
 }
 
 static void rx_begin_data(tp_pipe *pipe, struct tpr_op *op)
 {
+    struct tpr_skeleton *skeleton = pipe->skeleton;
+
     op->kind = TPR_OP_READ;
-    op->message = &pipe->skeleton->message;
+    op->message = &skeleton->message;
     tpb_list_append(&pipe->reads, &op->link);
     pipe->rx_state = TPR_RX_DATA;
-    pipe->cursor = (struct tpr_cursor){ 0 };
+    pipe->cursor = (struct tpr_cursor){ .skip = skeleton->offers };
+    if (TPB_UNLIKELY(skeleton->offers != NULL)) {
+        /* Nobody is there any more from whom it could be had. */
+        if (pipe->rx_end != TP_OK) {
+            tpr_rx_drop(pipe, pipe->rx_end);
+            return;
+        }
+        if (!tpr_pull_begin(pipe, op))
+            return;
+        if (op->status != TP_OK) { /* no memory for what was to be lent */
+            tpr_pull_cancel(op, op->status);
+            rx_break(pipe, op->status, "out of memory to borrow into");
+            return;
+        }
+    }
     if (pipe->missing == 0)
         rx_complete(pipe);
 }
@@ -90,7 +122,7 @@ static struct tpr_op *rx_reader(tp_pipe *pipe)
 
     if (node != NULL)
         return TPB_CONTAINER(node, struct tpr_op, link);
-    node = tpb_list_take(&context->any);
+    node = pipe->unseen ? NULL : tpb_list_take(&context->any);
     if (node == NULL)
         return NULL;
     op = TPB_CONTAINER(node, struct tpr_op, link);
@@ -102,7 +134,7 @@ static struct tpr_op *rx_reader(tp_pipe *pipe)
 static bool rx_wanted(const tp_pipe *pipe)
 {
     return !tpb_list_empty(&pipe->armed)
-           || !tpb_list_empty(&pipe->context->any);
+           || (!tpb_list_empty(&pipe->context->any) && !pipe->unseen);
 }
 
 /* The descriptor is complete: gives the skeleton to the next reader. */
@@ -166,7 +198,11 @@ static bool rx_decode(tp_pipe *pipe, const unsigned char *descriptor,
                  ? "a descriptor of garbage" : "out of memory for a message");
         return false;
     }
-    pipe->missing = pipe->skeleton->data_length;
+    pipe->missing = pipe->skeleton->stream_length;
+    if (pipe->skeleton->offers != NULL) {
+        pipe->skeleton->number = pipe->offered_to_me++;
+        pipe->offers_seen = true;
+    }
     rx_offer(pipe);
     return true;
 }
@@ -311,7 +347,7 @@ static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
 /* Is this pipe one that tp_read_descriptor_any() should know of? */
 static void rx_note_unread(tp_pipe *pipe)
 {
-    bool unread = tpb_list_empty(&pipe->armed)
+    bool unread = tpb_list_empty(&pipe->armed) && !pipe->unseen
                   && (pipe->rx_state == TPR_RX_HELD
                       || (pipe->rx_state == TPR_RX_IDLE
                           && !tpb_list_empty(&pipe->backlog)));
@@ -327,6 +363,13 @@ static bool rx_view_used(const struct rx_view *view)
     return *view->started && *view->taken == view->length;
 }
 
+/* One that waits for nothing but its turn has its data, and keeps it. */
+static void rx_cancel(struct tpr_op *op, tp_status status)
+{
+    if (op->status == TP_OK && (op->pulls > 0 || !op->streamed))
+        tpr_pull_cancel(op, status);
+}
+
 /* The peer will send no more, and all it sent has been used. */
 static void rx_finish(tp_pipe *pipe)
 {
@@ -335,12 +378,13 @@ static void rx_finish(tp_pipe *pipe)
 
     while ((node = tpb_list_take(&pipe->armed)) != NULL)
         tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), status);
-    while ((node = tpb_list_take(&pipe->reads)) != NULL)
-        tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), status);
     if (pipe->rx_state == TPR_RX_HELD)
         tpr_skeleton_free(pipe->skeleton);
     pipe->skeleton = NULL;
     pipe->rx_state = TPR_RX_ENDED;
+    TPB_LIST_EACH(read, &pipe->reads)
+        rx_cancel(TPB_CONTAINER(read, struct tpr_op, link), status);
+    tpr_rx_land(pipe);
     tpb_list_unlink(&pipe->unread_link);
 }
 
@@ -449,6 +493,35 @@ static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
     }
 }
 
+/* DONE, ASK or PUSH.  Pops it. */
+static void rx_about_frame(tp_pipe *pipe, struct tpf_conn *conn,
+                           const struct wire_frame *frame,
+                           const unsigned char *body)
+{
+    struct wire_about about;
+    size_t length = frame->length - sizeof(about);
+    bool good = frame->length >= sizeof(about);
+
+    if (good) {
+        memcpy(&about, body, sizeof(about));
+        body += sizeof(about);
+    }
+    if (good && frame->type == WIRE_DONE)
+        good = tpr_offer_done(pipe, &about);
+    else if (good && frame->type == WIRE_ASK)
+        good = tpr_offer_asked(pipe, &about, (const char *)body, length);
+    else if (good)
+        good = tpr_pull_pushed(pipe, &about, body, length);
+    if (frame->type == WIRE_PUSH)
+        pipe->consumed += frame->length + (uint32_t)sizeof(*frame);
+    rx_pop(conn);
+    if (!good)
+        tpr_peer_end(pipe->peer, TP_ERR_PROTOCOL,
+                     "it speaks of buffers that it does not have");
+    else if (frame->type == WIRE_PUSH)
+        tpr_tx_return_credit(pipe);
+}
+
 /* A frame for a pipe.  Pops it. */
 static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
                           const struct wire_frame *frame,
@@ -457,8 +530,14 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     tp_pipe *pipe = frame->number == 0 ? atomic_load(&peer->ready_made)
                                        : NULL;
 
-    if (pipe == NULL)
+    if (TPB_UNLIKELY(pipe == NULL)) {
+        if (peer->guest != NULL) {
+            rx_pop(conn);
+            tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of no pipe");
+            return;
+        }
         pipe = tpr_pipe_get(peer, frame->number);
+    }
     if (pipe == NULL) {
         rx_pop(conn);
         tpr_peer_end(peer, TP_ERR_NO_MEMORY, "out of memory for a pipe");
@@ -467,19 +546,30 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     if (TPB_UNLIKELY(pipe->context->closing) && pipe->rx_end == TP_OK)
         tpr_rx_drop(pipe, TP_ERR_CLOSED);      /* a new one */
     tpr_tx_credit(pipe, frame->credit);
-    if (frame->type == WIRE_CREDIT || pipe->closed) {
+    pipe->offers_seen |= (frame->flags & WIRE_OFFERS) != 0;
+    if (TPB_UNLIKELY(frame->type > WIRE_BYE)) {
+        rx_about_frame(pipe, conn, frame, body);
+    } else if (frame->type == WIRE_CREDIT || pipe->closed) {
         rx_pop(conn);
+        if (frame->type == WIRE_CLOSE && peer->guest != NULL)
+            tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer closed the pipe");
     } else if (frame->type == WIRE_CLOSE) {
         rx_pop(conn);
         tpr_pipe_fail(pipe, "the peer closed the pipe");
         tpr_tx_end(pipe, TP_ERR_PEER_CLOSED);
         tpr_rx_end(pipe, TP_ERR_PEER_CLOSED);
+        tpr_pull_tell_all(pipe, false);
+        /* Its only pipe: there is nothing more to say on this conn. */
+        if (peer->guest != NULL)
+            tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer closed the pipe");
     } else if (pipe->rx_end != TP_OK) {
         /* The pipe broke here, or nobody reads it any more: the peer shall not
          * wait for us. */
         rx_pop(conn);
         pipe->consumed += frame->length + (uint32_t)sizeof(*frame);
         tpr_tx_return_credit(pipe);
+        if ((frame->flags & WIRE_OFFERS) != 0)
+            tpr_pull_tell_all(pipe, true);
     } else {
         rx_stream_frame(pipe, conn, frame, body);
     }
@@ -497,7 +587,7 @@ static void rx_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     }
     memcpy(&frame, bytes, sizeof(frame));
     if (frame.length != size - sizeof(frame) || frame.type < WIRE_MESSAGE
-        || frame.type > WIRE_BYE
+        || frame.type > WIRE_LAST
         || ((frame.flags & WIRE_SHORT) != 0 && frame.type != WIRE_MESSAGE)) {
         rx_pop(conn);
         tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of garbage");
@@ -562,16 +652,20 @@ void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op)
 
 void tpr_rx_arm_any(tp_context *context, struct tpr_op *op)
 {
-    tp_pipe *pipe;
+    struct tpb_list *node;
 
     tpb_list_append(&context->any, &op->link);
-    if (tpb_list_empty(&context->unread))
-        return;
-    pipe = TPB_CONTAINER(context->unread.next, tp_pipe, unread_link);
-    if (pipe->rx_state == TPR_RX_HELD)
-        rx_offer(pipe);
-    if (context->open.pipe != pipe)
-        tpr_rx_pump(pipe);
+    /* A pipe that has more stands at the end again: they take turns.  One may
+     * turn out to have only a part of a message: then it is the next one's. */
+    while (!tpb_list_empty(&context->any)
+           && (node = tpb_list_take(&context->unread)) != NULL) {
+        tp_pipe *pipe = TPB_CONTAINER(node, tp_pipe, unread_link);
+
+        if (pipe->rx_state == TPR_RX_HELD)
+            rx_offer(pipe);
+        if (context->open.pipe != pipe)
+            tpr_rx_pump(pipe);
+    }
 }
 
 /* The skeleton was claimed by tpr_skeleton_claim(). */
@@ -579,7 +673,10 @@ void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op)
 {
     if (pipe->rx_state != TPR_RX_OFFERED
         || op->message != &pipe->skeleton->message) {
-        tpr_op_end(op, pipe->closed ? TP_ERR_CLOSED : pipe->rx_end);
+        /* In its turn, behind reads that are not over yet. */
+        op->status = pipe->closed ? TP_ERR_CLOSED : pipe->rx_end;
+        tpb_list_append(&pipe->reads, &op->link);
+        tpr_rx_land(pipe);
         return;
     }
     rx_begin_data(pipe, op);
@@ -591,6 +688,13 @@ void tpr_rx_end(tp_pipe *pipe, tp_status status)
 {
     if (pipe->rx_end == TP_OK)
         pipe->rx_end = status;
+    /* What a channel was to bring does not come any more, nor what is behind
+     * it. */
+    TPB_LIST_EACH(node, &pipe->reads)
+        if (TPB_CONTAINER(node, struct tpr_op, link)->pulls > 0) {
+            tpr_rx_drop(pipe, pipe->rx_end);
+            return;
+        }
     if (pipe->context->open.pipe != pipe)
         tpr_rx_pump(pipe);
 }

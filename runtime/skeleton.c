@@ -19,6 +19,7 @@ static struct tpr_skeleton *skeleton_new(tp_pipe *pipe, size_t storage)
         if (skeleton == NULL)
             return NULL;
         skeleton->pipe = pipe;
+        tpb_list_init(&skeleton->lent_link);
     }
     if (skeleton->capacity < storage) {
         size_t capacity = storage > SKELETON_STORAGE ? storage
@@ -41,6 +42,18 @@ void tpr_skeleton_free(struct tpr_skeleton *skeleton)
 {
     tp_pipe *pipe = skeleton->pipe;
 
+    while (skeleton->offers != NULL) {
+        struct tpr_offer *offer = skeleton->offers;
+
+        skeleton->offers = offer->next;
+        tpr_offer_free(pipe->context, offer);
+    }
+    while (TPB_UNLIKELY(skeleton->copies != NULL)) {
+        struct tpr_copy *copy = skeleton->copies;
+
+        skeleton->copies = copy->next;
+        tpb_free(copy);
+    }
     if (skeleton->capacity > SKELETON_KEEP) {
         tpb_free(skeleton->storage);
         skeleton->storage = NULL;
@@ -72,7 +85,7 @@ struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe, size_t length)
     *payload = (tp_payload){ .length = length };
     skeleton->message.payloads = payload;
     skeleton->message.payload_count = 1;
-    skeleton->data_length = length;
+    skeleton->data_length = skeleton->stream_length = length;
     return skeleton;
 }
 
@@ -115,22 +128,55 @@ static bool skeleton_add_length(struct tpr_skeleton *skeleton,
            && skeleton->data_length <= SIZE_MAX / 2;
 }
 
-static bool skeleton_payload(struct tpr_skeleton *skeleton,
-                             struct skeleton_reader *reader,
-                             tp_payload *payload)
+/* Of a buffer that does not come in the stream; `end` is where its list goes
+ * on.  Lack of memory looks like garbage to the caller, who tells by the
+ * status. */
+static bool skeleton_offer(struct tpr_skeleton *skeleton, size_t buffer,
+                           uint64_t length, uint8_t channel,
+                           uint8_t source_length, struct tpr_offer ***end)
 {
+    struct tpr_offer *offer;
+
+    if (channel == TPF_CHANNEL_NONE) {
+        skeleton->stream_length += length;
+        return source_length == 0;
+    }
+    if (channel >= TPF_CHANNELS || source_length == 0
+        || source_length > TPF_SOURCE || length == 0)
+        return false;
+    offer = tpr_offer_new(skeleton->pipe->context);
+    if (offer == NULL)
+        return false;
+    offer->buffer = (uint32_t)buffer;
+    offer->channel = channel;
+    offer->source_length = source_length;
+    offer->length = length;
+    **end = offer;
+    *end = &offer->next;
+    return true;
+}
+
+static bool skeleton_payload(struct tpr_skeleton *skeleton, size_t i,
+                             struct skeleton_reader *reader,
+                             struct tpr_offer ***end)
+{
+    tp_payload *payload = &skeleton->message.payloads[i];
     struct wire_payload wire;
 
     if (!skeleton_take(reader, &wire, sizeof(wire)))
         return false;
     *payload = (tp_payload){ .length = wire.length,
                              .metadata_length = wire.metadata_length };
-    return skeleton_add_length(skeleton, wire.length);
+    return skeleton_add_length(skeleton, wire.length)
+           && skeleton_offer(skeleton, i, wire.length, wire.channel,
+                             wire.source_length, end);
 }
 
-static bool skeleton_tensor(struct tpr_skeleton *skeleton,
-                            struct skeleton_reader *reader, tp_tensor *tensor)
+static bool skeleton_tensor(struct tpr_skeleton *skeleton, size_t i,
+                            struct skeleton_reader *reader,
+                            struct tpr_offer ***end)
 {
+    tp_tensor *tensor = &skeleton->message.tensors[i];
     struct wire_tensor wire;
 
     if (!skeleton_take(reader, &wire, sizeof(wire)))
@@ -139,7 +185,10 @@ static bool skeleton_tensor(struct tpr_skeleton *skeleton,
         .length = wire.length, .metadata_length = wire.metadata_length,
         .device = { (tp_device_type)wire.device_type, wire.device_index },
         .target = { (tp_device_type)wire.target_type, wire.target_index } };
-    return skeleton_add_length(skeleton, wire.length);
+    return skeleton_add_length(skeleton, wire.length)
+           && skeleton_offer(skeleton, skeleton->message.payload_count + i,
+                             wire.length, wire.channel, wire.source_length,
+                             end);
 }
 
 static bool skeleton_parse(struct tpr_skeleton *skeleton,
@@ -147,13 +196,14 @@ static bool skeleton_parse(struct tpr_skeleton *skeleton,
                            struct skeleton_reader reader)
 {
     tp_message *message = &skeleton->message;
+    struct tpr_offer **end = &skeleton->offers;
     uint64_t metadata = head->metadata_length;
 
     for (size_t i = 0; i < head->payloads; i++)
-        if (!skeleton_payload(skeleton, &reader, &message->payloads[i]))
+        if (!skeleton_payload(skeleton, i, &reader, &end))
             return false;
     for (size_t i = 0; i < head->tensors; i++)
-        if (!skeleton_tensor(skeleton, &reader, &message->tensors[i]))
+        if (!skeleton_tensor(skeleton, i, &reader, &end))
             return false;
     message->metadata_length = metadata;
     if (!skeleton_point(&reader, metadata, &message->metadata))
@@ -165,6 +215,10 @@ static bool skeleton_parse(struct tpr_skeleton *skeleton,
     for (size_t i = 0; i < head->tensors; i++)
         if (!skeleton_point(&reader, message->tensors[i].metadata_length,
                             &message->tensors[i].metadata))
+            return false;
+    for (struct tpr_offer *offer = skeleton->offers; offer != NULL;
+         offer = offer->next)
+        if (!skeleton_take(&reader, offer->source, offer->source_length))
             return false;
     return reader.left == 0;
 }
@@ -200,7 +254,7 @@ tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
     if (skeleton == NULL)
         return TP_ERR_NO_MEMORY;
     memcpy(skeleton->storage + arrays, descriptor, length);
-    skeleton->data_length = 0;
+    skeleton->data_length = skeleton->stream_length = 0;
     skeleton->message.payload_count = head.payloads;
     skeleton->message.tensor_count = head.tensors;
     if (head.payloads > 0)
@@ -241,12 +295,13 @@ static bool skeleton_filled(const struct tpr_skeleton *skeleton)
 }
 
 /* What is not ours is told by its address alone: not looked into. */
-bool tpr_skeleton_claim(tp_pipe *pipe, tp_message *message)
+bool tpr_skeleton_claim(tp_pipe *pipe, tp_message *message, bool borrow)
 {
     struct tpr_skeleton *skeleton = (struct tpr_skeleton *)(void *)message;
     tp_message *expected = message;
 
-    return atomic_load(&pipe->offered) == message && skeleton_filled(skeleton)
+    return atomic_load(&pipe->offered) == message
+           && (borrow || skeleton_filled(skeleton))
            && atomic_compare_exchange_strong(&pipe->offered, &expected, NULL);
 }
 
@@ -255,25 +310,44 @@ void tpr_skeleton_unclaim(tp_pipe *pipe, tp_message *message)
     atomic_store(&pipe->offered, message);
 }
 
+/* ---- buffers ------------------------------------------------------------ */
+
+bool tpr_message_buffer(const tp_message *message, size_t index,
+                        struct tpf_buffer *buffer)
+{
+    const tp_tensor *tensor;
+
+    memset(buffer, 0, sizeof(*buffer));
+    if (index < message->payload_count) {
+        buffer->data = message->payloads[index].data;
+        buffer->length = message->payloads[index].length;
+        return true;
+    }
+    index -= message->payload_count;
+    if (index >= message->tensor_count)
+        return false;
+    tensor = &message->tensors[index];
+    buffer->data = tensor->data;
+    buffer->length = tensor->length;
+    buffer->device = tensor->device;
+    buffer->stream = tensor->stream;
+    return true;
+}
+
 bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
                    unsigned char **data, size_t *left)
 {
-    size_t count = message->payload_count + message->tensor_count;
+    struct tpf_buffer buffer;
 
-    for (; cursor->buffer < count; cursor->buffer++, cursor->offset = 0) {
-        size_t i = cursor->buffer, length;
-
-        if (i < message->payload_count) {
-            *data = message->payloads[i].data;
-            length = message->payloads[i].length;
-        } else {
-            i -= message->payload_count;
-            *data = message->tensors[i].data;
-            length = message->tensors[i].length;
+    for (; tpr_message_buffer(message, cursor->buffer, &buffer);
+         cursor->buffer++, cursor->offset = 0) {
+        if (cursor->skip != NULL && cursor->skip->buffer == cursor->buffer) {
+            cursor->skip = cursor->skip->next;
+            continue;
         }
-        if (cursor->offset < length) {
-            *data += cursor->offset;
-            *left = length - cursor->offset;
+        if (cursor->offset < buffer.length) {
+            *data = (unsigned char *)buffer.data + cursor->offset;
+            *left = buffer.length - cursor->offset;
             return true;
         }
     }

@@ -36,9 +36,24 @@ static unsigned char *tx_put(unsigned char *to, const void *from,
     return to + length;
 }
 
-void tpr_descriptor_encode(const tp_message *message, uint64_t length,
+/* The next offer, if it is of that buffer. */
+static const struct tpr_offer *tx_offer(const struct tpr_offer **offers,
+                                        size_t buffer)
+{
+    static const struct tpr_offer none;
+    const struct tpr_offer *offer = *offers;
+
+    if (offer == NULL || offer->buffer != buffer)
+        return &none;
+    *offers = offer->next;
+    return offer;
+}
+
+void tpr_descriptor_encode(const tp_message *message,
+                           const struct tpr_offer *offers, uint64_t length,
                            unsigned char *to)
 {
+    const struct tpr_offer *first = offers;
     struct wire_descriptor head = {
         .payloads = (uint32_t)message->payload_count,
         .tensors = (uint32_t)message->tensor_count, .length = length,
@@ -47,18 +62,26 @@ void tpr_descriptor_encode(const tp_message *message, uint64_t length,
     to = tx_put(to, &head, sizeof(head));
     for (size_t i = 0; i < message->payload_count; i++) {
         const tp_payload *payload = &message->payloads[i];
-        struct wire_payload wire = { payload->length,
-                                     payload->metadata_length };
+        const struct tpr_offer *offer = tx_offer(&offers, i);
+        struct wire_payload wire = {
+            .length = payload->length,
+            .metadata_length = payload->metadata_length,
+            .channel = offer->channel,
+            .source_length = offer->source_length };
 
         to = tx_put(to, &wire, sizeof(wire));
     }
     for (size_t i = 0; i < message->tensor_count; i++) {
         const tp_tensor *tensor = &message->tensors[i];
+        const struct tpr_offer *offer
+            = tx_offer(&offers, message->payload_count + i);
         struct wire_tensor wire = {
             .length = tensor->length,
             .metadata_length = tensor->metadata_length,
             .device_type = (uint8_t)tensor->device.type,
             .target_type = (uint8_t)tensor->target.type,
+            .channel = offer->channel,
+            .source_length = offer->source_length,
             .device_index = tensor->device.index,
             .target_index = tensor->target.index };
 
@@ -71,6 +94,8 @@ void tpr_descriptor_encode(const tp_message *message, uint64_t length,
     for (size_t i = 0; i < message->tensor_count; i++)
         to = tx_put(to, message->tensors[i].metadata,
                     message->tensors[i].metadata_length);
+    for (; first != NULL; first = first->next)
+        to = tx_put(to, first->source, first->source_length);
 }
 
 /* ---- frames ------------------------------------------------------------- */
@@ -135,7 +160,8 @@ static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
         if (op->descriptor != NULL)
             memcpy(to, op->descriptor + op->position, part);
         else   /* whole in the first frame, see tx_frame() */
-            tpr_descriptor_encode(op->message, op->descriptor_length, to);
+            tpr_descriptor_encode(op->message, op->offers,
+                                  op->descriptor_length, to);
         op->position += part;
         to += part;
         length -= part;
@@ -202,11 +228,12 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
 /* The next frame of a write.  False: no room or no credit now. */
 static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
 {
-    uint64_t total = op->descriptor_length + op->data_length;
+    uint64_t total = op->descriptor_length + op->stream_length;
     size_t most = conn->max_frame - sizeof(struct wire_frame), length;
     unsigned char *room;
 
-    if (!op->begun && tx_is_short(op->message) && op->data_length <= most
+    if (!op->begun && tx_is_short(op->message) && op->offers == NULL
+        && op->data_length <= most
         && (conn->backend->send_data == NULL
             || op->data_length < TX_ZERO_COPY)) {
         if (!tx_short(pipe, conn, op->message->payloads[0].data,
@@ -221,14 +248,15 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
         return tx_lend(pipe, op, conn);
     length = total - op->position < most ? total - op->position : most;
     if (conn->backend->send_data != NULL && !op->begun
-        && op->data_length >= TX_ZERO_COPY && op->descriptor_length < length)
+        && op->stream_length >= TX_ZERO_COPY && op->descriptor_length < length)
         length = op->descriptor_length;
     if (!tx_credit_for(pipe, sizeof(struct wire_frame) + length))
         return false;
     room = tx_reserve(pipe, sizeof(struct wire_frame) + length);
     if (room == NULL)
         return false;
-    tx_head(pipe, room, op->begun ? WIRE_DATA : WIRE_MESSAGE, 0, length);
+    tx_head(pipe, room, op->begun ? WIRE_DATA : WIRE_MESSAGE,
+            !op->begun && op->offers != NULL ? WIRE_OFFERS : 0, length);
     tx_fill(op, room + sizeof(struct wire_frame), length);
     conn->backend->commit(conn, sizeof(struct wire_frame) + length);
     pipe->sent += (uint32_t)(sizeof(struct wire_frame) + length);
@@ -273,8 +301,121 @@ void tpr_tx_credit(tp_pipe *pipe, uint32_t credit)
         || credit - pipe->acknowledged > pipe->sent - pipe->acknowledged)
         return;
     pipe->acknowledged = credit;
-    if (!tpb_list_empty(&pipe->writes))
+    if (!tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->pushes))
         tpr_tx_pump(pipe);
+}
+
+/* ---- what is said of buffers that go by channels ------------------------ */
+
+/* A frame that found no room. */
+struct tpr_note {
+    struct tpb_list link;          /* in pipe->notes */
+    enum wire_type type;
+    size_t length;
+    unsigned char body[];
+};
+
+static bool tx_note(tp_pipe *pipe, enum wire_type type, const void *body,
+                    size_t length)
+{
+    struct tpf_conn *conn = pipe->peer->conn;
+    unsigned char *room = tx_reserve(pipe, sizeof(struct wire_frame) + length);
+
+    if (room == NULL)
+        return false;
+    tx_head(pipe, room, type, 0, length);
+    memcpy(room + sizeof(struct wire_frame), body, length);
+    conn->backend->commit(conn, sizeof(struct wire_frame) + length);
+    return true;
+}
+
+static bool tx_notes(tp_pipe *pipe)
+{
+    while (!tpb_list_empty(&pipe->notes)) {
+        struct tpr_note *note = TPB_CONTAINER(pipe->notes.next,
+                                              struct tpr_note, link);
+
+        if (!tx_note(pipe, note->type, note->body, note->length))
+            return false;
+        tpb_list_unlink(&note->link);
+        tpb_free(note);
+    }
+    return true;
+}
+
+void tpr_tx_about(tp_pipe *pipe, enum wire_type type,
+                  const struct wire_about *about, const void *more,
+                  size_t length)
+{
+    unsigned char body[sizeof(*about) + TPT_WORDS];
+    struct tpr_note *note;
+
+    memcpy(body, about, sizeof(*about));
+    if (length > 0)
+        memcpy(body + sizeof(*about), more, length);
+    length += sizeof(*about);
+    if (tpb_list_empty(&pipe->notes) && tx_note(pipe, type, body, length))
+        return;
+    note = tpb_zalloc(sizeof(*note) + length);
+    if (note == NULL) {
+        tpr_peer_end(pipe->peer, TP_ERR_NO_MEMORY, "out of memory");
+        return;
+    }
+    note->type = type;
+    note->length = length;
+    memcpy(note->body, body, length);
+    tpb_list_append(&pipe->notes, &note->link);
+}
+
+void tpr_tx_notes_drop(tp_pipe *pipe)
+{
+    struct tpb_list *node;
+
+    while ((node = tpb_list_take(&pipe->notes)) != NULL)
+        tpb_free(TPB_CONTAINER(node, struct tpr_note, link));
+}
+
+/* The next piece of a buffer that was asked for.  False: not now. */
+static bool tx_push(tp_pipe *pipe, struct tpr_offer *offer)
+{
+    struct tpf_conn *conn = pipe->peer->conn;
+    struct wire_about about = { .message = offer->op->number,
+                                .buffer = offer->buffer,
+                                .offset = offer->at };
+    size_t head = sizeof(struct wire_frame) + sizeof(about);
+    size_t length = offer->length - offer->at;
+    struct tpf_buffer buffer;
+    unsigned char *room;
+
+    if (length > conn->max_frame - head)
+        length = conn->max_frame - head;
+    if (!tx_credit_for(pipe, head + length))
+        return false;
+    room = tx_reserve(pipe, head + length);
+    if (room == NULL)
+        return false;
+    tpr_message_buffer(offer->op->message, offer->buffer, &buffer);
+    tx_head(pipe, room, WIRE_PUSH, 0, sizeof(about) + length);
+    memcpy(room + sizeof(struct wire_frame), &about, sizeof(about));
+    memcpy(room + head, (unsigned char *)buffer.data + offer->at, length);
+    conn->backend->commit(conn, head + length);
+    pipe->sent += (uint32_t)(head + length);
+    offer->at += length;
+    return true;
+}
+
+static bool tx_pushes(tp_pipe *pipe)
+{
+    while (!tpb_list_empty(&pipe->pushes)) {
+        struct tpr_offer *offer = TPB_CONTAINER(pipe->pushes.next,
+                                                struct tpr_offer, link);
+
+        if (!tx_push(pipe, offer))
+            return false;
+        if (offer->at == offer->length)
+            tpb_list_unlink(&offer->link);
+    }
+    return true;
 }
 
 /* ---- the pump ----------------------------------------------------------- */
@@ -286,7 +427,7 @@ static void tx_land(tp_pipe *pipe)
         struct tpr_op *op = TPB_CONTAINER(pipe->landing.next, struct tpr_op,
                                           link);
 
-        if (op->lent > 0)
+        if (op->lent > 0 || op->offers != NULL)
             return;
         tpr_op_end(op, op->status);
     }
@@ -297,7 +438,8 @@ static void tx_finish(tp_pipe *pipe, struct tpr_op *op, tp_status status)
     op->finished = true;
     op->status = status;
     tpb_list_unlink(&op->link);
-    if (op->lent == 0 && tpb_list_empty(&pipe->landing)) {
+    if (op->lent == 0 && op->offers == NULL
+        && tpb_list_empty(&pipe->landing)) {
         tpr_op_end(op, status);
         return;
     }
@@ -317,6 +459,10 @@ void tpr_tx_pump(tp_pipe *pipe)
     if (TPB_UNLIKELY(pipe->credit_due)
         && !tpr_tx_control(pipe, WIRE_CREDIT))
         return;
+    if (TPB_UNLIKELY(!tpb_list_empty(&pipe->notes)) && !tx_notes(pipe))
+        return;
+    if (TPB_UNLIKELY(!tpb_list_empty(&pipe->pushes)) && !tx_pushes(pipe))
+        return;
     while (!tpb_list_empty(&pipe->writes)) {
         struct tpr_op *op = TPB_CONTAINER(pipe->writes.next, struct tpr_op,
                                           link);
@@ -325,10 +471,15 @@ void tpr_tx_pump(tp_pipe *pipe)
             tx_finish(pipe, op, op->status);
             continue;
         }
+        if (!op->weighed) {
+            tpr_offer_weigh(pipe, op);
+            if (TPB_UNLIKELY(op->status != TP_OK))
+                continue;
+        }
         if (!tx_frame(pipe, op, peer->conn) || peer->conn == NULL)
             return;
         op->begun = true;
-        if (op->position == op->descriptor_length + op->data_length)
+        if (op->position == op->descriptor_length + op->stream_length)
             tx_finish(pipe, op, TP_OK);
     }
 }
@@ -382,10 +533,22 @@ void tpr_tx_end(tp_pipe *pipe, tp_status status)
     while (!tpb_list_empty(&pipe->writes))
         tx_finish(pipe, TPB_CONTAINER(pipe->writes.next, struct tpr_op, link),
                   status);
-    /* Without a conn nobody touches lent memory any more, nor tells. */
-    TPB_LIST_EACH(node, &pipe->landing)
+    /* Without a conn nobody touches lent memory any more, nor tells.  A peer
+     * that closed the pipe pulls no more. */
+    TPB_LIST_EACH(node, &pipe->landing) {
+        struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+
+        if (op->offers != NULL && op->status == TP_OK)
+            op->status = status;
         if (lost)
-            TPB_CONTAINER(node, struct tpr_op, link)->lent = 0;
+            op->lent = 0;
+        if (lost || status != TP_ERR_CLOSED)
+            tpr_offer_forget(op);
+    }
+    if (lost)
+        tpr_tx_notes_drop(pipe);
     tx_land(pipe);
+    while (tpb_list_take(&pipe->pushes) != NULL)
+        ;
     tpb_list_unlink(&pipe->blocked_link);
 }

@@ -12,6 +12,11 @@
  * modulo 2^32, in every frame of that pipe and, when there is none, in a
  * CREDIT frame.  A sender goes on while sent - consumed stays within the
  * conn's window.
+ *
+ * A buffer that goes by a channel (fabric/channel.h) is left out of the
+ * stream; its descriptor entry names the channel and the source.  The messages
+ * of a pipe that have such buffers are numbered from 0 on both sides.  Their
+ * sender's memory is free when DONE has come.
  */
 #ifndef TPR_WIRE_H
 #define TPR_WIRE_H
@@ -22,7 +27,7 @@
 #error "the wire format is little-endian; big-endian hosts need conversions"
 #endif
 
-enum { WIRE_VERSION = 1 };
+enum { WIRE_VERSION = 2 };
 
 enum wire_type {
     WIRE_HELLO = 1,    /* first on every conn, from the side that connected */
@@ -31,11 +36,19 @@ enum wire_type {
     WIRE_DATA,
     WIRE_CREDIT,
     WIRE_CLOSE,        /* no more on this pipe, in either direction */
-    WIRE_BYE           /* the rank leaves: no more on this conn */
+    WIRE_BYE,          /* the rank leaves: no more on this conn */
+    /* About buffers that go by a channel, see wire_about. */
+    WIRE_DONE,         /* the message's buffers are pulled and given back */
+    WIRE_ASK,          /* that buffer cannot be pulled: send it in frames */
+    WIRE_PUSH,         /* a piece of a buffer that was asked for */
+    WIRE_LAST = WIRE_PUSH
 };
 
-/* Flags of MESSAGE: the body is the one payload, whole, without metadata. */
-enum { WIRE_SHORT = 1 };
+/* Flags of MESSAGE. */
+enum {
+    WIRE_SHORT = 1,    /* the body is the one payload, whole, no metadata */
+    WIRE_OFFERS = 2    /* some buffers go by a channel */
+};
 
 struct wire_frame {
     uint8_t type;
@@ -47,14 +60,27 @@ struct wire_frame {
 };
 _Static_assert(sizeof(struct wire_frame) == 16, "wire layout");
 
+/* May the one who says this pull from the one who hears it?  One per channel
+ * number; why not stands in the words that follow, one after the other. */
+enum { WIRE_TRIALS = 8 };
+struct wire_trial {
+    uint8_t tried, may;
+    uint8_t words_length;
+    uint8_t zero;
+};
+_Static_assert(sizeof(struct wire_trial) == 4, "wire layout");
+
 struct wire_hello {
     char magic[4];             /* "tpip" */
     uint32_t version;
-    uint8_t cookie[16];        /* of the card of the one greeted */
-    uint32_t card_length;      /* the greeter's card follows */
-    uint32_t zero;
+    uint8_t cookie[16];        /* of the card of the one greeted; or what both
+                                  made of their secret, see desk.h */
+    uint32_t card_length;      /* the greeter's card follows, then words; 0: it
+                                  was shown already */
+    uint32_t words_length;
+    struct wire_trial trials[WIRE_TRIALS];
 };
-_Static_assert(sizeof(struct wire_hello) == 32, "wire layout");
+_Static_assert(sizeof(struct wire_hello) == 64, "wire layout");
 
 enum wire_answer {
     WIRE_ACCEPTED,
@@ -67,14 +93,16 @@ struct wire_welcome {
     char magic[4];
     uint32_t version;
     uint32_t answer;
-    uint32_t zero;
+    uint32_t words_length;     /* words follow */
+    struct wire_trial trials[WIRE_TRIALS];
 };
-_Static_assert(sizeof(struct wire_welcome) == 16, "wire layout");
+_Static_assert(sizeof(struct wire_welcome) == 48, "wire layout");
 
 /*
  * A descriptor: this head, `payloads` wire_payload, `tensors` wire_tensor,
- * then the metadata of the message, of the payloads, of the tensors.
- * Followed by the buffers' bytes.
+ * then the metadata of the message, of the payloads, of the tensors, then the
+ * sources of the buffers that go by a channel.  Followed by the other buffers'
+ * bytes.
  */
 struct wire_descriptor {
     uint32_t payloads, tensors;
@@ -84,19 +112,34 @@ struct wire_descriptor {
 };
 _Static_assert(sizeof(struct wire_descriptor) == 32, "wire layout");
 
+/* `channel` is an enum tpf_channel_number, 0 for "in the stream". */
 struct wire_payload {
     uint64_t length, metadata_length;
+    uint8_t channel, source_length;
+    uint16_t zero;
+    uint32_t zero2;
 };
-_Static_assert(sizeof(struct wire_payload) == 16, "wire layout");
+_Static_assert(sizeof(struct wire_payload) == 24, "wire layout");
 
 struct wire_tensor {
     uint64_t length, metadata_length;
     uint8_t device_type, target_type;
-    uint16_t zero;
+    uint8_t channel, source_length;
     int32_t device_index, target_index;
-    uint32_t zero2;
+    uint32_t zero;
 };
 _Static_assert(sizeof(struct wire_tensor) == 32, "wire layout");
+
+/* The body of DONE and ASK, and the head of a PUSH's. */
+struct wire_about {
+    uint32_t message;          /* its number; WIRE_ALL: every one so far */
+    uint32_t buffer;           /* payloads first, then tensors */
+    uint64_t offset;           /* ASK: from here on; PUSH: of these bytes */
+    uint32_t channel;          /* ASK: which one refused; words follow */
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct wire_about) == 24, "wire layout");
+#define WIRE_ALL UINT32_MAX
 
 /* The most a descriptor may say of itself; more is an error of the sender,
  * and nothing is allocated from a claim alone. */

@@ -18,7 +18,7 @@
 
 enum {
     CARD_MAGIC = 0x44435054,       /* "TPCD" */
-    CARD_VERSION = 1,
+    CARD_VERSION = 2,
     CARD_HEADER = 8,
     CARD_CHECKSUM = 8,
     CARD_USABLE = 1,               /* flags of a backend */
@@ -27,6 +27,7 @@ enum {
 
 _Static_assert(TPT_CARD_BYTES <= UINT16_MAX, "length is 16 bits");
 _Static_assert(TPT_WORDS <= UINT8_MAX, "a string's length is 8 bits");
+_Static_assert(TPT_LOCALITIES <= 8, "a bit of a byte each");
 
 /* ---- writing ----------------------------------------------------------- */
 
@@ -111,19 +112,40 @@ static void card_put_nic(struct card_writer *writer, const struct tpt_nic *nic)
     writer->failed |= nic->kind > TPT_NIC_RDMA;
 }
 
+/* A byte with a bit for each that there is, then these. */
+static void card_put_measured(struct card_writer *writer,
+                              const struct tpt_backend_card *backend)
+{
+    unsigned known = 0;
+
+    for (unsigned i = 0; i < TPT_LOCALITIES; i++)
+        known |= (unsigned)(backend->measured[i].megabytes != 0) << i;
+    card_put_number(writer, known, 1);
+    for (unsigned i = 0; i < TPT_LOCALITIES; i++) {
+        if ((known >> i & 1) == 0)
+            continue;
+        card_put_number(writer, backend->measured[i].latency_ns, 4);
+        card_put_number(writer, backend->measured[i].megabytes, 4);
+    }
+}
+
 static void card_put_backend(struct card_writer *writer,
                              const struct tpt_backend_card *backend)
 {
     card_put_string(writer, backend->name, sizeof(backend->name));
+    card_put_string(writer, backend->over, sizeof(backend->over));
+    card_put_number(writer, backend->role, 1);
     card_put_number(writer, backend->reach, 1);
     card_put_number(writer, (backend->usable ? CARD_USABLE : 0)
                     | (backend->forbidden ? CARD_FORBIDDEN : 0), 1);
     card_put_number(writer, backend->nic_kind, 1);
     card_put_number(writer, backend->latency_ns, 4);
     card_put_number(writer, backend->megabytes, 4);
+    card_put_measured(writer, backend);
     card_put_string(writer, backend->why, sizeof(backend->why));
     card_put_number(writer, backend->address_length, 2);
     writer->failed |= backend->name[0] == '\0'
+                      || backend->role > TPT_ROLE_CHANNEL
                       || backend->reach > TPT_REACH_NETWORK
                       || backend->nic_kind > TPT_NIC_RDMA
                       || backend->address_length > TPT_ADDRESS;
@@ -294,6 +316,21 @@ static void card_get_nic(struct card_reader *reader, struct tpt_nic *nic)
     nic->kind = card_get_u8(reader, TPT_NIC_RDMA, "an unknown kind of NIC");
 }
 
+static void card_get_measured(struct card_reader *reader,
+                              struct tpt_backend_card *backend)
+{
+    unsigned known = (unsigned)card_get_number(reader, 1);
+
+    for (unsigned i = 0; i < TPT_LOCALITIES; i++) {
+        if ((known >> i & 1) == 0)
+            continue;
+        backend->measured[i].latency_ns = card_get_u32(reader);
+        backend->measured[i].megabytes = card_get_u32(reader);
+        if (backend->measured[i].megabytes == 0)
+            card_wrong(reader, "a measured speed of nothing");
+    }
+}
+
 static void card_get_backend(struct card_reader *reader,
                              struct tpt_backend_card *backend)
 {
@@ -301,6 +338,9 @@ static void card_get_backend(struct card_reader *reader,
     size_t length;
 
     card_get_string(reader, backend->name, sizeof(backend->name));
+    card_get_string(reader, backend->over, sizeof(backend->over));
+    backend->role = card_get_u8(reader, TPT_ROLE_CHANNEL,
+                                "an unknown role of a backend");
     backend->reach = card_get_u8(reader, TPT_REACH_NETWORK,
                                  "an unknown reach of a backend");
     flags = card_get_u8(reader, CARD_USABLE | CARD_FORBIDDEN,
@@ -311,6 +351,7 @@ static void card_get_backend(struct card_reader *reader,
                                     "an unknown kind of NIC");
     backend->latency_ns = card_get_u32(reader);
     backend->megabytes = card_get_u32(reader);
+    card_get_measured(reader, backend);
     card_get_string(reader, backend->why, sizeof(backend->why));
     length = (size_t)card_get_number(reader, 2);
     if (length > TPT_ADDRESS) {

@@ -17,6 +17,19 @@
 #define TPT_ADDRESS 512            /* the most bytes of one backend's address */
 #define TPT_WORDS 96
 
+/* What two ranks share, from nearest to farthest. */
+enum tpt_locality {
+    TPT_SAME_PROCESS, TPT_SAME_CORE, TPT_SAME_L2, TPT_SAME_L3, TPT_SAME_NUMA,
+    TPT_SAME_PACKAGE, TPT_SAME_HOST, TPT_OTHER_HOST
+};
+#define TPT_LOCALITIES (TPT_OTHER_HOST + 1)
+
+/* What a backend is for. */
+enum tpt_role {
+    TPT_ROLE_TRANSPORT,            /* carries frames; a pair uses one */
+    TPT_ROLE_CHANNEL               /* moves one big buffer beside a transport */
+};
+
 /* How far a backend carries. */
 enum tpt_reach {
     TPT_REACH_PROCESS,             /* a rank to itself */
@@ -63,9 +76,19 @@ struct tpt_nic {
     uint8_t kind;                  /* enum tpt_nic_kind */
 };
 
-/* One backend of that rank. */
+/* Time of a message of n bytes one way: latency + n / (MB/s). */
+struct tpt_cost {
+    uint32_t latency_ns;
+    uint32_t megabytes;            /* MB/s; 0: not known */
+};
+
+/* One backend of that rank.  What a channel costs comes on top of what a
+ * message of its transport takes. */
 struct tpt_backend_card {
-    char name[TPT_NAME];           /* "shm", "ofi:tcp" */
+    char name[TPT_NAME];           /* "shm", "ofi:tcp", "cma" */
+    char over[TPT_NAME];           /* channel: the transport that it needs,
+                                      "ofi" for all of those; "": any */
+    uint8_t role;                  /* enum tpt_role */
     uint8_t reach;                 /* enum tpt_reach */
     uint8_t usable;                /* 0: `why` says why not */
     uint8_t forbidden;             /* 1: by its rank's TP_BACKENDS */
@@ -73,6 +96,8 @@ struct tpt_backend_card {
     uint16_t address_length;
     uint32_t latency_ns;           /* model: half round trip, small message */
     uint32_t megabytes;            /* model: MB/s for big ones */
+    struct tpt_cost measured[TPT_LOCALITIES];   /* here, instead of the model;
+                                      by enum tpt_locality */
     char why[TPT_WORDS];
     uint8_t address[TPT_ADDRESS];  /* for the peer's connect() */
 };

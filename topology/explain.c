@@ -66,15 +66,27 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
                                  const struct tpt_card *yours)
 {
     return json_pack(
-        "{s:o, s:b, s:s, s:i, s:s, s:f, s:f, s:f, s:o, s:o, s:o, s:o}",
+        "{s:o, s:s, s:b, s:s, s:i, s:s, s:o, s:f, s:f, s:f, s:o, s:s,"
+        " s:{s:f, s:f}, s:o, s:o, s:o, s:o, s:o}",
         "name", tpt_json_text(candidate->name),
+        "role", tpt_role_name((enum tpt_role)candidate->role),
         "possible", (int)candidate->possible,
         "reason", tpt_reason_name(candidate->reason),
         "reason_code", (int)candidate->reason,
         "reach", tpt_reach_name((enum tpt_reach)candidate->reach),
-        "latency_us", candidate->latency_us,
-        "megabytes_per_second", candidate->megabytes,
-        "cost_us", candidate->cost_us,
+        "over", candidate->over[0] != '\0' ? tpt_json_text(candidate->over)
+                : json_null(),
+        "latency_us", (double)candidate->latency_ns / 1000,
+        "megabytes_per_second", (double)candidate->megabytes,
+        "cost_us", (double)candidate->cost_ns / 1000,
+        "from_bytes", candidate->from_bytes != UINT64_MAX
+                      ? json_integer((json_int_t)candidate->from_bytes)
+                      : json_null(),
+        "source", candidate->measured ? "measured" : "model",
+        "model", "latency_us", (double)candidate->model_latency_ns / 1000,
+        "megabytes_per_second", (double)candidate->model_megabytes,
+        "nic", candidate->nic[0] != '\0' ? tpt_json_text(candidate->nic)
+               : json_null(),
         "evidence", tpt_json_text(candidate->evidence),
         "remedy", tpt_json_text(candidate->remedy),
         "mine", explain_verdict(mine, candidate->name),
@@ -114,17 +126,37 @@ char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
 
 /* ---- for people -------------------------------------------------------- */
 
+/* "from 24 KiB, " of a channel. */
+static void explain_from(const struct tpt_candidate *candidate,
+                         struct tpb_text *text)
+{
+    if (candidate->role != TPT_ROLE_CHANNEL)
+        return;
+    if (candidate->from_bytes == UINT64_MAX)
+        tpb_text_add(text, "for no size, ");
+    else if (candidate->from_bytes < 1 << 20)
+        tpb_text_add(text, "from %.3g KiB, ",
+                     (double)candidate->from_bytes / (1 << 10));
+    else
+        tpb_text_add(text, "from %.3g MiB, ",
+                     (double)candidate->from_bytes / (1 << 20));
+}
+
 static void explain_line(const struct tpt_candidate *candidate,
                          struct tpb_text *text)
 {
     tpb_text_add(text, "  %-12s", candidate->name);
     if (candidate->possible)
-        tpb_text_add(text, " %8.2f us %7.0f %9.2f us", candidate->latency_us,
-                     candidate->megabytes, candidate->cost_us);
+        tpb_text_add(text, " %8.2f us %7.0f %9.2f us",
+                     (double)candidate->latency_ns / 1000,
+                     (double)candidate->megabytes,
+                     (double)candidate->cost_ns / 1000);
     else
         tpb_text_add(text, " %8s    %7s %9s   ", "-", "-", "-");
-    tpb_text_add(text, "  %s: %s\n", tpt_reason_name(candidate->reason),
-                 candidate->evidence);
+    tpb_text_add(text, "  %s: ", tpt_reason_name(candidate->reason));
+    if (candidate->possible)
+        explain_from(candidate, text);
+    tpb_text_add(text, "%s\n", candidate->evidence);
     if (candidate->remedy[0] != '\0')
         tpb_text_add(text, "  %-12s %34sremedy: %s\n", "", "",
                      candidate->remedy);
@@ -146,10 +178,14 @@ void tpt_plan_text(const struct tpt_plan *plan, const struct tpt_card *mine,
     tpb_text_add(text, " and ");
     explain_side(yours, text);
     tpb_text_add(text, ": %s\n", tpt_locality_name(plan->locality));
-    tpb_text_add(text, "  %-12s %11s %7s %12s  %s\n", "backend", "latency",
+    tpb_text_add(text, "  %-12s %11s %7s %12s  %s\n", "transport", "latency",
                  "MB/s", "64 KiB", "verdict");
-    for (uint32_t i = 0; i < plan->count; i++)
+    for (uint32_t i = 0; i < plan->count; i++) {
+        if (plan->candidates[i].role == TPT_ROLE_CHANNEL
+            && (i == 0 || plan->candidates[i - 1].role != TPT_ROLE_CHANNEL))
+            tpb_text_add(text, "  channel\n");
         explain_line(&plan->candidates[i], text);
+    }
     if (tpt_plan_best(plan) < 0)
         tpb_text_add(text, "  no backend connects them\n");
 }

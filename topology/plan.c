@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "topology/score.h"
+#include "topology/private.h"
 
 static const char *const plan_reasons[] = {
     [TPT_REASON_CHOSEN] = "chosen",
@@ -19,9 +19,11 @@ static const char *const plan_reasons[] = {
     [TPT_REASON_CONTRACT] = "contract",
     [TPT_REASON_TRIAL_FAILED] = "trial_failed",
     [TPT_REASON_NOT_OTHER_PROCESS] = "not_other_process",
+    [TPT_REASON_NEEDS_TRANSPORT] = "needs_transport",
 };
 
 _Static_assert(TPB_COUNT(plan_reasons) == TPT_REASON_COUNT, "a name each");
+_Static_assert(TPT_BACKENDS <= 32, "a bit of `tried` each");
 
 const char *tpt_reason_name(enum tpt_reason reason)
 {
@@ -35,36 +37,97 @@ const char *tpt_reach_name(enum tpt_reach reach)
     return names[reach];
 }
 
+const char *tpt_role_name(enum tpt_role role)
+{
+    static const char *const names[] = { "transport", "channel" };
+
+    return names[role];
+}
+
 int tpt_plan_best(const struct tpt_plan *plan)
 {
     for (uint32_t i = 0; i < plan->count; i++)
-        if (plan->candidates[i].possible)
+        if (plan->candidates[i].possible
+            && plan->candidates[i].role == TPT_ROLE_TRANSPORT)
             return (int)i;
     return -1;
+}
+
+int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
+                     uint32_t tried)
+{
+    uint64_t least = UINT64_MAX;
+    bool insist = false;
+    int best = -1;
+
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct tpt_candidate *channel = &plan->candidates[i];
+        uint64_t time;
+
+        if (channel->role != TPT_ROLE_CHANNEL || !channel->possible
+            || bytes < channel->from_bytes)
+            continue;
+        insist |= channel->insisted;
+        time = tpt_time(channel->latency_ns, channel->megabytes, bytes);
+        if ((tried >> i & 1) == 0 && (best < 0 || time < least)) {
+            best = (int)i;
+            least = time;
+        }
+    }
+    return best >= 0 ? best : insist ? TPT_PLAN_REFUSED : TPT_PLAN_TRANSPORT;
+}
+
+/* Puts one candidate behind all others of its role. */
+static void plan_move_back(struct tpt_plan *plan, uint32_t at)
+{
+    struct tpt_candidate moved = plan->candidates[at];
+    uint32_t last = at;
+
+    while (last + 1 < plan->count
+           && plan->candidates[last + 1].role == moved.role)
+        last++;
+    memmove(&plan->candidates[at], &plan->candidates[at + 1],
+            (last - at) * sizeof(moved));
+    plan->candidates[last] = moved;
+}
+
+static uint32_t plan_find(const struct tpt_plan *plan, const char *name)
+{
+    uint32_t at = 0;
+
+    while (at < plan->count && strcmp(plan->candidates[at].name, name) != 0)
+        at++;
+    return at;
 }
 
 void tpt_plan_demote(struct tpt_plan *plan, const char *name,
                      const char *evidence)
 {
-    struct tpt_candidate failed;
-    uint32_t at = 0;
-    int best;
+    uint32_t at = plan_find(plan, name);
+    struct tpt_candidate *failed;
 
-    while (at < plan->count && strcmp(plan->candidates[at].name, name) != 0)
-        at++;
     if (at == plan->count)
         return;
-    failed = plan->candidates[at];
-    failed.possible = false;
-    failed.reason = TPT_REASON_TRIAL_FAILED;
-    snprintf(failed.evidence, sizeof(failed.evidence), "%s", evidence);
-    snprintf(failed.remedy, sizeof(failed.remedy), "`tpinfo --backends` on "
+    failed = &plan->candidates[at];
+    failed->possible = false;
+    failed->reason = TPT_REASON_TRIAL_FAILED;
+    failed->from_bytes = UINT64_MAX;
+    snprintf(failed->evidence, sizeof(failed->evidence), "%s", evidence);
+    snprintf(failed->remedy, sizeof(failed->remedy), "`tpinfo --backends` on "
              "both hosts shows what they can; TP_BACKENDS=^%s spares the "
              "trial", name);
-    memmove(&plan->candidates[at], &plan->candidates[at + 1],
-            (plan->count - at - 1) * sizeof(failed));
-    plan->candidates[plan->count - 1] = failed;
-    best = tpt_plan_best(plan);
-    if (best >= 0)
-        plan->candidates[best].reason = TPT_REASON_CHOSEN;
+    plan_move_back(plan, at);
+    tpt_plan_settle(plan);
+}
+
+void tpt_plan_restore(struct tpt_plan *plan, const char *name)
+{
+    uint32_t at = plan_find(plan, name);
+
+    if (at == plan->count
+        || plan->candidates[at].role != TPT_ROLE_TRANSPORT
+        || plan->candidates[at].reason != TPT_REASON_TRIAL_FAILED)
+        return;
+    plan->candidates[at].possible = true;
+    tpt_plan_settle(plan);
 }

@@ -83,8 +83,24 @@ tp_status tpt_shared_adopt(const char *text, hwloc_topology_t *hwloc,
 uint32_t tpt_locality_latency(enum tpt_locality locality);   /* adds ns */
 uint32_t tpt_locality_percent(enum tpt_locality locality);   /* of MB/s */
 
-/* The items of the contract that concern this locality, "shm, ofi:tcp". */
+/* The items of the contract that concern this locality and name backends of
+ * this role, "shm, ofi:tcp". */
 void tpt_require_list(const char *require, enum tpt_locality locality,
-                      char *list, size_t size);
+                      const struct tpt_known *known, size_t count,
+                      enum tpt_role role, char *list, size_t size);
+
+/* Is it "ofi:tcp" or, with `name` "ofi", one of those? */
+bool tpt_name_within(const char *name, size_t length, const char *backend);
+
+/*
+ * Chooses among the candidates that are possible, judges channels beside the
+ * chosen transport, and puts all in order.  Done again after one was refused.
+ */
+void tpt_plan_settle(struct tpt_plan *plan);
+
+/* The nanoseconds of a buffer: latency + bytes / (MB/s). */
+uint64_t tpt_time(uint64_t latency_ns, uint64_t megabytes, uint64_t bytes);
+
+#define TPT_MESSAGE (64 << 10)     /* what candidates are ordered by */
 
 #endif

@@ -8,6 +8,9 @@
 
 static const char *const require_classes[] = { "self", "node", "net", "any" };
 
+/* What a name may leave out. */
+#define REQUIRE_FAMILY "ofi:"
+
 /* One CLASS:BACKEND, pointing into the contract. */
 struct require_item {
     const char *class, *backend;
@@ -38,13 +41,40 @@ static bool require_is(const char *text, int length, const char *word)
            && memcmp(text, word, (size_t)length) == 0;
 }
 
-/* "ofi" allows "ofi" and "ofi:tcp". */
-static bool require_matches(const struct require_item *item, const char *name)
+bool tpt_name_within(const char *name, size_t length, const char *backend)
+{
+    return strncmp(name, backend, length) == 0
+           && (backend[length] == '\0' || backend[length] == ':');
+}
+
+/* "ofi" allows "ofi" and "ofi:tcp"; "tcp" allows "ofi:tcp" too, unless there
+ * is a "tcp" (as there is a "shm" beside "ofi:shm"). */
+static bool require_matches(const struct require_item *item,
+                            const struct tpt_known *known, size_t count,
+                            const char *name)
 {
     size_t length = (size_t)item->backend_length;
 
-    return strncmp(item->backend, name, length) == 0
-           && (name[length] == '\0' || name[length] == ':');
+    if (tpt_name_within(item->backend, length, name))
+        return true;
+    for (size_t i = 0; i < count; i++)
+        if (tpt_name_within(item->backend, length, known[i].name))
+            return false;
+    return strncmp(name, REQUIRE_FAMILY, sizeof(REQUIRE_FAMILY) - 1) == 0
+           && tpt_name_within(item->backend, length,
+                              name + sizeof(REQUIRE_FAMILY) - 1);
+}
+
+/* Is there one of that role that the item names? */
+static bool require_names(const struct require_item *item,
+                          const struct tpt_known *known, size_t count,
+                          enum tpt_role role)
+{
+    for (size_t i = 0; i < count; i++)
+        if (known[i].role == role
+            && require_matches(item, known, count, known[i].name))
+            return true;
+    return false;
 }
 
 static const char *require_text(const char *require)
@@ -89,7 +119,9 @@ static bool require_concerns(const struct require_item *item,
 }
 
 tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
-                             const char *backend, bool *allowed,
+                             const struct tpt_known *known, size_t count,
+                             const struct tpt_known *backend,
+                             enum tpt_allowance *allowance,
                              struct tpb_error *error)
 {
     const char *cursor = require = require_text(require);
@@ -103,31 +135,32 @@ tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
         status = require_judge(&item, error);
         if (status != TP_OK)
             return status;
-        if (!require_concerns(&item, locality))
+        if (!require_concerns(&item, locality)
+            || !require_names(&item, known, count, backend->role))
             continue;
         concerned = true;
-        found |= require_matches(&item, backend);
+        found |= require_matches(&item, known, count, backend->name);
     }
-    *allowed = found || !concerned;
+    *allowance = found ? TPT_ALLOWED : concerned ? TPT_DENIED : TPT_FREE;
     return TP_OK;
 }
 
 static tp_status require_unknown(const struct require_item *item,
-                                 const char *const *names, size_t count,
+                                 const struct tpt_known *known, size_t count,
                                  struct tpb_error *error)
 {
-    char known[256] = "none";
+    char names[256] = "none";
     size_t used = 0;
 
-    for (size_t i = 0; i < count && used < sizeof(known); i++)
-        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
-                                 i == 0 ? "" : ", ", names[i]);
+    for (size_t i = 0; i < count && used < sizeof(names); i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                 i == 0 ? "" : ", ", known[i].name);
     return tpb_fail(error, TP_ERR_INVALID, "TP_REQUIRE: unknown backend "
                     "\"%.*s\"; known here: %s", item->backend_length,
-                    item->backend, known);
+                    item->backend, names);
 }
 
-tp_status tpt_require_check(const char *require, const char *const *names,
+tp_status tpt_require_check(const char *require, const struct tpt_known *known,
                             size_t count, struct tpb_error *error)
 {
     const char *cursor = require = require_text(require);
@@ -135,24 +168,25 @@ tp_status tpt_require_check(const char *require, const char *const *names,
     while (require_more(require, cursor)) {
         struct require_item item;
         tp_status status;
-        bool known = false;
+        bool found = false;
 
         require_next(&cursor, &item);
         status = require_judge(&item, error);
         if (status != TP_OK)
             return status;
         for (size_t i = 0; i < count; i++)
-            known |= require_matches(&item, names[i]);
-        if (!known)
-            return require_unknown(&item, names, count, error);
+            found |= require_matches(&item, known, count, known[i].name);
+        if (!found)
+            return require_unknown(&item, known, count, error);
     }
     return TP_OK;
 }
 
 void tpt_require_list(const char *require, enum tpt_locality locality,
-                      char *list, size_t size)
+                      const struct tpt_known *known, size_t count,
+                      enum tpt_role role, char *list, size_t size)
 {
-    const char *cursor = require;
+    const char *cursor = require_text(require);
     size_t used = 0;
 
     list[0] = '\0';
@@ -160,7 +194,8 @@ void tpt_require_list(const char *require, enum tpt_locality locality,
         struct require_item item;
 
         require_next(&cursor, &item);
-        if (require_concerns(&item, locality))
+        if (require_concerns(&item, locality)
+            && require_names(&item, known, count, role))
             used += (size_t)snprintf(list + used, size - used, "%s%.*s",
                                      used == 0 ? "" : ", ",
                                      item.backend_length, item.backend);

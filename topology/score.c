@@ -12,10 +12,10 @@
 #include "topology/private.h"
 
 enum {
-    SCORE_MESSAGE = 64 << 10,
     SCORE_ROWS = 2 * TPT_BACKENDS, /* both cards' backends, all different */
     SCORE_NETWORK_NS = 1000,       /* a switch and some cable, each way */
-    SCORE_FAR_NIC_PERCENT = 90
+    SCORE_FAR_NIC_PERCENT = 90,    /* of its speed; and for the way there: */
+    SCORE_FAR_NIC_NS = 150         /* as to memory of another NUMA node */
 };
 
 /* All that is known about the pair while it is scored. */
@@ -23,17 +23,18 @@ struct score_pair {
     const struct tpt_card *mine, *yours;
     const struct tpt_policy *policy;
     enum tpt_locality locality;
+    size_t count;
+    struct tpt_known known[SCORE_ROWS];
 };
 
 /* One candidate: what either card says of it (one of them may be NULL). */
 struct score_row {
     const struct tpt_backend_card *mine, *yours;
-    uint64_t cost_ns;
     struct tpt_candidate candidate;
 };
 
 struct score_terms {
-    uint64_t latency_ns, megabytes, cost_ns;
+    uint64_t latency_ns, megabytes;
     const struct tpt_nic *nic;     /* what limits the bandwidth, or NULL */
 };
 
@@ -49,15 +50,21 @@ static uint64_t score_max(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* At another NUMA node than the rank? */
+static bool score_nic_far(const struct tpt_card *card,
+                          const struct tpt_nic *nic)
+{
+    return nic->numa >= 0 && card->place.numa >= 0
+           && nic->numa != card->place.numa;
+}
+
 /* What the NIC gives this rank, in MB/s; 0 if it is not known. */
 static uint64_t score_nic_speed(const struct tpt_card *card,
                                 const struct tpt_nic *nic)
 {
-    bool far = nic->numa >= 0 && card->place.numa >= 0
-               && nic->numa != card->place.numa;
+    unsigned percent = score_nic_far(card, nic) ? SCORE_FAR_NIC_PERCENT : 100;
 
-    return (uint64_t)nic->megabits * (far ? SCORE_FAR_NIC_PERCENT : 100)
-           / (8 * 100);
+    return (uint64_t)nic->megabits * percent / (8 * 100);
 }
 
 /* The NIC of that kind that serves the rank best; NULL if no speed is known.
@@ -84,13 +91,16 @@ static const struct tpt_nic *score_nic(const struct tpt_card *card,
     return best;
 }
 
-/* Lowers the bandwidth to what the NICs of one side give. */
+/* Lowers the bandwidth to what the NICs of one side give; a latency that was
+ * measured has the way to them in it. */
 static void score_limit(const struct tpt_card *card, uint8_t kind,
-                        struct score_terms *terms)
+                        bool measured, struct score_terms *terms)
 {
     const struct tpt_nic *nic = score_nic(card, kind);
     uint64_t speed = nic != NULL ? score_nic_speed(card, nic) : 0;
 
+    if (nic != NULL && score_nic_far(card, nic) && !measured)
+        terms->latency_ns += SCORE_FAR_NIC_NS;
     if (nic == NULL || speed >= terms->megabytes)
         return;
     terms->megabytes = speed;
@@ -121,14 +131,38 @@ static struct score_terms score_model(const struct score_pair *pair,
     else if (score_loops(a) || score_loops(b))
         terms.megabytes /= 2;
     if (pair->locality == TPT_OTHER_HOST || score_loops(a))
-        score_limit(pair->mine, a->nic_kind, &terms);
+        score_limit(pair->mine, a->nic_kind, false, &terms);
     if (pair->locality == TPT_OTHER_HOST || score_loops(b))
-        score_limit(pair->yours, b->nic_kind, &terms);
+        score_limit(pair->yours, b->nic_kind, false, &terms);
     /* A card that gives no bandwidth is not worth a division by zero. */
     terms.megabytes = score_max(terms.megabytes, 1);
-    terms.cost_ns = terms.latency_ns
-                    + SCORE_MESSAGE * UINT64_C(1000) / terms.megabytes;
     return terms;
+}
+
+/* From what was measured; false if neither side did. */
+static bool score_measured(const struct score_pair *pair,
+                           const struct tpt_backend_card *a,
+                           const struct tpt_backend_card *b,
+                           struct score_terms *terms)
+{
+    const struct tpt_cost *x = &a->measured[pair->locality];
+    const struct tpt_cost *y = &b->measured[pair->locality];
+
+    if (x->megabytes == 0)
+        x = y;
+    if (y->megabytes == 0)
+        y = x;
+    if (x->megabytes == 0)
+        return false;
+    *terms = (struct score_terms) {
+        .latency_ns = score_max(x->latency_ns, y->latency_ns),
+        .megabytes = score_min(x->megabytes, y->megabytes)
+    };
+    if (pair->locality == TPT_OTHER_HOST) {
+        score_limit(pair->mine, a->nic_kind, true, terms);
+        score_limit(pair->yours, b->nic_kind, true, terms);
+    }
+    return true;
 }
 
 /* ---- the verdicts ------------------------------------------------------ */
@@ -165,6 +199,19 @@ static bool score_lacks(const struct score_pair *pair, struct score_row *row)
     } else {
         return false;
     }
+    return true;
+}
+
+/* A card of another version of tp, or a made-up one. */
+static bool score_differs(const struct score_pair *pair, struct score_row *row)
+{
+    if (row->mine->role == row->yours->role
+        && strcmp(row->mine->over, row->yours->over) == 0)
+        return false;
+    score_refuse(row, TPT_REASON_YOURS_LACKS);
+    SCORE_EVIDENCE(row, "on %.40s that name means something else",
+                   pair->yours->host.name);
+    SCORE_REMEDY(row, "run the same tp on both hosts");
     return true;
 }
 
@@ -247,16 +294,20 @@ static bool score_breaks_contract(const struct score_pair *pair,
                                   struct score_row *row)
 {
     const char *class = tpt_locality_class(pair->locality);
-    bool allowed = true;
+    struct tpt_known self = { row->candidate.name,
+                              (enum tpt_role)row->candidate.role };
+    enum tpt_allowance allowance = TPT_FREE;
     char list[48];
 
-    tpt_require_allows(pair->policy->require, pair->locality,
-                       row->candidate.name, &allowed, NULL);
-    if (allowed)
+    tpt_require_allows(pair->policy->require, pair->locality, pair->known,
+                       pair->count, &self, &allowance, NULL);
+    row->candidate.insisted = allowance == TPT_ALLOWED
+                              && self.role == TPT_ROLE_CHANNEL;
+    if (allowance != TPT_DENIED)
         return false;
     score_refuse(row, TPT_REASON_CONTRACT);
-    tpt_require_list(pair->policy->require, pair->locality, list,
-                     sizeof(list));
+    tpt_require_list(pair->policy->require, pair->locality, pair->known,
+                     pair->count, self.role, list, sizeof(list));
     SCORE_EVIDENCE(row, "TP_REQUIRE wants %s for class %s", list, class);
     SCORE_REMEDY(row, "add %s:%s to TP_REQUIRE", class, row->candidate.name);
     return true;
@@ -267,18 +318,33 @@ static void score_can(const struct score_pair *pair, struct score_row *row)
     struct score_terms terms = score_model(pair, row->mine, row->yours);
     struct tpt_candidate *candidate = &row->candidate;
 
-    row->cost_ns = terms.cost_ns;
+    candidate->model_latency_ns = terms.latency_ns;
+    candidate->model_megabytes = terms.megabytes;
+    candidate->measured = score_measured(pair, row->mine, row->yours, &terms);
     candidate->possible = true;
     candidate->reason = TPT_REASON_SLOWER;
-    candidate->latency_us = (double)terms.latency_ns / 1000;
-    candidate->megabytes = (double)terms.megabytes;
-    candidate->cost_us = (double)terms.cost_ns / 1000;
-    if (terms.nic != NULL)
-        SCORE_EVIDENCE(row, "model for %s, limited by NIC %s of %g Gb/s",
-                       tpt_locality_name(pair->locality), terms.nic->name,
-                       terms.nic->megabits / 1000.0);
-    else
-        SCORE_EVIDENCE(row, "model for %s", tpt_locality_name(pair->locality));
+    candidate->latency_ns = terms.latency_ns;
+    candidate->megabytes = terms.megabytes;
+    candidate->cost_ns = tpt_time(terms.latency_ns, terms.megabytes,
+                                  TPT_MESSAGE);
+    if (terms.nic != NULL) {
+        memcpy(candidate->nic, terms.nic->name, sizeof(candidate->nic));
+        candidate->nic_megabits = terms.nic->megabits;
+    }
+}
+
+/* Where the cards tell different things of a backend, what both sides make of
+ * it must be the same. */
+static void score_agree(struct score_row *row)
+{
+    struct tpt_candidate *candidate = &row->candidate;
+
+    if (row->yours->reach < candidate->reach)
+        candidate->reach = row->yours->reach;
+    if (row->yours->role > candidate->role)
+        candidate->role = row->yours->role;
+    if (strcmp(row->yours->over, candidate->over) > 0)
+        memcpy(candidate->over, row->yours->over, sizeof(candidate->over));
 }
 
 static void score_judge(const struct score_pair *pair, struct score_row *row)
@@ -288,11 +354,14 @@ static void score_judge(const struct score_pair *pair, struct score_row *row)
     struct tpt_candidate *candidate = &row->candidate;
 
     memcpy(candidate->name, any->name, sizeof(candidate->name));
+    memcpy(candidate->over, any->over, sizeof(candidate->over));
+    candidate->role = any->role;
     candidate->reach = any->reach;
-    if (row->mine != NULL && row->yours != NULL
-        && row->yours->reach < candidate->reach)
-        candidate->reach = row->yours->reach;
+    candidate->from_bytes = UINT64_MAX;
+    if (row->mine != NULL && row->yours != NULL)
+        score_agree(row);
     if (score_lacks(pair, row)
+        || score_differs(pair, row)
         || score_out_of_reach(pair, row)
         || score_forbidden(pair, row)
         || score_unusable(pair, row)
@@ -324,16 +393,19 @@ static size_t score_collect(const struct score_pair *pair,
     return count;
 }
 
-static tp_status score_check_contract(const struct score_pair *pair,
+static tp_status score_check_contract(struct score_pair *pair,
                                       const struct score_row *rows,
-                                      size_t count, struct tpb_error *error)
+                                      struct tpb_error *error)
 {
-    const char *names[SCORE_ROWS];
+    for (size_t i = 0; i < pair->count; i++) {
+        const struct tpt_backend_card *any = rows[i].mine != NULL
+                                             ? rows[i].mine : rows[i].yours;
 
-    for (size_t i = 0; i < count; i++)
-        names[i] = rows[i].mine != NULL ? rows[i].mine->name
-                   : rows[i].yours->name;
-    return tpt_require_check(pair->policy->require, names, count, error);
+        pair->known[i] = (struct tpt_known) { any->name,
+                                              (enum tpt_role)any->role };
+    }
+    return tpt_require_check(pair->policy->require, pair->known, pair->count,
+                             error);
 }
 
 static int score_compare(const void *a, const void *b)
@@ -342,8 +414,8 @@ static int score_compare(const void *a, const void *b)
 
     if (x->candidate.possible != y->candidate.possible)
         return x->candidate.possible ? -1 : 1;
-    if (x->cost_ns != y->cost_ns)
-        return x->cost_ns < y->cost_ns ? -1 : 1;
+    if (x->candidate.cost_ns != y->candidate.cost_ns)
+        return x->candidate.cost_ns < y->candidate.cost_ns ? -1 : 1;
     return strcmp(x->candidate.name, y->candidate.name);
 }
 
@@ -354,23 +426,26 @@ tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
     static const struct tpt_policy everything = { NULL, NULL };
     struct score_pair pair = { mine, yours,
                                policy != NULL ? policy : &everything,
-                               tpt_locality(mine, yours) };
+                               tpt_locality(mine, yours), 0, { { 0 } } };
     struct score_row rows[SCORE_ROWS];
-    size_t count = score_collect(&pair, rows);
-    tp_status status = score_check_contract(&pair, rows, count, error);
+    tp_status status;
 
+    pair.count = score_collect(&pair, rows);
+    status = score_check_contract(&pair, rows, error);
     if (status != TP_OK)
         return status;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < pair.count; i++)
         score_judge(&pair, &rows[i]);
-    qsort(rows, count, sizeof(rows[0]), score_compare);
+    qsort(rows, pair.count, sizeof(rows[0]), score_compare);
     memset(plan, 0, sizeof(*plan));
     plan->locality = pair.locality;
-    plan->count = (uint32_t)score_min(count, TPT_BACKENDS);
-    plan->omitted = (uint32_t)count - plan->count;
+    plan->count = (uint32_t)score_min(pair.count, TPT_BACKENDS);
+    plan->omitted = (uint32_t)(pair.count - plan->count);
     for (uint32_t i = 0; i < plan->count; i++)
         plan->candidates[i] = rows[i].candidate;
-    if (plan->count > 0 && plan->candidates[0].possible)
-        plan->candidates[0].reason = TPT_REASON_CHOSEN;
+    tpt_require_list(pair.policy->require, pair.locality, pair.known,
+                     pair.count, TPT_ROLE_CHANNEL, plan->insist,
+                     sizeof(plan->insist));
+    tpt_plan_settle(plan);
     return TP_OK;
 }

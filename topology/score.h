@@ -9,17 +9,13 @@
 
 #include "topology/card.h"
 
-/* What two ranks share, from nearest to farthest. */
-enum tpt_locality {
-    TPT_SAME_PROCESS, TPT_SAME_CORE, TPT_SAME_L2, TPT_SAME_L3, TPT_SAME_NUMA,
-    TPT_SAME_PACKAGE, TPT_SAME_HOST, TPT_OTHER_HOST
-};
-
 /* Why a candidate stands where it does.  Numbers are in the JSON; names are
  * fixed. */
 enum tpt_reason {
-    TPT_REASON_CHOSEN,             /* the best of those that can */
-    TPT_REASON_SLOWER,             /* can, but another is better */
+    TPT_REASON_CHOSEN,             /* the best of the transports that can; a
+                                      channel that pays for some size */
+    TPT_REASON_SLOWER,             /* can, but the transport is better; a
+                                      transport: but another is */
     TPT_REASON_NOT_SAME_PROCESS,
     TPT_REASON_NOT_SAME_HOST,
     TPT_REASON_MINE_UNUSABLE,      /* the probe here said no */
@@ -30,6 +26,8 @@ enum tpt_reason {
     TPT_REASON_CONTRACT,           /* by TP_REQUIRE */
     TPT_REASON_TRIAL_FAILED,       /* tried, and refused */
     TPT_REASON_NOT_OTHER_PROCESS,  /* does not connect a process to itself */
+    TPT_REASON_NEEDS_TRANSPORT,    /* a channel over a transport that is not
+                                      the chosen one */
     TPT_REASON_COUNT
 };
 
@@ -39,22 +37,40 @@ struct tpt_policy {
     const char *require;           /* as TP_REQUIRE; NULL or "": no contract */
 };
 
+/* A trial may have had many addresses, and tells what each answered. */
+enum { TPT_EVIDENCE = 1536 };
+
 struct tpt_candidate {
     char name[TPT_NAME];
     bool possible;
     enum tpt_reason reason;
     uint8_t reach;
-    double latency_us;             /* terms of the score */
-    double megabytes;              /* MB/s */
-    double cost_us;                /* model: one 64 KiB message one way */
-    char evidence[TPT_WORDS];      /* what the verdict rests on */
+    uint8_t role;                  /* enum tpt_role */
+    bool insisted;                 /* a channel that the contract names */
+    char over[TPT_NAME];           /* as on the card */
+    char nic[TPT_NAME];            /* what limits the bandwidth; "": nothing */
+    uint32_t nic_megabits;
+    bool measured;                 /* on either side: the terms are from there,
+                                      and what the model says is only shown */
+    uint64_t latency_ns;           /* terms of the score */
+    uint64_t megabytes;            /* MB/s */
+    uint64_t model_latency_ns, model_megabytes;
+    uint64_t cost_ns;              /* one buffer of 64 KiB one way; a channel:
+                                      with its transport's latency */
+    uint64_t from_bytes;           /* channel: the smallest buffer that is
+                                      cheaper through it than through the
+                                      transport; UINT64_MAX: none is */
+    char evidence[TPT_EVIDENCE];   /* what the verdict rests on */
     char remedy[TPT_WORDS * 2];    /* what to do about it; "" if nothing */
 };
 
 struct tpt_plan {
     enum tpt_locality locality;
-    uint32_t count;                /* best first, impossible ones last */
-    uint32_t omitted;              /* impossible ones for which was no room */
+    uint32_t count;                /* transports, then channels; of each the
+                                      best first, impossible ones last */
+    uint32_t omitted;              /* those for which was no room */
+    char insist[TPT_WORDS / 2];    /* the channels that the contract names for
+                                      this locality, "cma, map"; "": none */
     struct tpt_candidate candidates[TPT_BACKENDS];
 };
 
@@ -64,6 +80,7 @@ const char *tpt_locality_name(enum tpt_locality locality);   /* "same L3" */
 const char *tpt_locality_class(enum tpt_locality locality);  /* "node" */
 const char *tpt_reason_name(enum tpt_reason reason);         /* "slower" */
 const char *tpt_reach_name(enum tpt_reach reach);            /* "host" */
+const char *tpt_role_name(enum tpt_role role);               /* "channel" */
 
 /*
  * Orders the candidates for a pair.  Symmetric: tpt_score(a, b) and
@@ -74,13 +91,19 @@ const char *tpt_reach_name(enum tpt_reach reach);            /* "host" */
  *
  * The model, in whole nanoseconds so that every machine computes the same:
  *   latency = the slower side's latency + what the locality adds
- *             + 1000 for a network in between
+ *             + 1000 for a network in between, + 150 for each side whose best
+ *             NIC is at another NUMA node
  *   MB/s    = the slower side's MB/s, times the locality's percentage,
  *             at most the speed of the best NIC of the backend's kind on
  *             either side; a NIC at another NUMA node counts 90 % of its
  *             speed.  Inside a host, IP touches no NIC, and RDMA gets half
  *   cost    = latency + 64 KiB / (MB/s)
- * The locality's numbers are in locality.c with their source.
+ * The locality's numbers are in locality.c with their source.  What a card has
+ * measured for this locality replaces latency and MB/s (of two that measured,
+ * the slower's; NICs still limit between hosts).  A channel is
+ * judged beside the best transport: it is CHOSEN if it pays from some size on
+ * (from_bytes, at least TPT_CHANNEL_LEAST; all that the contract names do), and
+ * several may be.
  *
  * Writes *plan whole.  INVALID if the contract cannot be understood or names a
  * backend that neither side knows.
@@ -89,29 +112,68 @@ tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
                     const struct tpt_policy *policy, struct tpt_plan *plan,
                     struct tpb_error *error);
 
-/* Takes the best possible candidate that is not demoted yet; -1 if none. */
+/* What the model says of a backend between two ranks of one host. */
+struct tpt_cost tpt_model_cost(const struct tpt_backend_card *backend,
+                               enum tpt_locality locality);
+
+/* The best possible transport that is not demoted yet; -1 if none, also if the
+ * contract names channels and none of these is possible any more. */
 int tpt_plan_best(const struct tpt_plan *plan);
 
-/* A trial failed: `name` gets TRIAL_FAILED with the evidence, goes to the end,
- * and the next best becomes CHOSEN. */
+/* No buffer under this is worth a channel's own trouble. */
+#define TPT_CHANNEL_LEAST 4096
+
+enum { TPT_PLAN_TRANSPORT = -1, TPT_PLAN_REFUSED = -2 };
+
+/*
+ * The channel for one buffer of so many bytes: the index of the cheapest of
+ * the possible ones that pay at this size and whose bit (1 << index) is not in
+ * `tried`, for a channel may not take every buffer.  To walk them, add each
+ * answer's bit and ask again; a demotion changes the indexes, so begin anew
+ * after one.  TPT_PLAN_TRANSPORT: the transport carries it.  TPT_PLAN_REFUSED:
+ * none is left, and the contract forbids the transport to.
+ */
+int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
+                     uint32_t tried);
+
+/*
+ * A trial failed: `name`, a transport or a channel, gets TRIAL_FAILED with the
+ * evidence and goes to the end of its kind; the next best transport becomes
+ * CHOSEN, and channels are judged anew beside it.
+ */
 void tpt_plan_demote(struct tpt_plan *plan, const char *name,
                      const char *evidence);
+
+/* The backends that a contract may name. */
+struct tpt_known {
+    const char *name;
+    enum tpt_role role;
+};
+/* It failed when we tried, but the other side's own trial did not: it is
+ * possible again, behind all that are. */
+void tpt_plan_restore(struct tpt_plan *plan, const char *name);
 
 /*
  * Does the contract allow this backend for this locality?  A contract is
  * CLASS:BACKEND,... with the classes self (same process), node (same host),
- * net (other host) and any (all three).  All items that concern a class are
- * alternatives; a class that no item concerns is free.  An item allows
- * backends as tpb_list_allows() does ("net:ofi" allows "ofi:tcp").  NULL and
- * "" allow all.  INVALID, with words, for what is not a contract.
+ * net (other host) and any (all three).  Items that name transports constrain
+ * transports, those that name channels channels.  All items of a kind that
+ * concern a class are alternatives; a class that no item concerns is free.  An
+ * item allows backends as tpb_list_allows() does ("net:ofi" allows "ofi:tcp");
+ * where none of the known ones has its name, it may also leave out "ofi:"
+ * ("net:verbs").  NULL and "" allow all.  INVALID, with words, for what is not
+ * a contract.
  */
+enum tpt_allowance { TPT_FREE, TPT_ALLOWED, TPT_DENIED };
 tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
-                             const char *backend, bool *allowed,
+                             const struct tpt_known *known, size_t count,
+                             const struct tpt_known *backend,
+                             enum tpt_allowance *allowance,
                              struct tpb_error *error);
 
-/* Is this a contract, all of whose backends are among the `count` names?
+/* Is this a contract, all of whose backends are among the `count` known ones?
  * INVALID, with words that tell what is known; for checking it early. */
-tp_status tpt_require_check(const char *require, const char *const *names,
+tp_status tpt_require_check(const char *require, const struct tpt_known *known,
                             size_t count, struct tpb_error *error);
 
 /* The plan as JSON (an object as tp_explain(7) describes it, to be freed with

@@ -3,9 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fabric/shm/shm.h"
@@ -14,17 +12,6 @@
 int shm_segment_make(void)
 {
     return tpb_shared_memory("tp-shm-segment", SHM_SEGMENT);
-}
-
-/* A descriptor from outside: is it memory of that size that cannot shrink?
- * Otherwise touching it could end this process with SIGBUS. */
-static bool segment_is_safe(int fd, size_t size)
-{
-    struct stat status;
-    int seals = fcntl(fd, F_GET_SEALS);
-
-    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0
-           && fstat(fd, &status) == 0 && (size_t)status.st_size >= size;
 }
 
 static bool segment_place(unsigned char *at, int fd, size_t offset,
@@ -43,7 +30,7 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
     unsigned char *map;
     bool placed;
 
-    if (!segment_is_safe(fd, SHM_SEGMENT))
+    if (!tpb_shared_memory_safe(fd, SHM_SEGMENT))
         return tpb_fail(error, TP_ERR_PROTOCOL,
                         "the peer's segment is not sealed shared memory");
     map = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -79,7 +66,7 @@ struct shm_mailbox *shm_mailbox_map(int fd)
 {
     void *map;
 
-    if (!segment_is_safe(fd, sizeof(struct shm_mailbox))) {
+    if (!tpb_shared_memory_safe(fd, sizeof(struct shm_mailbox))) {
         errno = EPROTO;
         return NULL;
     }

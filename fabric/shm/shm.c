@@ -390,4 +390,7 @@ const struct tpf_backend tpf_shm = {
     .progress = shm_progress,
     .arm = shm_arm,
     .disarm = shm_disarm,
+    .pass = shm_pass,
+    .notes = shm_notes,
+    .peer_pid = shm_peer_pid,
 };

@@ -138,6 +138,9 @@ void shm_unlisten(struct shm_endpoint *endpoint);
 tp_status shm_connect(struct tpf_conn *conn, const void *address,
                       size_t length, struct tpb_error *error);
 void shm_hang_up(struct shm_conn *conn);
+bool shm_pass(struct tpf_conn *conn, const void *note, size_t length, int fd);
+void shm_notes(struct tpf_conn *conn);
+int shm_peer_pid(struct tpf_conn *conn);
 
 /* shm.c: slots and attention. */
 tp_status shm_slot_take(struct shm_conn *conn);

@@ -86,14 +86,10 @@ static void wireup_ready(struct tpf_watch *watch, uint32_t events)
 
     if (conn->state == SHM_GREETED)
         wireup_welcome(conn);
-    else if (conn->state == SHM_OPEN && (events & (EPOLLHUP | EPOLLRDHUP
-                                                   | EPOLLERR)) != 0)
-        shm_hang_up(conn);
     else if (conn->state == SHM_OPEN) {
-        char byte;
-
-        /* Nobody writes here after the welcome; end of file is a hang-up. */
-        if (recv(watch->fd, &byte, 1, 0) == 0)
+        shm_notes(&conn->base);
+        if (conn->state == SHM_OPEN
+            && (events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) != 0)
             shm_hang_up(conn);
     }
 }
@@ -105,6 +101,53 @@ void shm_hang_up(struct shm_conn *conn)
     /* The core peeks; when the ring is empty peek() reports the failure. */
     tpf_conn_ready(&conn->base);
 }
+
+/* ---- notes: what is passed beside the frames ---------------------------- */
+
+bool shm_pass(struct tpf_conn *base, const void *note, size_t length, int fd)
+{
+    struct shm_conn *conn = shm_conn(base);
+
+    /* A hung-up socket takes no more, and its frames go nowhere either. */
+    return conn->state == SHM_OPEN
+           && tpb_send_fds(conn->watch.fd, note, length, &fd, fd >= 0)
+              == (ssize_t)length;
+}
+
+/* End of file is a hang-up; so is a note that is too long to be one. */
+void shm_notes(struct tpf_conn *base)
+{
+    struct shm_conn *conn = shm_conn(base);
+    struct tpf_env *env = base->endpoint->env;
+
+    while (conn->state == SHM_OPEN) {
+        unsigned char note[TPF_NOTE + 1];
+        int fd = -1, count = 1;
+        ssize_t got = tpb_recv_fds(conn->watch.fd, note, sizeof(note), &fd,
+                                   &count);
+
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (got <= 0 || got > TPF_NOTE) {
+            tpb_close(&fd);
+            shm_hang_up(conn);
+            return;
+        }
+        env->upcalls->passed(env->core, base, note, (size_t)got, fd);
+    }
+}
+
+int shm_peer_pid(struct tpf_conn *base)
+{
+    struct shm_conn *conn = shm_conn(base);
+    struct ucred peer = { 0 };
+    socklen_t length = sizeof(peer);
+
+    return getsockopt(conn->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer,
+                      &length) < 0 ? 0 : peer.pid;
+}
+
+/* ---- greeting ----------------------------------------------------------- */
 
 static tp_status wireup_greet(struct shm_conn *conn, struct tpb_error *error)
 {
@@ -352,7 +395,8 @@ tp_status shm_listen(struct shm_endpoint *endpoint, struct tpb_error *error)
 
     tpb_random(random, sizeof(random));
     endpoint->address.version = SHM_VERSION;
-    memcpy(endpoint->address.cookie, env->card->cookie, 16);
+    /* Not the card's: those outside the job learn this one. */
+    tpb_random(endpoint->address.cookie, sizeof(endpoint->address.cookie));
     endpoint->address.name_length = 3 + 2 * sizeof(random);
     memcpy(endpoint->address.name, "tp-", 3);
     for (size_t i = 0; i < sizeof(random); i++) {

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
@@ -125,6 +126,15 @@ int tpb_shared_memory(const char *name, size_t size)
         errno = code;
     }
     return fd;
+}
+
+bool tpb_shared_memory_safe(int fd, size_t size)
+{
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0
+           && fstat(fd, &status) == 0 && (size_t)status.st_size >= size;
 }
 
 ssize_t tpb_send_fds(int fd, const void *data, size_t length,

@@ -31,6 +31,10 @@ void tpb_eventfd_drain(int fd);
  */
 int tpb_shared_memory(const char *name, size_t size);
 
+/* A descriptor from outside: is it memory of at least that size which cannot
+ * shrink?  Otherwise touching it could end this process with SIGBUS. */
+bool tpb_shared_memory_safe(int fd, size_t size);
+
 /* Sends / receives up to `count` descriptors with some bytes.  Both return
  * what sendmsg/recvmsg return.  *count becomes the number received; those
  * are close-on-exec. */

@@ -8,9 +8,15 @@
 #                                      remove all of it; CMD's exit status
 #   and within CMD:
 #        nethosts.sh exec HOST CMD...  run CMD on HOST, without ssh
-#        nethosts.sh crash HOST        power failure: SIGKILL for all on HOST
+#        nethosts.sh crash HOST        power failure: cables out, then SIGKILL
+#                                      for all on HOST, so nobody says goodbye
 #        nethosts.sh link HOST up|down [NIC]
 #                                      plug in or pull a network cable (eth0)
+#        nethosts.sh nic HOST NIC NETWORK ADDRESS...
+#                                      one more card, as eth7, on a network that
+#                                      is made if there is none of that name
+#        nethosts.sh bridge HOST NAME ADDRESS...
+#                                      a bridge that ends in HOST, like docker0
 #        nethosts.sh rate HOST RATE|off [NIC]
 #                                      cap what HOST sends, as in 1gbit
 #        nethosts.sh list              what is up
@@ -309,7 +315,11 @@ cmd_exec()
 
 cmd_crash()
 {
+    local end
     check_host "$1"
+    for end in $(ip -o link | grep -o " $1-[0-9]*"); do
+        ip link set "$end" down
+    done
     kill -9 "$(pid_of "$1")"
 }
 
@@ -318,6 +328,48 @@ cmd_link()
     local nic=${3:-eth0}
     check_host "$1"
     ip link set "$1-${nic#eth}" "$2"
+}
+
+# host_addresses HOST NIC ADDRESS...
+host_addresses()
+{
+    local in nic=$2 address
+    in="nsenter -t $(pid_of "$1") -n --"
+    shift 2
+    for address; do
+        case $address in
+        *:*) $in ip addr add "$address" dev "$nic" nodad ;;
+        *) $in ip addr add "$address" dev "$nic" ;;
+        esac
+    done
+    $in ip link set "$nic" up
+}
+
+cmd_nic()
+{
+    local h=$1 nic=$2 network=$3 end
+    check_host "$h"
+    shift 3
+    end=$h-${nic#eth}
+    ip link add "$network" type bridge 2>/dev/null || true
+    ip link set "$network" up
+    ip link add "$end" type veth peer name "$nic" netns "$(pid_of "$h")"
+    ip link set "$end" master "$network" up
+    host_addresses "$h" "$nic" "$@"
+}
+
+# Something runs behind it, or it would count as down.
+cmd_bridge()
+{
+    local h=$1 name=$2 in
+    check_host "$h"
+    shift 2
+    in="nsenter -t $(pid_of "$h") -n --"
+    $in ip link add "$name" type bridge
+    $in ip link add "$name-in" type veth peer name "$name-out"
+    $in ip link set "$name-in" master "$name" up
+    $in ip link set "$name-out" up
+    host_addresses "$h" "$name" "$@"
 }
 
 cmd_rate()
@@ -331,7 +383,7 @@ cmd_rate()
 }
 
 case ${1:-} in
-check | run | list | directory | exec | crash | link | rate)
+check | run | list | directory | exec | crash | link | nic | bridge | rate)
     command=cmd_$1
     shift
     "$command" "$@" ;;

@@ -58,6 +58,19 @@ void tpx_card(struct tpt_card *card, struct tpt_topology *machine,
         = TPT_NIC_RDMA;
 }
 
+struct tpt_backend_card *tpx_card_channel(struct tpt_card *card,
+                                          const char *name, const char *over,
+                                          uint32_t latency_ns,
+                                          uint32_t megabytes)
+{
+    struct tpt_backend_card *channel
+        = tpx_card_add(card, name, TPT_REACH_HOST, latency_ns, megabytes);
+
+    channel->role = TPT_ROLE_CHANNEL;
+    snprintf(channel->over, sizeof(channel->over), "%s", over);
+    return channel;
+}
+
 /* splitmix64, public domain, by Sebastiano Vigna. */
 uint64_t tpx_random(uint64_t *seed)
 {
@@ -98,14 +111,27 @@ static void cards_random_backend(struct tpt_backend_card *backend, uint32_t i,
                                  uint64_t *seed)
 {
     snprintf(backend->name, sizeof(backend->name), "%c%u",
-             "abc"[tpx_random_below(seed, 3)], i);
-    backend->reach = (uint8_t)(backend->name[0] - 'a');
+             "abcde"[tpx_random_below(seed, 5)], i);
+    backend->reach = (uint8_t)((backend->name[0] - 'a') % 3);
+    if (backend->name[0] >= 'd') {
+        backend->role = TPT_ROLE_CHANNEL;
+        backend->reach++;
+        snprintf(backend->over, sizeof(backend->over), "%s",
+                 (const char *[]){ "", "", "b1", "c2" }[i % 4]);
+    }
     backend->usable = tpx_random_below(seed, 8) != 0;
     backend->forbidden = tpx_random_below(seed, 16) == 0;
     backend->nic_kind = (uint8_t)tpx_random_below(seed, 3);
     /* Few values, so that there are ties. */
     backend->latency_ns = 100u << tpx_random_below(seed, 8);
     backend->megabytes = 200u << tpx_random_below(seed, 8);
+    for (int j = 0; j < 4; j++) {
+        struct tpt_cost *cost
+            = &backend->measured[tpx_random_below(seed, TPT_LOCALITIES)];
+
+        cost->latency_ns = 100u << tpx_random_below(seed, 8);
+        cost->megabytes = 200u << tpx_random_below(seed, 8);
+    }
     cards_text(backend->why, sizeof(backend->why), seed);
     backend->address_length = (uint16_t)tpx_random_below(seed, 100);
     cards_bytes(backend->address, backend->address_length, seed);

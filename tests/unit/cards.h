@@ -20,6 +20,13 @@ struct tpt_backend_card *tpx_card_add(struct tpt_card *card, const char *name,
                                       enum tpt_reach reach,
                                       uint32_t latency_ns, uint32_t megabytes);
 
+/* Adds a usable channel inside a host, over the transport of that name or, if
+ * "", over any. */
+struct tpt_backend_card *tpx_card_channel(struct tpt_card *card,
+                                          const char *name, const char *over,
+                                          uint32_t latency_ns,
+                                          uint32_t megabytes);
+
 /* The same numbers for the same seed, on every machine. */
 uint64_t tpx_random(uint64_t *seed);
 uint32_t tpx_random_below(uint64_t *seed, uint32_t limit);

@@ -108,6 +108,10 @@ START_TEST(test_extremes)
     memset(card.backends[0].address, 0xff, TPT_ADDRESS);
     memset(card.backends[0].why, 'w', TPT_WORDS - 1);
     memset(card.backends[0].name, 'n', TPT_NAME - 1);
+    memset(card.backends[0].over, 'o', TPT_NAME - 1);
+    card.backends[0].role = TPT_ROLE_CHANNEL;
+    memset(card.backends[0].measured, 0xff,
+           sizeof(card.backends[0].measured));
     encode();
     ck_assert_int_eq(decode(blob, length, NULL), TP_OK);
     ck_assert_mem_eq(&card, &decoded, sizeof(card));

@@ -87,7 +87,11 @@ START_TEST(test_files)
 }
 END_TEST
 
-static const struct { const char *text; bool file; const char *words; } bad[] = {
+static const struct {
+    const char *text;
+    bool file;
+    const char *words;
+} bad[] = {
     { "", false, "--host: \"\": a host without a name" },
     { "a,,b", false, "--host: \"a,,b\": a host without a name" },
     { "a:0", false, "--host: \"0\": expected a number of slots" },

@@ -22,16 +22,22 @@ static void pair(const char *name, uint32_t core_a, uint32_t core_b)
     tpt_topology_free(machine);
 }
 
-/* One rank on each of two. */
-static void hosts(const char *name_a, const char *name_b)
+/* One rank on each of two, on a core there. */
+static void hosts_at(const char *name_a, uint32_t core_a, const char *name_b,
+                     uint32_t core_b)
 {
     struct tpt_topology *machine_a = tpx_machine(name_a);
     struct tpt_topology *machine_b = tpx_machine(name_b);
 
-    tpx_card(&a, machine_a, 0, 0, 1);
-    tpx_card(&b, machine_b, 0, 1, 2);
+    tpx_card(&a, machine_a, core_a, 0, 1);
+    tpx_card(&b, machine_b, core_b, 1, 2);
     tpt_topology_free(machine_a);
     tpt_topology_free(machine_b);
+}
+
+static void hosts(const char *name_a, const char *name_b)
+{
+    hosts_at(name_a, 0, name_b, 0);
 }
 
 static void score(const char *backends, const char *require)
@@ -43,23 +49,31 @@ static void score(const char *backends, const char *require)
                   error.text);
 }
 
-/* "shm ofi:tcp|loop": the possible ones in order, then the others. */
+/* "shm ofi:tcp|loop; cma|map": of the transports, then of the channels, the
+ * possible ones in order, then the others. */
 static const char *order(const struct tpt_plan *of)
 {
     static char text[2][TPT_BACKENDS * TPT_NAME];
     static unsigned next;
     char *line = text[next++ % 2];
+    uint8_t role = TPT_ROLE_TRANSPORT;
     bool possible = true;
 
     line[0] = '\0';
     for (uint32_t i = 0; i < of->count; i++) {
         const struct tpt_candidate *candidate = &of->candidates[i];
 
+        ck_assert_uint_ge(candidate->role, role);
+        if (candidate->role != role) {
+            strcat(line, ";");
+            possible = true;
+        }
         ck_assert(possible || !candidate->possible);
         if (possible && !candidate->possible)
             strcat(line, "|");
         else if (i > 0)
             strcat(line, " ");
+        role = candidate->role;
         possible = candidate->possible;
         strcat(line, candidate->name);
     }
@@ -76,36 +90,103 @@ static const struct tpt_candidate *find(const char *name)
 
 /* ---- the order on recorded machines ------------------------------------ */
 
+/* Of every kind of machine, inside and between: the order, and what decides
+ * it.  cma is a channel of all, beside shm. */
+#define INSIDE "shm ofi:verbs ofi:tcp|loop; cma"
+#define OUTSIDE "ofi:verbs ofi:tcp|loop shm;|cma"
+
 static const struct {
-    const char *name_a, *name_b;   /* the same: one machine, two cores */
+    const char *name_a, *name_b;   /* NULL: one machine, two cores */
     uint32_t core_a, core_b;
+    enum tpt_locality locality;
     const char *order;
+    uint32_t latency_ns;           /* of the first */
+    uint32_t megabytes;
+    uint32_t tcp_megabytes;        /* of ofi:tcp, which 10000 NICs limit */
+    uint64_t cma_from;             /* 0: no channel */
 } orders[] = {
-    { "one-socket", NULL, 0, 1, "shm ofi:verbs ofi:tcp|loop" },
-    { "two-socket", NULL, 0, 6, "shm ofi:verbs ofi:tcp|loop" },
-    { "sub-numa", NULL, 0, 3, "shm ofi:verbs ofi:tcp|loop" },
-    { "chiplets", NULL, 0, 1, "shm ofi:verbs ofi:tcp|loop" },
-    { "chiplets", NULL, 0, 15, "shm ofi:verbs ofi:tcp|loop" },
-    { "small-vm", NULL, 0, 1, "shm ofi:verbs ofi:tcp|loop" },
-    { "no-l3", NULL, 0, 3, "shm ofi:verbs ofi:tcp|loop" },
-    { "nics-rdma", NULL, 0, 4, "shm ofi:verbs ofi:tcp|loop" },
-    { "cloud-vm", NULL, 0, 1, "shm ofi:verbs ofi:tcp|loop" },
-    { "nics-rdma", "nics-rdma", 0, 0, "ofi:verbs ofi:tcp|loop shm" },
-    { "nics-rdma", "nics-slow", 0, 0, "ofi:verbs ofi:tcp|loop shm" },
-    { "small-vm", "one-socket", 0, 0, "ofi:verbs ofi:tcp|loop shm" },
+    { "one-socket", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "two-socket", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "two-socket", NULL, 0, 6, TPT_SAME_HOST, INSIDE, 550, 7200, 1800,
+      38880 },
+    { "sub-numa", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "sub-numa", NULL, 0, 3, TPT_SAME_PACKAGE, INSIDE, 370, 10200, 2550,
+      49572 },
+    { "sub-numa", NULL, 0, 6, TPT_SAME_HOST, INSIDE, 550, 7200, 1800, 38880 },
+    { "chiplets", NULL, 0, 1, TPT_SAME_L2, INSIDE, 250, 12000, 3000, 54000 },
+    { "chiplets", NULL, 0, 2, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "chiplets", NULL, 0, 15, TPT_SAME_NUMA, INSIDE, 330, 11400, 2850,
+      54036 },
+    { "small-vm", NULL, 0, 1, TPT_SAME_NUMA, INSIDE, 330, 11400, 2850, 54036 },
+    { "cloud-vm", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "no-l3", NULL, 0, 3, TPT_SAME_NUMA, INSIDE, 330, 11400, 2850, 54036 },
+    { "nics-rdma", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "nics-rdma", NULL, 0, 4, TPT_SAME_HOST, INSIDE, 550, 7200, 1800, 38880 },
+    { "nics-slow", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "gpu-switches", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000,
+      54000 },
+    { "gpu-switches", NULL, 0, 8, TPT_SAME_HOST, INSIDE, 550, 7200, 1800,
+      38880 },
+    { "power-nvlink", NULL, 0, 1, TPT_SAME_L2, INSIDE, 250, 12000, 3000,
+      54000 },
+    { "power-nvlink", NULL, 0, 2, TPT_SAME_NUMA, INSIDE, 330, 11400, 2850,
+      54036 },
+    { "power-nvlink", NULL, 0, 8, TPT_SAME_HOST, INSIDE, 550, 7200, 1800,
+      38880 },
+    /* Like machines. */
+    { "one-socket", "one-socket", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      3000, 0 },
+    { "nics-rdma", "nics-rdma", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      3000, 0 },
+    { "gpu-switches", "gpu-switches", 0, 8, TPT_OTHER_HOST, OUTSIDE, 1900,
+      24000, 3000, 0 },
+    { "power-nvlink", "power-nvlink", 0, 8, TPT_OTHER_HOST, OUTSIDE, 1900,
+      12500, 3000, 0 },
+    { "nics-slow", "nics-slow", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      125, 0 },
+    /* Unlike ones: the worse end counts. */
+    { "nics-rdma", "nics-slow", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      125, 0 },
+    { "small-vm", "one-socket", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      3000, 0 },
+    { "gpu-switches", "power-nvlink", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900,
+      12500, 3000, 0 },
+    { "gpu-switches", "nics-slow", 8, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      125, 0 },
+    { "power-nvlink", "chiplets", 8, 3, TPT_OTHER_HOST, OUTSIDE, 1900, 12500,
+      3000, 0 },
+    { "sub-numa", "cloud-vm", 11, 1, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      3000, 0 },
 };
 
 START_TEST(test_orders)
 {
+    const struct tpt_candidate *cma;
+
     if (orders[_i].name_b == NULL)
         pair(orders[_i].name_a, orders[_i].core_a, orders[_i].core_b);
     else
-        hosts(orders[_i].name_a, orders[_i].name_b);
+        hosts_at(orders[_i].name_a, orders[_i].core_a, orders[_i].name_b,
+                 orders[_i].core_b);
+    tpx_card_channel(&a, "cma", "", 1500, 18000);
+    tpx_card_channel(&b, "cma", "", 1500, 18000);
     score(NULL, NULL);
-    ck_assert_msg(strcmp(order(&plan), orders[_i].order) == 0, "%s: %s",
-                  tpt_locality_name(plan.locality), order(&plan));
+    ck_assert_str_eq(tpt_locality_name(plan.locality),
+                     tpt_locality_name(orders[_i].locality));
+    ck_assert_str_eq(order(&plan), orders[_i].order);
     ck_assert_int_eq(plan.candidates[0].reason, TPT_REASON_CHOSEN);
     ck_assert_int_eq(tpt_plan_best(&plan), 0);
+    ck_assert_uint_eq(plan.candidates[0].latency_ns, orders[_i].latency_ns);
+    ck_assert_uint_eq(plan.candidates[0].megabytes, orders[_i].megabytes);
+    ck_assert_uint_eq(find("ofi:tcp")->megabytes, orders[_i].tcp_megabytes);
+    cma = find("cma");
+    ck_assert_int_eq(cma->reason, orders[_i].cma_from != 0 ? TPT_REASON_CHOSEN
+                     : TPT_REASON_NOT_SAME_HOST);
+    ck_assert_uint_eq(cma->from_bytes, orders[_i].cma_from != 0
+                      ? orders[_i].cma_from : UINT64_MAX);
+    /* The other side sees the same. */
+    ck_assert_int_eq(tpt_score(&b, &a, NULL, &mirror, NULL), TP_OK);
+    ck_assert_str_eq(order(&plan), order(&mirror));
 }
 END_TEST
 
@@ -129,9 +210,9 @@ START_TEST(test_terms)
     b.backends[1].megabytes = 8000;
     score(NULL, NULL);
     /* The slower side of each; 65536 / 8000 MB/s = 8.192 us. */
-    ck_assert_double_eq_tol(find("shm")->latency_us, 0.300, 1e-9);
-    ck_assert_double_eq_tol(find("shm")->megabytes, 8000, 1e-9);
-    ck_assert_double_eq_tol(find("shm")->cost_us, 8.492, 1e-9);
+    ck_assert_uint_eq(find("shm")->latency_ns, 300);
+    ck_assert_uint_eq(find("shm")->megabytes, 8000);
+    ck_assert_uint_eq(find("shm")->cost_ns, 8492);
 }
 END_TEST
 
@@ -141,17 +222,17 @@ START_TEST(test_slow_nic_limits)
     a.backends[3].megabytes = b.backends[3].megabytes = 50000;
     score(NULL, NULL);
     /* 1 Gb/s at the one end: 125 MB/s. */
-    ck_assert_double_eq_tol(find("ofi:tcp")->megabytes, 125, 1e-9);
+    ck_assert_uint_eq(find("ofi:tcp")->megabytes, 125);
     ck_assert_ptr_nonnull(strstr(find("ofi:tcp")->evidence, "NIC eth0"));
     /* The other end has no RDMA device of a known speed: 200 Gb/s limit. */
-    ck_assert_double_eq_tol(find("ofi:verbs")->megabytes, 25000, 1e-9);
+    ck_assert_uint_eq(find("ofi:verbs")->megabytes, 25000);
     ck_assert_ptr_nonnull(strstr(find("ofi:verbs")->evidence, "NIC mlx5_0"));
     /* Inside a host no NIC matters. */
     pair("nics-slow", 0, 1);
     score(NULL, NULL);
-    ck_assert_double_eq_tol(find("ofi:tcp")->megabytes, 3000, 1e-9);
+    ck_assert_uint_eq(find("ofi:tcp")->megabytes, 3000);
     /* But an RDMA device, whose link the data passes twice. */
-    ck_assert_double_eq_tol(find("ofi:verbs")->megabytes, 12000, 1e-9);
+    ck_assert_uint_eq(find("ofi:verbs")->megabytes, 12000);
 }
 END_TEST
 
@@ -163,8 +244,15 @@ START_TEST(test_far_nic)
             a.nics[i].megabits = 0;
     score(NULL, NULL);
     /* Only mlx5_1 is left, at the other node: 90 % of 25000. */
-    ck_assert_double_eq_tol(find("ofi:verbs")->megabytes, 22500, 1e-9);
+    ck_assert_uint_eq(find("ofi:verbs")->megabytes, 22500);
     ck_assert_ptr_nonnull(strstr(find("ofi:verbs")->evidence, "NIC mlx5_1"));
+    /* And the way there is longer, on the one side. */
+    ck_assert_uint_eq(find("ofi:verbs")->latency_ns, 900 + 1000 + 150);
+    ck_assert_uint_eq(find("ofi:tcp")->latency_ns, 8000 + 1000);
+    /* From a core over there it is not. */
+    hosts_at("nics-rdma", 4, "nics-rdma", 0);
+    score(NULL, NULL);
+    ck_assert_uint_eq(find("ofi:verbs")->latency_ns, 900 + 1000);
 }
 END_TEST
 
@@ -188,7 +276,7 @@ START_TEST(test_no_bandwidth_given)
     pair("one-socket", 0, 1);
     a.backends[1].megabytes = 0;
     score(NULL, NULL);
-    ck_assert_double_eq_tol(find("shm")->megabytes, 1, 1e-9);
+    ck_assert_uint_eq(find("shm")->megabytes, 1);
     a.backend_count = b.backend_count = 0;
     score(NULL, NULL);
     ck_assert_uint_eq(plan.count, 0);
@@ -227,9 +315,13 @@ static void check_total(void)
                   || tpt_card_backend(&b, candidate->name) != NULL);
         ck_assert_uint_eq(rank_of(&plan, candidate->name), i);
         ck_assert_int_lt(candidate->reason, TPT_REASON_COUNT);
-        ck_assert_int_eq(candidate->reason == TPT_REASON_CHOSEN,
-                         i == 0 && candidate->possible);
         ck_assert_str_ne(candidate->evidence, "");
+        if (candidate->role == TPT_ROLE_TRANSPORT)
+            ck_assert_int_eq(candidate->reason == TPT_REASON_CHOSEN,
+                             i == 0 && candidate->possible);
+        else
+            ck_assert_int_eq(candidate->reason == TPT_REASON_CHOSEN,
+                             candidate->from_bytes != UINT64_MAX);
     }
 }
 
@@ -249,8 +341,8 @@ START_TEST(test_symmetric_and_deterministic)
         ck_assert_int_eq(tpt_score(&b, &a, NULL, &mirror, NULL), TP_OK);
         ck_assert_msg(same_order(), "%s / %s", order(&plan), order(&mirror));
         for (uint32_t j = 0; j < plan.count; j++)
-            ck_assert_double_eq(plan.candidates[j].cost_us,
-                                mirror.candidates[j].cost_us);
+            ck_assert_uint_eq(plan.candidates[j].cost_ns,
+                              mirror.candidates[j].cost_ns);
     }
 }
 END_TEST
@@ -262,6 +354,7 @@ START_TEST(test_monotone)
 
     for (int i = 0; i < 5000; i++) {
         struct tpt_backend_card *changed;
+        struct tpt_cost *cost;
         uint32_t before, after;
 
         tpx_card_random(&a, &seed);
@@ -270,19 +363,118 @@ START_TEST(test_monotone)
             continue;
         score(NULL, NULL);
         changed = &a.backends[tpx_random_below(&seed, a.backend_count)];
+        cost = &changed->measured[plan.locality];
         before = rank_of(&plan, changed->name);
         if (before == plan.count)
             continue;              /* one of the omitted */
         mirror = plan;
+        if (cost->megabytes == 0)
+            cost = NULL;
         if (tpx_random_below(&seed, 2) == 0)
-            changed->latency_ns *= 1 + tpx_random_below(&seed, 9);
+            *(cost != NULL ? &cost->latency_ns : &changed->latency_ns)
+                *= 1 + tpx_random_below(&seed, 9);
         else
-            changed->megabytes /= 1 + tpx_random_below(&seed, 9);
+            *(cost != NULL ? &cost->megabytes : &changed->megabytes)
+                /= 1 + tpx_random_below(&seed, 9);
         score(NULL, NULL);
         after = rank_of(&plan, changed->name);
         ck_assert_uint_ge(after, before);
-        ck_assert_double_ge(plan.candidates[after].cost_us,
-                            mirror.candidates[before].cost_us);
+        ck_assert_uint_ge(plan.candidates[after].cost_ns,
+                          mirror.candidates[before].cost_ns);
+    }
+}
+END_TEST
+
+/* A buffer goes where it is cheapest, by the plan's own terms. */
+static void check_channels(uint64_t bytes)
+{
+    int chosen = tpt_plan_channel(&plan, bytes, 0);
+    int transport = tpt_plan_best(&plan);
+    uint64_t base, frames, least = UINT64_MAX;
+
+    ck_assert_int_ge(chosen, TPT_PLAN_TRANSPORT);
+    if (transport < 0) {
+        ck_assert_int_eq(chosen, TPT_PLAN_TRANSPORT);
+        return;
+    }
+    base = plan.candidates[transport].latency_ns;
+    for (uint32_t i = 0; i < plan.count; i++) {
+        const struct tpt_candidate *channel = &plan.candidates[i];
+        uint64_t time;
+
+        if (channel->role != TPT_ROLE_CHANNEL || !channel->possible)
+            continue;
+        time = base + channel->latency_ns + bytes * 1000 / channel->megabytes;
+        if (time < least && bytes >= channel->from_bytes)
+            least = time;
+        if ((int)i == chosen)
+            ck_assert_uint_eq(time, least);
+    }
+    /* A thousandth: the crossover is a whole number of bytes. */
+    frames = base + bytes * 1000 / plan.candidates[transport].megabytes;
+    if (chosen >= 0 && bytes > TPT_CHANNEL_LEAST)
+        ck_assert_uint_le(least, frames + frames / 1000 + 10);
+}
+
+/* Whatever is demoted, in whatever order: on both sides the same remains, and
+ * it is a plan. */
+START_TEST(test_demoted_at_random)
+{
+    uint64_t seed = 99;
+
+    for (int i = 0; i < 1000; i++) {
+        tpx_card_random(&a, &seed);
+        tpx_card_random(&b, &seed);
+        score(NULL, NULL);
+        ck_assert_int_eq(tpt_score(&b, &a, NULL, &mirror, NULL), TP_OK);
+        for (uint32_t j = 0; j < plan.count; j++) {
+            char name[TPT_NAME];
+
+            memcpy(name, plan.candidates[tpx_random_below(&seed, plan.count)]
+                   .name, sizeof(name));
+            tpt_plan_demote(&plan, name, "x");
+            tpt_plan_demote(&mirror, name, "y");
+            check_total();
+            ck_assert_int_eq(tpt_plan_best(&plan), tpt_plan_best(&mirror));
+            ck_assert_str_eq(order(&plan), order(&mirror));
+            for (unsigned shift = 0; shift < 40; shift += 3)
+                check_channels(UINT64_C(1) << shift);
+        }
+    }
+}
+END_TEST
+
+/* A contract takes away, and adds nothing. */
+START_TEST(test_contract_at_random)
+{
+    uint64_t seed = 5;
+
+    for (int i = 0; i < 3000; i++) {
+        char require[2 * TPT_NAME + 16];
+        struct tpt_policy policy = { NULL, require };
+
+        tpx_card_random(&a, &seed);
+        tpx_card_random(&b, &seed);
+        if (a.backend_count == 0)
+            continue;
+        score(NULL, NULL);
+        mirror = plan;
+        snprintf(require, sizeof(require), "any:%s,net:%s",
+                 a.backends[tpx_random_below(&seed, a.backend_count)].name,
+                 a.backends[tpx_random_below(&seed, a.backend_count)].name);
+        ck_assert_int_eq(tpt_score(&a, &b, &policy, &plan, NULL), TP_OK);
+        check_total();
+        for (uint32_t j = 0; j < plan.count; j++) {
+            const struct tpt_candidate *with = &plan.candidates[j];
+            uint32_t k = rank_of(&mirror, with->name);
+
+            /* A channel may get the transport that it needs. */
+            if (with->possible && with->over[0] == '\0' && k < mirror.count)
+                ck_assert(mirror.candidates[k].possible);
+            if (plan.insist[0] != '\0' && with->possible
+                && with->role == TPT_ROLE_CHANNEL)
+                ck_assert(with->insisted && with->from_bytes != UINT64_MAX);
+        }
     }
 }
 END_TEST
@@ -290,17 +482,17 @@ END_TEST
 START_TEST(test_farther_is_never_cheaper)
 {
     static const uint32_t cores[] = { 0, 1, 2, 4 };
-    double last = 0;
+    uint64_t last = 0;
 
     for (size_t i = 0; i < TPB_COUNT(cores); i++) {
         pair("chiplets", 0, cores[i]);
         score(NULL, NULL);
-        ck_assert_double_ge(find("shm")->cost_us, last);
-        last = find("shm")->cost_us;
+        ck_assert_uint_ge(find("shm")->cost_ns, last);
+        last = find("shm")->cost_ns;
     }
     pair("two-socket", 0, 6);
     score(NULL, NULL);
-    ck_assert_double_gt(find("shm")->cost_us, last);
+    ck_assert_uint_gt(find("shm")->cost_ns, last);
 }
 END_TEST
 
@@ -344,6 +536,16 @@ static void expect(const char *name, enum tpt_reason reason,
     ck_assert_int_eq(candidate->possible, reason == TPT_REASON_CHOSEN
                      || reason == TPT_REASON_SLOWER);
     reasons_seen |= 1u << reason;
+}
+
+static void expect_channels(void)
+{
+    pair("one-socket", 0, 1);
+    tpx_card_channel(&a, "rma", "ofi", 2000, 20000);
+    tpx_card_channel(&b, "rma", "ofi", 2000, 20000);
+    score(NULL, NULL);
+    expect("rma", TPT_REASON_NEEDS_TRANSPORT, "over ofi only, and the "
+           "transport is shm", "^shm");
 }
 
 static void expect_reach(void)
@@ -418,9 +620,194 @@ START_TEST(test_every_reason)
     expect_probes();
     expect_policy();
     expect_trial();
+    expect_channels();
     ck_assert_uint_eq(reasons_seen, (1u << TPT_REASON_COUNT) - 1);
 }
 END_TEST
+
+/* ---- channels ---------------------------------------------------------- */
+
+/* Both sides have cma and map, over anything. */
+static void channels(void)
+{
+    pair("one-socket", 0, 1);
+    for (int i = 0; i < 2; i++) {
+        struct tpt_card *card = i == 0 ? &a : &b;
+
+        card->backends[1].latency_ns = 200;
+        card->backends[1].megabytes = 8000;
+        card->backends[3].megabytes = 12000;
+        tpx_card_channel(card, "map", "", 6000, 24000);
+        tpx_card_channel(card, "cma", "", 1000, 12000);
+    }
+}
+
+static int place(const char *name)
+{
+    return (int)(find(name) - plan.candidates);
+}
+
+START_TEST(test_channels)
+{
+    channels();
+    score(NULL, NULL);
+    ck_assert_str_eq(order(&plan), "shm ofi:verbs ofi:tcp|loop; cma map");
+    ck_assert_int_eq(tpt_plan_best(&plan), 0);
+    /* 1000 ns * 8 * 12 / (12 - 8) bytes/ns, and 6000 * 8 * 24 / (24 - 8). */
+    ck_assert_uint_eq(find("cma")->from_bytes, 24000);
+    ck_assert_uint_eq(find("map")->from_bytes, 72000);
+    ck_assert_uint_eq(find("shm")->from_bytes, UINT64_MAX);
+    ck_assert_int_eq(find("cma")->reason, TPT_REASON_CHOSEN);
+    ck_assert_int_eq(find("map")->reason, TPT_REASON_CHOSEN);
+    ck_assert_uint_eq(find("cma")->cost_ns, 200 + 1000 + 5461);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 23999, 0), TPT_PLAN_TRANSPORT);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 24000, 0), place("cma"));
+    ck_assert_int_eq(tpt_plan_channel(&plan, 80000, 0), place("cma"));
+    ck_assert_int_eq(tpt_plan_channel(&plan, 200000, 0), place("map"));
+    ck_assert_int_eq(tpt_plan_channel(&plan, UINT64_MAX, 0), place("cma"));
+}
+END_TEST
+
+START_TEST(test_channels_walked)
+{
+    uint32_t tried = 0;
+
+    channels();
+    score(NULL, NULL);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 20, tried), place("map"));
+    tried |= 1u << place("map");
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 20, tried), place("cma"));
+    tried |= 1u << place("cma");
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 20, tried),
+                     TPT_PLAN_TRANSPORT);
+    score(NULL, "node:map");
+    ck_assert_int_eq(find("cma")->reason, TPT_REASON_CONTRACT);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 20, 0), place("map"));
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 20, 1u << place("map")),
+                     TPT_PLAN_REFUSED);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 4095, 0), TPT_PLAN_TRANSPORT);
+}
+END_TEST
+
+START_TEST(test_channel_least)
+{
+    channels();
+    a.backends[5].latency_ns = b.backends[5].latency_ns = 0;
+    a.backends[4].megabytes = b.backends[4].megabytes = 8000;
+    score(NULL, NULL);
+    ck_assert_uint_eq(find("cma")->from_bytes, TPT_CHANNEL_LEAST);
+    /* Not faster: never, and not by the size of the buffer. */
+    ck_assert_uint_eq(find("map")->from_bytes, UINT64_MAX);
+    ck_assert_int_eq(find("map")->reason, TPT_REASON_SLOWER);
+    ck_assert(find("map")->possible);
+    /* But if somebody insists. */
+    score(NULL, "any:map");
+    ck_assert_uint_eq(find("map")->from_bytes, TPT_CHANNEL_LEAST);
+    ck_assert_int_eq(find("map")->reason, TPT_REASON_CHOSEN);
+    /* The largest numbers that a card may hold. */
+    a.backends[5].latency_ns = a.backends[5].megabytes = UINT32_MAX;
+    b.backends[5].latency_ns = b.backends[5].megabytes = UINT32_MAX;
+    a.backends[1].megabytes = b.backends[1].megabytes = UINT32_MAX - 1;
+    score(NULL, NULL);
+    ck_assert_uint_gt(find("cma")->from_bytes, UINT64_C(1) << 60);
+}
+END_TEST
+
+/* A slower transport makes channels pay earlier. */
+START_TEST(test_channels_demoted)
+{
+    channels();
+    score(NULL, NULL);
+    tpt_plan_demote(&plan, "shm", "no memory");
+    tpt_plan_demote(&plan, "ofi:verbs", "no memory");
+    ck_assert_str_eq(order(&plan), "ofi:tcp|loop shm ofi:verbs; cma map");
+    ck_assert_uint_eq(find("cma")->from_bytes, 4096);
+    ck_assert_uint_eq(find("map")->from_bytes, 20568);
+    tpt_plan_demote(&plan, "cma", "Operation not permitted");
+    ck_assert_str_eq(order(&plan), "ofi:tcp|loop shm ofi:verbs; map|cma");
+    ck_assert_int_eq(find("cma")->reason, TPT_REASON_TRIAL_FAILED);
+    ck_assert_uint_eq(find("cma")->from_bytes, UINT64_MAX);
+    ck_assert_int_eq(tpt_plan_channel(&plan, 30000, 0), place("map"));
+    ck_assert_int_eq(tpt_plan_best(&plan), 0);
+    tpt_plan_demote(&plan, "map", "x");
+    ck_assert_int_eq(tpt_plan_channel(&plan, 1 << 30, 0), TPT_PLAN_TRANSPORT);
+    tpt_plan_demote(&plan, "ofi:tcp", "x");
+    ck_assert_int_eq(tpt_plan_best(&plan), -1);
+}
+END_TEST
+
+START_TEST(test_channel_over)
+{
+    channels();
+    tpx_card_channel(&a, "rma", "ofi:verbs", 1000, 50000);
+    tpx_card_channel(&b, "rma", "ofi:verbs", 1000, 50000);
+    score(NULL, NULL);
+    ck_assert_str_eq(order(&plan), "shm ofi:verbs ofi:tcp|loop; cma map|rma");
+    tpt_plan_demote(&plan, "shm", "no memory");
+    ck_assert_str_eq(order(&plan), "ofi:verbs ofi:tcp|loop shm; rma cma map");
+    ck_assert_int_eq(find("rma")->reason, TPT_REASON_CHOSEN);
+    ck_assert_str_eq(find("rma")->remedy, "");
+    ck_assert_str_eq(find("rma")->evidence, "model for same L3");
+    tpt_plan_demote(&plan, "ofi:verbs", "no memory");
+    ck_assert_str_eq(order(&plan), "ofi:tcp|loop shm ofi:verbs; cma map|rma");
+    /* A contract takes the transport that its channel goes over. */
+    score(NULL, "node:rma");
+    ck_assert_str_eq(order(&plan), "ofi:verbs|shm ofi:tcp loop; rma|cma map");
+    ck_assert_int_eq(find("shm")->reason, TPT_REASON_CONTRACT);
+    ck_assert_ptr_nonnull(strstr(find("shm")->evidence, "wants rma"));
+}
+END_TEST
+
+/* No channel that was insisted on: no connection. */
+START_TEST(test_channel_contract)
+{
+    channels();
+    score(NULL, "node:cma,node:map,node:shm,net:verbs");
+    ck_assert_str_eq(order(&plan), "shm|loop ofi:tcp ofi:verbs; cma map");
+    ck_assert_str_eq(plan.insist, "cma, map");
+    tpt_plan_demote(&plan, "cma", "Operation not permitted");
+    ck_assert_int_eq(tpt_plan_best(&plan), 0);
+    tpt_plan_demote(&plan, "map", "no memory");
+    ck_assert_int_eq(tpt_plan_best(&plan), -1);
+    ck_assert_int_eq(find("shm")->reason, TPT_REASON_CONTRACT);
+    ck_assert_ptr_nonnull(strstr(find("shm")->evidence, "wants cma, map for "
+                                 "class node"));
+    ck_assert_ptr_nonnull(strstr(find("shm")->remedy, "out of TP_REQUIRE"));
+    /* Of transports alone: channels are free. */
+    score(NULL, "node:shm");
+    ck_assert_str_eq(order(&plan), "shm|loop ofi:tcp ofi:verbs; cma map");
+    /* TP_BACKENDS knows no such kinds. */
+    score("shm", NULL);
+    ck_assert_str_eq(order(&plan), "shm|loop ofi:tcp ofi:verbs;|cma map");
+    ck_assert_int_eq(find("cma")->reason, TPT_REASON_FORBIDDEN);
+    score("shm", "node:cma");
+    ck_assert_int_eq(tpt_plan_best(&plan), -1);
+    /* One whose probe failed there. */
+    b.backends[5].usable = 0;
+    score(NULL, "node:cma");
+    ck_assert_int_eq(tpt_plan_best(&plan), -1);
+    hosts("one-socket", "small-vm");
+    tpx_card_channel(&a, "cma", "", 1000, 12000);
+    score(NULL, "node:cma");
+    ck_assert_str_eq(order(&plan), "ofi:verbs ofi:tcp|loop shm;|cma");
+}
+END_TEST
+
+/* A card that says that shm is a channel, or goes over something else. */
+START_TEST(test_channel_disagreed)
+{
+    channels();
+    b.backends[1].role = TPT_ROLE_CHANNEL;
+    snprintf(b.backends[4].over, TPT_NAME, "ofi");
+    score(NULL, NULL);
+    ck_assert_str_eq(order(&plan), "ofi:verbs ofi:tcp|loop; cma|map shm");
+    ck_assert_int_eq(find("map")->reason, TPT_REASON_YOURS_LACKS);
+    ck_assert_int_eq(tpt_score(&b, &a, NULL, &mirror, NULL), TP_OK);
+    ck_assert_str_eq(order(&plan), order(&mirror));
+}
+END_TEST
+
+/* ---- trials ------------------------------------------------------------ */
 
 START_TEST(test_demote)
 {
@@ -464,41 +851,60 @@ static const struct {
     const char *require;
     enum tpt_locality locality;
     const char *backend;
-    bool allowed;
+    enum tpt_allowance allowance;
 } contracts[] = {
-    { NULL, TPT_SAME_L3, "shm", true },
-    { "", TPT_OTHER_HOST, "ofi:tcp", true },
-    { "node:shm", TPT_SAME_L3, "shm", true },
-    { "node:shm", TPT_SAME_HOST, "ofi:tcp", false },
-    { "node:shm", TPT_SAME_PROCESS, "loop", true },
-    { "node:shm", TPT_OTHER_HOST, "ofi:tcp", true },
-    { "node:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:tcp", true },
-    { "node:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:verbs", false },
-    { "node:shm,net:ofi:tcp", TPT_SAME_CORE, "ofi:tcp", false },
-    { "net:ofi", TPT_OTHER_HOST, "ofi:tcp", true },
-    { "net:of", TPT_OTHER_HOST, "ofi:tcp", false },
-    { "node:shm,node:cma", TPT_SAME_L2, "cma", true },
-    { "node:shm,node:cma", TPT_SAME_L2, "shm", true },
-    { "node:shm,node:cma", TPT_SAME_L2, "shm2", false },
-    { "self:loop", TPT_SAME_PROCESS, "loop", true },
-    { "self:loop", TPT_SAME_PROCESS, "shm", false },
-    { "any:shm", TPT_OTHER_HOST, "ofi:tcp", false },
-    { "any:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:tcp", true },
-    { "any:shm,net:ofi:tcp", TPT_OTHER_HOST, "shm", true },
-    { " node:shm , net:ofi:tcp ", TPT_SAME_NUMA, "shm", true },
-    { " node:shm , net:ofi:tcp ", TPT_OTHER_HOST, "ofi:tcp", true },
+    { NULL, TPT_SAME_L3, "shm", TPT_FREE },
+    { "", TPT_OTHER_HOST, "ofi:tcp", TPT_FREE },
+    { "node:shm", TPT_SAME_L3, "shm", TPT_ALLOWED },
+    { "node:shm", TPT_SAME_HOST, "ofi:tcp", TPT_DENIED },
+    { "node:shm", TPT_SAME_PROCESS, "loop", TPT_FREE },
+    { "node:shm", TPT_OTHER_HOST, "ofi:tcp", TPT_FREE },
+    { "node:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:tcp", TPT_ALLOWED },
+    { "node:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:verbs", TPT_DENIED },
+    { "node:shm,net:ofi:tcp", TPT_SAME_CORE, "ofi:tcp", TPT_DENIED },
+    { "net:ofi", TPT_OTHER_HOST, "ofi:tcp", TPT_ALLOWED },
+    { "net:of", TPT_OTHER_HOST, "ofi:tcp", TPT_FREE },
+    { "node:shm,node:cma", TPT_SAME_L2, "cma", TPT_ALLOWED },
+    { "node:shm,node:cma", TPT_SAME_L2, "shm", TPT_ALLOWED },
+    { "node:shm,node:cma", TPT_SAME_L2, "shm2", TPT_DENIED },
+    { "node:shm,node:cma", TPT_SAME_L2, "map", TPT_DENIED },
+    { "node:shm", TPT_SAME_L2, "cma", TPT_FREE },
+    { "node:cma", TPT_SAME_L2, "shm", TPT_FREE },
+    { "node:cma", TPT_SAME_L2, "map", TPT_DENIED },
+    { "net:verbs", TPT_OTHER_HOST, "ofi:verbs", TPT_ALLOWED },
+    { "net:verbs", TPT_OTHER_HOST, "ofi:tcp", TPT_DENIED },
+    { "net:verb", TPT_OTHER_HOST, "ofi:verbs", TPT_FREE },
+    { "node:shm", TPT_SAME_L3, "ofi:shm", TPT_DENIED },
+    { "node:ofi:shm", TPT_SAME_L3, "ofi:shm", TPT_ALLOWED },
+    { "self:loop", TPT_SAME_PROCESS, "loop", TPT_ALLOWED },
+    { "self:loop", TPT_SAME_PROCESS, "shm", TPT_DENIED },
+    { "any:shm", TPT_OTHER_HOST, "ofi:tcp", TPT_DENIED },
+    { "any:shm,net:ofi:tcp", TPT_OTHER_HOST, "ofi:tcp", TPT_ALLOWED },
+    { "any:shm,net:ofi:tcp", TPT_OTHER_HOST, "shm", TPT_ALLOWED },
+    { " node:shm , net:ofi:tcp ", TPT_SAME_NUMA, "shm", TPT_ALLOWED },
+    { " node:shm , net:ofi:tcp ", TPT_OTHER_HOST, "ofi:tcp", TPT_ALLOWED },
+};
+
+static const struct tpt_known known[] = {
+    { "loop", TPT_ROLE_TRANSPORT }, { "shm", TPT_ROLE_TRANSPORT },
+    { "shm2", TPT_ROLE_TRANSPORT }, { "ofi:tcp", TPT_ROLE_TRANSPORT },
+    { "ofi:verbs", TPT_ROLE_TRANSPORT }, { "ofi:shm", TPT_ROLE_TRANSPORT },
+    { "cma", TPT_ROLE_CHANNEL }, { "map", TPT_ROLE_CHANNEL }
 };
 
 START_TEST(test_contract)
 {
     struct tpb_error error = { "" };
-    bool allowed = !contracts[_i].allowed;
+    enum tpt_allowance allowance = (enum tpt_allowance)-1;
+    size_t i = 0;
 
+    while (strcmp(known[i].name, contracts[_i].backend) != 0)
+        i++;
     ck_assert_msg(tpt_require_allows(contracts[_i].require,
-                                     contracts[_i].locality,
-                                     contracts[_i].backend, &allowed, &error)
-                  == TP_OK, "%s", error.text);
-    ck_assert_int_eq(allowed, contracts[_i].allowed);
+                                     contracts[_i].locality, known,
+                                     TPB_COUNT(known), &known[i], &allowance,
+                                     &error) == TP_OK, "%s", error.text);
+    ck_assert_int_eq(allowance, contracts[_i].allowance);
 }
 END_TEST
 
@@ -543,12 +949,15 @@ END_TEST
 
 START_TEST(test_check_early)
 {
-    static const char *const names[] = { "shm", "ofi:tcp" };
+    static const struct tpt_known names[] = {
+        { "shm", TPT_ROLE_TRANSPORT }, { "ofi:tcp", TPT_ROLE_TRANSPORT }
+    };
     struct tpb_error error = { "" };
 
     ck_assert_int_eq(tpt_require_check(NULL, names, 2, &error), TP_OK);
     ck_assert_int_eq(tpt_require_check("node:shm,net:ofi", names, 2, &error),
                      TP_OK);
+    ck_assert_int_eq(tpt_require_check("any:tcp", names, 2, &error), TP_OK);
     ck_assert_int_eq(tpt_require_check("node:loop", names, 2, &error),
                      TP_ERR_INVALID);
     ck_assert_ptr_nonnull(strstr(error.text, "known here: shm, ofi:tcp"));
@@ -573,9 +982,18 @@ int main(void)
     tcase_add_test(tests, test_no_bandwidth_given);
     tcase_add_test(tests, test_symmetric_and_deterministic);
     tcase_add_test(tests, test_monotone);
+    tcase_add_test(tests, test_demoted_at_random);
+    tcase_add_test(tests, test_contract_at_random);
     tcase_add_test(tests, test_farther_is_never_cheaper);
     tcase_add_test(tests, test_no_room);
     tcase_add_test(tests, test_every_reason);
+    tcase_add_test(tests, test_channels);
+    tcase_add_test(tests, test_channels_walked);
+    tcase_add_test(tests, test_channel_least);
+    tcase_add_test(tests, test_channels_demoted);
+    tcase_add_test(tests, test_channel_over);
+    tcase_add_test(tests, test_channel_contract);
+    tcase_add_test(tests, test_channel_disagreed);
     tcase_add_test(tests, test_demote);
     tcase_add_test(tests, test_backends_policy);
     tcase_add_loop_test(tests, test_contract, 0, TPB_COUNT(contracts));

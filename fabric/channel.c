@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The one array of channels, and what those that copy bytes share. */
+#include "config.h"
+
+#include "fabric/channel.h"
+
+/* One line per kind; each is defined in fabric/NAME/. */
+#define KINDS(row) \
+    row(tpf_map) \
+    row(tpf_cma)
+
+#define KIND_DECLARE(object) extern const struct tpf_channel_kind object;
+KINDS(KIND_DECLARE)
+
+#define KIND_POINTER(object) &object,
+const struct tpf_channel_kind *const tpf_channel_kinds[] = {
+    KINDS(KIND_POINTER) NULL
+};
+
+enum tpf_progress tpf_strides_start(struct tpb_list *pulls,
+                                    struct tpf_pull *pull, tpf_move_fn *move,
+                                    struct tpb_error *error)
+{
+    enum tpf_progress result = move(pull, error);
+
+    if (result == TPF_PULL_MORE)
+        tpb_list_append(pulls, &pull->node);
+    return result;
+}
+
+bool tpf_strides_progress(struct tpf_channel *channel, struct tpb_list *pulls,
+                          tpf_move_fn *move)
+{
+    struct tpf_env *env = channel->env;
+    struct tpb_error error = { "" };
+    struct tpb_list *node = tpb_list_take(pulls);
+    struct tpf_pull *pull;
+    enum tpf_progress result;
+
+    if (node == NULL)
+        return false;
+    pull = TPB_CONTAINER(node, struct tpf_pull, node);
+    result = move(pull, &error);
+    if (result == TPF_PULL_MORE)
+        tpb_list_append(pulls, &pull->node);
+    else
+        env->upcalls->pulled(env->core, pull, result, error.text);
+    return true;
+}
+
+bool tpf_strides_cancel(struct tpf_pull *pull)
+{
+    tpb_list_unlink(&pull->node);
+    return true;
+}

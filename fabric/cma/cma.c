@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The cma channel: the receiver copies a big buffer straight out of the
+ * sender's memory with process_vm_readv(2), one copy and no frames.
+ *
+ * Whether a process may do that to another is decided by ptrace's rules (user,
+ * capabilities, user namespace, dumpable), by Yama and by seccomp, and may
+ * change at any moment; only an attempt on that very process tells.  So the
+ * trial reads a random number whose place the peer published, which also
+ * proves that the PID means the right process.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "fabric/channel.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+
+#ifndef PR_SET_PTRACER
+#define PR_SET_PTRACER 0x59616d61
+#endif
+
+/* What is published: where the token is and what it is. */
+struct cma_address {
+    uint64_t place;
+    uint8_t token[16];
+};
+_Static_assert(sizeof(struct cma_address) == 24, "wire layout");
+
+struct cma_source {
+    uint64_t place;
+};
+
+struct cma_channel {
+    struct tpf_channel base;
+    struct cma_address address;
+    uint8_t token[16];             /* read by peers, by its address */
+    struct tpb_list pulls;         /* cma_pull */
+};
+
+struct cma_link {
+    struct tpf_link base;
+    pid_t pid;
+};
+
+struct cma_pull {
+    struct tpf_pull base;
+    uint64_t place;
+};
+_Static_assert(sizeof(struct cma_pull) <= TPF_PULL, "TPF_PULL is too small");
+
+/* ---- the channel -------------------------------------------------------- */
+
+/* Yama's scope; 0 where there is none. */
+static int cma_yama_scope(void)
+{
+    char *text = tpb_read_file("/proc/sys/kernel/yama/ptrace_scope", NULL);
+    int scope = text != NULL ? atoi(text) : 0;
+
+    tpb_free(text);
+    return scope;
+}
+
+static tp_status cma_probe(const struct tpf_env *env, struct tpb_error *error)
+{
+    char byte = 1, copy = 0;
+    struct iovec mine = { &copy, 1 }, theirs = { &byte, 1 };
+
+    (void)env;
+    /* Proves only that the system call is there and not filtered. */
+    if (process_vm_readv(getpid(), &mine, 1, &theirs, 1, 0) != 1) {
+        if (errno == ENOSYS)
+            return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                            "the kernel has no process_vm_readv"
+                            " (CONFIG_CROSS_MEMORY_ATTACH)");
+        return tpb_fail_errno(error, errno,
+                              "process_vm_readv is refused (seccomp?)");
+    }
+    if (cma_yama_scope() == 3)
+        return tpb_fail(error, TP_ERR_SYSTEM,
+                        "kernel.yama.ptrace_scope=3 forbids it to all");
+    return TP_OK;
+}
+
+/* With Yama's scope 1 only a parent may read; but a process may name another,
+ * whose descendants may too: the launcher, so that all ranks of a host can. */
+static void cma_allow_siblings(const struct tpf_env *env)
+{
+    const char *launcher = env->settings->text[TPB_SET_LAUNCHER];
+    const char *colon = strchr(launcher, ':');
+    long pid = colon != NULL ? strtol(colon + 1, NULL, 10) : getppid();
+
+    if (cma_yama_scope() == 1 && pid > 1)
+        prctl(PR_SET_PTRACER, (unsigned long)pid, 0, 0, 0);
+}
+
+static tp_status cma_open(struct tpf_channel *base, struct tpb_error *error)
+{
+    struct cma_channel *channel = (struct cma_channel *)base;
+
+    (void)error;
+    tpb_list_init(&channel->pulls);
+    tpb_random(channel->token, sizeof(channel->token));
+    channel->address.place = (uint64_t)(uintptr_t)channel->token;
+    memcpy(channel->address.token, channel->token, sizeof(channel->token));
+    cma_allow_siblings(base->env);
+    return TP_OK;
+}
+
+static void cma_close(struct tpf_channel *base)
+{
+    (void)base;
+}
+
+static size_t cma_address(struct tpf_channel *base, void *buffer,
+                          size_t capacity)
+{
+    struct cma_channel *channel = (struct cma_channel *)base;
+
+    if (capacity < sizeof(channel->address))
+        return 0;
+    memcpy(buffer, &channel->address, sizeof(channel->address));
+    return sizeof(channel->address);
+}
+
+/* ---- the trial ---------------------------------------------------------- */
+
+/* The peer's PID as seen from here; 0 if nothing tells. */
+static pid_t cma_pid(const struct tpf_link *link)
+{
+    const struct tpt_host *mine = &link->channel->env->card->host;
+    const struct tpt_host *theirs = &link->card->host;
+    pid_t pid = link->conn->backend->peer_pid != NULL
+                ? link->conn->backend->peer_pid(link->conn) : 0;
+
+    if (pid == 0 && mine->pid_namespace != 0
+        && mine->pid_namespace == theirs->pid_namespace)
+        pid = (pid_t)link->card->pid;
+    return pid;
+}
+
+static tp_status cma_refused(int code, pid_t pid, struct tpb_error *error)
+{
+    if (code == EPERM && cma_yama_scope() == 2)
+        return tpb_fail(error, TP_ERR_DENIED,
+                        "kernel.yama.ptrace_scope=2 lets only"
+                        " CAP_SYS_PTRACE read pid %d", (int)pid);
+    if (code == EPERM)
+        return tpb_fail(error, TP_ERR_DENIED,
+                        "may not read pid %d: Operation not permitted (another"
+                        " user or user namespace, Yama or seccomp)", (int)pid);
+    return tpb_fail(error, TP_ERR_DENIED, "cannot read pid %d: %s", (int)pid,
+                    strerror(code));
+}
+
+static tp_status cma_link(struct tpf_link *base, const void *address,
+                          size_t length, struct tpb_error *error)
+{
+    struct cma_link *link = (struct cma_link *)base;
+    struct cma_address theirs;
+    uint8_t token[16] = { 0 };
+    struct iovec mine = { token, sizeof(token) }, place;
+
+    if (length != sizeof(theirs))
+        return tpb_fail(error, TP_ERR_PROTOCOL, "its cma address is garbage");
+    memcpy(&theirs, address, sizeof(theirs));
+    link->pid = cma_pid(base);
+    if (link->pid == 0)
+        return tpb_fail(error, TP_ERR_DENIED,
+                        "its PID cannot be seen from this PID namespace");
+    place = (struct iovec){ (void *)(uintptr_t)theirs.place, sizeof(token) };
+    if (process_vm_readv(link->pid, &mine, 1, &place, 1, 0)
+        != (ssize_t)sizeof(token))
+        return cma_refused(errno, link->pid, error);
+    if (memcmp(token, theirs.token, sizeof(token)) != 0)
+        return tpb_fail(error, TP_ERR_DENIED,
+                        "pid %d is another process here", (int)link->pid);
+    return TP_OK;
+}
+
+static void cma_unlink(struct tpf_link *link)
+{
+    (void)link;
+}
+
+/* ---- moving ------------------------------------------------------------- */
+
+static size_t cma_describe(struct tpf_link *link,
+                           const struct tpf_buffer *buffer,
+                           unsigned char source[TPF_SOURCE], void **hold)
+{
+    struct cma_source where = { (uint64_t)(uintptr_t)buffer->data };
+
+    (void)link;
+    (void)hold;
+    if (buffer->device.type != TP_DEVICE_CPU)
+        return 0;
+    memcpy(source, &where, sizeof(where));
+    return sizeof(where);
+}
+
+static enum tpf_progress cma_move(struct tpf_pull *base,
+                                  struct tpb_error *error)
+{
+    struct cma_pull *pull = (struct cma_pull *)base;
+    struct cma_link *link = (struct cma_link *)base->link;
+    struct iovec mine = { (unsigned char *)base->to.data + base->moved,
+                          tpf_stride(base) };
+    struct iovec theirs = { (void *)(uintptr_t)(pull->place + base->moved),
+                            mine.iov_len };
+    ssize_t got = process_vm_readv(link->pid, &mine, 1, &theirs, 1, 0);
+
+    if (got <= 0) {
+        cma_refused(got < 0 ? errno : EFAULT, link->pid, error);
+        return TPF_PULL_REFUSED;
+    }
+    base->moved += (size_t)got;
+    return base->moved == base->to.length ? TPF_PULL_DONE : TPF_PULL_MORE;
+}
+
+static enum tpf_progress cma_pull(struct tpf_pull *base,
+                                  struct tpb_error *error)
+{
+    struct cma_pull *pull = (struct cma_pull *)base;
+    struct cma_channel *channel = (struct cma_channel *)base->link->channel;
+    struct cma_source where;
+
+    if (base->source_length != sizeof(where)
+        || base->to.device.type != TP_DEVICE_CPU) {
+        tpb_fail(error, TP_ERR_PROTOCOL, "not a buffer for cma");
+        return TPF_PULL_REFUSED;
+    }
+    memcpy(&where, base->source, sizeof(where));
+    pull->place = where.place;
+    return tpf_strides_start(&channel->pulls, base, cma_move, error);
+}
+
+static bool cma_progress(struct tpf_channel *base)
+{
+    return tpf_strides_progress(base, &((struct cma_channel *)base)->pulls,
+                                cma_move);
+}
+
+const struct tpf_channel_kind tpf_cma = {
+    .name = "cma",
+    .number = TPF_CHANNEL_CMA,
+    .reach = TPT_REACH_HOST,
+    .latency_ns = 1500,
+    .megabytes = 13000,
+    .channel_size = sizeof(struct cma_channel),
+    .link_size = sizeof(struct cma_link),
+    .pull_size = sizeof(struct cma_pull),
+    .probe = cma_probe,
+    .open = cma_open,
+    .close = cma_close,
+    .address = cma_address,
+    .link = cma_link,
+    .unlink = cma_unlink,
+    .describe = cma_describe,
+    .pull = cma_pull,
+    .cancel = tpf_strides_cancel,
+    .progress = cma_progress,
+};

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The map channel: memory of tp_alloc() is a memfd, which the receiver maps
+ * once, to copy or to lend what lies in it.
+ *
+ * The descriptor of a block is passed to a peer when a buffer of it is sent
+ * there first, over the transport's own way for descriptors.  The peer keeps
+ * its mapping until the block is freed or the two part; buffers that are
+ * borrowed keep it longer.  The mapping is read-only.
+ */
+#include "config.h"
+
+#include <sys/mman.h>
+
+#include "fabric/channel.h"
+#include "fabric/memory.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+
+enum {
+    MAP_BLOCKS = 1024,             /* of one peer that we keep mapped */
+    MAP_KEY_BITS = 6, MAP_KEYS = 1 << MAP_KEY_BITS
+};
+
+enum map_what { MAP_HERE_IS = 1, MAP_FORGET };
+
+/* Passed beside the frames; the first byte names the channel. */
+struct map_note {
+    uint8_t channel, what;
+    uint8_t zero[6];
+    uint64_t id, length;
+};
+_Static_assert(sizeof(struct map_note) == 24, "wire layout");
+
+struct map_source {
+    uint64_t id, offset;
+};
+
+/* A peer's block in our address space. */
+struct map_view {
+    struct map_view *next;         /* of the same key */
+    uint64_t id;
+    unsigned char *address;
+    size_t length;
+    uint32_t holds;                /* buffers borrowed or being copied */
+    bool dropped;                  /* not in the link any more */
+};
+
+/* A block that the peer knows. */
+struct map_told {
+    struct map_told *next;
+    uint64_t id;
+};
+
+struct map_channel {
+    struct tpf_channel base;
+    struct tpb_list links, pulls;
+};
+
+struct map_link {
+    struct tpf_link base;
+    struct tpb_list node;          /* in the channel's links */
+    uint32_t count;                /* of views */
+    struct map_view *views[MAP_KEYS];
+    struct map_told *told[MAP_KEYS];
+};
+
+static size_t map_key(uint64_t id)
+{
+    return id % MAP_KEYS;
+}
+
+/* ---- the channel and the trial ------------------------------------------ */
+
+static tp_status map_probe(const struct tpf_env *env, struct tpb_error *error)
+{
+    int fd = tpb_shared_memory("tp-probe", 1);
+
+    (void)env;
+    if (fd < 0)
+        return tpb_fail(error, TP_ERR_SYSTEM,
+                        "no shared memory (memfd_create is refused)");
+    tpb_close(&fd);
+    return TP_OK;
+}
+
+static tp_status map_open(struct tpf_channel *base, struct tpb_error *error)
+{
+    struct map_channel *channel = (struct map_channel *)base;
+
+    (void)error;
+    tpb_list_init(&channel->links);
+    tpb_list_init(&channel->pulls);
+    return TP_OK;
+}
+
+static void map_close(struct tpf_channel *base)
+{
+    (void)base;
+}
+
+/* That a descriptor can be passed is all that it takes; the transport, which
+ * did so when it connected, has shown it. */
+static tp_status map_link(struct tpf_link *base, const void *address,
+                          size_t length, struct tpb_error *error)
+{
+    struct map_link *link = (struct map_link *)base;
+
+    (void)address;
+    (void)length;
+    tpb_list_append(&((struct map_channel *)base->channel)->links,
+                    &link->node);
+    if (base->conn->backend->pass == NULL)
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                        "%s passes no descriptors, shm does",
+                        base->conn->backend->name);
+    return TP_OK;
+}
+
+static void map_view_free(struct map_view *view)
+{
+    munmap(view->address, view->length);
+    tpb_free(view);
+}
+
+static void map_view_drop(struct map_view *view)
+{
+    view->dropped = true;
+    if (view->holds == 0)
+        map_view_free(view);
+}
+
+static void map_unlink(struct tpf_link *base)
+{
+    struct map_link *link = (struct map_link *)base;
+
+    if (link->node.next != NULL)
+        tpb_list_unlink(&link->node);
+    for (size_t key = 0; key < MAP_KEYS; key++) {
+        struct map_view *view = link->views[key];
+        struct map_told *told = link->told[key];
+
+        while (view != NULL) {
+            struct map_view *next = view->next;
+
+            map_view_drop(view);
+            view = next;
+        }
+        while (told != NULL) {
+            struct map_told *next = told->next;
+
+            tpb_free(told);
+            told = next;
+        }
+    }
+}
+
+/* ---- the sender --------------------------------------------------------- */
+
+static bool map_tell(struct map_link *link, enum map_what what, uint64_t id,
+                     uint64_t length, int fd)
+{
+    struct map_note note = { .channel = TPF_CHANNEL_MAP,
+                             .what = (uint8_t)what, .id = id,
+                             .length = length };
+    struct tpf_conn *conn = link->base.conn;
+
+    return conn->backend->pass != NULL
+           && conn->backend->pass(conn, &note, sizeof(note), fd);
+}
+
+/* Does the peer know the block?  Tells it if not. */
+static bool map_known(struct map_link *link, const struct tpf_memory *block)
+{
+    struct map_told **slot = &link->told[map_key(block->id)], *told;
+
+    for (told = *slot; told != NULL; told = told->next)
+        if (told->id == block->id)
+            return true;
+    told = tpb_zalloc(sizeof(*told));
+    if (told == NULL
+        || !map_tell(link, MAP_HERE_IS, block->id, block->length,
+                     block->fd)) {
+        tpb_free(told);
+        return false;
+    }
+    told->id = block->id;
+    told->next = *slot;
+    *slot = told;
+    return true;
+}
+
+static size_t map_describe(struct tpf_link *base,
+                           const struct tpf_buffer *buffer,
+                           unsigned char source[TPF_SOURCE], void **hold)
+{
+    struct map_link *link = (struct map_link *)base;
+    struct tpf_memory block;
+    struct map_source where;
+
+    (void)hold;
+    if (buffer->device.type != TP_DEVICE_CPU
+        || !tpf_memory_find(base->channel->env->memories, buffer->data,
+                            buffer->length, &block)
+        || block.fd < 0 || !map_known(link, &block))
+        return 0;
+    where.id = block.id;
+    where.offset = (uint64_t)((unsigned char *)buffer->data - block.address);
+    memcpy(source, &where, sizeof(where));
+    return sizeof(where);
+}
+
+/* The block is being freed: the peers need its mapping no more.  One that
+ * cannot be told now keeps it until the two part. */
+static void map_freed(struct tpf_channel *base, uint64_t id)
+{
+    TPB_LIST_EACH(node, &((struct map_channel *)base)->links) {
+        struct map_link *link = TPB_CONTAINER(node, struct map_link, node);
+        struct map_told **slot = &link->told[map_key(id)];
+
+        while (*slot != NULL && (*slot)->id != id)
+            slot = &(*slot)->next;
+        if (*slot != NULL) {
+            struct map_told *told = *slot;
+
+            *slot = told->next;
+            tpb_free(told);
+            map_tell(link, MAP_FORGET, id, 0, -1);
+        }
+    }
+}
+
+/* ---- the receiver ------------------------------------------------------- */
+
+static struct map_view **map_slot(struct map_link *link, uint64_t id)
+{
+    struct map_view **slot = &link->views[map_key(id)];
+
+    while (*slot != NULL && (*slot)->id != id)
+        slot = &(*slot)->next;
+    return slot;
+}
+
+/* Without a view its buffers are refused, and come in frames: so lack of
+ * memory here is no error. */
+static void map_add(struct map_link *link, const struct map_note *note,
+                    int fd)
+{
+    struct map_view **slot = map_slot(link, note->id), *view;
+    void *address;
+
+    if (*slot != NULL || link->count >= MAP_BLOCKS)
+        return;
+    view = tpb_zalloc(sizeof(*view));
+    if (view == NULL)
+        return;
+    address = mmap(NULL, note->length, PROT_READ, MAP_SHARED, fd, 0);
+    if (address == MAP_FAILED) {
+        tpb_free(view);
+        return;
+    }
+    view->id = note->id;
+    view->address = address;
+    view->length = note->length;
+    *slot = view;
+    link->count++;
+}
+
+static bool map_note(struct tpf_link *base, const void *bytes, size_t length,
+                     int fd)
+{
+    struct map_link *link = (struct map_link *)base;
+    struct map_note note;
+    bool good = length == sizeof(note);
+
+    if (good)
+        memcpy(&note, bytes, sizeof(note));
+    if (good && note.what == MAP_HERE_IS) {
+        good = fd >= 0 && note.length > 0 && note.length <= SIZE_MAX / 2
+               && tpb_shared_memory_safe(fd, note.length);
+        if (good)
+            map_add(link, &note, fd);
+    } else if (good && note.what == MAP_FORGET) {
+        struct map_view **slot = map_slot(link, note.id), *view = *slot;
+
+        if (view != NULL) {
+            *slot = view->next;
+            link->count--;
+            map_view_drop(view);
+        }
+    } else {
+        good = false;
+    }
+    tpb_close(&fd);
+    return good;
+}
+
+/* Where the source lies in our address space; NULL with words. */
+static unsigned char *map_find(struct tpf_link *base, const void *source,
+                               size_t source_length, size_t length,
+                               struct map_view **found,
+                               struct tpb_error *error)
+{
+    struct map_link *link = (struct map_link *)base;
+    struct map_source where;
+    struct map_view *view;
+
+    if (source_length != sizeof(where)) {
+        tpb_fail(error, TP_ERR_PROTOCOL, "not a buffer for map");
+        return NULL;
+    }
+    memcpy(&where, source, sizeof(where));
+    view = *map_slot(link, where.id);
+    if (view == NULL && base->conn->backend->notes != NULL) {
+        base->conn->backend->notes(base->conn);
+        view = *map_slot(link, where.id);
+    }
+    if (view == NULL || where.offset > view->length
+        || length > view->length - where.offset) {
+        tpb_fail(error, TP_ERR_BACKEND, "the block could not be mapped"
+                 " (limits on descriptors, mappings or address space)");
+        return NULL;
+    }
+    *found = view;
+    return view->address + where.offset;
+}
+
+struct map_pull {
+    struct tpf_pull base;
+    struct map_view *view;         /* held until the pull ends */
+    const unsigned char *from;
+};
+_Static_assert(sizeof(struct map_pull) <= TPF_PULL, "TPF_PULL is too small");
+
+static void map_let_go(struct map_view *view)
+{
+    if (--view->holds == 0 && view->dropped)
+        map_view_free(view);
+}
+
+static enum tpf_progress map_move(struct tpf_pull *base,
+                                  struct tpb_error *error)
+{
+    struct map_pull *pull = (struct map_pull *)base;
+    size_t part = tpf_stride(base);
+
+    (void)error;
+    memcpy((unsigned char *)base->to.data + base->moved,
+           pull->from + base->moved, part);
+    base->moved += part;
+    if (base->moved < base->to.length)
+        return TPF_PULL_MORE;
+    map_let_go(pull->view);
+    return TPF_PULL_DONE;
+}
+
+static enum tpf_progress map_pull(struct tpf_pull *base,
+                                  struct tpb_error *error)
+{
+    struct map_pull *pull = (struct map_pull *)base;
+    struct map_channel *channel = (struct map_channel *)base->link->channel;
+
+    if (base->to.device.type != TP_DEVICE_CPU) {
+        tpb_fail(error, TP_ERR_NOT_SUPPORTED, "not to a device");
+        return TPF_PULL_REFUSED;
+    }
+    pull->from = map_find(base->link, base->source, base->source_length,
+                          base->to.length, &pull->view, error);
+    if (pull->from == NULL)
+        return TPF_PULL_REFUSED;
+    pull->view->holds++;
+    return tpf_strides_start(&channel->pulls, base, map_move, error);
+}
+
+static bool map_cancel(struct tpf_pull *base)
+{
+    map_let_go(((struct map_pull *)base)->view);
+    return tpf_strides_cancel(base);
+}
+
+static bool map_progress(struct tpf_channel *base)
+{
+    return tpf_strides_progress(base, &((struct map_channel *)base)->pulls,
+                                map_move);
+}
+
+static enum tpf_progress map_map(struct tpf_link *link, const void *source,
+                                 size_t source_length, size_t length,
+                                 struct tpf_buffer *buffer, void **hold,
+                                 struct tpb_error *error)
+{
+    struct map_view *view;
+    unsigned char *at = map_find(link, source, source_length, length, &view,
+                                 error);
+
+    if (at == NULL)
+        return TPF_PULL_REFUSED;
+    view->holds++;
+    buffer->data = at;
+    *hold = view;
+    return TPF_PULL_DONE;
+}
+
+static void map_unmap(struct tpf_channel *channel, void *hold)
+{
+    (void)channel;
+    map_let_go(hold);
+}
+
+const struct tpf_channel_kind tpf_map = {
+    .name = "map",
+    .number = TPF_CHANNEL_MAP,
+    .reach = TPT_REACH_HOST,
+    .latency_ns = 200,
+    .megabytes = 16000,
+    .channel_size = sizeof(struct map_channel),
+    .link_size = sizeof(struct map_link),
+    .pull_size = sizeof(struct map_pull),
+    .probe = map_probe,
+    .open = map_open,
+    .close = map_close,
+    .link = map_link,
+    .unlink = map_unlink,
+    .describe = map_describe,
+    .freed = map_freed,
+    .pull = map_pull,
+    .cancel = map_cancel,
+    .progress = map_progress,
+    .map = map_map,
+    .unmap = map_unmap,
+    .note = map_note,
+};

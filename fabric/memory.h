@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The blocks that tp_alloc() made in one context: a channel asks here whether a
+ * buffer lies in one.  Any thread may call; the lock is short.
+ */
+#ifndef TPF_MEMORY_H
+#define TPF_MEMORY_H
+
+#include <pthread.h>
+
+#include "runtime/base/base.h"
+
+/* One block.  Lives from tp_alloc() to tp_free(). */
+struct tpf_memory {
+    uint64_t id;                   /* of this block alone, also after its end */
+    unsigned char *address;
+    size_t length;
+    tp_device device;
+    int fd;                        /* CPU: the memfd; else -1 */
+    void *owned;                   /* the device allocator's; NULL for CPU */
+};
+
+struct tpf_memories {
+    pthread_mutex_t lock;
+    struct tpf_memory *blocks;     /* by address */
+    size_t count, capacity;
+    uint64_t next_id;
+};
+
+void tpf_memories_init(struct tpf_memories *memories);
+/* The blocks that are left are the caller's to free: see take. */
+void tpf_memories_fini(struct tpf_memories *memories);
+
+/* Makes CPU memory that others can map, page-aligned, zeroed.  NO_MEMORY also
+ * if the system lacks descriptors or shared memory. */
+tp_status tpf_memory_make(struct tpf_memory *block, size_t bytes);
+void tpf_memory_destroy(struct tpf_memory *block);
+
+/* Gives the block an id and remembers it.  NO_MEMORY leaves it the caller's. */
+tp_status tpf_memory_add(struct tpf_memories *memories,
+                         const struct tpf_memory *block);
+
+/* The block that begins at `address`, which is forgotten; any block if
+ * `address` is NULL.  False if there is none. */
+bool tpf_memory_take(struct tpf_memories *memories, const void *address,
+                     struct tpf_memory *block);
+
+/* The block in which all of these bytes lie, copied. */
+bool tpf_memory_find(struct tpf_memories *memories, const void *data,
+                     size_t length, struct tpf_memory *block);
+
+#endif

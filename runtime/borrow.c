@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Borrowing: instead of reading into his own memory the user gets the buffers
+ * in place, where a channel can map the sender's memory, and copies that belong
+ * to the message where none can.  The sender's write ends with the release.
+ */
+#include "config.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/core.h"
+
+static struct tpr_skeleton *borrow_skeleton(tp_message *message)
+{
+    return (struct tpr_skeleton *)(void *)message;
+}
+
+/* ---- memory for what cannot be lent -------------------------------------- */
+
+static size_t borrow_round(size_t length)
+{
+    return (length + TPB_CACHE_LINE - 1) / TPB_CACHE_LINE * TPB_CACHE_LINE;
+}
+
+static unsigned char *borrow_copy(struct tpr_skeleton *skeleton, size_t length)
+{
+    struct tpr_copy *copy = length > SIZE_MAX / 2 ? NULL
+                            : tpb_zalloc(sizeof(*copy) + length);
+
+    if (copy == NULL)
+        return NULL;
+    copy->next = skeleton->copies;
+    skeleton->copies = copy;
+    return copy->bytes;
+}
+
+static void borrow_place(tp_message *message, size_t index, void *data)
+{
+    if (index < message->payload_count)
+        message->payloads[index].data = data;
+    else
+        message->tensors[index - message->payload_count].data = data;
+}
+
+/* Could a channel lend the next buffer?  `offer` is the first one that is not
+ * before it. */
+static bool borrow_could(tp_context *context, const struct tpr_offer *offer,
+                         size_t index)
+{
+    const struct tpf_channel *channel;
+
+    if (offer == NULL || offer->buffer != index)
+        return false;
+    channel = context->channels[offer->channel];
+    return channel != NULL && channel->kind->map != NULL;
+}
+
+bool tpr_borrow_prepare(tp_context *context, tp_message *message)
+{
+    struct tpr_skeleton *skeleton = borrow_skeleton(message);
+    unsigned char *bytes = NULL;
+    size_t total = 0;
+
+    /* First their size, then their places. */
+    for (int round = 0; round < 2; round++) {
+        const struct tpr_offer *offer = skeleton->offers;
+        struct tpf_buffer buffer;
+
+        for (size_t i = 0; tpr_message_buffer(message, i, &buffer); i++) {
+            bool lend = borrow_could(context, offer, i);
+
+            if (offer != NULL && offer->buffer == i)
+                offer = offer->next;
+            if (round == 0)
+                total += lend ? 0 : borrow_round(buffer.length);
+            else
+                borrow_place(message, i,
+                             lend || buffer.length == 0 ? NULL : bytes);
+            if (round == 1 && !lend)
+                bytes += borrow_round(buffer.length);
+        }
+        if (round == 0 && total > 0) {
+            bytes = borrow_copy(skeleton, total);
+            if (bytes == NULL)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* ---- lending ------------------------------------------------------------- */
+
+bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
+                    struct tpf_link *link)
+{
+    struct tpr_skeleton *skeleton = borrow_skeleton(op->message);
+    struct tpb_error error = { "" };
+    struct tpf_buffer buffer;
+
+    tpr_message_buffer(op->message, offer->buffer, &buffer);
+    if (link->kind->map != NULL
+        && link->kind->map(link, offer->source, offer->source_length,
+                           offer->length, &buffer, &offer->hold, &error)
+           == TPF_PULL_DONE) {
+        offer->borrowed = true;
+        borrow_place(op->message, offer->buffer, buffer.data);
+        return true;
+    }
+    if (buffer.data == NULL) {
+        unsigned char *bytes = borrow_copy(skeleton, offer->length);
+
+        if (bytes == NULL)
+            op->status = TP_ERR_NO_MEMORY;
+        borrow_place(op->message, offer->buffer, bytes);
+    }
+    return false;
+}
+
+void tpr_borrow_begin(struct tpr_op *op)
+{
+    tp_context *context = op->context;
+
+    op->pipe->lent++;
+    pthread_mutex_lock(&context->table_lock);
+    tpb_list_append(&context->lent, &borrow_skeleton(op->message)->lent_link);
+    pthread_mutex_unlock(&context->table_lock);
+}
+
+/* ---- giving back --------------------------------------------------------- */
+
+static void borrow_unmap(tp_context *context, struct tpr_skeleton *skeleton)
+{
+    for (struct tpr_offer *offer = skeleton->offers; offer != NULL;
+         offer = offer->next) {
+        struct tpf_channel *channel = context->channels[offer->channel];
+
+        if (offer->borrowed)
+            channel->kind->unmap(channel, offer->hold);
+        offer->borrowed = false;
+    }
+}
+
+/* The token; the skeleton is not in context->lent any more. */
+static void borrow_end(tp_context *context, struct tpr_skeleton *skeleton)
+{
+    struct wire_about about = { .message = skeleton->number };
+    tp_pipe *pipe = skeleton->pipe;
+    bool offers = skeleton->offers != NULL;
+
+    borrow_unmap(context, skeleton);
+    tpr_skeleton_free(skeleton);
+    pipe->lent--;
+    if (pipe->tell_due && pipe->lent == 0)
+        tpr_pull_tell_all(pipe, true);
+    else if (offers && pipe->peer->state == TPR_PEER_CONNECTED)
+        tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
+}
+
+static void borrow_end_run(tp_context *context, struct tpr_task *task)
+{
+    borrow_end(context, TPB_CONTAINER(task, struct tpr_skeleton, task));
+}
+
+/* Takes it from the lent ones; NULL if it is none of this pipe's. */
+static struct tpr_skeleton *borrow_take(tp_pipe *pipe,
+                                        const tp_message *message)
+{
+    struct tpr_skeleton *found = NULL;
+
+    pthread_mutex_lock(&pipe->context->table_lock);
+    TPB_LIST_EACH(node, &pipe->context->lent) {
+        struct tpr_skeleton *skeleton = TPB_CONTAINER(node,
+                                                      struct tpr_skeleton,
+                                                      lent_link);
+
+        if (&skeleton->message == message && skeleton->pipe == pipe)
+            found = skeleton;
+    }
+    if (found != NULL)
+        tpb_list_unlink(&found->lent_link);
+    pthread_mutex_unlock(&pipe->context->table_lock);
+    return found;
+}
+
+tp_status tp_pipe_release(tp_pipe *pipe, tp_message *borrowed)
+{
+    struct tpr_skeleton *skeleton;
+    tp_context *context;
+
+    if (pipe == NULL || borrowed == NULL)
+        return TP_ERR_INVALID;
+    context = pipe->context;
+    skeleton = borrow_take(pipe, borrowed);
+    if (skeleton == NULL)
+        return TP_ERR_INVALID;
+    if (tpr_enter(context)) {
+        borrow_end(context, skeleton);
+        tpr_leave(context);
+    } else {
+        skeleton->task.run = borrow_end_run;
+        tpr_submit(context, &skeleton->task);
+    }
+    return TP_OK;
+}
+
+void tpr_borrow_fini(tp_context *context)
+{
+    struct tpb_list *node;
+
+    while ((node = tpb_list_take(&context->lent)) != NULL) {
+        struct tpr_skeleton *skeleton = TPB_CONTAINER(node,
+                                                      struct tpr_skeleton,
+                                                      lent_link);
+
+        borrow_unmap(context, skeleton);
+        tpr_skeleton_free(skeleton);
+    }
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Buffers that go by a channel, at the sender: which ones, who has been told
+ * where they lie, and what becomes of those that the receiver could not pull.
+ */
+#include "config.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/core.h"
+
+/* ---- memory -------------------------------------------------------------- */
+
+struct tpr_offer *tpr_offer_new(tp_context *context)
+{
+    struct tpr_offer *offer = context->free_offers;
+
+    if (offer == NULL) {
+        offer = tpb_zalloc(sizeof(*offer));
+        if (offer == NULL)
+            return NULL;
+    } else {
+        context->free_offers = offer->next;
+        memset(offer, 0, sizeof(*offer));
+    }
+    tpb_list_init(&offer->link);
+    return offer;
+}
+
+void tpr_offer_free(tp_context *context, struct tpr_offer *offer)
+{
+    tpb_list_unlink(&offer->link);
+    offer->next = context->free_offers;
+    context->free_offers = offer;
+}
+
+void tpr_offers_fini(tp_context *context)
+{
+    while (context->free_offers != NULL) {
+        struct tpr_offer *offer = context->free_offers;
+
+        context->free_offers = offer->next;
+        tpb_free(offer);
+    }
+}
+
+/* ---- choosing ------------------------------------------------------------ */
+
+/* The best link that takes this buffer describes it. */
+static bool offer_describe(struct tpr_peer *peer, struct tpr_offer *offer,
+                           const struct tpf_buffer *buffer)
+{
+    for (uint32_t i = 0; i < peer->links->ordered; i++) {
+        const struct tpr_link *link = peer->links->order[i];
+        size_t length;
+
+        if (buffer->length < link->from)
+            continue;
+        length = link->link->kind->describe(link->link, buffer, offer->source,
+                                            &offer->hold);
+        if (length == 0)
+            continue;
+        offer->channel = (uint8_t)link->link->kind->number;
+        offer->source_length = (uint8_t)length;
+        offer->to = link->link;
+        return true;
+    }
+    return false;
+}
+
+/* Room for one more source?  A descriptor that has not been encoded yet must
+ * fit into one frame, and others have a limit of their own. */
+static bool offer_fits(const tp_pipe *pipe, const struct tpr_op *op)
+{
+    uint64_t most = op->descriptor != NULL ? WIRE_DESCRIPTOR
+                    : pipe->peer->conn->max_frame - sizeof(struct wire_frame);
+
+    return op->descriptor_length + TPF_SOURCE <= most;
+}
+
+/* The descriptor was encoded before it was known where the buffers go. */
+static bool offer_encode(struct tpr_op *op)
+{
+    unsigned char *again;
+
+    if (op->descriptor == NULL)
+        return true;
+    again = tpb_zalloc(op->descriptor_length);
+    if (again == NULL)
+        return false;
+    tpr_descriptor_encode(op->message, op->offers, op->descriptor_length,
+                          again);
+    tpb_free(op->descriptor);
+    op->descriptor = again;
+    return true;
+}
+
+static void offer_undo(struct tpr_op *op)
+{
+    for (struct tpr_offer *offer = op->offers; offer != NULL;
+         offer = offer->next) {
+        op->descriptor_length -= offer->source_length;
+        op->stream_length += offer->length;
+    }
+    tpr_offer_forget(op);
+}
+
+void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
+{
+    struct tpr_peer *peer = pipe->peer;
+    struct tpr_offer **end = &op->offers;
+    struct tpf_buffer buffer;
+
+    op->weighed = true;
+    op->stream_length = op->data_length;
+    if (peer->links == NULL || op->data_length < peer->links->least)
+        return;
+    for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++) {
+        struct tpr_offer *offer;
+
+        if (buffer.length < peer->links->least || !offer_fits(pipe, op))
+            continue;
+        offer = tpr_offer_new(pipe->context);
+        if (offer == NULL)
+            break;
+        if (!offer_describe(peer, offer, &buffer)) {
+            tpr_offer_free(pipe->context, offer);
+            if (!peer->links->insisted)
+                continue;
+            op->status = TP_ERR_UNREACHABLE;
+            break;
+        }
+        offer->buffer = (uint32_t)i;
+        offer->length = buffer.length;
+        offer->op = op;
+        *end = offer;
+        end = &offer->next;
+        op->descriptor_length += offer->source_length;
+        op->stream_length -= buffer.length;
+    }
+    if (op->status != TP_OK) {
+        tpr_pipe_fail(pipe, "no channel that TP_REQUIRE names takes one of"
+                      " the message's buffers");
+        offer_undo(op);
+        return;
+    }
+    if (op->offers == NULL)
+        return;
+    if (offer_encode(op))
+        op->number = pipe->offering++;
+    else
+        offer_undo(op);
+    op->cursor.skip = op->offers;
+}
+
+/* ---- the end of them ----------------------------------------------------- */
+
+static void offer_let_go(struct tpr_offer *offer)
+{
+    if (offer->to != NULL && offer->to->kind->forget != NULL)
+        offer->to->kind->forget(offer->to, offer->hold);
+    offer->to = NULL;
+}
+
+void tpr_offer_forget(struct tpr_op *op)
+{
+    while (op->offers != NULL) {
+        struct tpr_offer *offer = op->offers;
+
+        op->offers = offer->next;
+        offer_let_go(offer);
+        tpr_offer_free(op->context, offer);
+    }
+    op->cursor.skip = NULL;
+}
+
+static struct tpr_op *offer_find_in(struct tpb_list *list, uint32_t number)
+{
+    TPB_LIST_EACH(node, list) {
+        struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+
+        if (op->offers != NULL && op->number == number)
+            return op;
+    }
+    return NULL;
+}
+
+static struct tpr_op *offer_find(tp_pipe *pipe, uint32_t number)
+{
+    struct tpr_op *op = offer_find_in(&pipe->landing, number);
+
+    return op != NULL ? op : offer_find_in(&pipe->writes, number);
+}
+
+static void offer_release_all(struct tpb_list *list)
+{
+    TPB_LIST_EACH(node, list) {
+        struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+
+        if (op->offers == NULL)
+            continue;
+        if (op->status == TP_OK)
+            op->status = TP_ERR_PEER_CLOSED;
+        tpr_offer_forget(op);
+    }
+}
+
+bool tpr_offer_done(tp_pipe *pipe, const struct wire_about *about)
+{
+    if (about->message == WIRE_ALL) {
+        /* It reads no more: what it has not pulled it never will. */
+        offer_release_all(&pipe->landing);
+        offer_release_all(&pipe->writes);
+    } else {
+        struct tpr_op *op = offer_find(pipe, about->message);
+
+        if (op != NULL && !op->finished)
+            return false;          /* the rest of it is still to be sent */
+        if (op != NULL)
+            tpr_offer_forget(op);
+    }
+    tpr_tx_pump(pipe);
+    return true;
+}
+
+bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
+                     const char *words, size_t length)
+{
+    struct tpr_op *op = offer_find(pipe, about->message);
+    struct tpr_offer *offer = op != NULL ? op->offers : NULL;
+    char text[TPT_WORDS];
+
+    if (op == NULL)
+        return true;               /* the write has ended meanwhile */
+    while (offer != NULL && offer->buffer != about->buffer)
+        offer = offer->next;
+    if (offer == NULL || offer->asked || about->offset >= offer->length)
+        return false;
+    if (length >= sizeof(text))
+        length = sizeof(text) - 1;
+    for (size_t i = 0; i < length; i++)
+        text[i] = words[i] >= ' ' && words[i] < 127 ? words[i] : '?';
+    text[length] = '\0';
+    tpr_links_demote(pipe->peer, offer->channel, text);
+    offer_let_go(offer);
+    offer->asked = true;
+    offer->at = about->offset;
+    tpb_list_append(&pipe->pushes, &offer->link);
+    tpr_tx_pump(pipe);
+    return true;
+}

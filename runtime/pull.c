@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Buffers that go by a channel, at the receiver: pulled when the user has
+ * named their place, asked for in frames when that is refused.
+ */
+#include "config.h"
+
+#include "runtime/base/log.h"
+#include "runtime/core.h"
+
+TPB_LOG_COMPONENT("pull");
+
+static struct tpf_pull *pull_of(struct tpr_offer *offer)
+{
+    return (struct tpf_pull *)(void *)offer->pull;
+}
+
+static struct tpr_skeleton *pull_skeleton(const struct tpr_op *op)
+{
+    return (struct tpr_skeleton *)(void *)op->message;
+}
+
+/* ---- the end of a buffer, and of all of them ----------------------------- */
+
+void tpr_pull_settle(struct tpr_op *op)
+{
+    tp_pipe *pipe = op->pipe;
+    struct wire_about about = { .message = op->number };
+
+    if (op->pulls > 0 || !op->streamed)
+        return;
+    /* What is lent is done when it is released. */
+    if (pull_skeleton(op)->offers != NULL && !op->borrow
+        && pipe->peer->state == TPR_PEER_CONNECTED)
+        tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
+    tpr_rx_land(pipe);
+}
+
+static void pull_buffer_done(struct tpr_op *op)
+{
+    op->pulls--;
+    tpr_pull_settle(op);
+}
+
+/* The rest of the buffer shall come in frames. */
+static void pull_ask(struct tpr_offer *offer, const char *words)
+{
+    tp_pipe *pipe = offer->op->pipe;
+    struct wire_about about = { .message = offer->op->number,
+                                .buffer = offer->buffer,
+                                .offset = offer->at,
+                                .channel = offer->channel };
+    size_t length = strlen(words);
+
+    tpb_info("%s: a buffer comes in frames: %s",
+             atomic_load(&pipe->peer->name), words);
+    offer->asked = true;
+    if (pipe->peer->state == TPR_PEER_CONNECTED)
+        tpr_tx_about(pipe, WIRE_ASK, &about, words,
+                     length < TPT_WORDS ? length : TPT_WORDS);
+}
+
+void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
+                   const char *text)
+{
+    struct tpf_pull *pull = pull_of(offer);
+    struct tpr_op *op = offer->op;
+
+    tpb_list_unlink(&offer->link);
+    if (offer->pulling && pull->link->kind->progress != NULL)
+        op->context->copying--;
+    offer->pulling = false;
+    if (op->status != TP_OK) {     /* see cancel */
+        op->pulls--;
+        tpr_rx_land(op->pipe);
+    } else if (result == TPF_PULL_DONE) {
+        pull_buffer_done(op);
+    } else {
+        offer->at = pull->moved;
+        pull_ask(offer, text);
+    }
+}
+
+/* ---- the beginning ------------------------------------------------------- */
+
+static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
+{
+    struct tpr_links *links = op->pipe->peer->links;
+    struct tpr_link *slot = links != NULL ? &links->of[offer->channel] : NULL;
+    struct tpf_pull *pull = pull_of(offer);
+    struct tpb_error error = { "the channel is closed here" };
+    enum tpf_progress result = TPF_PULL_REFUSED;
+
+    offer->op = op;
+    if (slot == NULL || slot->link == NULL) {
+        pull_ask(offer, error.text);
+        return;
+    }
+    if (op->borrow && tpr_borrow_map(op, offer, slot->link)) {
+        op->pulls--;
+        return;
+    }
+    if (op->status != TP_OK)
+        return;                    /* no memory for a copy */
+    pull->link = slot->link;
+    tpr_message_buffer(op->message, offer->buffer, &pull->to);
+    memcpy(pull->source, offer->source, offer->source_length);
+    pull->source_length = offer->source_length;
+    tpb_list_init(&pull->node);
+    result = slot->link->kind->pull(pull, &error);
+    if (result == TPF_PULL_MORE) {
+        offer->pulling = true;
+        tpb_list_append(&links->pulls, &offer->link);
+        op->context->copying += slot->link->kind->progress != NULL;
+    } else if (result == TPF_PULL_DONE) {
+        op->pulls--;
+    } else {
+        offer->at = pull->moved;
+        pull_ask(offer, error.text);
+    }
+}
+
+bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op)
+{
+    struct tpr_skeleton *skeleton = pull_skeleton(op);
+
+    op->number = skeleton->number;
+    /* One more, so that it is not over before all have begun. */
+    op->pulls = 1;
+    for (struct tpr_offer *offer = skeleton->offers; offer != NULL;
+         offer = offer->next)
+        op->pulls++;
+    for (struct tpr_offer *offer = skeleton->offers; offer != NULL;
+         offer = offer->next) {
+        pull_start(op, offer);
+        /* To ask for frames may find that the peer is gone: all reads have
+         * ended then. */
+        if (pipe->skeleton != skeleton)
+            return false;
+        if (op->status != TP_OK)
+            break;
+    }
+    op->pulls--;
+    return true;
+}
+
+/* ---- other ends ---------------------------------------------------------- */
+
+void tpr_pull_cancel(struct tpr_op *op, tp_status status)
+{
+    uint32_t left = 0;
+
+    op->status = status;
+    if (op->pulls == 0)
+        return;
+    for (struct tpr_offer *offer = pull_skeleton(op)->offers; offer != NULL;
+         offer = offer->next) {
+        struct tpf_pull *pull = pull_of(offer);
+
+        if (!offer->pulling)
+            continue;
+        if (!pull->link->kind->cancel(pull)) {
+            left++;
+            continue;
+        }
+        tpb_list_unlink(&offer->link);
+        op->context->copying -= pull->link->kind->progress != NULL;
+        offer->pulling = false;
+    }
+    op->pulls = left;
+}
+
+static struct tpr_offer *pull_find(tp_pipe *pipe,
+                                   const struct wire_about *about)
+{
+    TPB_LIST_EACH(node, &pipe->reads) {
+        struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+        struct tpr_offer *offer = op->pulls > 0 ? pull_skeleton(op)->offers
+                                                : NULL;
+
+        if (op->number != about->message || op->status != TP_OK)
+            continue;
+        for (; offer != NULL; offer = offer->next)
+            if (offer->buffer == about->buffer)
+                return offer;
+    }
+    return NULL;
+}
+
+bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
+                     const unsigned char *bytes, size_t length)
+{
+    struct tpr_offer *offer = pull_find(pipe, about);
+    struct tpf_buffer buffer;
+
+    if (offer == NULL)
+        return true;               /* its read has ended meanwhile */
+    if (!offer->asked || about->offset != offer->at || length == 0
+        || length > offer->length - offer->at)
+        return false;
+    tpr_message_buffer(offer->op->message, offer->buffer, &buffer);
+    memcpy((unsigned char *)buffer.data + offer->at, bytes, length);
+    offer->at += length;
+    if (offer->at == offer->length) {
+        offer->asked = false;
+        pull_buffer_done(offer->op);
+    }
+    return true;
+}
+
+void tpr_pull_tell_all(tp_pipe *pipe, bool now)
+{
+    struct wire_about about = { .message = WIRE_ALL };
+
+    if (!pipe->offers_seen || pipe->peer->state != TPR_PEER_CONNECTED)
+        return;
+    pipe->tell_due = pipe->lent > 0 && !now;
+    if (!pipe->tell_due)
+        tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
+}
