@@ -7,7 +7,7 @@
 #include "launcher/environment.h"
 #include "runtime/base/alloc.h"
 
-/* CUDA would sort by speed otherwise; the numbers are in the order of the bus. */
+/* CUDA would sort by speed otherwise; the numbers follow the bus. */
 static const char environment_order[] = "CUDA_DEVICE_ORDER=PCI_BUS_ID";
 
 /* Replaces the entry of that name, or appends; there is room. */

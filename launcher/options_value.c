@@ -197,8 +197,9 @@ static tp_status value_unquotable(const char *text, int code,
 {
     const char *why = code == WRDE_SYNTAX ? "a quote is not closed"
                       : code == WRDE_NOSPACE ? "out of memory"
-                      : "it is not run by a shell, so ; & | < > ( ) { } and $(...) "
-                        "must be quoted; for a shell write sh -c '...'";
+                      : "it is not run by a shell, so ; & | < > ( ) { } and "
+                        "$(...) must be quoted; for a shell write sh -c "
+                        "'...'";
 
     return tpb_fail(error, TP_ERR_INVALID, "--wrap %s: %s", text, why);
 }

@@ -248,7 +248,7 @@ static const struct {
     { { "--wrap", "3:", "true" }, 2, "which command?" },
     { { "--wrap", "1:tpx-no", "true" }, 127, "tpx-no: no such program" },
     { { "--gpus-per-rank", "0", "true" }, 2, "expected a number of GPUs" },
-    { { "--gpus-per-rank", "64", "-n9", "true" }, 2, "the ranks need 576 GPUs" },
+    { { "--gpus-per-rank", "64", "-n9", "true" }, 2, "need 576 GPUs" },
     { { "--completion", "fish" }, 2, "expected bash or zsh" },
     { { "true", ":" }, 2, "which program behind \":\"?" },
     { { ":", "true" }, 2, "which program?" },
