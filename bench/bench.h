@@ -54,6 +54,7 @@ struct bench_options {
     /* tpperf */
     const char *progress;      /* NULL: as the environment says */
     bool poll, borrow, memory;
+    bool calibrate, compare;
     /* floors */
     const char *floors;
 };

@@ -216,6 +216,8 @@ static bool options_set(enum option_id id, const char *value,
     case OPTION_POLL: options->poll = true; break;
     case OPTION_MEMORY: return options_memory(value, &options->memory);
     case OPTION_BORROW: options->borrow = true; break;
+    case OPTION_CALIBRATE: options->calibrate = true; break;
+    case OPTION_COMPARE: options->compare = true; break;
     case OPTION_FLOOR: options->floors = value; break;
     case OPTION_PIN: options->pin = true; break;
     case OPTION_CSV: options->format = BENCH_CSV; break;
@@ -262,10 +264,34 @@ static enum option_id options_row(int code)
     return OPTION_COUNT;
 }
 
+/* Of what stands on the line only repetitions and time concern it. */
+static bool options_calibrate(const struct bench_usage *usage,
+                              const struct bench_options *options,
+                              bool tests, int *status)
+{
+    if (options->compare && !options->calibrate)
+        return options_mistake(usage, status, "--compare goes with "
+                               "--calibrate", "");
+    if (options->calibrate
+        && (tests || options->size_count > 0 || options->window_count > 0
+            || options->blocking || options->borrow || options->poll
+            || options->memory || options->verify || options->fresh
+            || options->format == BENCH_CSV))
+        return options_mistake(usage, status, "--calibrate goes with --compare,"
+                               " --json, --repetitions, --time and --limit "
+                               "only", "");
+    if (options->calibrate && getenv("PMIX_RANK") != NULL)
+        return options_mistake(usage, status, "--calibrate starts its ranks "
+                               "itself: run it without a launcher", "");
+    return true;
+}
+
 static bool options_tests(int argc, char **argv,
                           const struct bench_usage *usage,
                           struct bench_options *options, int *status)
 {
+    if (!options_calibrate(usage, options, optind < argc, status))
+        return false;
     for (int i = optind; i < argc; i++) {
         int test = 0;
 

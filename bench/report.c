@@ -107,6 +107,12 @@ void bench_report(const struct bench_result *result)
     fflush(stdout);
 }
 
+void bench_report_plan(const char *plan)
+{
+    if (!report.quiet && report.format == BENCH_JSON && plan != NULL)
+        report.failed |= !bench_json_plan(plan);
+}
+
 bool bench_report_close(void)
 {
     if (report.quiet)

@@ -32,7 +32,12 @@ void bench_report(const struct bench_result *result);
 /* Ends the output; false if some of it could not be written: said. */
 bool bench_report_close(void);
 
+/* Rank 0: how ranks 0 and 1 are connected, as tp_pipe_explain() tells it; only
+ * JSON shows it.  NULL: not known. */
+void bench_report_plan(const char *plan);
+
 /* Of report_json.c. */
+bool bench_json_plan(const char *plan);
 bool bench_json_add(const struct bench_result *result);
 bool bench_json_print(void);
 

@@ -8,7 +8,7 @@
 
 #include "bench/report.h"
 
-static json_t *json_results;
+static json_t *json_results, *json_plan;
 
 static json_t *json_figure(double value)
 {
@@ -30,6 +30,13 @@ bool bench_json_add(const struct bench_result *r)
     return object != NULL && json_array_append_new(json_results, object) == 0;
 }
 
+bool bench_json_plan(const char *plan)
+{
+    json_decref(json_plan);
+    json_plan = json_loads(plan, 0, NULL);
+    return json_plan != NULL;
+}
+
 bool bench_json_print(void)
 {
     json_t *all;
@@ -37,9 +44,10 @@ bool bench_json_print(void)
 
     if (json_results == NULL)
         json_results = json_array();
-    all = json_pack("{si ss so}", "version", 1, "tp", PACKAGE_VERSION,
+    all = json_pack("{si ss so so}", "version", 1, "tp", PACKAGE_VERSION,
+                    "plan", json_plan != NULL ? json_plan : json_null(),
                     "results", json_results);
-    json_results = NULL;
+    json_results = json_plan = NULL;
     good = all != NULL
            && json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6))
               == 0

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/calibrate.h"
 #include "bench/clock.h"
 #include "bench/report.h"
 #include "bench/tpperf.h"
@@ -232,6 +233,21 @@ static bool perf_init(struct perf *perf)
     return true;
 }
 
+/* How rank 0 reaches rank 1, into the report. */
+static void perf_plan(struct perf *perf)
+{
+    char *plan = NULL;
+    tp_pipe *pipe;
+
+    if (perf->context == NULL || perf->driver.rank != 0
+        || perf->driver.size < 2)
+        return;
+    pipe = perf_pipe(perf, 1);
+    if (pipe != NULL && tp_pipe_explain(pipe, &plan) == TP_OK)
+        bench_report_plan(plan);
+    free(plan);
+}
+
 /* Leaving is the last part of the test of starting. */
 static bool perf_finalize(struct perf *perf)
 {
@@ -266,6 +282,8 @@ int main(int argc, char **argv)
 
     if (!bench_parse(argc, argv, &usage, &options, &status))
         return status;
+    if (options.calibrate)
+        return calibrate(&options);
     bench_clock_init();
     bench_limit(options.limit_s);
     if (!perf_init(&perf))
@@ -273,6 +291,8 @@ int main(int argc, char **argv)
     bench_report_open(options.format, perf.driver.rank != 0);
     good = bench_run(&perf.driver, &options);
     bench_limit(options.limit_s);
+    if (good && options.format == BENCH_JSON)
+        perf_plan(&perf);
     if (perf.context != NULL)
         good = perf_finalize(&perf) && good;
     return bench_report_close() && good ? 0 : 1;

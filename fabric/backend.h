@@ -165,6 +165,10 @@ struct tpf_backend {
                          size_t length, struct tpb_error *error);
     void (*disconnect)(struct tpf_conn *conn);
 
+    /* May be NULL.  For a conn that is not connected yet: what has been tried
+     * and what is waited for, added to `text` in words for people. */
+    void (*trying)(struct tpf_conn *conn, struct tpb_text *text);
+
     /*
      * Room for one frame of at most `size` (1..max_frame) bytes, contiguous,
      * 8-byte aligned, in the backend's memory.  NULL: again; nothing

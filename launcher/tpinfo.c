@@ -11,6 +11,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
+#include "topology/costs.h"
 
 /* Everything is loaded once, for whatever is shown. */
 struct tpinfo {
@@ -34,6 +35,7 @@ static tp_status tpinfo_load(struct tpinfo *info, struct tpb_error *error)
     tpt_topology_place(info->topology, &info->card.place);
     info->card.nic_count = tpt_topology_nics(info->topology, info->card.nics);
     tpinfo_backends(&info->settings, false, &info->card);
+    tpt_costs_to_card(&info->settings, &info->card);
     return TP_OK;
 }
 
@@ -54,8 +56,9 @@ static tp_status tpinfo_fill(struct tpinfo *info,
     tp_status status = tpinfo_load(info, error);
 
     if (status == TP_OK && (options->show & TPINFO_PLAN) != 0)
-        status = tpinfo_plan(options, &info->card, info->topology,
-                             &info->settings, &info->text, error);
+        status = (options->ranks > 0 ? tpinfo_plan_job : tpinfo_plan)(
+            options, &info->card, info->topology, &info->settings,
+            &info->text, error);
     else if (status == TP_OK && options->json)
         tpinfo_report(info);
     else if (status == TP_OK)

@@ -7,13 +7,15 @@
 
 /* What to show; several may be asked for. */
 enum {
-    TPINFO_TOPOLOGY = 1, TPINFO_BACKENDS = 2, TPINFO_ENV = 4, TPINFO_PLAN = 8
+    TPINFO_TOPOLOGY = 1, TPINFO_BACKENDS = 2, TPINFO_ENV = 4, TPINFO_PLAN = 8,
+    TPINFO_COSTS = 16
 };
 
 struct tpinfo_options {
     unsigned show;                 /* 0: an overview */
     bool json;
     const char *topo;              /* --topo; NULL: this machine */
+    int ranks;                     /* -n; 0: two, in every way they can lie */
 };
 
 /*
@@ -25,9 +27,14 @@ bool tpinfo_parse(int argc, char **argv, struct tpinfo_options *options,
                   int *exit_status);
 
 /* Puts every backend of this build on the card: tried on this machine, or for
- * a recorded one (`assume`) taken to work. */
+ * a recorded one (`assume`, with its NICs on the card) taken to work, but for
+ * RDMA without a device. */
 void tpinfo_backends(const struct tpb_settings *settings, bool assume,
                      struct tpt_card *card);
+
+/* Model and measurement of every backend, side by side; appended to *text. */
+void tpinfo_costs(const struct tpt_card *card,
+                  const struct tpb_settings *settings, struct tpb_text *text);
 
 /* The sections for people; appended to *text. */
 void tpinfo_show(unsigned show, const struct tpt_card *card,
@@ -44,5 +51,22 @@ tp_status tpinfo_plan(const struct tpinfo_options *options,
                       struct tpt_topology *topology,
                       const struct tpb_settings *settings,
                       struct tpb_text *text, struct tpb_error *error);
+
+/*
+ * The same for options->ranks ranks, bound as tprun binds them, dealt out in
+ * blocks to this machine or to the recorded ones.  Pairs that are connected in
+ * the same way are one plan.
+ */
+tp_status tpinfo_plan_job(const struct tpinfo_options *options,
+                          const struct tpt_card *card,
+                          struct tpt_topology *topology,
+                          const struct tpb_settings *settings,
+                          struct tpb_text *text, struct tpb_error *error);
+
+/* A recorded machine's card: its name from the file's, and `host` tells it from
+ * others. */
+void tpinfo_recorded(struct tpt_card *card, const char *path,
+                     struct tpt_topology *topology, uint8_t host,
+                     const struct tpb_settings *settings);
 
 #endif

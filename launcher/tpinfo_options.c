@@ -4,10 +4,14 @@
 
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "launcher/tpinfo.h"
 
-enum { OPTIONS_USAGE = 2 };        /* exit status of a mistake */
+enum {
+    OPTIONS_USAGE = 2,             /* exit status of a mistake */
+    OPTIONS_RANKS = 1024
+};
 
 static const char options_help[] =
 "usage: tpinfo [options]\n"
@@ -15,9 +19,12 @@ static const char options_help[] =
 "\n"
 "  --topology         draw packages, memory, caches and cores\n"
 "  --backends         list the backends and whether they work here\n"
+"  --costs            measured costs and the model's, side by side\n"
 "  --env              list settings, their values and where they come from\n"
 "  --plan             predict the path between two ranks, with reasons\n"
+"  -n N               with --plan: of a job of N ranks, bound as tprun does\n"
 "  --topo FILE[,FILE] with --plan: on one recorded machine, or between two\n"
+"                     (with -n: as many as there are files)\n"
 "  --json             for programs\n"
 "  -h, --help         this text\n"
 "  -V, --version      the version\n";
@@ -25,6 +32,7 @@ static const char options_help[] =
 static const struct option options_table[] = {
     { "topology", no_argument, NULL, 't' },
     { "backends", no_argument, NULL, 'b' },
+    { "costs", no_argument, NULL, 'c' },
     { "env", no_argument, NULL, 'e' },
     { "plan", no_argument, NULL, 'p' },
     { "topo", required_argument, NULL, 'T' },
@@ -76,8 +84,22 @@ static bool options_check(int argc, char **argv,
                                argv[optind]);
     if (options->topo != NULL && !plan)
         return options_mistake(exit_status, "--topo goes with --plan", "");
+    if (options->ranks > 0 && !plan)
+        return options_mistake(exit_status, "-n goes with --plan", "");
     if (plan && options->show != TPINFO_PLAN)
         return options_mistake(exit_status, "--plan goes alone", "");
+    return true;
+}
+
+static bool options_ranks(struct tpinfo_options *options)
+{
+    char *end;
+    long ranks = strtol(optarg, &end, 10);
+
+    if (*optarg < '0' || *optarg > '9' || *end != '\0' || ranks < 2
+        || ranks > OPTIONS_RANKS)
+        return false;
+    options->ranks = (int)ranks;
     return true;
 }
 
@@ -87,15 +109,21 @@ bool tpinfo_parse(int argc, char **argv, struct tpinfo_options *options,
     int option;
 
     opterr = 0;
-    while ((option = getopt_long(argc, argv, ":hV", options_table, NULL))
+    while ((option = getopt_long(argc, argv, ":hVn:", options_table, NULL))
            != -1) {
         switch (option) {
         case 't': options->show |= TPINFO_TOPOLOGY; break;
         case 'b': options->show |= TPINFO_BACKENDS; break;
+        case 'c': options->show |= TPINFO_COSTS; break;
         case 'e': options->show |= TPINFO_ENV; break;
         case 'p': options->show |= TPINFO_PLAN; break;
         case 'j': options->json = true; break;
         case 'T': options->topo = optarg; break;
+        case 'n':
+            if (!options_ranks(options))
+                return options_mistake(exit_status, "-n wants a number from 2 "
+                                       "to 1024, not ", optarg);
+            break;
         case 'h': return options_print(exit_status, options_help);
         case 'V':
             return options_print(exit_status,

@@ -7,6 +7,7 @@
 
 #include "launcher/tpinfo.h"
 #include "runtime/base/alloc.h"
+#include "topology/costs.h"
 
 enum { PLAN_MOST = TPT_OTHER_HOST + 1 };
 
@@ -88,15 +89,16 @@ static void plan_name_host(struct tpt_host *host, const char *path)
         *dot = '\0';
 }
 
-static void plan_fill_card(struct tpt_card *card, const char *path,
-                           struct tpt_topology *topology, uint8_t boot,
-                           const struct tpb_settings *settings)
+void tpinfo_recorded(struct tpt_card *card, const char *path,
+                     struct tpt_topology *topology, uint8_t boot,
+                     const struct tpb_settings *settings)
 {
     plan_name_host(&card->host, path);
     memset(card->host.boot_id, boot, sizeof(card->host.boot_id));
     tpt_topology_place_core(topology, 0, &card->place);
     card->nic_count = tpt_topology_nics(topology, card->nics);
     tpinfo_backends(settings, true, card);
+    tpt_costs_to_card(settings, card);
 }
 
 /* `other` NULL: both ranks on the one machine. */
@@ -110,7 +112,7 @@ static tp_status plan_recorded(struct plan_work *work, const char *path,
 
     if (status != TP_OK)
         return status;
-    plan_fill_card(&work->mine, path, first, 1, settings);
+    tpinfo_recorded(&work->mine, path, first, 1, settings);
     if (other == NULL) {
         work->yours = work->mine;
         plan_ranks(work);
@@ -118,7 +120,7 @@ static tp_status plan_recorded(struct plan_work *work, const char *path,
     } else {
         status = tpt_topology_load_file(other, &second, error);
         if (status == TP_OK) {
-            plan_fill_card(&work->yours, other, second, 2, settings);
+            tpinfo_recorded(&work->yours, other, second, 2, settings);
             plan_ranks(work);
             status = plan_add(work, error);
         }

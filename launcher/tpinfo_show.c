@@ -4,17 +4,19 @@
 
 #include <stdio.h>
 
-#include "fabric/backend.h"
+#include "fabric/channel.h"
 #include "launcher/tpinfo.h"
 
 /* ---- backends ---------------------------------------------------------- */
 
-static void show_probe(const struct tpf_backend *backend,
+/* What one's probe says. */
+static void show_probe(tp_status (*probe)(const struct tpf_env *env,
+                                          struct tpb_error *error),
                        const struct tpf_env *env,
                        struct tpt_backend_card *card)
 {
     struct tpb_error error = { "" };
-    tp_status status = backend->probe(env, &error);
+    tp_status status = probe(env, &error);
 
     card->usable = status == TP_OK;
     if (status != TP_OK)
@@ -22,44 +24,89 @@ static void show_probe(const struct tpf_backend *backend,
                  error.text[0] != '\0' ? error.text : tp_strerror(status));
 }
 
+/* A recorded machine: what it lacks for sure. */
+static void show_assume(const struct tpt_card *card,
+                        struct tpt_backend_card *entry)
+{
+    bool rdma = entry->nic_kind != TPT_NIC_RDMA;
+
+    for (uint32_t i = 0; i < card->nic_count; i++)
+        rdma |= card->nics[i].kind == TPT_NIC_RDMA;
+    entry->usable = rdma;
+    if (!rdma)
+        snprintf(entry->why, sizeof(entry->why), "no RDMA device was "
+                 "recorded");
+}
+
+static struct tpt_backend_card show_transport(const struct tpf_backend *from)
+{
+    return (struct tpt_backend_card) {
+        .role = TPT_ROLE_TRANSPORT, .reach = (uint8_t)from->reach,
+        .nic_kind = (uint8_t)from->nic_kind,
+        .latency_ns = from->latency_ns, .megabytes = from->megabytes
+    };
+}
+
+static struct tpt_backend_card
+show_channel(const struct tpf_channel_kind *from)
+{
+    struct tpt_backend_card entry = {
+        .role = TPT_ROLE_CHANNEL, .reach = (uint8_t)from->reach,
+        .latency_ns = from->latency_ns, .megabytes = from->megabytes
+    };
+
+    if (from->over != NULL)
+        snprintf(entry.over, sizeof(entry.over), "%s", from->over);
+    return entry;
+}
+
 void tpinfo_backends(const struct tpb_settings *settings, bool assume,
                      struct tpt_card *card)
 {
+    const char *list = settings->text[TPB_SET_BACKENDS];
     struct tpf_env env = {
         .epoll = -1, .settings = settings, .card = card
     };
+    size_t transports = 0;
 
     tpb_list_init(&env.ready);
     card->backend_count = 0;
-    for (size_t i = 0; tpf_backends[i] != NULL
-                       && card->backend_count < TPT_BACKENDS; i++) {
-        const struct tpf_backend *backend = tpf_backends[i];
+    while (tpf_backends[transports] != NULL)
+        transports++;
+    for (size_t i = 0; card->backend_count < TPT_BACKENDS; i++) {
+        const struct tpf_backend *backend = i < transports
+                                            ? tpf_backends[i] : NULL;
+        const struct tpf_channel_kind *channel
+            = backend == NULL ? tpf_channel_kinds[i - transports] : NULL;
         struct tpt_backend_card *entry = &card->backends[card->backend_count];
+        const char *name;
 
-        *entry = (struct tpt_backend_card) {
-            .reach = (uint8_t)backend->reach, .usable = 1,
-            .nic_kind = (uint8_t)backend->nic_kind,
-            .latency_ns = backend->latency_ns,
-            .megabytes = backend->megabytes
-        };
-        snprintf(entry->name, sizeof(entry->name), "%s", backend->name);
-        entry->forbidden = !tpb_list_allows(settings->text[TPB_SET_BACKENDS],
-                                            backend->name);
-        if (!assume)
-            show_probe(backend, &env, entry);
+        if (backend == NULL && channel == NULL)
+            break;
+        name = backend != NULL ? backend->name : channel->name;
+        *entry = backend != NULL ? show_transport(backend)
+                 : show_channel(channel);
+        snprintf(entry->name, sizeof(entry->name), "%s", name);
+        entry->forbidden = !tpb_list_allows(list, name);
+        if (assume)
+            show_assume(card, entry);
+        else
+            show_probe(backend != NULL ? backend->probe : channel->probe, &env,
+                       entry);
         card->backend_count++;
     }
 }
 
 static void show_backends(const struct tpt_card *card, struct tpb_text *text)
 {
-    tpb_text_add(text, "Backends\n  %-12s %-8s %11s %7s  %s\n", "name",
-                 "reaches", "latency", "MB/s", "state");
+    tpb_text_add(text, "Backends\n  %-12s %-9s %-8s %11s %7s  %s\n", "name",
+                 "role", "reaches", "latency", "MB/s", "state");
     for (uint32_t i = 0; i < card->backend_count; i++) {
         const struct tpt_backend_card *backend = &card->backends[i];
 
-        tpb_text_add(text, "  %-12s %-8s %8.2f us %7u  %s%s%s\n",
+        tpb_text_add(text, "  %-12s %-9s %-8s %8.2f us %7u  %s%s%s\n",
                      backend->name,
+                     tpt_role_name((enum tpt_role)backend->role),
                      tpt_reach_name((enum tpt_reach)backend->reach),
                      backend->latency_ns / 1000.0, backend->megabytes,
                      backend->usable ? "works" : "does not work: ",
@@ -119,7 +166,8 @@ static void show_env(const struct tpb_settings *settings,
         const struct tpb_setting *row = &tpb_setting_table[i];
 
         tpb_text_add(text, "  %-20s %-12s %-12s %s (%s)\n", row->variable,
-                     show_value(settings->text[i]),
+                     show_value(tpb_setting_shown(settings,
+                                                  (enum tpb_setting_id)i)),
                      settings->set[i] ? "environment" : "default", row->text,
                      row->values);
     }
@@ -135,7 +183,8 @@ static void show_env_summary(const struct tpb_settings *settings,
         if (!settings->set[i])
             continue;
         tpb_text_add(text, "  %s=%s (from the environment)\n",
-                     tpb_setting_table[i].variable, settings->text[i]);
+                     tpb_setting_table[i].variable,
+                     tpb_setting_shown(settings, (enum tpb_setting_id)i));
         count++;
     }
     tpb_text_add(text, "  %u of %d set by the environment, the rest are "
@@ -153,6 +202,8 @@ void tpinfo_show(unsigned show, const struct tpt_card *card,
         show_topology(card, topology, text);
     if (show == 0 || (show & TPINFO_BACKENDS) != 0)
         show_backends(card, text);
+    if ((show & TPINFO_COSTS) != 0)
+        tpinfo_costs(card, settings, text);
     if ((show & TPINFO_ENV) != 0)
         show_env(settings, text);
     if (show == 0)

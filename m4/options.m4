@@ -59,6 +59,7 @@ tp $PACKAGE_VERSION will be built as follows:
   hwloc                 $tp_hwloc_version
   PMIx                  $tp_pmix_version
   libfabric             $tp_libfabric_version
+  nettle                $tp_nettle_version
   CUDA channels         $tp_cuda_summary
   tests                 $tp_check_summary
   to compare with       $tp_peers_summary

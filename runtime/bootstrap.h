@@ -22,6 +22,10 @@ struct tpr_bootstrap_ops {
     /* May be NULL.  Called now and then while fetches are outstanding;
      * returns the nanoseconds until it wants to be called again, 0: not. */
     uint64_t (*poll)(struct tpr_bootstrap *bootstrap);
+    /* May be NULL.  Tells a rank that this one has trouble to reach it, or
+     * that it has given up, so that it tries itself; its tpr_peer_asks() hears
+     * of it.  False: it cannot be told. */
+    bool (*ask)(struct tpr_bootstrap *bootstrap, int rank, bool gave_up);
     /* Ends the job; does not return. */
     void (*abort)(struct tpr_bootstrap *bootstrap, int code,
                   const char *reason);
@@ -30,7 +34,7 @@ struct tpr_bootstrap_ops {
 
 struct tpr_bootstrap {
     const struct tpr_bootstrap_ops *ops;
-    tp_context *context;           /* for tpr_card_arrived() */
+    tp_context *context;           /* for tpr_card_arrived(), tpr_peer_asks() */
     int rank, size, local_rank, local_size;
     char job[64];
 };

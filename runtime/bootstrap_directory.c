@@ -2,12 +2,17 @@
 /*
  * Cards as files of a shared directory, for tests without PMIx: rank N writes
  * card.N under another name and renames it; who wants it looks now and then.
+ * Rank M asks rank N to connect to it by a file ask.N.M.0 (or .1: M itself has
+ * given up), which inotify tells N of (so not over NFS) and which N removes.
  */
 #include "config.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
@@ -18,12 +23,75 @@ struct directory_bootstrap {
     struct tpr_bootstrap base;
     char *path;
     bool *wanted;                  /* per rank; token */
+    struct tpf_watch asks;         /* inotify; fd -1: none */
 };
 
 static struct directory_bootstrap *directory(struct tpr_bootstrap *base)
 {
     return (struct directory_bootstrap *)base;
 }
+
+/* ---- asking ------------------------------------------------------------- */
+
+static bool directory_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
+{
+    char path[512];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/ask.%d.%d.%d", directory(base)->path, rank,
+             base->rank, gave_up);
+    unlink(path);
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    tpb_close(&fd);
+    return true;
+}
+
+static void directory_asked(struct directory_bootstrap *self, const char *name)
+{
+    char path[512];
+    int whom, who, gave_up;
+
+    if (sscanf(name, "ask.%d.%d.%d", &whom, &who, &gave_up) != 3
+        || whom != self->base.rank)
+        return;
+    snprintf(path, sizeof(path), "%s/%s", self->path, name);
+    unlink(path);
+    tpr_peer_asks(self->base.context, who, gave_up != 0);
+}
+
+static void directory_ready(struct tpf_watch *watch, uint32_t events)
+{
+    struct directory_bootstrap *self = TPB_CONTAINER(watch,
+        struct directory_bootstrap, asks);
+    _Alignas(struct inotify_event) char
+        room[16 * (sizeof(struct inotify_event) + NAME_MAX + 1)];
+    ssize_t got = read(watch->fd, room, sizeof(room));
+
+    (void)events;
+    for (ssize_t at = 0; at < got;) {
+        const struct inotify_event *event = (void *)(room + at);
+
+        if (event->len > 0)
+            directory_asked(self, event->name);
+        at += (ssize_t)sizeof(*event) + event->len;
+    }
+}
+
+/* Without it this rank is not asked, which matters to few. */
+static void directory_listen(struct directory_bootstrap *self)
+{
+    self->asks.ready = directory_ready;
+    self->asks.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (self->asks.fd >= 0
+        && (inotify_add_watch(self->asks.fd, self->path, IN_CREATE) < 0
+            || tpf_watch_add(&self->base.context->env, &self->asks, EPOLLIN)
+                   != 0))
+        tpb_close(&self->asks.fd);
+}
+
+/* ---- cards -------------------------------------------------------------- */
 
 static tp_status directory_publish(struct tpr_bootstrap *base,
                                    const void *blob, size_t length,
@@ -41,6 +109,7 @@ static tp_status directory_publish(struct tpr_bootstrap *base,
     if (tpb_write_all(fd, blob, length) < 0 || rename(from, to) < 0)
         code = errno;
     tpb_close(&fd);
+    directory_listen(directory(base));
     return code == 0 ? TP_OK
                      : tpb_fail_errno(error, code, "cannot write %s", to);
 }
@@ -84,8 +153,13 @@ static void directory_abort(struct tpr_bootstrap *base, int code,
 
 static void directory_close(struct tpr_bootstrap *base)
 {
-    tpb_free(directory(base)->path);
-    tpb_free(directory(base)->wanted);
+    struct directory_bootstrap *self = directory(base);
+
+    if (self->asks.fd >= 0)
+        tpf_watch_remove(&base->context->env, &self->asks);
+    tpb_close(&self->asks.fd);
+    tpb_free(self->path);
+    tpb_free(self->wanted);
     tpb_free(base);
 }
 
@@ -94,6 +168,7 @@ static const struct tpr_bootstrap_ops directory_ops = {
     .publish = directory_publish,
     .fetch = directory_fetch,
     .poll = directory_poll,
+    .ask = directory_ask,
     .abort = directory_abort,
     .close = directory_close,
 };
@@ -114,6 +189,7 @@ tp_status tpr_bootstrap_directory(const struct tpb_settings *settings,
     self = tpb_zalloc(sizeof(*self));
     if (self == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    self->asks.fd = -1;
     self->path = tpb_copy_string(path);
     self->wanted = tpb_array((size_t)size, sizeof(bool));
     if (self->path == NULL || self->wanted == NULL) {

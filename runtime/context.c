@@ -12,6 +12,7 @@
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
+#include "topology/costs.h"
 
 TPB_LOG_COMPONENT("context");
 
@@ -62,6 +63,9 @@ static tp_status context_options(tp_context *context,
     if (status == TP_OK)
         status = context_override(context, TPB_SET_BOOTSTRAP,
                                   options.bootstrap, error);
+    if (status == TP_OK)
+        status = context_override(context, TPB_SET_SECRET, options.secret,
+                                  error);
     if (options.spin_us != 0)
         context->settings.number[TPB_SET_SPIN]
             = options.spin_us < 0 ? 0 : options.spin_us;
@@ -208,6 +212,7 @@ static tp_status context_publish(tp_context *context, struct tpb_error *error)
 
     if (blob == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    tpt_costs_to_card(&context->settings, &context->card);
     status = tpt_card_encode(&context->card, blob, &length);
     if (status == TP_OK) {
         context_damage(context, blob, &length);
@@ -325,6 +330,7 @@ static void context_free(tp_context *context)
 
     tpr_thread_stop(context);
     tpr_bury_now(context);
+    tpr_desk_fini(context);
     tpr_borrow_fini(context);
     tpr_channels_close(context);
     for (uint32_t i = 0; i < context->endpoint_count; i++)
@@ -483,6 +489,7 @@ tp_status tp_finalize(tp_context *context)
     while (!tpr_enter(context))
         sched_yield();             /* a call of another thread just ends */
     context->closing = true;
+    tpr_desk_close(context);
     /* Whoever writes to us has nobody to wait for: else two ranks that leave
      * at once would wait for each other. */
     TPB_LIST_EACH(node, &context->peers)

@@ -25,6 +25,8 @@
 #include "topology/discover.h"
 #include "topology/score.h"
 
+struct tpr_desk;
+struct tpr_guest;
 struct tpr_op;
 struct tpr_peer;
 struct tpr_skeleton;
@@ -201,12 +203,22 @@ struct tp_pipe {
     uint32_t consumed, advertised;
 
     bool closed;                   /* by this side */
+    bool unseen;                   /* from outside, not yet accepted: not for
+                                      tp_read_descriptor_any() */
     _Atomic(const char *) error;   /* atomic: "" or why it failed */
     bool error_owned;
     struct tp_stats stats;         /* relaxed atomic members */
 };
 
 /* ---- peers -------------------------------------------------------------- */
+
+/* What one side's trials said, with the words of the refusals one after the
+ * other. */
+struct tpr_verdicts {
+    struct wire_trial trials[WIRE_TRIALS];
+    size_t length;
+    char words[WIRE_TRIALS * TPT_WORDS];
+};
 
 /* What channels there are between this rank and a connected peer.  Belongs to
  * the conn (conn->links) and ends with it. */
@@ -222,6 +234,7 @@ struct tpr_links {
     } of[TPF_CHANNELS];            /* by number */
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
     uint32_t ordered;
+    bool insisted;                 /* the contract names some of them */
     struct tpb_list pulls;         /* tpr_offer with `pulling` */
 };
 
@@ -231,16 +244,24 @@ enum tpr_peer_state {
     TPR_PEER_CONNECTING,           /* a backend is at it */
     TPR_PEER_GREETED,              /* hello sent */
     TPR_PEER_CROSSED,              /* the peer's own conn is to come */
+    TPR_PEER_AWAITED,              /* nothing leads to it; it is asked to try */
     TPR_PEER_CONNECTED,
     TPR_PEER_ENDED                 /* left, failed or unreachable: `end` */
 };
 
 struct tpr_peer {
     tp_context *context;           /* const */
-    int rank;                      /* const */
+    int rank;                      /* const; -1: outside the job */
+    struct tpr_guest *guest;       /* const; NULL: a rank of the job */
     enum tpr_peer_state state;
     struct tpf_conn *conn;
     struct tpr_links *links;       /* conn's, or NULL */
+    struct tpf_conn *spare;        /* it greeted while ours was under way */
+    struct tpr_verdicts *spare_verdicts;   /* what it said then */
+    bool gave_up;                  /* it has no more ways to reach us */
+    bool asked;                    /* ... was asked to try, too */
+    uint64_t trial_since;          /* when the latest connect() was */
+    uint64_t await;                /* AWAITED: until when; 0: `deadline` */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;
     tp_status end;
@@ -354,6 +375,9 @@ struct tp_context {
     uint32_t polled;               /* conns of TPF_POLLED backends */
     struct tpb_list contacts;      /* peers whose deadline runs */
 
+    _Atomic(struct tpr_desk *) desk;   /* atomic; table to set; NULL: no peer
+                                          from outside */
+
     bool closing;                  /* in tp_finalize() */
     bool closed;                   /* ... and nothing new is accepted */
     bool explain;                  /* const */
@@ -409,6 +433,9 @@ int tpr_dispatch(tp_context *context);
 /* ---- peer.c, hello.c ---------------------------------------------------- */
 
 struct tpr_peer *tpr_peer_get(tp_context *context, int rank);  /* or NULL */
+/* A peer that is not in the table of ranks; or NULL.  Under table_lock. */
+struct tpr_peer *tpr_peer_new(tp_context *context, int rank);
+void tpr_peer_timer(struct tpr_peer *peer);            /* first contact */
 tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number); /* or NULL */
 void tpr_peer_contact(struct tpr_peer *peer);          /* token */
 void tpr_peer_next(struct tpr_peer *peer);             /* try a candidate */
@@ -429,6 +456,12 @@ void tpr_card_arrived(tp_context *context, int rank, tp_status status,
                       const void *blob, size_t length, const char *text);
 /* The launcher says that a rank ended badly; any thread. */
 void tpr_rank_died(tp_context *context, int rank, const char *how);
+/* A peer says, by way of the bootstrap, that it has trouble to reach this rank
+ * or has given up, and that this rank shall try; any thread. */
+void tpr_peer_asks(tp_context *context, int rank, bool gave_up);
+/* The peer's spare conn becomes its conn; false if there is none. */
+bool tpr_hello_use_spare(struct tpr_peer *peer);
+void tpr_hello_drop_spare(struct tpr_peer *peer);
 /* A conn begins; every conn that did is buried once. */
 void tpr_conn_begin(tp_context *context, struct tpf_conn *conn);
 void tpr_bury(tp_context *context, struct tpf_conn *conn);
@@ -437,6 +470,24 @@ extern const struct tpf_upcalls tpr_upcalls;
 bool tpr_hello_send(struct tpr_peer *peer);
 void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
                      const void *frame, size_t size);
+
+/* ---- guest.c: what the others must know of peers outside the job --------- */
+
+void tpr_guest_contact(struct tpr_peer *peer);         /* token */
+void tpr_guest_connected(struct tpr_peer *peer);
+void tpr_guest_ended(struct tpr_peer *peer);
+void tpr_guest_closed(struct tpr_peer *peer);          /* by this side */
+void tpr_guest_late(struct tpr_peer *peer);            /* its deadline */
+void tpr_guest_free(struct tpr_guest *guest);
+/* What it is called; its card is there. */
+void tpr_guest_name(struct tpr_peer *peer, const struct tpt_card *card,
+                    char *name, size_t size);
+/* Who was promised to be let in with that cookie; or NULL. */
+struct tpr_peer *tpr_guest_find(tp_context *context, const uint8_t cookie[16]);
+const uint8_t *tpr_guest_ticket(const struct tpr_peer *peer);
+/* In tp_finalize(): lets nobody in any more; then frees all of it. */
+void tpr_desk_close(tp_context *context);
+void tpr_desk_fini(tp_context *context);
 
 /* ---- tx.c --------------------------------------------------------------- */
 
@@ -477,13 +528,9 @@ void tpr_links_note(struct tpf_conn *conn, const void *note, size_t length,
 void tpr_links_open(struct tpr_peer *peer);
 /* After the conn's disconnect(). */
 void tpr_links_free(struct tpr_links *links);
-/* What the trials said, for the hello; what the peer's said.  `words` has room
- * for WIRE_TRIALS * TPT_WORDS bytes. */
-size_t tpr_links_tell(const struct tpr_peer *peer,
-                      struct wire_trial trials[WIRE_TRIALS], char *words);
-void tpr_links_hear(struct tpr_peer *peer,
-                    const struct wire_trial trials[WIRE_TRIALS],
-                    const char *words, size_t length);
+/* What this side's trials said, for the hello; what the peer's said. */
+void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
+void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard);
 /* The peer's pull was refused: that channel carries nothing more. */
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
                       const char *words);

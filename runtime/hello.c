@@ -3,7 +3,8 @@
  * Conns: what the backends report, and the greeting that turns a conn into a
  * peer's.  The side that connected says who it is and shows the cookie of the
  * card it read; the other side answers.  When two ranks connect to each other
- * at the same time, the conn of the lower rank stays.
+ * at the same time, the conn of the lower rank stays, if it comes about: until
+ * then the other's is kept, since it may be the only one that does.
  */
 #include "config.h"
 
@@ -76,18 +77,24 @@ bool tpr_hello_send(struct tpr_peer *peer)
 {
     struct wire_hello hello = { .version = WIRE_VERSION };
     uint8_t blob[TPT_CARD_BYTES + WIRE_TRIALS * TPT_WORDS];
-    size_t length, words;
+    struct tpr_verdicts verdicts;
+    size_t length = 0;
 
-    if (tpt_card_encode(&peer->context->card, blob, &length) != TP_OK)
+    memcpy(hello.magic, hello_magic, 4);
+    if (peer->guest != NULL)       /* it has our card already */
+        memcpy(hello.cookie, tpr_guest_ticket(peer), sizeof(hello.cookie));
+    else if (tpt_card_encode(&peer->context->card, blob, &length) == TP_OK)
+        memcpy(hello.cookie, peer->card->cookie, sizeof(hello.cookie));
+    else
         return false;
     tpr_links_open(peer);
-    words = tpr_links_tell(peer, hello.trials, (char *)blob + length);
-    memcpy(hello.magic, hello_magic, 4);
-    memcpy(hello.cookie, peer->card->cookie, sizeof(hello.cookie));
+    tpr_links_tell(peer, &verdicts);
+    memcpy(hello.trials, verdicts.trials, sizeof(hello.trials));
+    memcpy(blob + length, verdicts.words, verdicts.length);
     hello.card_length = (uint32_t)length;
-    hello.words_length = (uint32_t)words;
+    hello.words_length = (uint32_t)verdicts.length;
     return hello_frame_put(peer->conn, WIRE_HELLO, &hello, sizeof(hello),
-                           blob, length + words);
+                           blob, length + verdicts.length);
 }
 
 static bool hello_answer(struct tpf_conn *conn, enum wire_answer answer)
@@ -104,13 +111,14 @@ static bool hello_accept(struct tpr_peer *peer)
 {
     struct wire_welcome welcome = { .version = WIRE_VERSION,
                                     .answer = WIRE_ACCEPTED };
-    char words[WIRE_TRIALS * TPT_WORDS];
-    size_t length = tpr_links_tell(peer, welcome.trials, words);
+    struct tpr_verdicts verdicts;
 
+    tpr_links_tell(peer, &verdicts);
     memcpy(welcome.magic, hello_magic, 4);
-    welcome.words_length = (uint32_t)length;
+    memcpy(welcome.trials, verdicts.trials, sizeof(welcome.trials));
+    welcome.words_length = (uint32_t)verdicts.length;
     return hello_frame_put(peer->conn, WIRE_WELCOME, &welcome,
-                           sizeof(welcome), words, length);
+                           sizeof(welcome), verdicts.words, verdicts.length);
 }
 
 /* ---- strangers ---------------------------------------------------------- */
@@ -149,7 +157,7 @@ static void hello_turn_away(tp_context *context, struct tpf_conn *conn,
 
 /* The peer's conn is this one from now on. */
 static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
-                        const struct wire_hello *hello, const char *words)
+                        const struct tpr_verdicts *verdicts)
 {
     tp_context *context = peer->context;
 
@@ -159,8 +167,14 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
     hello_stranger_free(hello_stranger(context, conn));
     peer->conn = conn;
     conn->peer = peer;
+    if (peer->spare != conn)
+        tpr_hello_drop_spare(peer);
+    else
+        tpb_free(peer->spare_verdicts);
+    peer->spare = NULL;
+    peer->spare_verdicts = NULL;
     tpr_links_open(peer);
-    tpr_links_hear(peer, hello->trials, words, hello->words_length);
+    tpr_links_hear(peer, verdicts);
     if (peer->state == TPR_PEER_ENDED)
         return;                    /* the contract needs what it refuses */
     if (!hello_accept(peer)) {
@@ -174,6 +188,7 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
 static void hello_choose(struct tpr_peer *peer, const char *name)
 {
     pthread_mutex_lock(&peer->context->table_lock);
+    tpt_plan_restore(peer->plan, name);
     for (int best = tpt_plan_best(peer->plan);
          best >= 0 && strcmp(peer->plan->candidates[best].name, name) != 0;
          best = tpt_plan_best(peer->plan))
@@ -182,25 +197,87 @@ static void hello_choose(struct tpr_peer *peer, const char *name)
     pthread_mutex_unlock(&peer->context->table_lock);
 }
 
-static void hello_known(tp_context *context, struct tpf_conn *conn,
-                        const struct tpt_card *card,
-                        const struct wire_hello *hello,
-                        const unsigned char *blob)
+/* ---- the conn that waits for the end of ours ---------------------------- */
+
+void tpr_hello_drop_spare(struct tpr_peer *peer)
 {
-    size_t length = hello->card_length;
+    struct tpf_conn *conn = peer->spare;
+
+    peer->spare = NULL;
+    tpb_free(peer->spare_verdicts);
+    peer->spare_verdicts = NULL;
+    if (conn == NULL)
+        return;
+    hello_answer(conn, WIRE_CROSSED);
+    tpr_bury(peer->context, conn);
+}
+
+static void hello_spare_gone(struct tpr_peer *peer)
+{
+    tpr_bury(peer->context, peer->spare);
+    peer->spare = NULL;
+    tpb_free(peer->spare_verdicts);
+    peer->spare_verdicts = NULL;
+}
+
+/* Ours may still come about and be better: the peer's has to wait. */
+static void hello_keep_spare(struct tpr_peer *peer, struct tpf_conn *conn,
+                             const struct tpr_verdicts *verdicts)
+{
+    if (peer->spare != NULL)
+        hello_spare_gone(peer);
+    /* Without memory for them it will have no channels. */
+    peer->spare_verdicts = tpb_zalloc(sizeof(*verdicts));
+    if (peer->spare_verdicts != NULL)
+        *peer->spare_verdicts = *verdicts;
+    hello_stranger_free(hello_stranger(peer->context, conn));
+    peer->spare = conn;
+    conn->peer = peer;
+}
+
+bool tpr_hello_use_spare(struct tpr_peer *peer)
+{
+    struct tpf_conn *conn = peer->spare;
+    struct tpr_verdicts verdicts = { .length = 0 };
+
+    if (conn == NULL)
+        return false;
+    if (peer->spare_verdicts != NULL)
+        verdicts = *peer->spare_verdicts;
+    hello_choose(peer, conn->backend->name);
+    if (tpt_plan_best(peer->plan) < 0) {
+        hello_spare_gone(peer);
+        return false;
+    }
+    hello_adopt(peer, conn, &verdicts);
+    return true;
+}
+
+/* Does ours stay, if it comes about?  One that has not reached the peer yet
+ * gives way to one of the same kind that has. */
+static bool hello_is_ours(const struct tpr_peer *peer,
+                          const struct tpf_conn *conn)
+{
+    if (peer->conn == NULL || peer->context->rank > peer->rank)
+        return false;
+    return peer->state == TPR_PEER_GREETED
+           || (peer->state == TPR_PEER_CONNECTING
+               && peer->conn->backend != conn->backend);
+}
+
+static void hello_known(tp_context *context, struct tpf_conn *conn,
+                        const struct tpt_card *card, const void *blob,
+                        size_t length, const struct tpr_verdicts *verdicts)
+{
     struct tpr_peer *peer = tpr_peer_get(context, card->rank);
     struct tpb_error error = { "" };
     tp_status status = TP_OK;
-    bool mine;
 
     if (peer == NULL) {
         hello_turn_away(context, conn, WIRE_REFUSED, "out of memory");
         return;
     }
-    /* Is a conn of ours under way, and is it the one that stays? */
-    mine = peer->conn != NULL && peer->state != TPR_PEER_CROSSED
-           && context->rank < peer->rank;
-    if (peer->state == TPR_PEER_CONNECTED || mine) {
+    if (peer->state == TPR_PEER_CONNECTED) {
         hello_turn_away(context, conn, WIRE_CROSSED, "crossed");
         return;
     }
@@ -216,21 +293,42 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
         hello_turn_away(context, conn, WIRE_REFUSED, error.text);
         return;
     }
+    if (hello_is_ours(peer, conn)) {
+        hello_keep_spare(peer, conn, verdicts);
+        return;
+    }
     hello_choose(peer, conn->backend->name);
     if (tpt_plan_best(peer->plan) < 0) {
         hello_turn_away(context, conn, WIRE_DENIED,
                         "TP_BACKENDS or TP_REQUIRE forbids its backend");
         return;
     }
-    hello_adopt(peer, conn, hello, (const char *)blob + length);
+    hello_adopt(peer, conn, verdicts);
+}
+
+/* Somebody from outside, who was promised to be let in. */
+static void hello_guest(tp_context *context, struct tpf_conn *conn,
+                        struct tpr_peer *peer,
+                        const struct tpr_verdicts *verdicts)
+{
+    hello_choose(peer, conn->backend->name);
+    if (tpt_plan_best(peer->plan) < 0) {
+        hello_turn_away(context, conn, WIRE_DENIED,
+                        "TP_BACKENDS or TP_REQUIRE forbids its backend");
+        tpr_peer_end(peer, TP_ERR_UNREACHABLE, "no backend is left");
+        return;
+    }
+    hello_adopt(peer, conn, verdicts);
 }
 
 static void hello_received(tp_context *context, struct tpf_conn *conn,
                            const unsigned char *body, size_t length)
 {
     struct wire_hello hello;
+    struct tpr_peer *guest;
     struct tpt_card *card;
     struct tpb_error error = { "" };
+    struct tpr_verdicts verdicts;
     unsigned char *copy;
 
     if (length < sizeof(hello)) {
@@ -241,22 +339,32 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
     if (memcmp(hello.magic, hello_magic, 4) != 0
         || hello.version != WIRE_VERSION
         || (uint64_t)hello.card_length + hello.words_length
-           != length - sizeof(hello)) {
+           != length - sizeof(hello)
+        || hello.words_length > sizeof(verdicts.words)) {
         hello_turn_away(context, conn, WIRE_REFUSED,
                         "its hello is of another version, or not tp's");
+        return;
+    }
+    /* The frame may be in shared memory: copy, then look. */
+    memcpy(verdicts.trials, hello.trials, sizeof(verdicts.trials));
+    verdicts.length = hello.words_length;
+    memcpy(verdicts.words, body + sizeof(hello) + hello.card_length,
+           verdicts.length);
+    if (hello.card_length == 0
+        && (guest = tpr_guest_find(context, hello.cookie)) != NULL) {
+        hello_guest(context, conn, guest, &verdicts);
         return;
     }
     if (!tpb_equal_secret(hello.cookie, context->card.cookie, 16)) {
         hello_turn_away(context, conn, WIRE_DENIED, "a wrong cookie");
         return;
     }
-    /* The frame may be in shared memory: copy, then look. */
-    copy = tpb_zalloc(length - sizeof(hello));
+    copy = tpb_zalloc(hello.card_length);
     card = tpb_zalloc(sizeof(*card));
     if (copy == NULL || card == NULL) {
         hello_turn_away(context, conn, WIRE_REFUSED, "out of memory");
     } else {
-        memcpy(copy, body + sizeof(hello), length - sizeof(hello));
+        memcpy(copy, body + sizeof(hello), hello.card_length);
         if (tpt_card_decode(copy, hello.card_length, card, &error) != TP_OK)
             hello_turn_away(context, conn, WIRE_REFUSED, error.text);
         else if (card->rank < 0 || card->rank >= context->size
@@ -264,17 +372,17 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
                  || strcmp(card->job, context->card.job) != 0)
             hello_turn_away(context, conn, WIRE_DENIED, "not of this job");
         else
-            hello_known(context, conn, card, &hello, copy);
+            hello_known(context, conn, card, copy, hello.card_length,
+                        &verdicts);
     }
     tpb_free(copy);
     tpb_free(card);
 }
 
 static void hello_welcomed(struct tpr_peer *peer,
-                           const struct wire_welcome *welcome,
-                           const char *words)
+                           const struct tpr_verdicts *verdicts)
 {
-    tpr_links_hear(peer, welcome->trials, words, welcome->words_length);
+    tpr_links_hear(peer, verdicts);
     if (peer->state != TPR_PEER_ENDED)
         tpr_peer_connected(peer);
 }
@@ -283,20 +391,22 @@ static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
                            size_t length)
 {
     struct wire_welcome welcome;
-    char words[WIRE_TRIALS * TPT_WORDS];
+    struct tpr_verdicts verdicts;
 
     if (length >= sizeof(welcome))
         memcpy(&welcome, body, sizeof(welcome));
     if (length < sizeof(welcome) || memcmp(welcome.magic, hello_magic, 4) != 0
         || welcome.words_length != length - sizeof(welcome)
-        || welcome.words_length > sizeof(words)) {
+        || welcome.words_length > sizeof(verdicts.words)) {
         tpr_peer_end(peer, TP_ERR_PROTOCOL, "its welcome is not tp's");
         return;
     }
-    memcpy(words, body + sizeof(welcome), welcome.words_length);
+    memcpy(verdicts.trials, welcome.trials, sizeof(verdicts.trials));
+    verdicts.length = welcome.words_length;
+    memcpy(verdicts.words, body + sizeof(welcome), verdicts.length);
     if (welcome.answer == WIRE_ACCEPTED)
-        hello_welcomed(peer, &welcome, words);
-    else if (welcome.answer == WIRE_CROSSED
+        hello_welcomed(peer, &verdicts);
+    else if (welcome.answer == WIRE_CROSSED && peer->guest == NULL
              && peer->rank < peer->context->rank) {
         tpr_bury(peer->context, peer->conn);
         peer->conn = NULL;
@@ -325,7 +435,9 @@ void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
         return;
     }
     memcpy(&frame, bytes, sizeof(frame));
-    if (peer == NULL && frame.type == WIRE_HELLO)
+    if (peer != NULL && peer->spare == conn)
+        hello_spare_gone(peer);    /* it has nothing to say yet */
+    else if (peer == NULL && frame.type == WIRE_HELLO)
         hello_received(context, conn, body, size - sizeof(frame));
     else if (peer == NULL)
         hello_turn_away(context, conn, WIRE_REFUSED, "no hello");
@@ -399,6 +511,10 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
     if (peer == NULL) {
         hello_stranger_free(hello_stranger(context, conn));
         tpr_bury(context, conn);
+        return;
+    }
+    if (peer->spare == conn) {
+        hello_spare_gone(peer);
         return;
     }
     if (peer->state == TPR_PEER_CONNECTING

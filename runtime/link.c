@@ -142,6 +142,7 @@ static void link_thresholds(struct tpr_peer *peer)
 
     links->least = SIZE_MAX;
     links->ordered = 0;
+    links->insisted = false;
     for (uint32_t i = 0; i < peer->plan->count; i++) {
         const struct tpt_candidate *candidate = &peer->plan->candidates[i];
         struct tpr_link *link = link_find(links, candidate->name);
@@ -151,6 +152,7 @@ static void link_thresholds(struct tpr_peer *peer)
             continue;
         link->from = candidate->from_bytes;
         links->order[links->ordered++] = link;
+        links->insisted |= candidate->insisted;
         if (link->from < links->least)
             links->least = link->from;
     }
@@ -234,27 +236,24 @@ void tpr_links_free(struct tpr_links *links)
 
 /* ---- verdicts ------------------------------------------------------------ */
 
-size_t tpr_links_tell(const struct tpr_peer *peer,
-                      struct wire_trial trials[WIRE_TRIALS], char *words)
+void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told)
 {
-    size_t length = 0;
-
-    memset(trials, 0, WIRE_TRIALS * sizeof(trials[0]));
+    memset(told->trials, 0, sizeof(told->trials));
+    told->length = 0;
     if (peer->links == NULL)
-        return 0;
+        return;
     for (size_t i = 0; i < TPF_CHANNELS; i++) {
         const struct tpr_link *link = &peer->links->of[i];
         size_t part = strlen(link->words);
 
         if (link->link == NULL)
             continue;
-        trials[i].tried = 1;
-        trials[i].may = link->mine;
-        trials[i].words_length = (uint8_t)part;
-        memcpy(words + length, link->words, part);
-        length += part;
+        told->trials[i].tried = 1;
+        told->trials[i].may = link->mine;
+        told->trials[i].words_length = (uint8_t)part;
+        memcpy(told->words + told->length, link->words, part);
+        told->length += part;
     }
-    return length;
 }
 
 /* A peer's words, fit to be shown. */
@@ -287,15 +286,16 @@ static void link_settle(struct tpr_peer *peer)
         tpr_peer_give_up(peer);
 }
 
-void tpr_links_hear(struct tpr_peer *peer,
-                    const struct wire_trial trials[WIRE_TRIALS],
-                    const char *words, size_t length)
+void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
 {
+    const char *words = heard->words;
+    size_t length = heard->length;
+
     if (peer->links == NULL)
         return;
     for (size_t i = 0; i < TPF_CHANNELS; i++) {
         struct tpr_link *link = &peer->links->of[i];
-        size_t part = trials[i].words_length;
+        size_t part = heard->trials[i].words_length;
         char text[TPT_WORDS];
 
         if (part > length)
@@ -303,7 +303,8 @@ void tpr_links_hear(struct tpr_peer *peer,
         link_words(text, sizeof(text), words, part);
         words += part;
         length -= part;
-        link->theirs = trials[i].tried != 0 && trials[i].may != 0;
+        link->theirs = heard->trials[i].tried != 0
+                       && heard->trials[i].may != 0;
         if (link->link != NULL && !link->theirs)
             link_refused(peer, link->link->kind->name,
                          text[0] != '\0' ? text : "it does not say why");

@@ -124,7 +124,10 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
             break;
         if (!offer_describe(peer, offer, &buffer)) {
             tpr_offer_free(pipe->context, offer);
-            continue;
+            if (!peer->links->insisted)
+                continue;
+            op->status = TP_ERR_UNREACHABLE;
+            break;
         }
         offer->buffer = (uint32_t)i;
         offer->length = buffer.length;
@@ -133,6 +136,12 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
         end = &offer->next;
         op->descriptor_length += offer->source_length;
         op->stream_length -= buffer.length;
+    }
+    if (op->status != TP_OK) {
+        tpr_pipe_fail(pipe, "no channel that TP_REQUIRE names takes one of"
+                      " the message's buffers");
+        offer_undo(op);
+        return;
     }
     if (op->offers == NULL)
         return;

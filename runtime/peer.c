@@ -17,6 +17,11 @@
 #include "runtime/base/log.h"
 #include "runtime/core.h"
 
+enum {
+    PEER_AWAIT_MS = 5000,          /* for a peer that we could not ask */
+    PEER_ASK_MS = 1500             /* until it is asked to try as well */
+};
+
 TPB_LOG_COMPONENT("peer");
 
 /* ---- the table ---------------------------------------------------------- */
@@ -57,7 +62,7 @@ static bool peer_table_grow(tp_context *context)
     return true;
 }
 
-static struct tpr_peer *peer_new(tp_context *context, int rank)
+struct tpr_peer *tpr_peer_new(tp_context *context, int rank)
 {
     struct tpr_peer *peer = tpb_zalloc(sizeof(*peer));
 
@@ -81,7 +86,7 @@ struct tpr_peer *tpr_peer_get(tp_context *context, int rank)
     pthread_mutex_lock(&context->table_lock);
     if (peer_table_grow(context)) {
         slot = peer_slot(context->table, context->table_size, rank);
-        if (*slot == NULL && (*slot = peer_new(context, rank)) != NULL)
+        if (*slot == NULL && (*slot = tpr_peer_new(context, rank)) != NULL)
             context->table_used++;
         peer = *slot;
     }
@@ -151,7 +156,7 @@ static void peer_each_pipe(struct tpr_peer *peer, void (*each)(tp_pipe *))
 
 /* ---- first contact ------------------------------------------------------ */
 
-static void peer_timer_start(struct tpr_peer *peer)
+void tpr_peer_timer(struct tpr_peer *peer)
 {
     tp_context *context = peer->context;
     int64_t limit = context->settings.number[TPB_SET_CONNECT_TIMEOUT];
@@ -175,7 +180,11 @@ void tpr_peer_contact(struct tpr_peer *peer)
     if (peer->state != TPR_PEER_NEW)
         return;
     peer->state = TPR_PEER_CARD;
-    peer_timer_start(peer);
+    tpr_peer_timer(peer);
+    if (peer->guest != NULL) {
+        tpr_guest_contact(peer);
+        return;
+    }
     if (peer->rank == context->rank) {
         uint8_t blob[TPT_CARD_BYTES];
         struct tpb_error error = { "" };
@@ -209,7 +218,11 @@ tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
         status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     else
         status = tpt_card_decode(blob, length, card, error);
-    if (status == TP_OK && card->rank != peer->rank)
+    /* A process that connects to itself through a listener. */
+    if (status == TP_OK && peer->guest != NULL
+        && memcmp(card->instance, context->card.instance, 16) == 0)
+        card->instance[0] ^= 0xff;
+    if (status == TP_OK && peer->guest == NULL && card->rank != peer->rank)
         status = tpb_fail(error, TP_ERR_PROTOCOL,
                           "its card says that it is rank %d", card->rank);
     if (status == TP_OK)
@@ -222,8 +235,12 @@ tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
     pthread_mutex_lock(&context->table_lock);
     peer->card = card;
     peer->plan = plan;
-    snprintf(peer->full_name, sizeof(peer->full_name),
-             "rank %d on %s, pid %u", peer->rank, card->host.name, card->pid);
+    if (peer->guest != NULL)
+        tpr_guest_name(peer, card, peer->full_name, sizeof(peer->full_name));
+    else
+        snprintf(peer->full_name, sizeof(peer->full_name),
+                 "rank %d on %s, pid %u", peer->rank, card->host.name,
+                 card->pid);
     pthread_mutex_unlock(&context->table_lock);
     atomic_store(&peer->name, peer->full_name);
     return TP_OK;
@@ -263,10 +280,57 @@ static bool peer_is_dead(const struct tpr_peer *peer)
            && peer_process_ended(card->pid);
 }
 
+/* Was a way over the network tried, and led nowhere?  Then the other side may
+ * still find one: firewalls and address translation look at who begins. */
+static bool peer_may_come(const struct tpr_peer *peer)
+{
+    for (uint32_t i = 0; i < peer->plan->count; i++)
+        if (peer->plan->candidates[i].reason == TPT_REASON_TRIAL_FAILED
+            && peer->plan->candidates[i].reach == TPT_REACH_NETWORK)
+            return true;
+    return false;
+}
+
+static bool peer_ask(struct tpr_peer *peer, bool gave_up)
+{
+    struct tpr_bootstrap *bootstrap = peer->context->bootstrap;
+
+    peer->asked = true;
+    return bootstrap->ops->ask != NULL
+           && bootstrap->ops->ask(bootstrap, peer->rank, gave_up);
+}
+
+/* No way leads to it.  Asks it to come and waits for that; false if that is of
+ * no use either. */
+static bool peer_await(struct tpr_peer *peer)
+{
+    bool told;
+
+    if (peer->state == TPR_PEER_AWAITED || peer->conn != NULL
+        || peer->guest != NULL
+        || !peer_may_come(peer))
+        return false;
+    told = peer_ask(peer, true);
+    if (peer->gave_up)
+        return false;
+    tpb_info("%s: no way leads to it; it %s", peer->full_name,
+             told ? "is asked to come to us" : "may come to us");
+    peer->state = TPR_PEER_AWAITED;
+    if (tpb_list_empty(&peer->contact_link)) {
+        peer->deadline = UINT64_MAX;   /* without a limit, but watched */
+        tpb_list_append(&peer->context->contacts, &peer->contact_link);
+    }
+    tpr_touch(peer->context);
+    peer->await = told ? 0 : tpb_now() + PEER_AWAIT_MS * UINT64_C(1000000);
+    return true;
+}
+
 void tpr_peer_give_up(struct tpr_peer *peer)
 {
     struct tpb_text text = { 0 };
 
+    if (!peer_is_dead(peer) && peer_await(peer))
+        return;
     if (peer_is_dead(peer)) {
         tpb_text_add(&text, "%s is gone: its process ended",
                      peer->full_name);
@@ -283,6 +347,8 @@ void tpr_peer_give_up(struct tpr_peer *peer)
                      candidate->evidence[0] != '\0' ? ": " : "",
                      candidate->evidence);
     }
+    if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
+        tpb_text_add(&text, "; nor did it find a way to us");
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no backend reaches it" : text.text);
     tpb_text_fini(&text);
@@ -317,6 +383,12 @@ void tpr_peer_next(struct tpr_peer *peer)
         int best = tpt_plan_best(peer->plan), endpoint;
         char name[TPT_NAME];
 
+        /* The peer's conn is as good as one that we would have to make. */
+        if (peer->spare != NULL
+            && (best < 0 || strcmp(peer->plan->candidates[best].name,
+                                   peer->spare->backend->name) == 0)
+            && tpr_hello_use_spare(peer))
+            return;
         if (best < 0) {
             tpr_peer_give_up(peer);
             return;
@@ -336,6 +408,7 @@ void tpr_peer_next(struct tpr_peer *peer)
         tpr_conn_begin(context, peer->conn);
         peer->conn->peer = peer;
         tpb_debug("%s: trying %s", peer->full_name, name);
+        peer->trial_since = tpb_now();
         tpr_touch(context);
         if (peer->conn->backend->connect(peer->conn, card->address,
                                          card->address_length, &error)
@@ -360,12 +433,15 @@ static void peer_print_plan(struct tpr_peer *peer)
 void tpr_peer_connected(struct tpr_peer *peer)
 {
     peer->state = TPR_PEER_CONNECTED;
+    tpr_hello_drop_spare(peer);
     atomic_store(&peer->transport, peer->conn->backend->name);
     peer_timer_stop(peer);
     tpb_debug("%s: connected over %s", peer->full_name,
               peer->conn->backend->name);
     if (peer->context->explain)
         peer_print_plan(peer);
+    if (peer->guest != NULL)
+        tpr_guest_connected(peer);
     peer_each_pipe(peer, tpr_tx_pump);
 }
 
@@ -424,10 +500,45 @@ void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text)
     peer_timer_stop(peer);
     if (peer->conn != NULL)
         tpr_bury(context, peer->conn);
-    peer->conn = NULL;
+    if (peer->spare != NULL)
+        tpr_bury(context, peer->spare);
+    peer->conn = peer->spare = NULL;
+    tpb_free(peer->spare_verdicts);
+    peer->spare_verdicts = NULL;
     peer_each_pipe(peer, peer_end_pipe);
     peer->links = NULL;
+    if (peer->guest != NULL)
+        tpr_guest_ended(peer);
     tpr_touch(context);
+}
+
+static void peer_too_late(struct tpr_peer *peer)
+{
+    struct tpb_text text = { 0 };
+
+    if (peer->state == TPR_PEER_CARD) {
+        tpr_peer_end(peer, TP_ERR_UNREACHABLE,
+                     "the peer published no card in time: has it called"
+                     " tp_init? (TP_CONNECT_TIMEOUT sets the limit)");
+        return;
+    }
+    tpb_text_add(&text, "the connection was not made in time"
+                 " (TP_CONNECT_TIMEOUT sets the limit)");
+    if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
+        tpb_text_add(&text, "; %s tried", peer->conn->backend->name);
+        peer->conn->backend->trying(peer->conn, &text);
+    }
+    tpr_peer_end(peer, TP_ERR_UNREACHABLE,
+                 text.failed ? "no connection in time" : text.text);
+    tpb_text_fini(&text);
+}
+
+/* It may be that the network lets only the other side begin. */
+static bool peer_is_slow(const struct tpr_peer *peer, uint64_t now)
+{
+    return peer->state == TPR_PEER_CONNECTING && !peer->asked
+           && peer->conn->backend->reach == TPT_REACH_NETWORK
+           && now - peer->trial_since > PEER_ASK_MS * UINT64_C(1000000);
 }
 
 void tpr_peer_timers(tp_context *context, uint64_t now)
@@ -456,14 +567,19 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
                          "its process ended before it could connect");
             continue;
         }
-        if (now < peer->deadline)
+        if (peer->guest != NULL) {
+            if (now >= peer->deadline)
+                tpr_guest_late(peer);
             continue;
-        tpr_peer_end(peer, TP_ERR_UNREACHABLE,
-                     peer->state == TPR_PEER_CARD
-                     ? "the peer published no card in time: has it called"
-                       " tp_init? (TP_CONNECT_TIMEOUT sets the limit)"
-                     : "the connection was not made in time"
-                       " (TP_CONNECT_TIMEOUT sets the limit)");
+        }
+        if (peer->state == TPR_PEER_AWAITED
+            && (now >= peer->deadline || (peer->await > 0
+                                          && now >= peer->await)))
+            tpr_peer_give_up(peer);
+        else if (now >= peer->deadline)
+            peer_too_late(peer);
+        else if (peer_is_slow(peer, now))
+            peer_ask(peer, false);
     }
 }
 
@@ -478,6 +594,7 @@ void tpr_peer_free(struct tpr_peer *peer)
         next = pipe->next;
         tpr_pipe_fini(pipe);
     }
+    tpr_guest_free(peer->guest);
     tpb_free((char *)(uintptr_t)peer->end_text);
     tpb_free(peer->card);
     tpb_free(peer->plan);
@@ -490,6 +607,7 @@ struct peer_card_task {
     struct tpr_task task;
     int rank;
     tp_status status;
+    bool gave_up;
     size_t length;
     char text[128];
     unsigned char blob[];
@@ -564,5 +682,38 @@ void tpr_rank_died(tp_context *context, int rank, const char *how)
     task->rank = rank;
     snprintf(task->text, sizeof(task->text),
              "rank %d ended before it could be reached (%s)", rank, how);
+    tpr_submit(context, &task->task);
+}
+
+/* ---- a peer cannot reach us, and says so, on any thread ------------------ */
+
+static void peer_asks_run(tp_context *context, struct tpr_task *base)
+{
+    struct peer_card_task *task = TPB_CONTAINER(base, struct peer_card_task,
+                                                task);
+    struct tpr_peer *peer = tpr_peer_get(context, task->rank);
+
+    if (peer != NULL && !context->closing) {
+        peer->gave_up |= task->gave_up;
+        if (peer->state == TPR_PEER_NEW)
+            tpr_peer_contact(peer);
+        else if (peer->state == TPR_PEER_AWAITED && peer->gave_up)
+            tpr_peer_give_up(peer);    /* neither reaches the other */
+    }
+    tpb_free(task);
+}
+
+void tpr_peer_asks(tp_context *context, int rank, bool gave_up)
+{
+    struct peer_card_task *task;
+
+    if (rank < 0 || rank >= context->size || rank == context->rank)
+        return;
+    task = tpb_zalloc(sizeof(*task));
+    if (task == NULL)
+        return;                    /* it waits no longer than its deadline */
+    task->task.run = peer_asks_run;
+    task->gave_up = gave_up;
+    task->rank = rank;
     tpr_submit(context, &task->task);
 }

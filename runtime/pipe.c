@@ -285,6 +285,8 @@ void tpr_pipe_close(tp_pipe *pipe, const char *why)
     tpr_rx_drop(pipe, TP_ERR_CLOSED);
     if (pipe->close_due)
         tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
+    if (pipe->peer->guest != NULL)
+        tpr_guest_closed(pipe->peer);
 }
 
 struct pipe_close_task {

@@ -122,7 +122,7 @@ static struct tpr_op *rx_reader(tp_pipe *pipe)
 
     if (node != NULL)
         return TPB_CONTAINER(node, struct tpr_op, link);
-    node = tpb_list_take(&context->any);
+    node = pipe->unseen ? NULL : tpb_list_take(&context->any);
     if (node == NULL)
         return NULL;
     op = TPB_CONTAINER(node, struct tpr_op, link);
@@ -134,7 +134,7 @@ static struct tpr_op *rx_reader(tp_pipe *pipe)
 static bool rx_wanted(const tp_pipe *pipe)
 {
     return !tpb_list_empty(&pipe->armed)
-           || !tpb_list_empty(&pipe->context->any);
+           || (!tpb_list_empty(&pipe->context->any) && !pipe->unseen);
 }
 
 /* The descriptor is complete: gives the skeleton to the next reader. */
@@ -347,7 +347,7 @@ static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
 /* Is this pipe one that tp_read_descriptor_any() should know of? */
 static void rx_note_unread(tp_pipe *pipe)
 {
-    bool unread = tpb_list_empty(&pipe->armed)
+    bool unread = tpb_list_empty(&pipe->armed) && !pipe->unseen
                   && (pipe->rx_state == TPR_RX_HELD
                       || (pipe->rx_state == TPR_RX_IDLE
                           && !tpb_list_empty(&pipe->backlog)));
@@ -530,8 +530,14 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     tp_pipe *pipe = frame->number == 0 ? atomic_load(&peer->ready_made)
                                        : NULL;
 
-    if (pipe == NULL)
+    if (TPB_UNLIKELY(pipe == NULL)) {
+        if (peer->guest != NULL) {
+            rx_pop(conn);
+            tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of no pipe");
+            return;
+        }
         pipe = tpr_pipe_get(peer, frame->number);
+    }
     if (pipe == NULL) {
         rx_pop(conn);
         tpr_peer_end(peer, TP_ERR_NO_MEMORY, "out of memory for a pipe");
@@ -545,12 +551,17 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
         rx_about_frame(pipe, conn, frame, body);
     } else if (frame->type == WIRE_CREDIT || pipe->closed) {
         rx_pop(conn);
+        if (frame->type == WIRE_CLOSE && peer->guest != NULL)
+            tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer closed the pipe");
     } else if (frame->type == WIRE_CLOSE) {
         rx_pop(conn);
         tpr_pipe_fail(pipe, "the peer closed the pipe");
         tpr_tx_end(pipe, TP_ERR_PEER_CLOSED);
         tpr_rx_end(pipe, TP_ERR_PEER_CLOSED);
         tpr_pull_tell_all(pipe, false);
+        /* Its only pipe: there is nothing more to say on this conn. */
+        if (peer->guest != NULL)
+            tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer closed the pipe");
     } else if (pipe->rx_end != TP_OK) {
         /* The pipe broke here, or nobody reads it any more: the peer shall not
          * wait for us. */
@@ -641,16 +652,20 @@ void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op)
 
 void tpr_rx_arm_any(tp_context *context, struct tpr_op *op)
 {
-    tp_pipe *pipe;
+    struct tpb_list *node;
 
     tpb_list_append(&context->any, &op->link);
-    if (tpb_list_empty(&context->unread))
-        return;
-    pipe = TPB_CONTAINER(context->unread.next, tp_pipe, unread_link);
-    if (pipe->rx_state == TPR_RX_HELD)
-        rx_offer(pipe);
-    if (context->open.pipe != pipe)
-        tpr_rx_pump(pipe);
+    /* A pipe that has more stands at the end again: they take turns.  One may
+     * turn out to have only a part of a message: then it is the next one's. */
+    while (!tpb_list_empty(&context->any)
+           && (node = tpb_list_take(&context->unread)) != NULL) {
+        tp_pipe *pipe = TPB_CONTAINER(node, tp_pipe, unread_link);
+
+        if (pipe->rx_state == TPR_RX_HELD)
+            rx_offer(pipe);
+        if (context->open.pipe != pipe)
+            tpr_rx_pump(pipe);
+    }
 }
 
 /* The skeleton was claimed by tpr_skeleton_claim(). */

@@ -155,10 +155,12 @@ typedef struct tp_options {
                                  pays on this machine; -1: never poll */
     int connect_timeout_ms;   /* first contact with a peer; 0: default */
     int finalize_timeout_ms;  /* flushing in tp_finalize(); 0: default */
+    const char *secret;       /* for peers outside the job, as TP_SECRET;
+                                 NULL: as the environment says */
 } tp_options;
 
 #define TP_OPTIONS_INIT { sizeof(tp_options), TP_PROGRESS_AUTO, NULL, NULL, \
-                          NULL, 0, 0, 0 }
+                          NULL, 0, 0, 0, NULL }
 
 /* What went through one pipe since it was opened. */
 typedef struct tp_stats {
@@ -322,8 +324,12 @@ tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
                                int timeout_ms);
 
 /*
- * The next message from any rank, first come first served, without opening a
- * pipe to each.  One-shot.  `arrived` gets the pipe it came on; read it there.
+ * The next message from any rank or accepted peer, first come first served,
+ * without opening a pipe to each.  One-shot; several may be armed.  `arrived`
+ * gets the pipe it came on; read it there.  A pipe gives its next skeleton only
+ * after this one was asked to be read; pipes take turns, so that none waits for
+ * ever.  A pipe with an armed tp_pipe_read_descriptor() serves that first.
+ * The end of a pipe is no message and is not told here.
  */
 tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
                                  void *arg);
@@ -369,13 +375,54 @@ tp_status tp_free(tp_context *context, void *memory);
 
 /* ---- peers outside the job --------------------------------------------- */
 
-/* `address` NULL: every transport, any free port. */
+/*
+ * Lets processes in that no common launcher knows.  `address`: NULL for every
+ * transport and any free port; "HOST:PORT" or "tcp://HOST:PORT" for one TCP
+ * address (HOST a name, an IPv4 address, an IPv6 address in brackets or "*"
+ * for all of this host's; PORT 0 for any free one); "local" for processes of
+ * this host only.  Who connects must prove that it knows TP_SECRET (or
+ * options.secret), or, if there is none, the key in tp_listener_address().
+ * Blocks while a name is looked up.  The handle stays valid until
+ * tp_finalize(), closed or not.
+ *
+ * Errors: INVALID (the address, or the secret's file), NO_MEMORY, NOT_FOUND (no
+ * such name, or no address of this host; the secret's file), SYSTEM (the port
+ * is taken, ...).  All but NO_MEMORY are logged with their cause.
+ */
 tp_status tp_listen(tp_context *context, const char *address,
                     tp_listener **listener);
+
+/* Writes the text that carries all ways to the listener, for tp_connect(): one
+ * printable line without blanks.  1024 bytes always suffice; TRUNCATED if
+ * `size` does not.  It is as confidential as a password if it ends with a
+ * "key=", which it does without a secret. */
 tp_status tp_listener_address(const tp_listener *listener, char *buffer,
                               size_t size);
+
+/*
+ * Asks for the next pipe from outside.  One-shot; several may be armed.
+ * `accepted` comes when a peer has proven itself and is connected; its status
+ * is CLOSED, and its pipe NULL, if the listener closes before.
+ */
 tp_status tp_accept(tp_listener *listener, tp_accept_fn *accepted, void *arg);
+
+/*
+ * A pipe to a listener.  `address` is what its tp_listener_address() wrote, or
+ * its TCP address by hand, as in tp_listen().  Does not block: the connection
+ * is made meanwhile, and operations queue behind it; while nobody listens
+ * there it is tried again, up to the connect timeout.  The handle stays valid
+ * until tp_finalize(), closed or not; tp_pipe_rank() is -1.
+ *
+ * Errors at once: INVALID (not an address), NO_MEMORY.  Those of the pipe's
+ * operations: UNREACHABLE (nobody listens, or no backend leads there), DENIED
+ * (one side does not know the other's secret), PROTOCOL (something else lives
+ * there).
+ */
 tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe);
+
+/* Lets nobody in any more: armed accepts end with CLOSED; who connected but was
+ * not accepted reads PEER_CLOSED.  Pipes that were accepted live on.  Closing
+ * twice is TP_OK. */
 tp_status tp_listener_close(tp_listener *listener);
 
 /* ---- why, and how it goes ---------------------------------------------- */

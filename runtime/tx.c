@@ -471,8 +471,11 @@ void tpr_tx_pump(tp_pipe *pipe)
             tx_finish(pipe, op, op->status);
             continue;
         }
-        if (!op->weighed)
+        if (!op->weighed) {
             tpr_offer_weigh(pipe, op);
+            if (TPB_UNLIKELY(op->status != TP_OK))
+                continue;
+        }
         if (!tx_frame(pipe, op, peer->conn) || peer->conn == NULL)
             return;
         op->begun = true;

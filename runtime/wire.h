@@ -73,8 +73,10 @@ _Static_assert(sizeof(struct wire_trial) == 4, "wire layout");
 struct wire_hello {
     char magic[4];             /* "tpip" */
     uint32_t version;
-    uint8_t cookie[16];        /* of the card of the one greeted */
-    uint32_t card_length;      /* the greeter's card follows, then words */
+    uint8_t cookie[16];        /* of the card of the one greeted; or what both
+                                  made of their secret, see desk.h */
+    uint32_t card_length;      /* the greeter's card follows, then words; 0: it
+                                  was shown already */
     uint32_t words_length;
     struct wire_trial trials[WIRE_TRIALS];
 };

@@ -66,8 +66,8 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
                                  const struct tpt_card *yours)
 {
     return json_pack(
-        "{s:o, s:s, s:b, s:s, s:i, s:s, s:o, s:f, s:f, s:f, s:o, s:o, s:o,"
-        " s:o, s:o}",
+        "{s:o, s:s, s:b, s:s, s:i, s:s, s:o, s:f, s:f, s:f, s:o, s:s,"
+        " s:{s:f, s:f}, s:o, s:o, s:o, s:o, s:o}",
         "name", tpt_json_text(candidate->name),
         "role", tpt_role_name((enum tpt_role)candidate->role),
         "possible", (int)candidate->possible,
@@ -82,6 +82,11 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
         "from_bytes", candidate->from_bytes != UINT64_MAX
                       ? json_integer((json_int_t)candidate->from_bytes)
                       : json_null(),
+        "source", candidate->measured ? "measured" : "model",
+        "model", "latency_us", (double)candidate->model_latency_ns / 1000,
+        "megabytes_per_second", (double)candidate->model_megabytes,
+        "nic", candidate->nic[0] != '\0' ? tpt_json_text(candidate->nic)
+               : json_null(),
         "evidence", tpt_json_text(candidate->evidence),
         "remedy", tpt_json_text(candidate->remedy),
         "mine", explain_verdict(mine, candidate->name),

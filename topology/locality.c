@@ -64,6 +64,18 @@ const char *tpt_locality_class(enum tpt_locality locality)
     return locality_table[locality].class;
 }
 
+struct tpt_cost tpt_model_cost(const struct tpt_backend_card *backend,
+                               enum tpt_locality locality)
+{
+    uint64_t megabytes = (uint64_t)backend->megabytes
+                         * locality_table[locality].percent / 100;
+
+    return (struct tpt_cost) {
+        backend->latency_ns + locality_table[locality].latency,
+        megabytes > 0 ? (uint32_t)megabytes : 1
+    };
+}
+
 uint32_t tpt_locality_latency(enum tpt_locality locality)
 {
     return locality_table[locality].latency;

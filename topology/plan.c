@@ -91,14 +91,33 @@ static void plan_move_back(struct tpt_plan *plan, uint32_t at)
     plan->candidates[last] = moved;
 }
 
-void tpt_plan_demote(struct tpt_plan *plan, const char *name,
-                     const char *evidence)
+static uint32_t plan_find(const struct tpt_plan *plan, const char *name)
 {
-    struct tpt_candidate *failed;
     uint32_t at = 0;
 
     while (at < plan->count && strcmp(plan->candidates[at].name, name) != 0)
         at++;
+    return at;
+}
+
+void tpt_plan_restore(struct tpt_plan *plan, const char *name)
+{
+    uint32_t at = plan_find(plan, name);
+
+    if (at == plan->count
+        || plan->candidates[at].reason != TPT_REASON_TRIAL_FAILED)
+        return;
+    plan->candidates[at].possible = true;
+    plan->candidates[at].remedy[0] = '\0';
+    tpt_plan_settle(plan);
+}
+
+void tpt_plan_demote(struct tpt_plan *plan, const char *name,
+                     const char *evidence)
+{
+    uint32_t at = plan_find(plan, name);
+    struct tpt_candidate *failed;
+
     if (at == plan->count)
         return;
     failed = &plan->candidates[at];

@@ -47,6 +47,26 @@ static json_t *report_nics(const struct tpt_card *card)
     return list;
 }
 
+static json_t *report_measured(const struct tpt_backend_card *backend)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < TPT_LOCALITIES; i++) {
+        struct tpt_cost model = tpt_model_cost(backend, (enum tpt_locality)i);
+        const struct tpt_cost *cost = &backend->measured[i];
+
+        if (cost->megabytes != 0)
+            json_array_append_new(list, json_pack(
+                "{s:s, s:f, s:I, s:{s:f, s:I}}",
+                "locality", tpt_locality_name((enum tpt_locality)i),
+                "latency_us", cost->latency_ns / 1000.0,
+                "megabytes_per_second", (json_int_t)cost->megabytes, "model",
+                "latency_us", model.latency_ns / 1000.0,
+                "megabytes_per_second", (json_int_t)model.megabytes));
+    }
+    return list;
+}
+
 static json_t *report_backends(const struct tpt_card *card)
 {
     json_t *list = json_array();
@@ -55,14 +75,16 @@ static json_t *report_backends(const struct tpt_card *card)
         const struct tpt_backend_card *backend = &card->backends[i];
 
         json_array_append_new(list, json_pack(
-            "{s:o, s:s, s:b, s:b, s:o, s:f, s:I}",
+            "{s:o, s:s, s:s, s:b, s:b, s:o, s:f, s:I, s:o}",
             "name", tpt_json_text(backend->name),
+            "role", tpt_role_name((enum tpt_role)backend->role),
             "reach", tpt_reach_name((enum tpt_reach)backend->reach),
             "usable", (int)backend->usable,
             "forbidden", (int)backend->forbidden,
             "why", tpt_json_text(backend->why),
             "latency_us", backend->latency_ns / 1000.0,
-            "megabytes_per_second", (json_int_t)backend->megabytes));
+            "megabytes_per_second", (json_int_t)backend->megabytes,
+            "measured", report_measured(backend)));
     }
     return list;
 }
@@ -75,7 +97,8 @@ static json_t *report_settings(const struct tpb_settings *settings)
         json_array_append_new(list, json_pack(
             "{s:s, s:o, s:s, s:s, s:s, s:s}",
             "variable", tpb_setting_table[i].variable,
-            "value", tpt_json_text(settings->text[i]),
+            "value", tpt_json_text(tpb_setting_shown(
+                settings, (enum tpb_setting_id)i)),
             "source", settings->set[i] ? "environment" : "default",
             "default", tpb_setting_table[i].initial,
             "values", tpb_setting_table[i].values,
@@ -94,13 +117,27 @@ char *tpt_report_json(const struct tpt_card *card,
         "settings", report_settings(settings)));
 }
 
+static json_t *report_pairs(const struct tpt_planned *planned)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < planned->pair_count; i++)
+        json_array_append_new(list, json_pack("[i, i]", planned->pairs[i][0],
+                                              planned->pairs[i][1]));
+    return list;
+}
+
 char *tpt_plans_json(const struct tpt_planned *plans, size_t count)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, tpt_json_plan(&plans[i].plan,
-                                                  &plans[i].mine,
-                                                  &plans[i].yours));
+    for (size_t i = 0; i < count; i++) {
+        json_t *plan = tpt_json_plan(&plans[i].plan, &plans[i].mine,
+                                     &plans[i].yours);
+
+        if (plans[i].pairs != NULL)
+            json_object_set_new(plan, "pairs", report_pairs(&plans[i]));
+        json_array_append_new(list, plan);
+    }
     return tpt_json_dump(json_pack("{s:i, s:o}", "version", 1, "plans", list));
 }

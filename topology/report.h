@@ -21,10 +21,13 @@ char *tpt_report_json(const struct tpt_card *card,
 /* One of several plans. */
 struct tpt_planned {
     struct tpt_plan plan;
-    struct tpt_card mine, yours;
+    struct tpt_card mine, yours;   /* of the first pair */
+    const int (*pairs)[2];         /* all that are connected so; may be NULL */
+    size_t pair_count;
 };
 
-/* {"version", "plans": [...]}; each as tpt_plan_json() makes it. */
+/* {"version", "plans": [...]}; each as tpt_plan_json() makes it, and with
+ * "pairs" if they are given. */
 char *tpt_plans_json(const struct tpt_planned *plans, size_t count);
 
 #endif

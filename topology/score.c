@@ -14,7 +14,8 @@
 enum {
     SCORE_ROWS = 2 * TPT_BACKENDS, /* both cards' backends, all different */
     SCORE_NETWORK_NS = 1000,       /* a switch and some cable, each way */
-    SCORE_FAR_NIC_PERCENT = 90
+    SCORE_FAR_NIC_PERCENT = 90,    /* of its speed; and for the way there: */
+    SCORE_FAR_NIC_NS = 150         /* as to memory of another NUMA node */
 };
 
 /* All that is known about the pair while it is scored. */
@@ -49,15 +50,21 @@ static uint64_t score_max(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* At another NUMA node than the rank? */
+static bool score_nic_far(const struct tpt_card *card,
+                          const struct tpt_nic *nic)
+{
+    return nic->numa >= 0 && card->place.numa >= 0
+           && nic->numa != card->place.numa;
+}
+
 /* What the NIC gives this rank, in MB/s; 0 if it is not known. */
 static uint64_t score_nic_speed(const struct tpt_card *card,
                                 const struct tpt_nic *nic)
 {
-    bool far = nic->numa >= 0 && card->place.numa >= 0
-               && nic->numa != card->place.numa;
+    unsigned percent = score_nic_far(card, nic) ? SCORE_FAR_NIC_PERCENT : 100;
 
-    return (uint64_t)nic->megabits * (far ? SCORE_FAR_NIC_PERCENT : 100)
-           / (8 * 100);
+    return (uint64_t)nic->megabits * percent / (8 * 100);
 }
 
 /* The NIC of that kind that serves the rank best; NULL if no speed is known.
@@ -84,13 +91,16 @@ static const struct tpt_nic *score_nic(const struct tpt_card *card,
     return best;
 }
 
-/* Lowers the bandwidth to what the NICs of one side give. */
+/* Lowers the bandwidth to what the NICs of one side give; a latency that was
+ * measured has the way to them in it. */
 static void score_limit(const struct tpt_card *card, uint8_t kind,
-                        struct score_terms *terms)
+                        bool measured, struct score_terms *terms)
 {
     const struct tpt_nic *nic = score_nic(card, kind);
     uint64_t speed = nic != NULL ? score_nic_speed(card, nic) : 0;
 
+    if (nic != NULL && score_nic_far(card, nic) && !measured)
+        terms->latency_ns += SCORE_FAR_NIC_NS;
     if (nic == NULL || speed >= terms->megabytes)
         return;
     terms->megabytes = speed;
@@ -121,12 +131,38 @@ static struct score_terms score_model(const struct score_pair *pair,
     else if (score_loops(a) || score_loops(b))
         terms.megabytes /= 2;
     if (pair->locality == TPT_OTHER_HOST || score_loops(a))
-        score_limit(pair->mine, a->nic_kind, &terms);
+        score_limit(pair->mine, a->nic_kind, false, &terms);
     if (pair->locality == TPT_OTHER_HOST || score_loops(b))
-        score_limit(pair->yours, b->nic_kind, &terms);
+        score_limit(pair->yours, b->nic_kind, false, &terms);
     /* A card that gives no bandwidth is not worth a division by zero. */
     terms.megabytes = score_max(terms.megabytes, 1);
     return terms;
+}
+
+/* From what was measured; false if neither side did. */
+static bool score_measured(const struct score_pair *pair,
+                           const struct tpt_backend_card *a,
+                           const struct tpt_backend_card *b,
+                           struct score_terms *terms)
+{
+    const struct tpt_cost *x = &a->measured[pair->locality];
+    const struct tpt_cost *y = &b->measured[pair->locality];
+
+    if (x->megabytes == 0)
+        x = y;
+    if (y->megabytes == 0)
+        y = x;
+    if (x->megabytes == 0)
+        return false;
+    *terms = (struct score_terms) {
+        .latency_ns = score_max(x->latency_ns, y->latency_ns),
+        .megabytes = score_min(x->megabytes, y->megabytes)
+    };
+    if (pair->locality == TPT_OTHER_HOST) {
+        score_limit(pair->mine, a->nic_kind, true, terms);
+        score_limit(pair->yours, b->nic_kind, true, terms);
+    }
+    return true;
 }
 
 /* ---- the verdicts ------------------------------------------------------ */
@@ -282,6 +318,9 @@ static void score_can(const struct score_pair *pair, struct score_row *row)
     struct score_terms terms = score_model(pair, row->mine, row->yours);
     struct tpt_candidate *candidate = &row->candidate;
 
+    candidate->model_latency_ns = terms.latency_ns;
+    candidate->model_megabytes = terms.megabytes;
+    candidate->measured = score_measured(pair, row->mine, row->yours, &terms);
     candidate->possible = true;
     candidate->reason = TPT_REASON_SLOWER;
     candidate->latency_ns = terms.latency_ns;

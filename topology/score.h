@@ -37,6 +37,9 @@ struct tpt_policy {
     const char *require;           /* as TP_REQUIRE; NULL or "": no contract */
 };
 
+/* A trial may have had many addresses, and tells what each answered. */
+enum { TPT_EVIDENCE = 1536 };
+
 struct tpt_candidate {
     char name[TPT_NAME];
     bool possible;
@@ -47,14 +50,17 @@ struct tpt_candidate {
     char over[TPT_NAME];           /* as on the card */
     char nic[TPT_NAME];            /* what limits the bandwidth; "": nothing */
     uint32_t nic_megabits;
+    bool measured;                 /* on either side: the terms are from there,
+                                      and what the model says is only shown */
     uint64_t latency_ns;           /* terms of the score */
     uint64_t megabytes;            /* MB/s */
+    uint64_t model_latency_ns, model_megabytes;
     uint64_t cost_ns;              /* one buffer of 64 KiB one way; a channel:
                                       with its transport's latency */
     uint64_t from_bytes;           /* channel: the smallest buffer that is
                                       cheaper through it than through the
                                       transport; UINT64_MAX: none is */
-    char evidence[TPT_WORDS];      /* what the verdict rests on */
+    char evidence[TPT_EVIDENCE];   /* what the verdict rests on */
     char remedy[TPT_WORDS * 2];    /* what to do about it; "" if nothing */
 };
 
@@ -85,13 +91,16 @@ const char *tpt_role_name(enum tpt_role role);               /* "channel" */
  *
  * The model, in whole nanoseconds so that every machine computes the same:
  *   latency = the slower side's latency + what the locality adds
- *             + 1000 for a network in between
+ *             + 1000 for a network in between, + 150 for each side whose best
+ *             NIC is at another NUMA node
  *   MB/s    = the slower side's MB/s, times the locality's percentage,
  *             at most the speed of the best NIC of the backend's kind on
  *             either side; a NIC at another NUMA node counts 90 % of its
  *             speed.  Inside a host, IP touches no NIC, and RDMA gets half
  *   cost    = latency + 64 KiB / (MB/s)
- * The locality's numbers are in locality.c with their source.  A channel is
+ * The locality's numbers are in locality.c with their source.  What a card has
+ * measured for this locality replaces latency and MB/s (of two that measured,
+ * the slower's; NICs still limit between hosts).  A channel is
  * judged beside the best transport: it is CHOSEN if it pays from some size on
  * (from_bytes, at least TPT_CHANNEL_LEAST; all that the contract names do), and
  * several may be.
@@ -102,6 +111,10 @@ const char *tpt_role_name(enum tpt_role role);               /* "channel" */
 tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
                     const struct tpt_policy *policy, struct tpt_plan *plan,
                     struct tpb_error *error);
+
+/* What the model says of a backend between two ranks of one host. */
+struct tpt_cost tpt_model_cost(const struct tpt_backend_card *backend,
+                               enum tpt_locality locality);
 
 /* The best possible transport that is not demoted yet; -1 if none, also if the
  * contract names channels and none of these is possible any more. */
@@ -136,6 +149,9 @@ struct tpt_known {
     const char *name;
     enum tpt_role role;
 };
+/* It failed when we tried, but the other side's own trial did not: it is
+ * possible again, behind all that are. */
+void tpt_plan_restore(struct tpt_plan *plan, const char *name);
 
 /*
  * Does the contract allow this backend for this locality?  A contract is

@@ -22,16 +22,19 @@ uint64_t tpt_time(uint64_t latency_ns, uint64_t megabytes, uint64_t bytes)
 static void settle_evidence(const struct tpt_plan *plan,
                             struct tpt_candidate *candidate)
 {
-    const char *locality = tpt_locality_name(plan->locality);
+    char nic[64] = "", model[64] = "";
 
-    candidate->remedy[0] = '\0';
     if (candidate->nic[0] != '\0')
-        snprintf(candidate->evidence, sizeof(candidate->evidence),
-                 "model for %s, limited by NIC %s of %g Gb/s", locality,
+        snprintf(nic, sizeof(nic), ", limited by NIC %.23s of %g Gb/s",
                  candidate->nic, candidate->nic_megabits / 1000.0);
-    else
-        snprintf(candidate->evidence, sizeof(candidate->evidence),
-                 "model for %s", locality);
+    if (candidate->measured)
+        snprintf(model, sizeof(model), " (model: %.3g us, %.0f MB/s)",
+                 (double)candidate->model_latency_ns / 1000,
+                 (double)candidate->model_megabytes);
+    candidate->remedy[0] = '\0';
+    snprintf(candidate->evidence, sizeof(candidate->evidence), "%s for %s%s%s",
+             candidate->measured ? "measured" : "model",
+             tpt_locality_name(plan->locality), model, nic);
 }
 
 /* ---- channels ---------------------------------------------------------- */

@@ -5,14 +5,26 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
 
 #include "fabric/ofi/ofi.h"
+#include "runtime/base/io.h"
 
 #define ADDRESS_MAGIC 0x316f7074u  /* "tpo1" */
+
+/* One of this host's addresses, and what it hangs on. */
+struct address_entry {
+    struct ofi_where where;
+    uint8_t mask[16];              /* ones for the bits of its network */
+    bool bridge;                   /* such as docker0 and virbr0 */
+    uint32_t worth;                /* more is tried first */
+};
 
 /* ---- conversions ------------------------------------------------------- */
 
@@ -125,23 +137,104 @@ static bool address_wants_local(const char *ifaces)
     return *ifaces != '\0' && *ifaces != '^' && tpb_list_allows(ifaces, "lo");
 }
 
-int ofi_where_list(const char *ifaces, struct ofi_where list[OFI_WHERES])
+/* Asks the driver; false if there is none that answers. */
+static bool address_ask(int fd, const char *name, void *question)
+{
+    struct ifreq request = { .ifr_data = question };
+
+    snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
+    return fd >= 0 && ioctl(fd, SIOCETHTOOL, &request) == 0;
+}
+
+/* A bridge of this host often ends in it, and its network has the same
+ * addresses on the next host, so it comes last; the others by their speed.
+ * Not from /sys, which may show another network namespace. */
+static void address_value(int fd, const char *name,
+                          struct address_entry *entry)
+{
+    struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
+    struct ethtool_cmd link = { .cmd = ETHTOOL_GSET };
+
+    entry->bridge = address_ask(fd, name, &driver)
+                    && strncmp(driver.driver, "bridge", 6) == 0;
+    entry->worth = entry->bridge ? 0 : 1;
+    if (!entry->bridge && address_ask(fd, name, &link)
+        && ethtool_cmd_speed(&link) != UINT32_MAX)
+        entry->worth += ethtool_cmd_speed(&link);
+}
+
+static void address_mask(const struct ifaddrs *from,
+                         struct address_entry *entry)
+{
+    struct sockaddr_storage copy;
+    struct ofi_where mask;
+    bool v4 = entry->where.family == 4;
+
+    memset(entry->mask, 0xff, sizeof(entry->mask));
+    if (from->ifa_netmask == NULL)
+        return;
+    memset(&copy, 0, sizeof(copy));
+    memcpy(&copy, from->ifa_netmask, v4 ? sizeof(struct sockaddr_in)
+                                        : sizeof(struct sockaddr_in6));
+    copy.ss_family = v4 ? AF_INET : AF_INET6;  /* not all kernels set it */
+    if (ofi_where_from_socket(&copy, &mask))
+        memcpy(entry->mask, mask.address, v4 ? 4 : 16);
+}
+
+/* Puts an entry where it belongs; the least worthy one falls out. */
+static int address_insert(struct address_entry list[OFI_WHERES], int count,
+                          const struct address_entry *entry)
+{
+    int at = count;
+
+    while (at > 0 && list[at - 1].worth < entry->worth)
+        at--;
+    if (at == OFI_WHERES)
+        return count;
+    if (count == OFI_WHERES)
+        count--;
+    memmove(&list[at + 1], &list[at], sizeof(*list) * (size_t)(count - at));
+    list[at] = *entry;
+    return count + 1;
+}
+
+static int address_list(const char *ifaces,
+                        struct address_entry list[OFI_WHERES])
 {
     struct ifaddrs *all = NULL;
-    int count = 0;
+    int count = 0, fd;
 
     if (getifaddrs(&all) < 0)
         return 0;
+    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     for (int local = 0; local <= 1; local++) {
         if (local == 1 && count > 0 && !address_wants_local(ifaces))
             break;
-        for (struct ifaddrs *i = all; i != NULL && count < OFI_WHERES;
-             i = i->ifa_next)
-            if (address_usable(i, ifaces, &list[count])
-                && list[count].local == local)
-                count++;
+        for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+            struct address_entry entry;
+
+            if (!address_usable(i, ifaces, &entry.where)
+                || entry.where.local != local)
+                continue;
+            address_mask(i, &entry);
+            address_value(fd, i->ifa_name, &entry);
+            if (local == 1)
+                entry.worth = 0;
+            count = address_insert(list, count, &entry);
+        }
     }
+    tpb_close(&fd);
     freeifaddrs(all);
+    return count;
+}
+
+int ofi_where_list(const char *ifaces, struct ofi_where list[OFI_WHERES])
+{
+    struct address_entry entries[OFI_WHERES];
+    int count = address_list(ifaces, entries);
+
+    for (int i = 0; i < count; i++)
+        list[i] = entries[i].where;
     return count;
 }
 
@@ -204,47 +297,76 @@ tp_status ofi_card_decode(struct ofi_card *card, const void *bytes,
     return TP_OK;
 }
 
-/* The longest prefix that `where` shares with an address of ours, in bits. */
-static int card_nearness(const struct ofi_where *where,
-                         const struct ofi_where *ours, int count)
+/* How good an address of the peer looks from here. */
+enum card_way {
+    CARD_OURS,                     /* it would be ourselves */
+    CARD_LOCAL,                    /* does not leave the host */
+    CARD_BRIDGE,                   /* in the network of a bridge of ours */
+    CARD_ROUTED,                   /* in no network of ours */
+    CARD_LINK                      /* in a network of ours */
+};
+
+static bool card_same_network(const struct address_entry *ours,
+                              const struct ofi_where *where)
 {
-    int best = 0;
-
-    for (int i = 0; i < count; i++) {
-        int bits = 0, limit = ours[i].family == 4 ? 32 : 128;
-
-        if (ours[i].family != where->family)
-            continue;
-        while (bits < limit
-               && ((ours[i].address[bits / 8] ^ where->address[bits / 8])
-                   >> (7 - bits % 8) & 1) == 0)
-            bits++;
-        bits = bits * 128 / limit + 1;
-        if (bits > best)
-            best = bits;
-    }
-    return best;
+    for (int i = 0; i < (where->family == 4 ? 4 : 16); i++)
+        if (((ours->where.address[i] ^ where->address[i]) & ours->mask[i])
+            != 0)
+            return false;
+    return true;
 }
 
-void ofi_card_order(struct ofi_card *card, uint64_t our_host)
+static enum card_way card_way(const struct ofi_where *where, bool same_host,
+                              const struct address_entry *ours, int count)
 {
-    struct ofi_where ours[OFI_WHERES], kept[OFI_WHERES];
-    int count = ofi_where_list("", ours), rank[OFI_WHERES], used = 0;
+    enum card_way best = CARD_ROUTED;
+    bool bridge = false;
+
+    if (where->local)
+        return same_host ? CARD_LOCAL : CARD_OURS;
+    for (int i = 0; i < count; i++) {
+        if (ours[i].where.family != where->family)
+            continue;
+        if (!same_host && memcmp(ours[i].where.address, where->address,
+                                 sizeof(where->address)) == 0)
+            return CARD_OURS;
+        if (!card_same_network(&ours[i], where))
+            continue;
+        if (!ours[i].bridge)
+            best = CARD_LINK;
+        bridge |= ours[i].bridge;
+    }
+    return bridge && best != CARD_LINK ? CARD_BRIDGE : best;
+}
+
+void ofi_card_order(struct ofi_card *card, uint64_t our_host,
+                    struct tpb_text *left_out)
+{
+    struct address_entry ours[OFI_WHERES];
+    struct ofi_where kept[OFI_WHERES];
+    enum card_way ways[OFI_WHERES];
+    int count = address_list("", ours), used = 0;
 
     for (int i = 0; i < card->count; i++) {
         const struct ofi_where *where = &card->wheres[i];
-        int nearness = where->local ? 0 : card_nearness(where, ours, count);
+        enum card_way way = card_way(where, le64toh(card->host) == our_host,
+                                     ours, count);
+        char text[64];
         int at = used;
 
-        if (where->local && le64toh(card->host) != our_host)
-            continue;              /* that would be our own host */
-        while (at > 0 && rank[at - 1] < nearness) {
+        if (way == CARD_OURS) {
+            tpb_text_add(left_out, "%s%s: not tried, it is an address of this"
+                         " host too", left_out->length > 0 ? "; " : "",
+                         ofi_where_text(where, true, text));
+            continue;
+        }
+        while (at > 0 && ways[at - 1] < way) {
             kept[at] = kept[at - 1];
-            rank[at] = rank[at - 1];
+            ways[at] = ways[at - 1];
             at--;
         }
         kept[at] = *where;
-        rank[at] = nearness;
+        ways[at] = way;
         used++;
     }
     memcpy(card->wheres, kept, sizeof(kept[0]) * (size_t)used);

@@ -32,6 +32,7 @@ void ofi_conn_init(struct ofi_conn *conn)
 
     tpb_list_init(&conn->link);
     tpb_list_init(&conn->due);
+    tpb_list_init(&conn->lively);
     tpb_list_append(&endpoint->conns, &conn->link);
     conn->life.fd = -1;
     conn->peer = FI_ADDR_UNSPEC;
@@ -105,6 +106,7 @@ void ofi_conn_lost(struct ofi_conn *conn, tp_status status, const char *format,
 void ofi_conn_reset(struct ofi_conn *conn)
 {
     ofi_endpoint_of(conn->common.endpoint)->kind->join->leave(conn);
+    ofi_life_leave(conn);
     ofi_slots_close(&conn->receive);
     ofi_slots_close(&conn->send);
     memset(&conn->arrived, 0, sizeof(conn->arrived));
@@ -135,6 +137,7 @@ tp_status ofi_conn_connect(struct tpf_conn *common, const void *address,
 {
     struct ofi_conn *conn = ofi_conn_of(common);
     struct ofi_endpoint *endpoint = ofi_endpoint_of(common->endpoint);
+    struct tpb_text left_out = { 0 };
     struct ofi_card card;
     tp_status status;
 
@@ -151,8 +154,18 @@ tp_status ofi_conn_connect(struct tpf_conn *common, const void *address,
         return tpb_fail(error, TP_ERR_UNREACHABLE,
                         "%s: the peer is on another host or in another "
                         "network namespace", endpoint->kind->backend);
-    ofi_card_order(&card, le64toh(endpoint->card.host));
-    return ofi_meet_visit(conn, &card, error);
+    ofi_card_order(&card, le64toh(endpoint->card.host), &left_out);
+    status = ofi_visit_start(conn, &card, &left_out, error);
+    tpb_text_fini(&left_out);
+    return status;
+}
+
+void ofi_conn_trying(struct tpf_conn *common, struct tpb_text *text)
+{
+    struct ofi_conn *conn = ofi_conn_of(common);
+
+    if (conn->visit != NULL)
+        ofi_visit_words(conn->visit, text);
 }
 
 void ofi_conn_disconnect(struct tpf_conn *common)
@@ -497,6 +510,9 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
         ofi_slot_give(&conn->receive, slot);
         return;
     }
+    conn->heard = true;
+    if (TPB_UNLIKELY(conn->probing))
+        ofi_life_heard(conn);
     if (!conn->joined)
         join->first(conn);
     if (le32toh(head->flags) & CONN_PING && head->size == 0)

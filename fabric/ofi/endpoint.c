@@ -84,6 +84,8 @@ static void endpoint_init(struct ofi_endpoint *endpoint)
 {
     tpb_list_init(&endpoint->meets);
     tpb_list_init(&endpoint->dead);
+    tpb_list_init(&endpoint->visits);
+    tpb_list_init(&endpoint->lively);
     tpb_list_init(&endpoint->rails);
     tpb_list_init(&endpoint->conns);
     tpb_list_init(&endpoint->due);
@@ -250,6 +252,7 @@ static void endpoint_disarm(struct tpf_endpoint *common)
     .address = endpoint_address, \
     .connect = ofi_conn_connect, \
     .disconnect = ofi_conn_disconnect, \
+    .trying = ofi_conn_trying, \
     .reserve = ofi_conn_reserve, \
     .commit = ofi_conn_commit, \
     .send_data = ofi_conn_send_data, \

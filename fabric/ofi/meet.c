@@ -3,7 +3,7 @@
  * Where two processes meet before libfabric joins them: a TCP socket per
  * published address, or a Unix socket for what stays on the host.  Each side
  * says one note.  Whoever does not show the key is a stranger: it gets no
- * answer, some seconds, and is forgotten.
+ * answer, some seconds, and is forgotten.  The visitor's part is in visit.c.
  */
 #include "config.h"
 
@@ -18,35 +18,30 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 
-#define MEET_MAGIC 0x326f7074u     /* "tpo2" */
-
 enum {
-    MEET_DIAL_MS = 5000,           /* for one address to take the call */
     MEET_STRANGER_MS = 10000,      /* for a visitor to show the key */
     MEET_PAUSE_MS = 100            /* when there are no descriptors */
 };
 
 TPB_LOG_COMPONENT("ofi");
 
-static void meet_next(struct ofi_meet *meet);
 static void meet_ready(struct tpf_watch *watch, uint32_t events);
 
-static uint64_t meet_after(int64_t ms)
+uint64_t ofi_meet_after(int64_t ms)
 {
     return ms < 0 ? 0 : tpb_now() + (uint64_t)ms * 1000000u;
 }
 
-static int64_t meet_patience(const struct ofi_meet *meet)
+int64_t ofi_meet_patience(const struct ofi_endpoint *endpoint)
 {
-    const struct tpb_settings *settings =
-        meet->endpoint->common.env->settings;
+    const struct tpb_settings *settings = endpoint->common.env->settings;
 
     return settings->number[TPB_SET_CONNECT_TIMEOUT];
 }
 
 /* ---- meetings come and go ---------------------------------------------- */
 
-static struct ofi_meet *meet_new(struct ofi_endpoint *endpoint)
+struct ofi_meet *ofi_meet_new(struct ofi_endpoint *endpoint)
 {
     struct ofi_meet *meet = tpb_zalloc(sizeof(*meet));
 
@@ -60,25 +55,23 @@ static struct ofi_meet *meet_new(struct ofi_endpoint *endpoint)
     return meet;
 }
 
-static void meet_hang_up(struct ofi_meet *meet)
+/* Its memory stays until the next progress(): epoll may have returned an
+ * event for it together with the one that brought us here. */
+void ofi_meet_drop(struct ofi_meet *meet)
 {
     if (meet->watch.fd >= 0)
         tpf_watch_remove(meet->endpoint->common.env, &meet->watch);
     tpb_close(&meet->watch.fd);
-}
-
-/* Its memory stays until the next progress(): epoll may have returned an
- * event for it together with the one that brought us here. */
-static void meet_end(struct ofi_meet *meet)
-{
-    meet_hang_up(meet);
     if (meet->conn != NULL)
         meet->conn->meet = NULL;
-    else if (!meet->visitor)
+    if (meet->visit != NULL)
+        meet->visit->calls[meet->at] = NULL;
+    else if (meet->stage == OFI_STRANGER)
         meet->endpoint->strangers--;
     meet->conn = NULL;
-    meet->visitor = true;          /* not a stranger any more */
-    meet->watch.ready = meet_ready;
+    meet->visit = NULL;
+    meet->stage = OFI_JOINING;     /* not a stranger any more */
+    meet->deadline = 0;
     tpb_list_unlink(&meet->link);
     tpb_list_append(&meet->endpoint->dead, &meet->link);
 }
@@ -87,116 +80,60 @@ void ofi_meet_bury(struct ofi_endpoint *endpoint)
 {
     struct tpb_list *node;
 
-    while ((node = tpb_list_take(&endpoint->dead)) != NULL) {
-        struct ofi_meet *meet = TPB_CONTAINER(node, struct ofi_meet, link);
-
-        tpb_text_fini(&meet->history);
-        tpb_free(meet);
-    }
+    while ((node = tpb_list_take(&endpoint->dead)) != NULL)
+        tpb_free(TPB_CONTAINER(node, struct ofi_meet, link));
 }
 
 void ofi_meet_end(struct ofi_conn *conn)
 {
+    if (conn->visit != NULL)
+        ofi_visit_end(conn->visit);
     if (conn->meet != NULL)
-        meet_end(conn->meet);
+        ofi_meet_drop(conn->meet);
 }
 
 void ofi_meet_done(struct ofi_conn *conn)
 {
-    /* The host lets the visitor hang up first: the news of libfabric's
-     * connection may be slower than that of this one's end. */
-    if (conn->meet != NULL
-        && (conn->meet->visitor || conn->meet->watch.fd < 0))
-        meet_end(conn->meet);
-}
+    struct tpb_error error = { "" };
 
-/* ---- the visitor ------------------------------------------------------- */
-
-/* No more addresses: the conn is not coming about. */
-static void meet_give_up(struct ofi_meet *meet)
-{
-    struct ofi_conn *conn = meet->conn;
-    const char *history = meet->history.text;
-
-    ofi_conn_lost(conn, meet->verdict, "%s",
-                  history != NULL ? history : "it published no address that "
-                                              "can be reached from here");
-    meet_end(meet);
+    if (conn->meet != NULL && conn->meet->watch.fd >= 0
+        && ofi_life_keep(conn, &error) != TP_OK)
+        ofi_conn_lost(conn, TP_ERR_SYSTEM, "%s", error.text);
+    ofi_meet_end(conn);
 }
 
 void ofi_meet_failed(struct ofi_conn *conn, tp_status status, const char *text)
 {
-    struct ofi_meet *meet = conn->meet;
-    char where[64] = "its socket on this host";
-
-    if (meet == NULL || !meet->visitor) {
+    if (conn->visit != NULL && conn->meet != NULL)
+        ofi_visit_failed(conn, status, text);
+    else
         ofi_conn_lost(conn, status, "%s", text);
-        return;
-    }
-    if (!meet->endpoint->kind->within_host && meet->tried > 0)
-        ofi_where_text(&meet->card.wheres[meet->tried - 1], true, where);
-    tpb_text_add(&meet->history, "%s%s: %s",
-                 meet->history.length > 0 ? "; " : "", where, text);
-    meet->verdict = status;
-    meet_hang_up(meet);
-    ofi_conn_reset(conn);
-    meet_next(meet);
 }
 
-static int meet_dial(const struct sockaddr_storage *address, socklen_t length)
-{
-    int fd = socket(address->ss_family,
-                    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+/* ---- what is said ------------------------------------------------------ */
 
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)address, length) < 0
-        && errno != EINPROGRESS)
-        tpb_close(&fd);
-    return fd;
-}
-
-/* Tries the next address, if there is one. */
-static void meet_next(struct ofi_meet *meet)
-{
-    int ways = meet->endpoint->kind->within_host ? 1 : meet->card.count;
-    struct sockaddr_storage address;
-    socklen_t length;
-
-    if (meet->tried >= ways) {
-        meet_give_up(meet);
-        return;
-    }
-    length = meet->endpoint->kind->within_host
-                 ? ofi_unix_address(meet->card.key, &address)
-                 : ofi_where_to_socket(&meet->card.wheres[meet->tried],
-                                       &address);
-    meet->tried++;
-    meet->got = 0;
-    meet->stage = OFI_DIALING;
-    meet->deadline = meet_after(MEET_DIAL_MS);
-    meet->watch.fd = meet_dial(&address, length);
-    if (meet->watch.fd < 0
-        || tpf_watch_add(meet->endpoint->common.env, &meet->watch, EPOLLOUT)
-               != 0) {
-        tp_status status = errno == EMFILE || errno == ENFILE
-                               ? TP_ERR_SYSTEM : TP_ERR_UNREACHABLE;
-
-        tpb_close(&meet->watch.fd);
-        ofi_meet_failed(meet->conn, status, strerror(errno));
-    }
-}
-
-static void meet_note(struct ofi_meet *meet, const uint8_t *key)
+bool ofi_meet_note(struct ofi_meet *meet, const uint8_t *key)
 {
     const struct ofi_kind *kind = meet->endpoint->kind;
+    struct sockaddr_storage address;
+    socklen_t length = sizeof(address);
 
-    meet->ours.magic = htole32(MEET_MAGIC);
+    memset(&meet->ours, 0, sizeof(meet->ours));
+    meet->ours.magic = htole32(OFI_MAGIC);
     meet->ours.max_frame = htole32(kind->max_frame);
     meet->ours.slots = htole32(kind->slots);
     if (key != NULL)
         memcpy(meet->ours.key, key, OFI_KEY);
+    if (kind->within_host)
+        return true;
+    /* Our address as the other side sees it, for the rail. */
+    memset(&address, 0, sizeof(address));
+    return getsockname(meet->watch.fd, (struct sockaddr *)&address, &length)
+               == 0
+           && ofi_where_from_socket(&address, &meet->where);
 }
 
-static bool meet_say(struct ofi_meet *meet)
+bool ofi_meet_say(struct ofi_meet *meet)
 {
     ssize_t sent = send(meet->watch.fd, &meet->ours, sizeof(meet->ours),
                         MSG_NOSIGNAL);
@@ -204,147 +141,26 @@ static bool meet_say(struct ofi_meet *meet)
     return sent == (ssize_t)sizeof(meet->ours);
 }
 
-/* Our address as the other side sees it, for the rail. */
-static bool meet_self(struct ofi_meet *meet)
+bool ofi_meet_read(struct ofi_meet *meet, bool *gone)
 {
-    struct sockaddr_storage address;
-    socklen_t length = sizeof(address);
+    ssize_t got = recv(meet->watch.fd, (char *)&meet->theirs + meet->got,
+                       sizeof(meet->theirs) - meet->got, 0);
 
-    if (meet->endpoint->kind->within_host)
-        return true;
-    memset(&address, 0, sizeof(address));
-    return getsockname(meet->watch.fd, (struct sockaddr *)&address, &length)
-               == 0
-           && ofi_where_from_socket(&address, &meet->where);
+    *gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+    if (got > 0)
+        meet->got += (size_t)got;
+    return got > 0 && meet->got == sizeof(meet->theirs);
 }
 
-/* The library is there: objects and notes that need it. */
-static void meet_prepare(struct ofi_meet *meet)
+bool ofi_meet_settled(struct ofi_meet *meet)
 {
-    const struct ofi_join *join = meet->endpoint->kind->join;
     struct ofi_conn *conn = meet->conn;
-    struct tpb_error error = { "" };
-    tp_status status = join->prepare(conn, &error);
 
-    if (status != TP_OK)
-        ofi_meet_failed(conn, status, error.text);
-}
-
-/* The socket is connected: says our note. */
-static void meet_ask(struct ofi_meet *meet)
-{
-    const struct ofi_join *join = meet->endpoint->kind->join;
-    int code = 0;
-    socklen_t length = sizeof(code);
-
-    if (getsockopt(meet->watch.fd, SOL_SOCKET, SO_ERROR, &code, &length) < 0)
-        code = errno;
-    if (code != 0) {
-        ofi_meet_failed(meet->conn, TP_ERR_UNREACHABLE, strerror(code));
-        return;
-    }
-    memset(&meet->ours, 0, sizeof(meet->ours));
-    meet_note(meet, meet->card.key);
-    if (!meet_self(meet)) {
-        ofi_meet_failed(meet->conn, TP_ERR_SYSTEM, strerror(errno));
-        return;
-    }
-    if (join->name_first) {
-        meet_prepare(meet);
-        if (meet->conn == NULL || meet->stage != OFI_DIALING
-            || meet->watch.fd < 0)
-            return;
-    }
-    if (!meet_say(meet)
-        || tpf_watch_change(meet->endpoint->common.env, &meet->watch, EPOLLIN)
-               != 0) {
-        ofi_meet_failed(meet->conn, TP_ERR_UNREACHABLE, "hung up at once");
-        return;
-    }
-    meet->stage = OFI_ASKED;
-    meet->deadline = meet_after(meet_patience(meet));
-}
-
-/* The library, or a wait for it.  True if it is there. */
-static bool meet_library(struct ofi_meet *meet)
-{
-    struct tpb_error error = { "" };
-    tp_status status;
-
-    if (ofi_library_get(meet->endpoint->loaded.fd, &status, &error) != NULL)
-        return true;
-    if (status != TP_OK) {
-        meet->card.count = 0;      /* the other addresses cannot help */
-        meet->tried = OFI_WHERES;
-        ofi_meet_failed(meet->conn, status, error.text);
-    } else {
-        meet->stage = OFI_LOADING;
-        meet->deadline = 0;
-    }
-    return false;
-}
-
-/* The host has answered. */
-static void meet_visit(struct ofi_meet *meet)
-{
-    const struct ofi_join *join = meet->endpoint->kind->join;
-    struct ofi_conn *conn = meet->conn;
-    struct ofi_note *note = &meet->theirs;
-    struct tpb_error error = { "" };
-    tp_status status;
-
-    if (note->magic != htole32(MEET_MAGIC)) {
-        ofi_meet_failed(conn, TP_ERR_PROTOCOL, "something else lives there");
-        return;
-    }
-    if (note->status != htole32(TP_OK)) {
-        note->text[sizeof(note->text) - 1] = '\0';
-        ofi_meet_failed(conn, TP_ERR_DENIED, note->text);
-        return;
-    }
-    if (!meet_library(meet))
-        return;
-    meet->stage = OFI_JOINING;
-    meet->deadline = meet_after(meet_patience(meet));
-    if (!join->name_first) {
-        meet_prepare(meet);
-        if (conn->meet != meet || meet->stage != OFI_JOINING)
-            return;
-    }
-    status = ofi_conn_terms(conn, note, &error);
-    if (status == TP_OK)
-        status = join->visit(conn, &error);
-    if (status != TP_OK)
-        ofi_meet_failed(conn, status, error.text);
-}
-
-tp_status ofi_meet_visit(struct ofi_conn *conn, const struct ofi_card *card,
-                         struct tpb_error *error)
-{
-    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
-    struct ofi_meet *meet = meet_new(endpoint);
-    const struct ofi_library *there;
-    tp_status status;
-
-    if (meet == NULL)
-        return tpb_fail(error, TP_ERR_NO_MEMORY, "no memory for a meeting");
-    meet->visitor = true;
-    meet->conn = conn;
-    conn->meet = meet;
-    meet->card = *card;
-    meet->verdict = TP_ERR_UNREACHABLE;
-    /* It takes its time, so it starts at once; RDM needs it for its note. */
-    there = ofi_library_get(endpoint->loaded.fd, &status, error);
-    if (status != TP_OK) {
-        meet_end(meet);
-        return status;
-    }
-    if (there == NULL && endpoint->kind->join->name_first)
-        meet->stage = OFI_LOADING;
-    else
-        meet_next(meet);
-    ofi_meet_schedule(endpoint);
-    return TP_OK;
+    if (meet->stage != OFI_JOINING || conn == NULL || conn->rail == NULL
+        || conn->rail->eq == NULL)
+        return false;
+    ofi_msg_events(conn->rail);
+    return meet->conn != conn;
 }
 
 /* ---- the host ---------------------------------------------------------- */
@@ -353,14 +169,14 @@ tp_status ofi_meet_visit(struct ofi_conn *conn, const struct ofi_card *card,
 static void meet_refuse(struct ofi_meet *meet, tp_status status,
                         const char *text)
 {
-    meet->ours.magic = htole32(MEET_MAGIC);
+    ofi_meet_note(meet, NULL);
     meet->ours.status = htole32((uint32_t)status);
     snprintf(meet->ours.text, sizeof(meet->ours.text), "%s", text);
-    meet_say(meet);
+    ofi_meet_say(meet);
     if (meet->conn != NULL)
         ofi_conn_drop(meet->conn);
     else
-        meet_end(meet);
+        ofi_meet_drop(meet);
 }
 
 /* The library is there: prepares everything and answers. */
@@ -371,9 +187,7 @@ static void meet_host(struct ofi_meet *meet)
     struct tpb_error error = { "" };
     tp_status status = ofi_conn_terms(conn, &meet->theirs, &error);
 
-    memset(&meet->ours, 0, sizeof(meet->ours));
-    meet_note(meet, NULL);
-    if (status == TP_OK && !meet_self(meet))
+    if (!ofi_meet_note(meet, NULL) && status == TP_OK)
         status = tpb_fail_errno(&error, errno, "the socket's own address");
     if (status == TP_OK)
         status = join->prepare(conn, &error);
@@ -383,11 +197,11 @@ static void meet_host(struct ofi_meet *meet)
         meet_refuse(meet, status, error.text);
         return;
     }
-    if (!meet_say(meet)) {
+    if (!ofi_meet_say(meet)) {
         ofi_conn_drop(conn);
         return;
     }
-    meet->deadline = meet_after(meet_patience(meet));
+    meet->deadline = ofi_meet_after(ofi_meet_patience(meet->endpoint));
     if (join->answered(conn, &error) != TP_OK)
         ofi_conn_drop(conn);
 }
@@ -400,10 +214,10 @@ static void meet_introduced(struct ofi_meet *meet)
     struct tpb_error error = { "" };
     tp_status status;
 
-    if (meet->theirs.magic != htole32(MEET_MAGIC)
+    if (meet->theirs.magic != htole32(OFI_MAGIC)
         || !tpb_equal_secret(meet->theirs.key, endpoint->card.key, OFI_KEY)) {
         tpb_debug("a stranger without the key was sent away");
-        meet_end(meet);
+        ofi_meet_drop(meet);
         return;
     }
     conn = (struct ofi_conn *)tpf_conn_new(&endpoint->common);
@@ -432,8 +246,8 @@ static void meet_crowd(struct ofi_endpoint *endpoint)
     TPB_LIST_EACH(node, &endpoint->meets) {
         struct ofi_meet *meet = TPB_CONTAINER(node, struct ofi_meet, link);
 
-        if (meet->conn == NULL && !meet->visitor) {
-            meet_end(meet);
+        if (meet->stage == OFI_STRANGER) {
+            ofi_meet_drop(meet);
             return;
         }
     }
@@ -444,7 +258,7 @@ void ofi_meet_stranger(struct ofi_endpoint *endpoint, int fd)
     struct ofi_meet *meet;
 
     meet_crowd(endpoint);
-    meet = meet_new(endpoint);
+    meet = ofi_meet_new(endpoint);
     if (meet == NULL) {
         close(fd);
         return;
@@ -452,47 +266,20 @@ void ofi_meet_stranger(struct ofi_endpoint *endpoint, int fd)
     endpoint->strangers++;
     meet->watch.fd = fd;
     meet->stage = OFI_STRANGER;
-    meet->deadline = meet_after(MEET_STRANGER_MS);
+    meet->deadline = ofi_meet_after(MEET_STRANGER_MS);
     if (tpf_watch_add(endpoint->common.env, &meet->watch, EPOLLIN) != 0)
-        meet_end(meet);
+        ofi_meet_drop(meet);
 }
 
 /* ---- what the socket says ---------------------------------------------- */
 
-/* Reads the other's note; true when it is whole.  *gone: there will be none. */
-static bool meet_read(struct ofi_meet *meet, bool *gone)
-{
-    ssize_t got = recv(meet->watch.fd, (char *)&meet->theirs + meet->got,
-                       sizeof(meet->theirs) - meet->got, 0);
-
-    *gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
-    if (got > 0)
-        meet->got += (size_t)got;
-    return got > 0 && meet->got == sizeof(meet->theirs);
-}
-
-/* The other side hung up, or says more than it should. */
+/* The visitor hung up, or says more than it should. */
 static void meet_broken(struct ofi_meet *meet)
 {
-    struct ofi_conn *conn = meet->conn;
-
-    if (conn == NULL || conn->joined) {
-        meet_end(meet);
-        return;
-    }
-    /* Once joined, the visitor hangs up; libfabric's word is then there. */
-    if (meet->stage == OFI_JOINING && conn->rail != NULL
-        && conn->rail->eq != NULL) {
-        ofi_msg_events(conn->rail);
-        if (conn->joined && conn->meet == meet)
-            meet_end(meet);
-        if (meet->conn != conn)
-            return;
-    }
-    if (meet->visitor)
-        ofi_meet_failed(conn, TP_ERR_UNREACHABLE, "hung up without an answer");
-    else
-        ofi_conn_drop(conn);
+    if (meet->conn == NULL || meet->conn->joined)
+        ofi_meet_drop(meet);
+    else if (!ofi_meet_settled(meet))
+        ofi_conn_drop(meet->conn);
 }
 
 static void meet_ready(struct tpf_watch *watch, uint32_t events)
@@ -503,20 +290,14 @@ static void meet_ready(struct tpf_watch *watch, uint32_t events)
 
     if (meet->watch.fd < 0)
         return;                    /* ended by an earlier event */
-    if (meet->stage == OFI_DIALING) {
-        meet_ask(meet);
-    } else if (meet->got < sizeof(meet->theirs)) {
-        if (meet_read(meet, &gone)) {
-            if (meet->visitor)
-                meet_visit(meet);
-            else
-                meet_introduced(meet);
-        } else if (gone || events & (EPOLLHUP | EPOLLERR)) {
-            meet_broken(meet);
-        }
-    } else {
+    if (meet->visit != NULL)
+        ofi_visit_ready(meet, events);
+    else if (meet->got == sizeof(meet->theirs))
         meet_broken(meet);
-    }
+    else if (ofi_meet_read(meet, &gone))
+        meet_introduced(meet);
+    else if (gone || events & (EPOLLHUP | EPOLLERR))
+        meet_broken(meet);
     ofi_meet_schedule(endpoint);
 }
 
@@ -527,20 +308,15 @@ void ofi_meet_loaded(struct ofi_endpoint *endpoint)
         struct tpb_error error = { "" };
         tp_status status;
 
-        if (meet->stage != OFI_LOADING || meet->conn == NULL)
+        if (meet->stage != OFI_LOADING || meet->visit != NULL)
             continue;
-        if (ofi_library_get(endpoint->loaded.fd, &status, &error) == NULL
-            && status == TP_OK)
-            return;
-        if (status != TP_OK && !meet->visitor)
-            meet_refuse(meet, status, error.text);
-        else if (!meet->visitor)
+        if (ofi_library_get(endpoint->loaded.fd, &status, &error) != NULL)
             meet_host(meet);
-        else if (meet->got == sizeof(meet->theirs))
-            meet_visit(meet);
-        else if (meet_library(meet))
-            meet_next(meet);
+        else if (status != TP_OK)
+            meet_refuse(meet, status, error.text);
     }
+    TPB_LIST_EACH(node, &endpoint->visits)
+        ofi_visit_loaded(TPB_CONTAINER(node, struct ofi_visit, link));
     ofi_meet_schedule(endpoint);
 }
 
@@ -549,12 +325,25 @@ void ofi_meet_loaded(struct ofi_endpoint *endpoint)
 static void meet_late(struct ofi_meet *meet)
 {
     meet->deadline = 0;
-    if (meet->conn == NULL || meet->conn->joined)
-        meet_end(meet);
-    else if (meet->visitor)
-        ofi_meet_failed(meet->conn, TP_ERR_UNREACHABLE, "no answer in time");
+    if (meet->visit != NULL)
+        ofi_visit_late(meet);
+    else if (meet->conn == NULL || meet->conn->joined)
+        ofi_meet_drop(meet);
     else
         ofi_conn_drop(meet->conn);
+}
+
+/* From the beginning each time: one that is late may take others with it. */
+static struct ofi_meet *meet_overdue(struct ofi_endpoint *endpoint,
+                                     uint64_t now)
+{
+    TPB_LIST_EACH(node, &endpoint->meets) {
+        struct ofi_meet *meet = TPB_CONTAINER(node, struct ofi_meet, link);
+
+        if (meet->deadline != 0 && meet->deadline <= now)
+            return meet;
+    }
+    return NULL;
 }
 
 void ofi_meet_timers(struct ofi_endpoint *endpoint)
@@ -563,26 +352,32 @@ void ofi_meet_timers(struct ofi_endpoint *endpoint)
 
     if (endpoint->listen_paused)
         ofi_listen_pause(endpoint, false);
-    TPB_LIST_EACH(node, &endpoint->meets) {
-        struct ofi_meet *meet = TPB_CONTAINER(node, struct ofi_meet, link);
-
-        if (meet->deadline != 0 && meet->deadline <= now)
-            meet_late(meet);
-    }
+    for (struct ofi_meet *meet; (meet = meet_overdue(endpoint, now)) != NULL;)
+        meet_late(meet);
+    TPB_LIST_EACH(node, &endpoint->visits)
+        ofi_visit_timer(TPB_CONTAINER(node, struct ofi_visit, link), now);
+    ofi_life_timers(endpoint, now);
     ofi_meet_schedule(endpoint);
+}
+
+static void meet_sooner(uint64_t *next, uint64_t when)
+{
+    if (when != 0 && (*next == 0 || when < *next))
+        *next = when;
 }
 
 void ofi_meet_schedule(struct ofi_endpoint *endpoint)
 {
-    uint64_t next = endpoint->listen_paused ? meet_after(MEET_PAUSE_MS) : 0;
+    uint64_t next = ofi_life_next(endpoint);
     struct itimerspec when = { .it_value = { 0 } };
 
-    TPB_LIST_EACH(node, &endpoint->meets) {
-        struct ofi_meet *meet = TPB_CONTAINER(node, struct ofi_meet, link);
-
-        if (meet->deadline != 0 && (next == 0 || meet->deadline < next))
-            next = meet->deadline;
-    }
+    if (endpoint->listen_paused)
+        meet_sooner(&next, ofi_meet_after(MEET_PAUSE_MS));
+    TPB_LIST_EACH(node, &endpoint->meets)
+        meet_sooner(&next,
+                    TPB_CONTAINER(node, struct ofi_meet, link)->deadline);
+    TPB_LIST_EACH(node, &endpoint->visits)
+        meet_sooner(&next, TPB_CONTAINER(node, struct ofi_visit, link)->next);
     when.it_value.tv_sec = (time_t)(next / 1000000000u);
     when.it_value.tv_nsec = (long)(next % 1000000000u);
     timerfd_settime(endpoint->timer.fd, TFD_TIMER_ABSTIME, &when, NULL);
@@ -590,6 +385,8 @@ void ofi_meet_schedule(struct ofi_endpoint *endpoint)
 
 void ofi_meet_close(struct ofi_endpoint *endpoint)
 {
+    TPB_LIST_EACH(node, &endpoint->visits)
+        ofi_visit_end(TPB_CONTAINER(node, struct ofi_visit, link));
     while (!tpb_list_empty(&endpoint->meets)) {
         struct ofi_meet *meet = TPB_CONTAINER(endpoint->meets.next,
                                               struct ofi_meet, link);
@@ -597,7 +394,7 @@ void ofi_meet_close(struct ofi_endpoint *endpoint)
         if (meet->conn != NULL && meet->conn->incoming)
             ofi_conn_drop(meet->conn);
         else
-            meet_end(meet);
+            ofi_meet_drop(meet);
     }
     ofi_meet_bury(endpoint);
 }

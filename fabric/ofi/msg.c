@@ -291,7 +291,7 @@ static void msg_error(struct ofi_rail *rail)
         ofi_cq_drain(rail->cq, true);
         ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "the connection broke: %s",
                       ofi_lib->strerror(entry.err));
-    } else if (conn->meet != NULL && conn->meet->visitor) {
+    } else if (conn->visit != NULL) {
         ofi_meet_failed(conn, TP_ERR_UNREACHABLE,
                         ofi_lib->strerror(entry.err));
     } else {
@@ -314,8 +314,7 @@ static void msg_event(struct ofi_rail *rail, uint32_t kind,
         ofi_cq_drain(rail->cq, true);
         ofi_conn_lost(conn, TP_ERR_PEER_FAILED,
                       "the other side closed the connection or is gone");
-    } else if (kind == FI_SHUTDOWN && conn->meet != NULL
-               && conn->meet->visitor) {
+    } else if (kind == FI_SHUTDOWN && conn->visit != NULL) {
         ofi_meet_failed(conn, TP_ERR_UNREACHABLE, "hung up while joining");
     } else if (kind == FI_SHUTDOWN) {
         ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "hung up while joining");

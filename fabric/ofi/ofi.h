@@ -19,7 +19,9 @@
  *   library.c   loads libfabric, asks it what it has
  *   address.c   our network addresses, and what is published of them
  *   listen.c    the sockets at which visitors call
- *   meet.c      two processes meet
+ *   meet.c      two processes meet: what both do, and the host's part
+ *   visit.c     the visitor's: which of the host's addresses leads to it
+ *   life.c      the socket where they met stays, to see the other's end
  *   rail.c      one fabric, domain and queues per local address
  *   buffers.c   slots: a buffer with its libfabric context
  *   endpoint.c  the backend's table; open, close, progress, sleep
@@ -43,17 +45,20 @@
 
 enum {
     OFI_KEY = 16,                  /* bytes of a secret */
-    OFI_WHERES = 8,                /* network addresses that we publish */
+    OFI_WHERES = 16,               /* network addresses that we publish */
     OFI_NAME = 64,                 /* of a datagram endpoint, with its NUL */
     OFI_SLOTS_MAX = 256,           /* frames under way, whatever a peer says */
     OFI_CONTROL_SLOTS = 8,         /* receive slots beyond the credits */
     OFI_STRANGERS = 64             /* visitors that have not shown the key */
 };
 
+#define OFI_MAGIC 0x326f7074u      /* "tpo2", before every note */
+
 struct ofi_endpoint;
 struct ofi_conn;
 struct ofi_meet;
 struct ofi_rail;
+struct ofi_visit;
 
 /* ---- one row per backend ----------------------------------------------- */
 
@@ -154,15 +159,19 @@ _Static_assert(sizeof(struct ofi_card) == 56 + 20 * OFI_WHERES,
                "struct ofi_card is sent");
 _Static_assert(sizeof(struct ofi_card) <= TPT_ADDRESS, "it fits on the card");
 
-/* The addresses of this host that TP_IFACE (`ifaces`) allows; loopback only
- * if there are no others or if it is asked for.  Returns their number. */
+/* The addresses of this host that TP_IFACE (`ifaces`) allows, fast NICs first,
+ * bridges last; loopback only if there are no others or if it is asked for.
+ * Returns their number. */
 int ofi_where_list(const char *ifaces, struct ofi_where list[OFI_WHERES]);
 
 size_t ofi_card_encode(struct ofi_card *card, void *buffer, size_t capacity);
 tp_status ofi_card_decode(struct ofi_card *card, const void *bytes,
                           size_t length, struct tpb_error *error);
-/* Best first for us: same subnet, then others, then within the host. */
-void ofi_card_order(struct ofi_card *card, uint64_t our_host);
+/* Best first for us: in a network of ours, then routed ones, then in that of a
+ * bridge, then within the host.  The peer's own order decides between equals.
+ * Takes out those that would lead to ourselves, and says so in `left_out`. */
+void ofi_card_order(struct ofi_card *card, uint64_t our_host,
+                    struct tpb_text *left_out);
 uint64_t ofi_host_id(const struct tpt_card *card);
 
 socklen_t ofi_where_to_socket(const struct ofi_where *where,
@@ -208,23 +217,22 @@ _Static_assert(sizeof(struct ofi_note) == 248, "struct ofi_note is sent");
 enum ofi_stage {
     OFI_STRANGER,                  /* host: waiting for the visitor's note */
     OFI_DIALING,                   /* visitor: connecting the socket */
-    OFI_LOADING,                   /* waiting for the library */
     OFI_ASKED,                     /* visitor: waiting for the host's answer */
+    OFI_LOADING,                   /* has the other's note; waits for the
+                                      library, or (visitor) for its turn */
     OFI_JOINING                    /* libfabric is at it */
 };
 
+/* One socket between two processes that meet. */
 struct ofi_meet {
     struct tpf_watch watch;        /* fd: the socket, or -1 */
     struct tpb_list link;          /* in endpoint->meets, or ->dead */
     struct ofi_endpoint *endpoint;
-    struct ofi_conn *conn;         /* NULL: a stranger */
+    struct ofi_visit *visit;       /* visitor: the visit it belongs to */
+    int at;                        /* visitor: which of the card's addresses */
+    struct ofi_conn *conn;         /* NULL: a stranger, or not joining */
     enum ofi_stage stage;
-    bool visitor;
     uint64_t deadline;             /* of this stage; tpb_now(); 0: none */
-    struct ofi_card card;          /* visitor: where to try */
-    int tried;                     /* visitor: how many of these so far */
-    struct tpb_text history;       /* visitor: what each answered */
-    tp_status verdict;             /* visitor: of the last one tried */
     struct ofi_where where;        /* our end of the socket */
     struct ofi_note theirs, ours;
     size_t got;                    /* bytes of `theirs` that are there */
@@ -232,11 +240,7 @@ struct ofi_meet {
 
 /* Somebody has called; the descriptor is ours now. */
 void ofi_meet_stranger(struct ofi_endpoint *endpoint, int fd);
-/* The visitor's way: tries the card's addresses in order.  The conn's failed
- * or connected upcall comes of it. */
-tp_status ofi_meet_visit(struct ofi_conn *conn, const struct ofi_card *card,
-                         struct tpb_error *error);
-/* Takes the conn's meeting away, if there is one. */
+/* Takes the conn's meeting away, or its visit, if there is one. */
 void ofi_meet_end(struct ofi_conn *conn);
 /* The way tried just now did not lead to a connection. */
 void ofi_meet_failed(struct ofi_conn *conn, tp_status status,
@@ -252,6 +256,75 @@ void ofi_meet_schedule(struct ofi_endpoint *endpoint);
 void ofi_meet_bury(struct ofi_endpoint *endpoint);
 /* Ends all. */
 void ofi_meet_close(struct ofi_endpoint *endpoint);
+
+/* For visit.c.  The socket, if one is left, is closed by drop. */
+struct ofi_meet *ofi_meet_new(struct ofi_endpoint *endpoint);
+void ofi_meet_drop(struct ofi_meet *meet);
+uint64_t ofi_meet_after(int64_t ms);   /* a deadline; 0 for negative ms */
+int64_t ofi_meet_patience(const struct ofi_endpoint *endpoint);    /* ms */
+/* Fills in our note, and where we are; false with errno. */
+bool ofi_meet_note(struct ofi_meet *meet, const uint8_t *key);
+bool ofi_meet_say(struct ofi_meet *meet);
+/* Reads the other's note; true when it is whole.  *gone: it never will be. */
+bool ofi_meet_read(struct ofi_meet *meet, bool *gone);
+/* libfabric's news before a verdict on a socket that ended while joining.
+ * True if the meeting was over by that. */
+bool ofi_meet_settled(struct ofi_meet *meet);
+
+/* ---- visit.c ----------------------------------------------------------- */
+
+/*
+ * The way to one peer.  Its addresses are called one after the other, the best
+ * first, without waiting for the end of those that do not answer at once (as
+ * RFC 8305 has it).  The first that answers as the peer would is joined; the
+ * others are given up when that has led to a connection.
+ */
+struct ofi_visit {
+    struct tpb_list link;          /* in endpoint->visits */
+    struct ofi_endpoint *endpoint;
+    struct ofi_conn *conn;
+    struct ofi_card card;          /* the addresses in our order */
+    struct ofi_meet *calls[OFI_WHERES];    /* under way, one per address */
+    bool done[OFI_WHERES];         /* it leads nowhere */
+    unsigned tries[OFI_WHERES], round;     /* those late are called again */
+    bool loading;                  /* no note can be made without the library */
+    uint64_t next;                 /* when to call the next one; 0: not */
+    struct tpb_text history;       /* what each answered */
+    tp_status verdict;             /* of the last one */
+};
+
+/* The conn's failed or connected upcall comes of it. */
+tp_status ofi_visit_start(struct ofi_conn *conn, const struct ofi_card *card,
+                          struct tpb_text *left_out, struct tpb_error *error);
+void ofi_visit_end(struct ofi_visit *visit);
+/* Something happened to one of its sockets; or time has passed. */
+void ofi_visit_ready(struct ofi_meet *meet, uint32_t events);
+void ofi_visit_late(struct ofi_meet *meet);
+void ofi_visit_timer(struct ofi_visit *visit, uint64_t now);
+void ofi_visit_loaded(struct ofi_visit *visit);
+/* The one that is joining did not come about. */
+void ofi_visit_failed(struct ofi_conn *conn, tp_status status,
+                      const char *text);
+/* What has been tried and what is waited for, in words. */
+void ofi_visit_words(const struct ofi_visit *visit, struct tpb_text *text);
+
+/* ---- life.c ------------------------------------------------------------ */
+
+/*
+ * The socket where two processes met stays open as long as they are joined.
+ * No byte goes over it.  Its end tells of the other process's end, and the
+ * kernel's own probes (SO_KEEPALIVE) of the other host's: they are answered by
+ * that kernel, whatever the process there does or does not do, so a program
+ * that computes for an hour is not taken for dead.  The probes stop while
+ * messages come in, which prove as much.
+ */
+tp_status ofi_life_keep(struct ofi_conn *conn, struct tpb_error *error);
+void ofi_life_leave(struct ofi_conn *conn);
+/* A message came in while probes are sent: they are not needed for now. */
+void ofi_life_heard(struct ofi_conn *conn);
+void ofi_life_timers(struct ofi_endpoint *endpoint, uint64_t now);
+/* When it wants to be called; 0: not. */
+uint64_t ofi_life_next(const struct ofi_endpoint *endpoint);
 
 /* ---- rail.c ------------------------------------------------------------ */
 
@@ -359,7 +432,8 @@ struct ofi_conn {
     struct tpf_conn common;
     struct tpb_list link;          /* in endpoint->conns */
     struct tpb_list due;           /* in endpoint->due: upcalls to be made */
-    struct ofi_meet *meet;         /* while the two meet and join */
+    struct ofi_meet *meet;         /* while the two join */
+    struct ofi_visit *visit;       /* while we look for a way to the peer */
     struct ofi_rail *rail;
     struct fid_ep *ep;
     struct fid_cq *cq;             /* RDM: its own */
@@ -369,8 +443,12 @@ struct ofi_conn {
     uint8_t ticket[OFI_KEY];       /* MSG, host: what the visitor brings */
     bool invited;                  /* MSG, host: counted in door.expected */
     bool joining;                  /* MSG: counted in rail.joining */
-    struct tpf_watch life;         /* RDM: the meeting's socket, kept to see
-                                      the peer go; fd -1 otherwise */
+    struct tpf_watch life;         /* the meeting's socket, kept to see the
+                                      peer go; -1: none */
+    struct tpb_list lively;        /* in endpoint->lively: no probes now */
+    bool probing;                  /* the kernel asks the peer's */
+    bool heard;                    /* a message came since the last look */
+    uint64_t life_ended;           /* its socket ended; 0: not */
     bool twin;                     /* RDM: the peer is in this process */
     bool incoming;                 /* the core does not know it yet */
     bool joined;                   /* frames may flow */
@@ -381,7 +459,7 @@ struct ofi_conn {
     bool blocked;                  /* the core waits for writable */
     uint64_t broken_since;
     tp_status status;              /* why it was lost */
-    char text[400];
+    char text[1536];
 
     struct ofi_slots receive, send;
     struct ofi_queue arrived;      /* for peek() */
@@ -432,6 +510,7 @@ bool ofi_conn_upcalls(struct ofi_endpoint *endpoint);
 tp_status ofi_conn_connect(struct tpf_conn *conn, const void *address,
                            size_t length, struct tpb_error *error);
 void ofi_conn_disconnect(struct tpf_conn *conn);
+void ofi_conn_trying(struct tpf_conn *conn, struct tpb_text *text);
 void *ofi_conn_reserve(struct tpf_conn *conn, size_t size);
 void ofi_conn_commit(struct tpf_conn *conn, size_t size);
 bool ofi_conn_send_data(struct tpf_conn *conn, const void *head,
@@ -451,7 +530,9 @@ struct ofi_endpoint {
     int listen_count;
     bool listen_paused;            /* no descriptors; the timer wakes it */
     struct tpf_watch timer, loaded;
-    struct tpb_list meets, dead, rails, conns;
+    struct tpb_list meets, dead, visits, rails, conns;
+    struct tpb_list lively;        /* conns that need no probes, see life.c */
+    uint64_t life_look;            /* when to look at them again */
     struct tpb_list due;           /* conns with upcalls to be made */
     struct tpb_list stuck;         /* ... that libfabric had no room for */
     unsigned strangers;

@@ -215,41 +215,15 @@ static bool rdm_linger(struct ofi_conn *conn)
 
 /* ---- the other side's life --------------------------------------------- */
 
-static void rdm_life_ready(struct tpf_watch *watch, uint32_t events)
-{
-    struct ofi_conn *conn = TPB_CONTAINER(watch, struct ofi_conn, life);
-
-    (void)events;
-    if (conn->cq != NULL && !conn->lost)
-        ofi_cq_drain(conn->cq, true);
-    tpf_watch_remove(conn->common.endpoint->env, &conn->life);
-    ofi_conn_lost(conn, TP_ERR_PEER_FAILED,
-                  "the other side closed the connection or is gone");
-    /* From here on nothing of libfabric's is touched any more but to close
-     * it: this tells a twin that it may go. */
-    tpb_close(&conn->life.fd);
-}
-
-/* The meeting's socket becomes the sign of life. */
+/* libfabric does not tell of a peer's end; the socket does. */
 static tp_status rdm_keep(struct ofi_conn *conn, struct tpb_error *error)
 {
-    struct tpf_env *env = conn->common.endpoint->env;
     struct ucred who = { .pid = 0 };
     socklen_t length = sizeof(who);
-    int code;
 
-    tpf_watch_remove(env, &conn->meet->watch);
-    conn->life.fd = conn->meet->watch.fd;
-    conn->life.ready = rdm_life_ready;
-    conn->meet->watch.fd = -1;
-    conn->twin = getsockopt(conn->life.fd, SOL_SOCKET, SO_PEERCRED, &who,
-                            &length) == 0 && who.pid == getpid();
-    code = tpf_watch_add(env, &conn->life, EPOLLIN | EPOLLRDHUP);
-    if (code != 0) {
-        tpb_close(&conn->life.fd);
-        return tpb_fail_errno(error, code, "watching the peer");
-    }
-    return TP_OK;
+    conn->twin = getsockopt(conn->meet->watch.fd, SOL_SOCKET, SO_PEERCRED,
+                            &who, &length) == 0 && who.pid == getpid();
+    return ofi_life_keep(conn, error);
 }
 
 /* ---- joining ----------------------------------------------------------- */

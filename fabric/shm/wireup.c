@@ -395,7 +395,8 @@ tp_status shm_listen(struct shm_endpoint *endpoint, struct tpb_error *error)
 
     tpb_random(random, sizeof(random));
     endpoint->address.version = SHM_VERSION;
-    memcpy(endpoint->address.cookie, env->card->cookie, 16);
+    /* Not the card's: those outside the job learn this one. */
+    tpb_random(endpoint->address.cookie, sizeof(endpoint->address.cookie));
     endpoint->address.name_length = 3 + 2 * sizeof(random);
     memcpy(endpoint->address.name, "tp-", 3);
     for (size_t i = 0; i < sizeof(random); i++) {

@@ -70,11 +70,13 @@ static tp_status be_host(tp_context *context)
 static tp_status be_guest(tp_context *context, const char *address)
 {
     static const char text[] = "hello from outside";
-    tp_pipe *pipe;
+    tp_pipe *pipe = NULL;
     tp_status status = tp_connect(context, address, &pipe);
 
     if (status == TP_OK)
         status = tp_pipe_send(pipe, text, sizeof(text));
+    if (status != TP_OK)
+        fprintf(stderr, "outsider: %s\n", tp_pipe_error(pipe));
     return status;
 }
 

@@ -107,16 +107,20 @@ for _ in $(seq 100); do
     [ ! -s "$work/host" ] || break
     sleep 0.1
 done
-cp "$work/host" "$work/said"
-if grep -q 'not supported' "$work/said"; then
-    wait "$host"
-    skip listen "listen is not supported in this build"
-else
-    timeout 60 "$build/man/examples/outsider" "$(head -n 1 "$work/host")" \
-        >"$work/guest" 2>&1
-    wait "$host"
+
+guest()
+{
+    timeout 60 "$build/man/examples/outsider" "$1" >"$work/said" 2>&1
     status=$?
-    cat "$work/host" "$work/guest" >"$work/said"
-    says 0 ': hello from outside$' "outsider"
-fi
+}
+guest "$(sed -n '1s/key=./key=x/p' "$work/host")"
+says 1 'invalid|argument' "outsider with half an address"
+guest "$(sed -n '1s/key=.*/key=00000000000000000000000000000000/p' \
+    "$work/host")"
+says 1 'does not let us in' "outsider with a wrong key"
+guest "$(head -n 1 "$work/host")"
+wait "$host"
+status=$?
+cat "$work/host" >>"$work/said"
+says 0 ': hello from outside$' "outsider"
 finish

@@ -66,6 +66,14 @@ static bool settings_bool(const char *text, int64_t *number)
     return false;
 }
 
+const char *tpb_setting_shown(const struct tpb_settings *settings,
+                              enum tpb_setting_id id)
+{
+    if (id == TPB_SET_SECRET && *settings->text[id] != '\0')
+        return "(set)";
+    return settings->text[id];
+}
+
 tp_status tpb_settings_set(struct tpb_settings *settings,
                            enum tpb_setting_id id, const char *text,
                            struct tpb_error *error)

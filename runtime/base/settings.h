@@ -47,6 +47,11 @@ tp_status tpb_settings_load(struct tpb_settings *settings,
                             struct tpb_error *error);
 void tpb_settings_fini(struct tpb_settings *settings);
 
+/* The value as people may see it: a secret is not for the screen, nor for the
+ * file where the output goes. */
+const char *tpb_setting_shown(const struct tpb_settings *settings,
+                              enum tpb_setting_id id);
+
 /* Replaces one value, as if the environment held it. */
 tp_status tpb_settings_set(struct tpb_settings *settings,
                            enum tpb_setting_id id, const char *text,

@@ -56,24 +56,30 @@ START_TEST(test_order)
 {
     struct ofi_where own[OFI_WHERES];
     struct ofi_card card = { .host = htole64(7), .count = 3 };
+    struct tpb_text left_out = { 0 };
+    int count = ofi_where_list("^lo", own);
 
     card.wheres[0] = address_where("127.0.0.1", 1);
     card.wheres[0].local = 1;
     card.wheres[1] = address_where("203.0.113.5", 2);
     card.wheres[2] = address_where("203.0.113.6", 3);
-    if (ofi_where_list("^lo", own) > 0) {
-        card.wheres[2] = own[0];   /* nearer than anything else */
+    if (count > 0) {
+        card.wheres[2] = own[0];   /* in a network of ours */
         card.wheres[2].port = htole16(3);
     }
-    ofi_card_order(&card, 7);
+    ofi_card_order(&card, 7, &left_out);
     ck_assert_int_eq(card.count, 3);
+    ck_assert_uint_eq(left_out.length, 0);
     ck_assert_int_eq(card.wheres[2].local, 1);
-    if (ofi_where_list("^lo", own) > 0)
+    if (count > 0)
         ck_assert_uint_eq(le16toh(card.wheres[0].port), 3);
-    /* Loopback of another host would be our own. */
-    ofi_card_order(&card, 8);
-    ck_assert_int_eq(card.count, 2);
-    ck_assert_int_eq(card.wheres[0].local + card.wheres[1].local, 0);
+    /* Another host's loopback would be our own, and so would the address that
+     * we have too; both are told. */
+    ofi_card_order(&card, 8, &left_out);
+    ck_assert_int_eq(card.count, count > 0 ? 1 : 2);
+    ck_assert_int_eq(card.wheres[0].local, 0);
+    ck_assert_ptr_nonnull(strstr(left_out.text, "127.0.0.1:1: not tried"));
+    tpb_text_fini(&left_out);
 }
 END_TEST
 

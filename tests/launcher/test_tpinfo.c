@@ -18,7 +18,7 @@
 enum { RUN_SECONDS = 20 };
 
 /* What the last run left. */
-static char out[65536], err[8192];
+static char out[1 << 20], err[8192];
 
 static size_t read_all(int fd, char *buffer, size_t size)
 {
@@ -143,9 +143,11 @@ static void setup(void)
 {
     static const char *const variables[] = {
         "TP_TOPOLOGY", "TP_TOPOLOGY_SHARED", "TP_BACKENDS", "TP_REQUIRE",
-        "TP_SPIN", "TP_LOG"
+        "TP_SPIN", "TP_LOG", "TP_COSTS"
     };
 
+    /* What was measured here is not for tests. */
+    setenv("XDG_CACHE_HOME", "/nonexistent", 1);
     for (size_t i = 0; i < TPB_COUNT(variables); i++)
         unsetenv(variables[i]);
 }
@@ -179,7 +181,8 @@ END_TEST
 START_TEST(test_help_and_version)
 {
     GOOD("--help", "usage: tpinfo [options]\n", "--topology", "--backends",
-         "--env", "--plan", "--topo FILE[,FILE]", "--json", "--help",
+         "--costs", "--env", "--plan", "-n N",
+         "--topo FILE[,FILE]", "--json", "--help",
          "--version");
     GOOD("-h", "usage: ");
     GOOD("--version", "tpinfo (tp) " PACKAGE_VERSION "\n");
@@ -205,7 +208,7 @@ START_TEST(test_manual)
                  (int)strcspn(at, " ,\n"), at);
         ck_assert_msg(strstr(page, option) != NULL, "%s", option);
     }
-    ck_assert_uint_eq(count, 8);
+    ck_assert_uint_eq(count, 10);
     tpb_free(page);
 }
 END_TEST
@@ -220,6 +223,12 @@ START_TEST(test_mistakes)
     bad("--topo a.xml", 2, "--topo goes with --plan");
     bad("--plan --env", 2, "--plan goes alone");
     bad("--json=yes", 2, "--json=yes");
+    bad("-n 4", 2, "-n goes with --plan");
+    bad("--plan -n", 2, "a value is missing after -n");
+    bad("--plan -n 1", 2, "-n wants a number from 2 to 1024, not 1");
+    bad("--plan -n 1025", 2, "not 1025");
+    bad("--plan -n 4x", 2, "not 4x");
+    bad("--plan --costs", 2, "--plan goes alone");
 }
 END_TEST
 
@@ -359,6 +368,92 @@ START_TEST(test_plan_of_two_machines)
 }
 END_TEST
 
+/* ---- a whole job ------------------------------------------------------- */
+
+static unsigned pairs_of(json_t *plan, int a, int b, bool *has)
+{
+    json_t *list = json_object_get(plan, "pairs"), *pair;
+    size_t i;
+
+    json_array_foreach(list, i, pair)
+        *has |= json_integer_value(json_array_get(pair, 0)) == a
+                && json_integer_value(json_array_get(pair, 1)) == b;
+    return (unsigned)json_array_size(list);
+}
+
+/* 16 ranks on 8 + 12 cores: eight each. */
+START_TEST(test_plan_of_a_job)
+{
+    static const struct {
+        const char *locality;
+        unsigned pairs;
+        int a, b;
+    } expected[] = {
+        { "same L3", 6, 0, 1 }, { "same host", 16, 0, 4 },
+        { "other host", 24, 0, 8 }, { "other host", 8, 0, 14 },
+        { "same L3", 6, 4, 5 }, { "other host", 24, 4, 8 },
+        { "other host", 8, 4, 14 }, { "same L3", 15, 8, 9 },
+        { "same host", 12, 8, 14 }, { "same L3", 1, 14, 15 }
+    };
+    json_t *root = run_json(recorded("-n 16 --json", "nics-rdma",
+                                     "two-socket"));
+    json_t *plans = json_object_get(root, "plans");
+    unsigned total = 0;
+
+    ck_assert_uint_eq(json_array_size(plans), TPB_COUNT(expected));
+    for (size_t i = 0; i < TPB_COUNT(expected); i++) {
+        json_t *plan = json_array_get(plans, i);
+        bool has = false;
+
+        ck_assert_str_eq(text_of(plan, "locality"), expected[i].locality);
+        ck_assert_uint_eq(pairs_of(plan, expected[i].a, expected[i].b, &has),
+                          expected[i].pairs);
+        ck_assert(has);
+        ck_assert_int_eq(json_integer_value(json_object_get(
+                             json_object_get(plan, "mine"), "rank")),
+                         expected[i].a);
+        total += expected[i].pairs;
+    }
+    ck_assert_uint_eq(total, 16 * 15 / 2);
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(test_plan_of_jobs)
+{
+    GOOD("--plan -n 3", "3 ranks on 1 host, connected in ", "rank 0 (",
+         "0-1");
+    GOOD(recorded("-n 4", "small-vm", NULL), "4 ranks on 1 host, connected in "
+         "1 way.  Recorded machines cannot be tried", "6 pairs: 0-1 0-2 0-3 "
+         "1-2 1-3 2-3\n", "same NUMA node\n");
+    /* More ranks than cores: they are not bound. */
+    GOOD(recorded("-n 40", "chiplets", NULL), "780 pairs: 0-1 0-2 0-3 0-4 0-5 "
+         "0-6 ...\n", ": same NUMA node\n");
+    GOOD(recorded("-n 1024", "chiplets", "two-socket"), "1024 ranks on 2 hosts",
+         "262144 pairs: ");
+    GOOD(recorded("-n 2", "one-socket", "one-socket"), "other host\n");
+    bad("--plan -n 2 --topo a,,b", 1, "No such file");
+    bad("--plan -n 2 --topo ,", 1, "expected one to 16 files");
+    setenv("TP_REQUIRE", "here:shm", 1);
+    bad("--plan -n 2", 1, "unknown class \"here\"");
+}
+END_TEST
+
+START_TEST(test_costs)
+{
+    char folder[] = "/tmp/tp-test-XXXXXX", command[64];
+
+    setenv("TP_COSTS", "none", 1);
+    GOOD("--costs", "Costs\n  the model's: TP_COSTS=none");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    setenv("TP_COSTS", folder, 1);
+    GOOD("--costs", "`tpperf --calibrate` would write /tmp/tp-test-",
+         "/costs-");
+    snprintf(command, sizeof(command), "rmdir %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 /* As a rank does it: the launcher's topology, across exec. */
 START_TEST(test_shared_topology)
 {
@@ -411,6 +506,9 @@ int main(void)
     tcase_add_test(tests, test_plan_here);
     tcase_add_test(tests, test_plan_of_one_machine);
     tcase_add_test(tests, test_plan_of_two_machines);
+    tcase_add_test(tests, test_plan_of_a_job);
+    tcase_add_test(tests, test_plan_of_jobs);
+    tcase_add_test(tests, test_costs);
     tcase_add_test(tests, test_shared_topology);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

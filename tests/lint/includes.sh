@@ -31,11 +31,14 @@ for folder in fabric/*/; do
 done
 may 'gpu/' "$base|topology/|fabric/backend\.h|gpu/"
 may 'runtime/[^/]* ' "runtime/|topology/|fabric/backend\.h|gpu/gpu\.h"
-may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/backend\.h"
+may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/(backend|channel)\.h"
 grep -v '^launcher/tpinfo' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
 may 'launcher/' "$base|topology/|launcher/"
 may 'man/' '(nothing)'
+may 'bench/calibrate' "$base|topology/|bench/"
+grep -v '^bench/calibrate' "$work/ours" >"$work/rest"
+mv "$work/rest" "$work/ours"
 may 'bench/' '(nothing)|bench/'
 
 # home HEADERS FILES: third-party headers are included by these files only, and
@@ -50,7 +53,8 @@ home 'cuda[a-zA-Z_]*\.h' 'gpu/'
 home 'hwloc' 'topology/'
 home 'rdma/' 'fabric/ofi/|gpu/cuda_gdr/'
 home 'pmix[a-z_]*\.h' 'runtime/bootstrap|launcher/pmix'
-home 'jansson\.h' 'topology/|launcher/tpinfo|bench/report_json'
+home 'nettle/' 'runtime/secret'
+home 'jansson\.h' 'topology/|launcher/tpinfo|bench/[a-z]*_json'
 home 'mpi\.h' 'bench/mpi'
 home 'check\.h' 'tests/'
 

@@ -74,6 +74,8 @@ static void harness_environment(const struct harness_run *run, int rank)
     setenv("TP_SIZE", text, 1);
     if (run->job->backends != NULL)
         setenv("TP_BACKENDS", run->job->backends, 1);
+    if (run->job->require != NULL)
+        setenv("TP_REQUIRE", run->job->require, 1);
     if (run->job->progress != NULL)
         setenv("TP_PROGRESS", run->job->progress, 1);
     for (char *const *more = run->job->environment;
@@ -313,8 +315,10 @@ enum { HARNESS_MODES = 3, HARNESS_BACKENDS = 16 };
 
 static const struct tpx_spmd *harness_suite;
 static char harness_backends[HARNESS_BACKENDS][64];
+static const char *harness_require[HARNESS_BACKENDS];
 static bool harness_polled[HARNESS_BACKENDS];   /* TPF_POLLED */
 static int harness_backend_count;
+static int harness_transport_count;             /* of them, without channels */
 
 static void harness_bare(void)
 {
@@ -343,6 +347,25 @@ static bool harness_usable(const char *backends)
            && WEXITSTATUS(status) == 0;
 }
 
+/* The same tests with channels: all that there are, and one that must carry
+ * every big buffer. */
+static void harness_find_channels(void)
+{
+    static const struct { const char *backends, *require; } with[] = {
+        { "loop,shm,map,cma", NULL }, { "loop,shm,cma", "node:cma" },
+    };
+    const char *chosen = getenv("TP_TEST_BACKENDS");
+
+    for (size_t i = 0; i < TPB_COUNT(with); i++) {
+        if (chosen != NULL && strcmp(chosen, "shm") != 0
+            && strcmp(chosen, "cma") != 0)
+            continue;
+        harness_require[harness_backend_count] = with[i].require;
+        snprintf(harness_backends[harness_backend_count++],
+                 sizeof(harness_backends[0]), "%s", with[i].backends);
+    }
+}
+
 /* Every transport of the build that carries more than a rank to itself;
  * TP_TEST_BACKENDS may choose among them. */
 static void harness_find_backends(void)
@@ -353,7 +376,7 @@ static void harness_find_backends(void)
         const struct tpf_backend *backend = tpf_backends[i];
 
         if ((backend->flags & TPF_SELF) != 0
-            || harness_backend_count == HARNESS_BACKENDS
+            || harness_backend_count == HARNESS_BACKENDS - 2
             || !tpb_list_allows(chosen != NULL ? chosen : "", backend->name))
             continue;
         if (!harness_usable(backend->name)) {
@@ -366,6 +389,8 @@ static void harness_find_backends(void)
         snprintf(harness_backends[harness_backend_count++],
                  sizeof(harness_backends[0]), "loop,%s", backend->name);
     }
+    harness_transport_count = harness_backend_count;
+    harness_find_channels();
 }
 
 START_TEST(test_suite)
@@ -375,14 +400,24 @@ START_TEST(test_suite)
     const struct tpx_spmd *test = &harness_suite[index];
     struct tpx_job job = { .test = test, .ranks = test->ranks,
                            .backends = harness_backends[backend],
+                           .require = harness_require[backend],
                            .progress = harness_modes[_i % HARNESS_MODES] };
 
     tpx_job_run(&job);
 }
 END_TEST
 
-static bool harness_mode_is_for(const struct tpx_spmd *test, int mode)
+static bool harness_mode_is_for(const struct tpx_spmd *test, int backend,
+                                int mode)
 {
+    const char *full = getenv("TP_TEST_LONG");
+
+    /* Channels do not care who drives: all modes for their own tests, one for
+     * the others. */
+    if (backend >= harness_transport_count
+        && (test->flags & (TPX_CHANNELS | TPX_ONCE | TPX_MANUAL)) == 0
+        && (full == NULL || *full == '\0'))
+        return mode == 0;
     if ((test->flags & TPX_ONCE) != 0)
         return mode == 0;
     if ((test->flags & TPX_MANUAL) != 0)
@@ -414,7 +449,7 @@ static void harness_add(Suite *suite, int index)
             int at = (index * HARNESS_BACKENDS + backend) * HARNESS_MODES
                      + mode;
 
-            if (harness_mode_is_for(test, mode)
+            if (harness_mode_is_for(test, backend, mode)
                 && harness_backend_is_for(test, backend))
                 tcase_add_loop_test(tests, test_suite, at, at + 1);
         }

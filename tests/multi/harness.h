@@ -17,6 +17,7 @@ struct tpx_job {
     const struct tpx_spmd *test;
     int ranks;
     const char *backends;      /* TP_BACKENDS, NULL: all */
+    const char *require;       /* TP_REQUIRE, NULL: nothing */
     const char *progress;      /* TP_PROGRESS, NULL: the default */
     char *const *environment;  /* more "NAME=VALUE", NULL-terminated, or NULL */
 };

@@ -17,8 +17,9 @@
 struct tpx_rank tpx_me;
 
 const struct tpx_spmd *const tpx_suites[] = {
-    tpx_order, tpx_huge, tpx_arguments, tpx_nested, tpx_pressure, tpx_close,
-    tpx_failure, tpx_blocking, tpx_idle, tpx_bad, NULL
+    tpx_order, tpx_channel, tpx_huge, tpx_arguments, tpx_nested,
+    tpx_pressure, tpx_close, tpx_failure, tpx_blocking, tpx_idle, tpx_bad,
+    tpx_listen, tpx_any, NULL
 };
 
 static const char *volatile spmd_stage = "start";

@@ -37,7 +37,8 @@ enum {
     TPX_ONCE = 8,              /* says nothing about modes: AUTO only */
     TPX_MANUAL = 16,           /* only TP_PROGRESS_MANUAL */
     TPX_LAUNCH = 32,           /* also run under launchers */
-    TPX_LONG = 64              /* only in make check-long */
+    TPX_LONG = 64,             /* only in make check-long */
+    TPX_CHANNELS = 128         /* about channels */
 };
 
 struct tpx_spmd {
@@ -51,7 +52,7 @@ struct tpx_spmd {
 /* The suites; each ends with a NULL name. */
 extern const struct tpx_spmd tpx_order[], tpx_huge[], tpx_arguments[],
     tpx_nested[], tpx_pressure[], tpx_close[], tpx_failure[], tpx_blocking[],
-    tpx_idle[], tpx_bad[];
+    tpx_idle[], tpx_bad[], tpx_channel[], tpx_listen[], tpx_any[];
 extern const struct tpx_spmd *const tpx_suites[];      /* NULL-terminated */
 
 /* Sets tpx_me from the environment, opens the context, runs, finalizes.  Does

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "bench/bench.h"
+#include "bench/fit.h"
 #include "bench/statistics.h"
 #include "tests/lib/tpx.h"
 
@@ -177,6 +178,107 @@ START_TEST(test_long_lists)
 }
 END_TEST
 
+/* ---- the line through measured times ----------------------------------- */
+
+static void points(struct pair_result *result, double latency, double speed)
+{
+    static const size_t bytes[] = { 8, 65536, 262144, 1048576, 4194304 };
+
+    *result = (struct pair_result) { .point_count = TPB_COUNT(bytes) };
+    for (unsigned i = 0; i < result->point_count; i++) {
+        result->points[i].bytes = bytes[i];
+        result->points[i].us = latency + (i > 0 ? (double)bytes[i] / speed
+                                          : 0);
+    }
+}
+
+START_TEST(test_fit)
+{
+    struct pair_result result;
+    struct fit fit;
+
+    points(&result, 0.25, 12000);
+    ck_assert(fit_transport(&result, 65536, &fit));
+    ck_assert_double_eq_tol(fit.latency_us, 0.25, 1e-9);
+    ck_assert_double_eq_tol(fit.megabytes, 12000, 1e-6);
+    ck_assert_double_lt(fit.error, 1e-9);
+    /* One point that is off by a tenth moves it, and shows. */
+    result.points[2].us *= 1.1;
+    ck_assert(fit_transport(&result, 65536, &fit));
+    ck_assert_double_gt(fit.megabytes, 11000);
+    ck_assert_double_lt(fit.megabytes, 12000);
+    ck_assert_double_gt(fit.error, 0.03);
+    /* The smallest message took longest: a busy machine. */
+    points(&result, 0.25, 12000);
+    result.points[0].us = 4000;
+    ck_assert(fit_transport(&result, 65536, &fit));
+    ck_assert_double_eq_tol(fit.megabytes, 4194304 / (0.25 + 4194304 / 12e3),
+                            1e-6);
+    result.point_count = 1;
+    ck_assert(!fit_transport(&result, 65536, &fit));
+    result.point_count = 0;
+    ck_assert(!fit_transport(&result, 65536, &fit));
+}
+END_TEST
+
+START_TEST(test_fit_channel)
+{
+    struct pair_result result;
+    struct fit fit;
+
+    points(&result, 0.25 + 1.5, 20000);
+    ck_assert(fit_channel(&result, 65536, 0.25, &fit));
+    ck_assert_double_eq_tol(fit.latency_us, 1.5, 1e-9);
+    ck_assert_double_eq_tol(fit.megabytes, 20000, 1e-6);
+    /* What did not go through the channel does not count. */
+    result.points[1].us = 1000;
+    ck_assert(fit_channel(&result, 65537, 0.25, &fit));
+    ck_assert_double_eq_tol(fit.latency_us, 1.5, 1e-9);
+    ck_assert(!fit_channel(&result, 2 << 20, 0.25, &fit));
+    ck_assert(!fit_channel(&result, SIZE_MAX, 0.25, &fit));
+    /* A line from below the origin: no latency, and the best speed. */
+    points(&result, 0.25 - 3, 20000);
+    ck_assert(fit_channel(&result, 65536, 0.25, &fit));
+    ck_assert_double_eq_tol(fit.latency_us, 0.001, 1e-9);
+    ck_assert_double_gt(fit.megabytes, 20000);
+}
+END_TEST
+
+START_TEST(test_pair_json)
+{
+    static const char good[] =
+        "{\"plan\": {\"locality\": \"same L3\", \"candidates\": ["
+        "{\"name\": \"shm\", \"role\": \"transport\", \"over\": null, "
+        "\"reach\": \"host\", \"possible\": true, \"from_bytes\": null, "
+        "\"model\": {\"latency_us\": 0.5, \"megabytes_per_second\": 100}}, "
+        "{\"name\": \"rma\", \"role\": \"channel\", \"over\": \"ofi\", "
+        "\"reach\": \"network\", \"possible\": false, \"from_bytes\": 4096}"
+        "]}, \"results\": [{\"test\": \"latency\", \"bytes\": 8, "
+        "\"low\": 1.5}, {\"test\": \"bandwidth\", \"bytes\": 9, "
+        "\"low\": 2}]}";
+    static const char *const bad[] = {
+        "", "{", "[]", "{}", "{\"plan\": null, \"results\": []}",
+        "{\"plan\": {\"locality\": \"same L3\"}, \"results\": []}"
+    };
+    struct pair_result result;
+
+    ck_assert(pair_parse(good, &result));
+    ck_assert_str_eq(result.locality, "same L3");
+    ck_assert_uint_eq(result.backend_count, 2);
+    ck_assert_str_eq(result.backends[0].name, "shm");
+    ck_assert(result.backends[0].possible && !result.backends[0].channel);
+    ck_assert_uint_eq(result.backends[0].from_bytes, UINT64_MAX);
+    ck_assert_double_eq(result.backends[0].latency_us, 0.5);
+    ck_assert(!result.backends[1].possible && result.backends[1].channel);
+    ck_assert_str_eq(result.backends[1].over, "ofi");
+    ck_assert_uint_eq(result.backends[1].from_bytes, 4096);
+    ck_assert_uint_eq(result.point_count, 1);
+    ck_assert_double_eq(result.points[0].us, 1.5);
+    for (size_t i = 0; i < TPB_COUNT(bad); i++)
+        ck_assert_msg(!pair_parse(bad[i], &result), "%s", bad[i]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bench");
@@ -188,6 +290,9 @@ int main(void)
     tcase_add_test(tests, test_roles);
     tcase_add_test(tests, test_options);
     tcase_add_test(tests, test_long_lists);
+    tcase_add_test(tests, test_fit);
+    tcase_add_test(tests, test_fit_channel);
+    tcase_add_test(tests, test_pair_json);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }

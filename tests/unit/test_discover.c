@@ -31,6 +31,9 @@ static const struct {
     { "no-l3", 4, 1, 0, 4, 4, 0, "package 3: 1 core, 1 cpu (3)" },
     { "nics-rdma", 2, 2, 2, 8, 8, 5, "package 0, NUMA node 0 1024 MiB" },
     { "nics-slow", 1, 1, 1, 4, 4, 1, "4 cores" },
+    { "gpu-switches", 2, 2, 2, 16, 32, 16, "package 1, NUMA node 1 1024 MiB" },
+    { "power-nvlink", 2, 2, 8, 16, 64, 4, "L3 cache 7, 16 MiB: 2 cores, 8 "
+      "cpus (56-63)" },
     { "cloud-vm", 1, 1, 1, 2, 2, 1, "(Intel(R) Xeon(R) Processor)" },
 };
 
@@ -75,6 +78,11 @@ static const struct {
     { "small-vm", 0, 1, TPT_SAME_NUMA },
     { "no-l3", 0, 1, TPT_SAME_NUMA },
     { "nics-rdma", 3, 4, TPT_SAME_HOST },
+    { "gpu-switches", 0, 7, TPT_SAME_L3 },
+    { "gpu-switches", 7, 8, TPT_SAME_HOST },
+    { "power-nvlink", 0, 1, TPT_SAME_L2 },
+    { "power-nvlink", 0, 2, TPT_SAME_NUMA },
+    { "power-nvlink", 0, 8, TPT_SAME_HOST },
     { "cloud-vm", 0, 1, TPT_SAME_L3 },
 };
 

@@ -85,7 +85,10 @@ static void check_plan(json_t *root)
         check_members(candidate, "name:s role:s possible:b reason:s "
                       "reason_code:i reach:s over:sn latency_us:r "
                       "megabytes_per_second:r cost_us:r from_bytes:in "
+                      "source:s model:o nic:sn "
                       "evidence:s remedy:s mine:o yours:o");
+        check_members(json_object_get(candidate, "model"),
+                      "latency_us:r megabytes_per_second:r");
         check_members(json_object_get(candidate, "mine"),
                       "built:b usable:b forbidden:b why:s");
         check_members(json_object_get(candidate, "yours"),
@@ -231,7 +234,8 @@ START_TEST(test_report)
     list = json_object_get(root, "backends");
     ck_assert_uint_eq(json_array_size(list), 4);
     check_members(json_array_get(list, 0), "name:s reach:s usable:b "
-                  "forbidden:b why:s latency_us:r megabytes_per_second:i");
+                  "forbidden:b why:s latency_us:r megabytes_per_second:i "
+                  "role:s measured:a");
     list = json_object_get(root, "settings");
     ck_assert_uint_eq(json_array_size(list), TPB_SET_COUNT);
     check_members(json_array_get(list, TPB_SET_SPIN), "variable:s value:s "

@@ -184,6 +184,8 @@ enum { STREAM_BUFFERS = 6, STREAM_BYTES = 60000 };
 static unsigned char stream_data[STREAM_BYTES];
 
 /* A message as bytes: descriptor, then data.  The caller frees it. */
+static bool stream_offers;         /* nobody pulls, so these never end */
+
 static unsigned char *stream_message(uint64_t *length)
 {
     static tp_payload payloads[STREAM_BUFFERS];
@@ -194,6 +196,9 @@ static unsigned char *stream_message(uint64_t *length)
                            .metadata = stream_data,
                            .metadata_length = chance(4) == 0 ? chance(40000)
                                                              : chance(3) };
+    struct tpr_offer offer = { .buffer = chance(STREAM_BUFFERS),
+                               .source_length = (uint8_t)(1 + chance(40)) };
+    const struct tpr_offer *offers = &offer;
     uint64_t descriptor, total;
     unsigned char *bytes;
 
@@ -207,14 +212,25 @@ static unsigned char *stream_message(uint64_t *length)
                                   .metadata = stream_data,
                                   .metadata_length = chance(5) };
     }
-    total = descriptor = tpr_descriptor_length(&message);
+    descriptor = tpr_descriptor_length(&message);
+    if (stream_offers && chance(3) == 0)   /* goes by a channel */
+        offer.channel = (uint8_t)(1 + chance(TPF_CHANNELS));
+    else
+        offers = NULL;
+    total = descriptor += offers != NULL ? offer.source_length : 0;
     for (size_t i = 0; i < message.payload_count; i++)
-        total += payloads[i].length;
+        total += offers != NULL && offer.buffer == i ? 0 : payloads[i].length;
     for (size_t i = 0; i < message.tensor_count; i++)
-        total += tensors[i].length;
+        total += offers != NULL && offer.buffer == message.payload_count + i
+                 ? 0 : tensors[i].length;
+    if (offer.buffer >= message.payload_count + message.tensor_count) {
+        total -= offers != NULL ? offer.source_length : 0;
+        descriptor -= offers != NULL ? offer.source_length : 0;
+        offers = NULL;
+    }
     bytes = calloc(1, total);
     ck_assert_ptr_nonnull(bytes);
-    tpr_descriptor_encode(&message, descriptor, bytes);
+    tpr_descriptor_encode(&message, offers, descriptor, bytes);
     memset(bytes + descriptor, 0x5a, total - descriptor);
     *length = total;
     return bytes;
@@ -242,7 +258,7 @@ static size_t stream_damage(unsigned char *frame, size_t size)
             frame[i] = (unsigned char)chance(256);
         return size;
     case 5:                    /* another kind of frame, otherwise whole */
-        frame[0] = (unsigned char)chance(9);
+        frame[0] = (unsigned char)chance(WIRE_LAST + 2);
         return size;
     default:
         frame[1] = (unsigned char)chance(4);
@@ -382,6 +398,7 @@ START_TEST(test_damaged)
 {
     unsigned ended = 0;
 
+    stream_offers = true;
     for (unsigned i = 0; i < sessions(1500); i++) {
         int rank = (int)i + 1;
         struct tpr_peer *peer = peer_new(rank);
@@ -478,20 +495,26 @@ START_TEST(test_layout)
     ck_assert_uint_eq(offsetof(struct wire_frame, number), 4);
     ck_assert_uint_eq(offsetof(struct wire_frame, credit), 8);
     ck_assert_uint_eq(offsetof(struct wire_frame, length), 12);
-    ck_assert_uint_eq(sizeof(struct wire_hello), 32);
+    ck_assert_uint_eq(sizeof(struct wire_hello), 64);
     ck_assert_uint_eq(offsetof(struct wire_hello, cookie), 8);
     ck_assert_uint_eq(offsetof(struct wire_hello, card_length), 24);
-    ck_assert_uint_eq(sizeof(struct wire_welcome), 16);
+    ck_assert_uint_eq(offsetof(struct wire_hello, trials), 32);
+    ck_assert_uint_eq(sizeof(struct wire_welcome), 48);
     ck_assert_uint_eq(sizeof(struct wire_descriptor), 32);
     ck_assert_uint_eq(offsetof(struct wire_descriptor, length), 8);
     ck_assert_uint_eq(offsetof(struct wire_descriptor, metadata_length), 16);
-    ck_assert_uint_eq(sizeof(struct wire_payload), 16);
+    ck_assert_uint_eq(sizeof(struct wire_payload), 24);
+    ck_assert_uint_eq(offsetof(struct wire_payload, channel), 16);
     ck_assert_uint_eq(sizeof(struct wire_tensor), 32);
     ck_assert_uint_eq(offsetof(struct wire_tensor, device_type), 16);
     ck_assert_uint_eq(offsetof(struct wire_tensor, device_index), 20);
     ck_assert_uint_eq(offsetof(struct wire_tensor, target_index), 24);
     ck_assert_int_eq(WIRE_HELLO, 1);
     ck_assert_int_eq(WIRE_BYE, 7);
+    ck_assert_int_eq(WIRE_PUSH, 10);
+    ck_assert_uint_eq(offsetof(struct wire_tensor, channel), 18);
+    ck_assert_uint_eq(sizeof(struct wire_about), 24);
+    ck_assert_uint_eq(offsetof(struct wire_about, offset), 8);
 }
 END_TEST
 

@@ -22,16 +22,22 @@ static void pair(const char *name, uint32_t core_a, uint32_t core_b)
     tpt_topology_free(machine);
 }
 
-/* One rank on each of two. */
-static void hosts(const char *name_a, const char *name_b)
+/* One rank on each of two, on a core there. */
+static void hosts_at(const char *name_a, uint32_t core_a, const char *name_b,
+                     uint32_t core_b)
 {
     struct tpt_topology *machine_a = tpx_machine(name_a);
     struct tpt_topology *machine_b = tpx_machine(name_b);
 
-    tpx_card(&a, machine_a, 0, 0, 1);
-    tpx_card(&b, machine_b, 0, 1, 2);
+    tpx_card(&a, machine_a, core_a, 0, 1);
+    tpx_card(&b, machine_b, core_b, 1, 2);
     tpt_topology_free(machine_a);
     tpt_topology_free(machine_b);
+}
+
+static void hosts(const char *name_a, const char *name_b)
+{
+    hosts_at(name_a, 0, name_b, 0);
 }
 
 static void score(const char *backends, const char *require)
@@ -84,36 +90,103 @@ static const struct tpt_candidate *find(const char *name)
 
 /* ---- the order on recorded machines ------------------------------------ */
 
+/* Of every kind of machine, inside and between: the order, and what decides
+ * it.  cma is a channel of all, beside shm. */
+#define INSIDE "shm ofi:verbs ofi:tcp|loop; cma"
+#define OUTSIDE "ofi:verbs ofi:tcp|loop shm;|cma"
+
 static const struct {
-    const char *name_a, *name_b;   /* the same: one machine, two cores */
+    const char *name_a, *name_b;   /* NULL: one machine, two cores */
     uint32_t core_a, core_b;
+    enum tpt_locality locality;
     const char *order;
+    uint32_t latency_ns;           /* of the first */
+    uint32_t megabytes;
+    uint32_t tcp_megabytes;        /* of ofi:tcp, which 10000 NICs limit */
+    uint64_t cma_from;             /* 0: no channel */
 } orders[] = {
-    { "one-socket", NULL, 0, 1, "shm ofi:verbs ofi:tcp|loop" },
-    { "two-socket", NULL, 0, 6, "shm ofi:verbs ofi:tcp|loop" },
-    { "sub-numa", NULL, 0, 3, "shm ofi:verbs ofi:tcp|loop" },
-    { "chiplets", NULL, 0, 1, "shm ofi:verbs ofi:tcp|loop" },
-    { "chiplets", NULL, 0, 15, "shm ofi:verbs ofi:tcp|loop" },
-    { "small-vm", NULL, 0, 1, "shm ofi:verbs ofi:tcp|loop" },
-    { "no-l3", NULL, 0, 3, "shm ofi:verbs ofi:tcp|loop" },
-    { "nics-rdma", NULL, 0, 4, "shm ofi:verbs ofi:tcp|loop" },
-    { "cloud-vm", NULL, 0, 1, "shm ofi:verbs ofi:tcp|loop" },
-    { "nics-rdma", "nics-rdma", 0, 0, "ofi:verbs ofi:tcp|loop shm" },
-    { "nics-rdma", "nics-slow", 0, 0, "ofi:verbs ofi:tcp|loop shm" },
-    { "small-vm", "one-socket", 0, 0, "ofi:verbs ofi:tcp|loop shm" },
+    { "one-socket", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "two-socket", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "two-socket", NULL, 0, 6, TPT_SAME_HOST, INSIDE, 550, 7200, 1800,
+      38880 },
+    { "sub-numa", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "sub-numa", NULL, 0, 3, TPT_SAME_PACKAGE, INSIDE, 370, 10200, 2550,
+      49572 },
+    { "sub-numa", NULL, 0, 6, TPT_SAME_HOST, INSIDE, 550, 7200, 1800, 38880 },
+    { "chiplets", NULL, 0, 1, TPT_SAME_L2, INSIDE, 250, 12000, 3000, 54000 },
+    { "chiplets", NULL, 0, 2, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "chiplets", NULL, 0, 15, TPT_SAME_NUMA, INSIDE, 330, 11400, 2850,
+      54036 },
+    { "small-vm", NULL, 0, 1, TPT_SAME_NUMA, INSIDE, 330, 11400, 2850, 54036 },
+    { "cloud-vm", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "no-l3", NULL, 0, 3, TPT_SAME_NUMA, INSIDE, 330, 11400, 2850, 54036 },
+    { "nics-rdma", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "nics-rdma", NULL, 0, 4, TPT_SAME_HOST, INSIDE, 550, 7200, 1800, 38880 },
+    { "nics-slow", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000, 54000 },
+    { "gpu-switches", NULL, 0, 1, TPT_SAME_L3, INSIDE, 250, 12000, 3000,
+      54000 },
+    { "gpu-switches", NULL, 0, 8, TPT_SAME_HOST, INSIDE, 550, 7200, 1800,
+      38880 },
+    { "power-nvlink", NULL, 0, 1, TPT_SAME_L2, INSIDE, 250, 12000, 3000,
+      54000 },
+    { "power-nvlink", NULL, 0, 2, TPT_SAME_NUMA, INSIDE, 330, 11400, 2850,
+      54036 },
+    { "power-nvlink", NULL, 0, 8, TPT_SAME_HOST, INSIDE, 550, 7200, 1800,
+      38880 },
+    /* Like machines. */
+    { "one-socket", "one-socket", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      3000, 0 },
+    { "nics-rdma", "nics-rdma", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      3000, 0 },
+    { "gpu-switches", "gpu-switches", 0, 8, TPT_OTHER_HOST, OUTSIDE, 1900,
+      24000, 3000, 0 },
+    { "power-nvlink", "power-nvlink", 0, 8, TPT_OTHER_HOST, OUTSIDE, 1900,
+      12500, 3000, 0 },
+    { "nics-slow", "nics-slow", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      125, 0 },
+    /* Unlike ones: the worse end counts. */
+    { "nics-rdma", "nics-slow", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      125, 0 },
+    { "small-vm", "one-socket", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      3000, 0 },
+    { "gpu-switches", "power-nvlink", 0, 0, TPT_OTHER_HOST, OUTSIDE, 1900,
+      12500, 3000, 0 },
+    { "gpu-switches", "nics-slow", 8, 0, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      125, 0 },
+    { "power-nvlink", "chiplets", 8, 3, TPT_OTHER_HOST, OUTSIDE, 1900, 12500,
+      3000, 0 },
+    { "sub-numa", "cloud-vm", 11, 1, TPT_OTHER_HOST, OUTSIDE, 1900, 24000,
+      3000, 0 },
 };
 
 START_TEST(test_orders)
 {
+    const struct tpt_candidate *cma;
+
     if (orders[_i].name_b == NULL)
         pair(orders[_i].name_a, orders[_i].core_a, orders[_i].core_b);
     else
-        hosts(orders[_i].name_a, orders[_i].name_b);
+        hosts_at(orders[_i].name_a, orders[_i].core_a, orders[_i].name_b,
+                 orders[_i].core_b);
+    tpx_card_channel(&a, "cma", "", 1500, 18000);
+    tpx_card_channel(&b, "cma", "", 1500, 18000);
     score(NULL, NULL);
-    ck_assert_msg(strcmp(order(&plan), orders[_i].order) == 0, "%s: %s",
-                  tpt_locality_name(plan.locality), order(&plan));
+    ck_assert_str_eq(tpt_locality_name(plan.locality),
+                     tpt_locality_name(orders[_i].locality));
+    ck_assert_str_eq(order(&plan), orders[_i].order);
     ck_assert_int_eq(plan.candidates[0].reason, TPT_REASON_CHOSEN);
     ck_assert_int_eq(tpt_plan_best(&plan), 0);
+    ck_assert_uint_eq(plan.candidates[0].latency_ns, orders[_i].latency_ns);
+    ck_assert_uint_eq(plan.candidates[0].megabytes, orders[_i].megabytes);
+    ck_assert_uint_eq(find("ofi:tcp")->megabytes, orders[_i].tcp_megabytes);
+    cma = find("cma");
+    ck_assert_int_eq(cma->reason, orders[_i].cma_from != 0 ? TPT_REASON_CHOSEN
+                     : TPT_REASON_NOT_SAME_HOST);
+    ck_assert_uint_eq(cma->from_bytes, orders[_i].cma_from != 0
+                      ? orders[_i].cma_from : UINT64_MAX);
+    /* The other side sees the same. */
+    ck_assert_int_eq(tpt_score(&b, &a, NULL, &mirror, NULL), TP_OK);
+    ck_assert_str_eq(order(&plan), order(&mirror));
 }
 END_TEST
 
@@ -173,6 +246,13 @@ START_TEST(test_far_nic)
     /* Only mlx5_1 is left, at the other node: 90 % of 25000. */
     ck_assert_uint_eq(find("ofi:verbs")->megabytes, 22500);
     ck_assert_ptr_nonnull(strstr(find("ofi:verbs")->evidence, "NIC mlx5_1"));
+    /* And the way there is longer, on the one side. */
+    ck_assert_uint_eq(find("ofi:verbs")->latency_ns, 900 + 1000 + 150);
+    ck_assert_uint_eq(find("ofi:tcp")->latency_ns, 8000 + 1000);
+    /* From a core over there it is not. */
+    hosts_at("nics-rdma", 4, "nics-rdma", 0);
+    score(NULL, NULL);
+    ck_assert_uint_eq(find("ofi:verbs")->latency_ns, 900 + 1000);
 }
 END_TEST
 
@@ -274,6 +354,7 @@ START_TEST(test_monotone)
 
     for (int i = 0; i < 5000; i++) {
         struct tpt_backend_card *changed;
+        struct tpt_cost *cost;
         uint32_t before, after;
 
         tpx_card_random(&a, &seed);
@@ -282,19 +363,118 @@ START_TEST(test_monotone)
             continue;
         score(NULL, NULL);
         changed = &a.backends[tpx_random_below(&seed, a.backend_count)];
+        cost = &changed->measured[plan.locality];
         before = rank_of(&plan, changed->name);
         if (before == plan.count)
             continue;              /* one of the omitted */
         mirror = plan;
+        if (cost->megabytes == 0)
+            cost = NULL;
         if (tpx_random_below(&seed, 2) == 0)
-            changed->latency_ns *= 1 + tpx_random_below(&seed, 9);
+            *(cost != NULL ? &cost->latency_ns : &changed->latency_ns)
+                *= 1 + tpx_random_below(&seed, 9);
         else
-            changed->megabytes /= 1 + tpx_random_below(&seed, 9);
+            *(cost != NULL ? &cost->megabytes : &changed->megabytes)
+                /= 1 + tpx_random_below(&seed, 9);
         score(NULL, NULL);
         after = rank_of(&plan, changed->name);
         ck_assert_uint_ge(after, before);
         ck_assert_uint_ge(plan.candidates[after].cost_ns,
                           mirror.candidates[before].cost_ns);
+    }
+}
+END_TEST
+
+/* A buffer goes where it is cheapest, by the plan's own terms. */
+static void check_channels(uint64_t bytes)
+{
+    int chosen = tpt_plan_channel(&plan, bytes, 0);
+    int transport = tpt_plan_best(&plan);
+    uint64_t base, frames, least = UINT64_MAX;
+
+    ck_assert_int_ge(chosen, TPT_PLAN_TRANSPORT);
+    if (transport < 0) {
+        ck_assert_int_eq(chosen, TPT_PLAN_TRANSPORT);
+        return;
+    }
+    base = plan.candidates[transport].latency_ns;
+    for (uint32_t i = 0; i < plan.count; i++) {
+        const struct tpt_candidate *channel = &plan.candidates[i];
+        uint64_t time;
+
+        if (channel->role != TPT_ROLE_CHANNEL || !channel->possible)
+            continue;
+        time = base + channel->latency_ns + bytes * 1000 / channel->megabytes;
+        if (time < least && bytes >= channel->from_bytes)
+            least = time;
+        if ((int)i == chosen)
+            ck_assert_uint_eq(time, least);
+    }
+    /* A thousandth: the crossover is a whole number of bytes. */
+    frames = base + bytes * 1000 / plan.candidates[transport].megabytes;
+    if (chosen >= 0 && bytes > TPT_CHANNEL_LEAST)
+        ck_assert_uint_le(least, frames + frames / 1000 + 10);
+}
+
+/* Whatever is demoted, in whatever order: on both sides the same remains, and
+ * it is a plan. */
+START_TEST(test_demoted_at_random)
+{
+    uint64_t seed = 99;
+
+    for (int i = 0; i < 1000; i++) {
+        tpx_card_random(&a, &seed);
+        tpx_card_random(&b, &seed);
+        score(NULL, NULL);
+        ck_assert_int_eq(tpt_score(&b, &a, NULL, &mirror, NULL), TP_OK);
+        for (uint32_t j = 0; j < plan.count; j++) {
+            char name[TPT_NAME];
+
+            memcpy(name, plan.candidates[tpx_random_below(&seed, plan.count)]
+                   .name, sizeof(name));
+            tpt_plan_demote(&plan, name, "x");
+            tpt_plan_demote(&mirror, name, "y");
+            check_total();
+            ck_assert_int_eq(tpt_plan_best(&plan), tpt_plan_best(&mirror));
+            ck_assert_str_eq(order(&plan), order(&mirror));
+            for (unsigned shift = 0; shift < 40; shift += 3)
+                check_channels(UINT64_C(1) << shift);
+        }
+    }
+}
+END_TEST
+
+/* A contract takes away, and adds nothing. */
+START_TEST(test_contract_at_random)
+{
+    uint64_t seed = 5;
+
+    for (int i = 0; i < 3000; i++) {
+        char require[2 * TPT_NAME + 16];
+        struct tpt_policy policy = { NULL, require };
+
+        tpx_card_random(&a, &seed);
+        tpx_card_random(&b, &seed);
+        if (a.backend_count == 0)
+            continue;
+        score(NULL, NULL);
+        mirror = plan;
+        snprintf(require, sizeof(require), "any:%s,net:%s",
+                 a.backends[tpx_random_below(&seed, a.backend_count)].name,
+                 a.backends[tpx_random_below(&seed, a.backend_count)].name);
+        ck_assert_int_eq(tpt_score(&a, &b, &policy, &plan, NULL), TP_OK);
+        check_total();
+        for (uint32_t j = 0; j < plan.count; j++) {
+            const struct tpt_candidate *with = &plan.candidates[j];
+            uint32_t k = rank_of(&mirror, with->name);
+
+            /* A channel may get the transport that it needs. */
+            if (with->possible && with->over[0] == '\0' && k < mirror.count)
+                ck_assert(mirror.candidates[k].possible);
+            if (plan.insist[0] != '\0' && with->possible
+                && with->role == TPT_ROLE_CHANNEL)
+                ck_assert(with->insisted && with->from_bytes != UINT64_MAX);
+        }
     }
 }
 END_TEST
@@ -802,6 +982,8 @@ int main(void)
     tcase_add_test(tests, test_no_bandwidth_given);
     tcase_add_test(tests, test_symmetric_and_deterministic);
     tcase_add_test(tests, test_monotone);
+    tcase_add_test(tests, test_demoted_at_random);
+    tcase_add_test(tests, test_contract_at_random);
     tcase_add_test(tests, test_farther_is_never_cheaper);
     tcase_add_test(tests, test_no_room);
     tcase_add_test(tests, test_every_reason);

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Is the other side still there?  The socket where two processes met knows:
+ * see ofi.h.  A host that crashed, or whose cable was pulled, stops answering
+ * the kernel's probes; TP_HEARTBEAT is the time after which that is believed.
+ *
+ * TCP_USER_TIMEOUT on libfabric's own socket would not do: it also ends a
+ * connection to a living peer that takes nothing for a while (its window is
+ * shut), as a computing one does.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+
+#include "fabric/ofi/ofi.h"
+#include "runtime/base/io.h"
+
+enum {
+    LIFE_LEAST_S = 5,              /* whole seconds are the kernel's unit, and
+                                      one lost probe must not be a death */
+    LIFE_LOOK_MS = 1000,           /* how often busy conns are looked at */
+    LIFE_GRACE_MS = 1000           /* for libfabric to tell of an end too */
+};
+
+TPB_LOG_COMPONENT("ofi");
+
+/* Seconds; 0: probes are switched off. */
+static int life_limit(const struct ofi_endpoint *endpoint)
+{
+    int64_t ms = endpoint->common.env->settings->number[TPB_SET_HEARTBEAT];
+    int64_t seconds = (ms + 999) / 1000;
+
+    if (ms <= 0 || endpoint->kind->within_host)
+        return 0;
+    if (seconds < LIFE_LEAST_S)
+        return LIFE_LEAST_S;
+    return seconds > 86400 ? 86400 : (int)seconds;
+}
+
+static bool life_set(struct ofi_conn *conn, int level, int option, int value)
+{
+    return setsockopt(conn->life.fd, level, option, &value, sizeof(value))
+           == 0;
+}
+
+/* A quiet conn is found after two looks at most; the rest of the limit, less
+ * a second, is shared by the wait for the first probe and the unanswered
+ * ones. */
+static void life_probes(struct ofi_conn *conn, int limit)
+{
+    int rest = limit - 1 - 2 * LIFE_LOOK_MS / 1000;
+    int idle = rest * 3 / 8 > 0 ? rest * 3 / 8 : 1;
+    int interval = (rest - idle) / 4 > 0 ? (rest - idle) / 4 : 1;
+    int count = (rest - idle) / interval > 0 ? (rest - idle) / interval : 1;
+
+    if (!life_set(conn, IPPROTO_TCP, TCP_KEEPIDLE, idle)
+        || !life_set(conn, IPPROTO_TCP, TCP_KEEPINTVL, interval)
+        || !life_set(conn, IPPROTO_TCP, TCP_KEEPCNT, count))
+        tpb_warn("TP_HEARTBEAT: cannot be set on a socket: %s",
+                 strerror(errno));
+}
+
+static void life_list(struct ofi_conn *conn)
+{
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
+
+    tpb_list_unlink(&conn->lively);
+    tpb_list_append(&endpoint->lively, &conn->lively);
+    if (endpoint->life_look == 0)
+        endpoint->life_look = ofi_meet_after(LIFE_LOOK_MS);
+    ofi_meet_schedule(endpoint);
+}
+
+void ofi_life_heard(struct ofi_conn *conn)
+{
+    conn->probing = !life_set(conn, SOL_SOCKET, SO_KEEPALIVE, 0);
+    life_list(conn);
+}
+
+/* Everything that came in before the end is still to be delivered. */
+static void life_lost(struct ofi_conn *conn, const char *text)
+{
+    struct fid_cq *cq = conn->cq != NULL ? conn->cq
+                        : conn->rail != NULL ? conn->rail->cq : NULL;
+
+    if (cq != NULL && !conn->lost)
+        ofi_cq_drain(cq, true);
+    ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "%s", text);
+}
+
+static void life_silent(struct ofi_conn *conn, int code)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof(address);
+    char where[64] = "the peer's host", text[160];
+    struct ofi_where peer;
+
+    memset(&address, 0, sizeof(address));
+    if (getpeername(conn->life.fd, (struct sockaddr *)&address, &length) == 0
+        && ofi_where_from_socket(&address, &peer))
+        ofi_where_text(&peer, false, where);
+    snprintf(text, sizeof(text), "%s does not answer any more (%s): it "
+             "crashed, or the network to it is cut (TP_HEARTBEAT is %d s)",
+             where, strerror(code),
+             life_limit(ofi_endpoint_of(conn->common.endpoint)));
+    life_lost(conn, text);
+}
+
+/*
+ * The socket has ended.  libfabric's own connection has too, or is about to;
+ * what is still under way there comes first, so it gets some time.  Providers
+ * of datagrams never tell: for them this is the end.
+ */
+static void life_ready(struct tpf_watch *watch, uint32_t events)
+{
+    static const char gone[] =
+        "the other side closed the connection or is gone";
+    struct ofi_conn *conn = TPB_CONTAINER(watch, struct ofi_conn, life);
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
+    char byte;
+    ssize_t got;
+
+    (void)events;
+    if (watch->fd < 0)
+        return;
+    got = recv(watch->fd, &byte, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got < 0 && errno != ECONNRESET) {
+        life_silent(conn, errno);
+    } else if (endpoint->kind->type == FI_EP_RDM) {
+        life_lost(conn, gone);
+    } else {
+        conn->life_ended = tpb_now();
+        life_list(conn);
+    }
+    /* Of the datagrams' objects nothing is touched any more but to close
+     * them: this tells a twin (rdm.c) that it may go. */
+    tpf_watch_remove(endpoint->common.env, watch);
+    tpb_close(&watch->fd);
+    conn->probing = false;
+}
+
+tp_status ofi_life_keep(struct ofi_conn *conn, struct tpb_error *error)
+{
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
+    struct tpf_env *env = endpoint->common.env;
+    int code, limit = life_limit(endpoint);
+
+    tpf_watch_remove(env, &conn->meet->watch);
+    conn->life.fd = conn->meet->watch.fd;
+    conn->life.ready = life_ready;
+    conn->meet->watch.fd = -1;
+    code = tpf_watch_add(env, &conn->life, EPOLLIN | EPOLLRDHUP);
+    if (code != 0) {
+        tpb_close(&conn->life.fd);
+        return tpb_fail_errno(error, code, "watching the peer");
+    }
+    conn->heard = true;
+    if (limit > 0) {
+        life_probes(conn, limit);
+        life_list(conn);
+    }
+    return TP_OK;
+}
+
+void ofi_life_leave(struct ofi_conn *conn)
+{
+    tpb_list_unlink(&conn->lively);
+    if (conn->life.fd >= 0)
+        tpf_watch_remove(conn->common.endpoint->env, &conn->life);
+    tpb_close(&conn->life.fd);
+    conn->probing = false;
+    conn->life_ended = 0;
+}
+
+static void life_look(struct ofi_conn *conn, uint64_t now)
+{
+    const uint64_t grace = LIFE_GRACE_MS * 1000000u;
+
+    if (conn->lost) {
+        tpb_list_unlink(&conn->lively);
+    } else if (conn->life_ended != 0) {
+        if (now - conn->life_ended < grace)
+            return;
+        tpb_list_unlink(&conn->lively);
+        life_lost(conn, "the other side closed the connection or is gone");
+    } else if (conn->heard) {
+        conn->heard = false;
+    } else {
+        conn->probing = life_set(conn, SOL_SOCKET, SO_KEEPALIVE, 1);
+        tpb_list_unlink(&conn->lively);
+    }
+}
+
+void ofi_life_timers(struct ofi_endpoint *endpoint, uint64_t now)
+{
+    if (endpoint->life_look == 0 || endpoint->life_look > now)
+        return;
+    TPB_LIST_EACH(node, &endpoint->lively)
+        life_look(TPB_CONTAINER(node, struct ofi_conn, lively), now);
+    endpoint->life_look = tpb_list_empty(&endpoint->lively)
+                              ? 0 : ofi_meet_after(LIFE_LOOK_MS);
+}
+
+uint64_t ofi_life_next(const struct ofi_endpoint *endpoint)
+{
+    return endpoint->life_look;
+}

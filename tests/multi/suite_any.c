@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * tp_read_descriptor_any(): many ranks, turns, armed pipes beside, pipes that
+ * end, and peers from outside.
+ */
+#include "config.h"
+
+#include "tests/multi/spmd.h"
+
+enum { ANY_RANKS = 16, ANY_EACH = 100 };
+
+static struct any_state {
+    unsigned count[ANY_RANKS];     /* read of each rank */
+    unsigned total, lead;          /* the most that one was ahead */
+    unsigned numbers[ANY_RANKS], plain, outside, ended;
+    bool again;                    /* arm again in the callback */
+} any_state;
+
+static void any_read(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                     void *arg)
+{
+    int rank = tp_pipe_rank(pipe);
+    unsigned least = ~0u;
+
+    (void)skeleton;
+    (void)arg;
+    tpx_ok(status);
+    tpx_equal(any_state.numbers[rank], any_state.count[rank]);
+    any_state.count[rank]++;
+    for (int i = 1; i < tpx_me.size; i++)
+        if (any_state.count[i] < least)
+            least = any_state.count[i];
+    if (any_state.count[rank] - least > any_state.lead)
+        any_state.lead = any_state.count[rank] - least;
+    __atomic_fetch_add(&any_state.total, 1, __ATOMIC_ACQ_REL);
+}
+
+static void any_arrived(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                        void *arg)
+{
+    if (status == TP_ERR_CLOSED) {
+        tpx_check(pipe == NULL, "a pipe at the end");
+        any_state.ended++;
+        return;
+    }
+    tpx_ok(status);
+    skeleton->payloads[0].data = &any_state.numbers[tp_pipe_rank(pipe)];
+    tpx_ok(tp_pipe_read(pipe, skeleton, any_read, arg));
+    if (any_state.again)
+        tpx_ok(tp_read_descriptor_any(tpx_me.context, any_arrived, arg));
+}
+
+/* Have all messages of that many bytes come in and wait? */
+static bool any_all_here(void)
+{
+    struct tp_stats stats;
+
+    for (int rank = 1; rank < tpx_me.size; rank++) {
+        tpx_ok(tp_pipe_stats(tpx_pipe(rank, 0), &stats));
+        if (stats.bytes_buffered < ANY_EACH * sizeof(unsigned))
+            return false;
+    }
+    return true;
+}
+
+static void any_send(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        tpx_ok(tp_pipe_send(tpx_pipe(0, 0), &i, sizeof(i)));
+}
+
+/* All wait to be served: they take turns, whether asked for one at a time from
+ * outside or from inside the callback. */
+static void any_turns(bool inside)
+{
+    unsigned all = ANY_EACH * (unsigned)(tpx_me.size - 1);
+
+    if (tpx_me.rank != 0) {
+        any_send(ANY_EACH);
+        tpx_meet(0);
+        return;
+    }
+    for (int rank = 1; rank < tpx_me.size; rank++)
+        tpx_meet(rank);
+    while (!any_all_here())
+        if (tp_wait(tpx_me.context, 5, NULL) == TP_OK)
+            tpx_fail(__FILE__, __LINE__, "something completed");
+    any_state.again = inside;
+    while (any_state.total < all) {
+        unsigned before = __atomic_load_n(&any_state.total, __ATOMIC_ACQUIRE);
+
+        tpx_ok(tp_read_descriptor_any(tpx_me.context, any_arrived, NULL));
+        tpx_until(&any_state.total, inside ? all : before + 1);
+    }
+    tpx_check(any_state.lead <= 2, "one was %u messages ahead of another",
+              any_state.lead);
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_equal(any_state.ended, inside ? 1 : 0);
+}
+
+static void any_turns_outside(void)
+{
+    any_turns(false);
+}
+
+static void any_turns_inside(void)
+{
+    any_turns(true);
+}
+
+/* Many ranks at once, several armed. */
+static void any_crowd(void)
+{
+    unsigned all = ANY_EACH * (unsigned)(tpx_me.size - 1);
+
+    if (tpx_me.rank != 0) {
+        any_send(ANY_EACH);
+        return;
+    }
+    any_state.again = true;
+    for (int i = 0; i < 4; i++)
+        tpx_ok(tp_read_descriptor_any(tpx_me.context, any_arrived, NULL));
+    tpx_until(&any_state.total, all);
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_equal(any_state.ended, 4);
+}
+
+static void any_plain(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                      void *arg)
+{
+    static unsigned number;
+
+    tpx_ok(status);
+    tpx_equal(tp_pipe_rank(pipe), 1);
+    skeleton->payloads[0].data = &number;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, arg));
+}
+
+/* A pipe's own reader comes first, whichever was armed first; what comes
+ * without one goes to any. */
+static void any_beside(void)
+{
+    if (tpx_me.rank != 0) {
+        unsigned i = 0;
+
+        tpx_meet(0);
+        tpx_ok(tp_pipe_send(tpx_pipe(0, 0), &i, sizeof(i)));
+        tpx_ok(tp_pipe_send(tpx_pipe(0, 0), &i, sizeof(i)));
+        /* Any would take a byte of ours. */
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), &i, sizeof(i), NULL));
+        return;
+    }
+    tpx_meet(1);
+    tpx_ok(tp_pipe_read_descriptor(tpx_pipe(1, 0), any_plain,
+                                   &any_state.plain));
+    tpx_ok(tp_read_descriptor_any(tpx_me.context, any_arrived, NULL));
+    tpx_until(&any_state.plain, 1);
+    tpx_until(&any_state.total, 1);
+    tpx_ok(tp_pipe_send(tpx_pipe(1, 1), "", 1));
+}
+
+/* A rank writes and dies or leaves: what it wrote is served; its end is not
+ * told here, and the others go on. */
+static void any_ends(void)
+{
+    unsigned i = 0;
+
+    if (tpx_me.rank == 0) {
+        for (unsigned k = 1; k < (unsigned)tpx_me.size; k++) {
+            tpx_ok(tp_read_descriptor_any(tpx_me.context, any_arrived, NULL));
+            tpx_until(&any_state.total, k);
+        }
+        tpx_ok(tp_read_descriptor_any(tpx_me.context, any_arrived, NULL));
+        tpx_status(tp_wait(tpx_me.context, 50, NULL), TP_ERR_TIMEOUT);
+        tpx_ok(tp_finalize(tpx_me.context));
+        tpx_me.context = NULL;
+        tpx_equal(any_state.ended, 1);
+        return;
+    }
+    tpx_ok(tp_pipe_send(tpx_pipe(0, 0), &i, sizeof(i)));
+    if (tpx_me.rank == 1)
+        tpx_ok(tp_pipe_close(tpx_pipe(0, 0)));
+}
+
+/* ---- from outside -------------------------------------------------------- */
+
+static void any_accepted(tp_listener *listener, tp_status status,
+                         tp_pipe *pipe, void *arg)
+{
+    (void)listener;
+    tpx_ok(status);
+    tpx_equal(tp_pipe_rank(pipe), -1);
+    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_ACQ_REL);
+}
+
+static void any_mixed_read(tp_pipe *pipe, tp_status status,
+                           tp_message *skeleton, void *arg)
+{
+    (void)skeleton;
+    (void)arg;
+    tpx_ok(status);
+    __atomic_fetch_add(tp_pipe_rank(pipe) < 0 ? &any_state.outside
+                                              : &any_state.total, 1,
+                       __ATOMIC_ACQ_REL);
+}
+
+static void any_mixed(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                      void *arg)
+{
+    static unsigned number;
+
+    if (status == TP_ERR_CLOSED)
+        return;
+    tpx_ok(status);
+    skeleton->payloads[0].data = &number;
+    tpx_ok(tp_pipe_read(pipe, skeleton, any_mixed_read, arg));
+    tpx_ok(tp_read_descriptor_any(tpx_me.context, any_mixed, arg));
+}
+
+/* Who was let in is served as ranks are; who was not is not: its message waits
+ * for tp_accept(). */
+static void any_outside(void)
+{
+    char address[1024];
+    tp_listener *listener;
+    unsigned accepted = 0, i = 0;
+    tp_pipe *pipe;
+
+    if (tpx_me.rank != 0) {
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), address, sizeof(address), NULL));
+        tpx_ok(tp_connect(tpx_me.context, address, &pipe));
+        for (unsigned k = 0; k < ANY_EACH; k++) {
+            tpx_ok(tp_pipe_send(pipe, &i, sizeof(i)));
+            tpx_ok(tp_pipe_send(tpx_pipe(0, 0), &i, sizeof(i)));
+        }
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), address, 1, NULL));
+        return;
+    }
+    tpx_ok(tp_listen(tpx_me.context, NULL, &listener));
+    tpx_ok(tp_listener_address(listener, address, sizeof(address)));
+    for (int rank = 1; rank < tpx_me.size; rank++)
+        tpx_ok(tp_pipe_send(tpx_pipe(rank, 1), address, sizeof(address)));
+    tpx_ok(tp_read_descriptor_any(tpx_me.context, any_mixed, NULL));
+    tpx_until(&any_state.total, ANY_EACH * (unsigned)(tpx_me.size - 1));
+    tpx_equal(any_state.outside, 0);
+    for (int rank = 1; rank < tpx_me.size; rank++)
+        tpx_ok(tp_accept(listener, any_accepted, &accepted));
+    tpx_until(&any_state.outside, ANY_EACH * (unsigned)(tpx_me.size - 1));
+    tpx_equal(accepted, tpx_me.size - 1);
+    for (int rank = 1; rank < tpx_me.size; rank++)
+        tpx_ok(tp_pipe_send(tpx_pipe(rank, 1), "", 1));
+}
+
+const struct tpx_spmd tpx_any[] = {
+    { "any_turns_outside", any_turns_outside, 4, 0, 30 },
+    { "any_turns_inside", any_turns_inside, 4, 0, 30 },
+    { "any_crowd", any_crowd, 12, TPX_LAUNCH, 40 },
+    { "any_beside", any_beside, 2, 0 },
+    { "any_ends", any_ends, 4, 0 },
+    { "any_outside", any_outside, 3, 0, 30 },
+    { NULL }
+};

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Channels: who tries what, what a right that is taken away in mid-buffer
+ * costs, and borrowing.  These run over shm, whose peers have channels, unless
+ * another backend is tested: then buffers come in frames and the rest holds.
+ */
+#include "config.h"
+
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/multi/flow.h"
+
+enum { CHANNEL_BIG = 64 << 20, CHANNEL_PIECE = 1 << 20 };
+
+static const tp_device channel_cpu = { TP_DEVICE_CPU, 0 };
+
+/* Is that word in the explanation, beside `name`? */
+static bool channel_is_chosen(tp_pipe *pipe, const char *name)
+{
+    char *json, *at, pattern[64];
+    bool chosen;
+
+    tpx_ok(tp_pipe_explain(pipe, &json));
+    snprintf(pattern, sizeof(pattern), "\"name\": \"%s\"", name);
+    at = strstr(json, pattern);
+    at = at != NULL ? strstr(at, "\"reason\"") : NULL;
+    chosen = at != NULL && strncmp(at, "\"reason\": \"chosen\"", 18) == 0;
+    free(json);
+    return chosen;
+}
+
+static unsigned char *channel_memory(size_t length, uint64_t seed)
+{
+    unsigned char *memory = malloc(length);
+
+    tpx_check(memory != NULL, "out of memory");
+    tpx_fill(memory, length, seed);
+    return memory;
+}
+
+static unsigned char *channel_alloc(size_t length, uint64_t seed)
+{
+    void *memory;
+
+    tpx_ok(tp_alloc(tpx_me.context, length, channel_cpu, &memory));
+    tpx_fill(memory, length, seed);
+    return memory;
+}
+
+/* ---- a right that is taken away ------------------------------------------ */
+
+/* From now on no process without CAP_SYS_PTRACE reads this one. */
+static void channel_lock(void)
+{
+    tpx_check(prctl(PR_SET_DUMPABLE, 0) == 0, "PR_SET_DUMPABLE");
+}
+
+static void channel_drop_ptrace(void)
+{
+    struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3,
+                                               0 };
+    struct __user_cap_data_struct data[2];
+
+    tpx_check(syscall(SYS_capget, &header, data) == 0, "capget");
+    data[0].effective &= ~(1u << CAP_SYS_PTRACE);
+    data[0].permitted &= ~(1u << CAP_SYS_PTRACE);
+    tpx_check(syscall(SYS_capset, &header, data) == 0, "capset");
+}
+
+struct channel_read {
+    unsigned char *memory;
+    unsigned arrived, done;
+};
+
+static void channel_read_done(tp_pipe *pipe, tp_status status,
+                              tp_message *message, void *arg)
+{
+    (void)pipe;
+    (void)message;
+    tpx_ok(status);
+    ((struct channel_read *)arg)->done++;
+}
+
+static void channel_arrived(tp_pipe *pipe, tp_status status,
+                            tp_message *skeleton, void *arg)
+{
+    struct channel_read *read = arg;
+
+    tpx_ok(status);
+    skeleton->payloads[0].data = read->memory;
+    read->arrived++;
+    tpx_ok(tp_pipe_read(pipe, skeleton, channel_read_done, read));
+}
+
+/* The sender locks itself while the receiver pulls: the rest of that buffer,
+ * and all later ones, come in frames.  Not a byte is lost. */
+static void channel_demote(void)
+{
+    tp_pipe *pipe, *control;
+    char byte = 'x';
+
+    if (tpx_me.rank == 1)
+        channel_drop_ptrace();     /* of this thread and those to come */
+    /* Under a contract the pair would end instead: channel_denied. */
+    tpx_check(unsetenv("TP_REQUIRE") == 0, "unsetenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    control = tpx_pipe(!tpx_me.rank, 1);
+    if (tpx_me.rank == 0) {
+        unsigned char *memory = channel_memory(CHANNEL_BIG, 7);
+        tp_payload payload = { .data = memory, .length = CHANNEL_BIG };
+        tp_message message = { .payloads = &payload, .payload_count = 1 };
+        unsigned done = 0;
+
+        tpx_meet(1);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
+        tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
+        channel_lock();
+        tpx_ok(tp_pipe_send(control, &byte, 1));
+        tpx_until(&done, 1);
+        for (int i = 0; i < 3; i++)
+            tpx_ok(tp_pipe_send_message(pipe, &message, -1));
+        tpx_check(!channel_is_chosen(pipe, "cma"), "cma is still chosen");
+        free(memory);
+    } else {
+        struct channel_read read = { channel_memory(CHANNEL_BIG, 0), 0, 0 };
+
+        tpx_meet(0);
+        for (unsigned i = 0; i < 4; i++) {
+            memset(read.memory, 0, CHANNEL_BIG);
+            tpx_ok(tp_pipe_read_descriptor(pipe, channel_arrived, &read));
+            tpx_until(&read.arrived, i + 1);
+            if (i == 0) {          /* the first stride is there, no more */
+                tpx_ok(tp_pipe_send(control, &byte, 1));
+                tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
+            }
+            tpx_until(&read.done, i + 1);
+            tpx_equal(tpx_verify(read.memory, CHANNEL_BIG, 7), CHANNEL_BIG);
+        }
+        free(read.memory);
+    }
+    tpx_meet(!tpx_me.rank);
+}
+
+/* Locked from the beginning: the trial tells, on the side that matters. */
+static void channel_denied(void)
+{
+    unsigned char *memory = channel_memory(CHANNEL_PIECE, 3);
+    bool insisted = getenv("TP_REQUIRE") != NULL;
+    tp_pipe *pipe;
+
+    if (tpx_me.rank == 0)
+        channel_lock();
+    else
+        channel_drop_ptrace();
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    if (insisted) {                /* less than that is refused */
+        tpx_status(tpx_me.rank == 0
+                   ? tp_pipe_send(pipe, memory, CHANNEL_PIECE)
+                   : tp_pipe_recv(pipe, memory, CHANNEL_PIECE, NULL),
+                   tpx_me.rank == 0 ? TP_ERR_UNREACHABLE
+                                    : TP_ERR_PEER_FAILED);
+        if (tpx_me.rank == 0)
+            tpx_check(strstr(tp_pipe_error(pipe), "cma") != NULL
+                      && strstr(tp_pipe_error(pipe), "not permitted") != NULL,
+                      "it does not say why: %s", tp_pipe_error(pipe));
+    } else if (tpx_me.rank == 0) {
+        tpx_meet(1);
+        tpx_ok(tp_pipe_send(pipe, memory, CHANNEL_PIECE));
+        tpx_check(!channel_is_chosen(pipe, "cma"), "nobody may read us");
+        tpx_meet(1);
+    } else {
+        tpx_meet(0);
+        memset(memory, 0, CHANNEL_PIECE);
+        tpx_ok(tp_pipe_recv(pipe, memory, CHANNEL_PIECE, NULL));
+        tpx_equal(tpx_verify(memory, CHANNEL_PIECE, 3), CHANNEL_PIECE);
+        tpx_meet(0);
+    }
+    free(memory);
+}
+
+/* ---- borrowing ----------------------------------------------------------- */
+
+struct channel_borrow {
+    tp_message *message;
+    unsigned lent, ended;
+    tp_status status;
+};
+
+static void channel_lent(tp_pipe *pipe, tp_status status, tp_message *message,
+                         void *arg)
+{
+    struct channel_borrow *borrow = arg;
+
+    (void)pipe;
+    borrow->status = status;
+    borrow->message = message;
+    borrow->lent++;
+}
+
+static void channel_lend(tp_pipe *pipe, tp_status status,
+                         tp_message *skeleton, void *arg)
+{
+    tpx_ok(status);
+    tpx_status(tp_pipe_borrow(pipe, skeleton, NULL, arg), TP_ERR_INVALID);
+    tpx_ok(tp_pipe_borrow(pipe, skeleton, channel_lent, arg));
+}
+
+static tp_message *channel_borrow_next(tp_pipe *pipe,
+                                       struct channel_borrow *borrow)
+{
+    unsigned before = borrow->lent;
+
+    tpx_ok(tp_pipe_read_descriptor(pipe, channel_lend, borrow));
+    tpx_until(&borrow->lent, before + 1);
+    tpx_ok(borrow->status);
+    return borrow->message;
+}
+
+/* Two tensors, one of which can be mapped; a payload and metadata. */
+static void channel_borrow_sender(tp_pipe *pipe, tp_pipe *control)
+{
+    unsigned char *shared = channel_alloc(CHANNEL_PIECE, 11);
+    unsigned char *plain = channel_memory(CHANNEL_PIECE, 12);
+    tp_tensor tensors[2] = {
+        { .data = shared + 4096, .length = CHANNEL_PIECE - 4096,
+          .device = channel_cpu, .target = channel_cpu },
+        { .data = plain, .length = CHANNEL_PIECE, .device = channel_cpu,
+          .target = channel_cpu } };
+    tp_payload payload = { .data = plain, .length = 100 };
+    tp_message message = { .metadata = "lent", .metadata_length = 4,
+                           .payloads = &payload, .payload_count = 1,
+                           .tensors = tensors, .tensor_count = 2 };
+    bool channels = channel_is_chosen(pipe, "map");
+    unsigned done = 0;
+    char byte;
+
+    for (unsigned i = 0; i < 3; i++) {
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
+        tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
+        if (channels)
+            tpx_equal(done, i);        /* it is not back yet */
+        shared[5000] = (unsigned char)(shared[5000] + 1);
+        tpx_ok(tp_pipe_send(control, &byte, 1));
+        tpx_until(&done, i + 1);
+        shared[5000] = (unsigned char)(shared[5000] - 1);
+    }
+    tpx_ok(tp_free(tpx_me.context, shared));
+    free(plain);
+}
+
+static void channel_borrow_receiver(tp_pipe *pipe, tp_pipe *control)
+{
+    unsigned char *expected = channel_memory(CHANNEL_PIECE, 11);
+    struct channel_borrow borrow = { 0 };
+    bool channels = channel_is_chosen(pipe, "map");
+    char byte = 'b';
+
+    for (unsigned i = 0; i < 3; i++) {
+        tp_message *message = channel_borrow_next(pipe, &borrow);
+        const unsigned char *lent = message->tensors[0].data;
+
+        tpx_equal(message->metadata_length, 4);
+        tpx_check(memcmp(lent, expected + 4096, CHANNEL_PIECE - 4096) == 0,
+                  "the lent tensor is wrong");
+        tpx_equal(tpx_verify(message->tensors[1].data, CHANNEL_PIECE, 12),
+                  CHANNEL_PIECE);
+        tpx_equal(tpx_verify(message->payloads[0].data, 100, 12), 100);
+        tpx_ok(tp_pipe_send(control, &byte, 1));
+        tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
+        /* What the sender, against the rules, changes now is seen: it is the
+         * very memory. */
+        tpx_equal(lent[5000 - 4096],
+                  (unsigned char)(expected[5000] + (channels ? 1 : 0)));
+        tpx_ok(tp_pipe_release(pipe, message));
+        tpx_status(tp_pipe_release(pipe, message), TP_ERR_INVALID);
+    }
+    free(expected);
+}
+
+static void channel_borrow(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_pipe *control = tpx_pipe(!tpx_me.rank, 1);
+
+    tpx_barrier();
+    if (tpx_me.rank == 0)
+        channel_borrow_sender(pipe, control);
+    else
+        channel_borrow_receiver(pipe, control);
+    tpx_barrier();
+}
+
+/* How many mappings of tp_alloc() memory this process has. */
+static int channel_mappings(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    int count = 0;
+
+    tpx_check(maps != NULL, "no /proc/self/maps");
+    while (fgets(line, sizeof(line), maps) != NULL)
+        count += strstr(line, "tp-alloc") != NULL;
+    fclose(maps);
+    return count;
+}
+
+/* A freed block leaves the peer, too; one that is lent stays until it is
+ * released. */
+static void channel_free(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct channel_borrow borrow = { 0 };
+
+    tpx_barrier();
+    for (int i = 0; i < 20; i++) {
+        if (tpx_me.rank == 0) {
+            unsigned char *memory = channel_alloc(CHANNEL_PIECE, 5);
+
+            tpx_ok(tp_pipe_send(pipe, memory, CHANNEL_PIECE));
+            tpx_ok(tp_free(tpx_me.context, memory));
+        } else {
+            tp_message *message = channel_borrow_next(pipe, &borrow);
+
+            tpx_equal(tpx_verify(message->payloads[0].data, CHANNEL_PIECE, 5),
+                      CHANNEL_PIECE);
+            tpx_ok(tp_pipe_release(pipe, message));
+        }
+    }
+    tpx_barrier();
+    tpx_meet(!tpx_me.rank);
+    for (int i = 0; i < 1000 && channel_mappings() > 0; i++) {
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+        tpx_sleep_ms(1);
+    }
+    tpx_equal(channel_mappings(), 0);
+}
+
+/* What was borrowed outlives the pipe and the peer. */
+static void channel_borrow_death(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct channel_borrow borrow = { 0 };
+    tp_message *first, *second;
+    char byte;
+
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        unsigned char *memory = channel_alloc(CHANNEL_PIECE, 6);
+        tp_payload payload = { .data = memory, .length = CHANNEL_PIECE };
+        tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+        tpx_ok(tp_pipe_write(pipe, &message, NULL, NULL));
+        tpx_ok(tp_pipe_write(pipe, &message, NULL, NULL));
+        tpx_ok(tp_pipe_recv(tpx_pipe(1, 1), &byte, 1, NULL));
+        kill(getpid(), SIGKILL);
+    }
+    first = channel_borrow_next(pipe, &borrow);
+    second = channel_borrow_next(pipe, &borrow);
+    tpx_ok(tp_pipe_send(tpx_pipe(0, 1), "k", 1));
+    tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_PEER_FAILED);
+    tpx_equal(tpx_verify(first->payloads[0].data, CHANNEL_PIECE, 6),
+              CHANNEL_PIECE);
+    tpx_ok(tp_pipe_release(pipe, first));
+    tpx_ok(tp_pipe_close(pipe));
+    tpx_equal(tpx_verify(second->payloads[0].data, CHANNEL_PIECE, 6),
+              CHANNEL_PIECE);
+    tpx_ok(tp_pipe_release(pipe, second));
+    tpx_status(tp_pipe_release(pipe, second), TP_ERR_INVALID);
+}
+
+/* Never released: tp_finalize() takes it back, and the sender ends. */
+static void channel_borrow_kept(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct channel_borrow borrow = { 0 };
+
+    tpx_barrier();
+    if (tpx_me.rank == 0) {
+        unsigned char *memory = channel_alloc(CHANNEL_PIECE, 8);
+        tp_payload payload = { .data = memory, .length = CHANNEL_PIECE };
+        tp_message message = { .payloads = &payload, .payload_count = 1 };
+        tp_status status = tp_pipe_send_message(pipe, &message, -1);
+
+        tpx_check(status == TP_OK || status == TP_ERR_PEER_CLOSED, "%s",
+                  tp_strerror(status));
+    } else {
+        channel_borrow_next(pipe, &borrow);
+    }
+}
+
+/* ---- the ends of pipes --------------------------------------------------- */
+
+struct channel_end {
+    unsigned over;
+    tp_status status;
+};
+
+static void channel_ended(tp_pipe *pipe, tp_status status, tp_message *message,
+                          void *arg)
+{
+    struct channel_end *end = arg;
+
+    (void)pipe;
+    (void)message;
+    end->status = status;
+    end->over++;
+}
+
+/* The sender closes over what the receiver is pulling: nobody gets bytes that
+ * the sender has overwritten since. */
+static void channel_close(void)
+{
+    enum { ROUNDS = 30 };
+    unsigned char *memory = channel_memory(CHANNEL_PIECE * 4, 9);
+    tp_payload payload = { .data = memory, .length = CHANNEL_PIECE * 4 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+    tpx_barrier();
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 10 + i);
+
+        if (tpx_me.rank == 0) {
+            struct channel_end end = { 0 };
+
+            tpx_fill(memory, CHANNEL_PIECE * 4, 9);
+            tpx_ok(tp_pipe_write(pipe, &message, channel_ended, &end));
+            for (unsigned spin = i * 3; spin > 0; spin--)
+                tpx_ok(tp_progress(tpx_me.context, NULL));
+            tpx_ok(tp_pipe_close(pipe));
+            tpx_until(&end.over, 1);
+            tpx_check(end.status == TP_OK || end.status == TP_ERR_CLOSED,
+                      "%s", tp_strerror(end.status));
+            memset(memory, 0xee, CHANNEL_PIECE * 4);
+        } else {
+            tp_status status;
+
+            status = tp_pipe_recv(pipe, memory, CHANNEL_PIECE * 4, NULL);
+            if (status == TP_OK)
+                tpx_equal(tpx_verify(memory, CHANNEL_PIECE * 4, 9),
+                          CHANNEL_PIECE * 4);
+            else
+                tpx_equal(status, TP_ERR_PEER_CLOSED);
+        }
+        tpx_meet(!tpx_me.rank);
+    }
+    free(memory);
+}
+
+/* Letters of all sizes, out of memory of tp_alloc() and other, both ways. */
+static void channel_letters(void)
+{
+    struct tpx_flow flows[2];
+    struct tpx_flow_plan plan = { .kind = TPX_BIG, .count = 12, .writes = 4,
+                                  .reads = 3 };
+
+    tpx_flow_start(&flows[0], !tpx_me.rank, 0, &plan);
+    plan.kind = TPX_MIXED;
+    plan.count = 60;
+    tpx_flow_start(&flows[1], !tpx_me.rank, 1, &plan);
+    tpx_flow_finish(flows, 2);
+    tpx_barrier();
+}
+
+const struct tpx_spmd tpx_channel[] = {
+    { "channel_demote", channel_demote, 2, TPX_CHANNELS | TPX_BARE, 60 },
+    { "channel_denied", channel_denied, 2, TPX_BARE | TPX_ONCE, 30 },
+    { "channel_borrow", channel_borrow, 2, TPX_CHANNELS, 30 },
+    { "channel_free", channel_free, 2, TPX_CHANNELS, 30 },
+    { "channel_borrow_death", channel_borrow_death, 2, TPX_KILLS | TPX_CHANNELS, 30 },
+    { "channel_borrow_kept", channel_borrow_kept, 2, TPX_CHANNELS, 30 },
+    { "channel_close", channel_close, 2, TPX_CHANNELS, 60 },
+    { "channel_letters", channel_letters, 2, TPX_CHANNELS, 60 },
+    { NULL }
+};
