@@ -45,7 +45,7 @@ jobs()
     here 20 "$tprun" -n 3 ./nothing
     check "no such program" ended 127 '' ': ./nothing: no such program'
     here 20 "$tprun" -n 3 --timeout 1 sleep 600
-    check "--timeout" ended 124 '' 'longer than --timeout 1; still running'
+    check "--timeout" ended 124 '^' 'longer than --timeout 1; '
     here 20 "$tprun" -n 3 --keep-going true
     check "--keep-going is refused" ended 2 '' \
         '--keep-going: not with --engine slurm'
