@@ -107,11 +107,12 @@ try 0 '' --host a@$away true
 got '-o BatchMode=yes -o ConnectTimeout=10 -l a'
 try 2 'takes no IPv6 addresses' --host 2001:db8::1 true
 
-try 0 '' --host $away --map-by l3 --bind-to l3 --stdin all --timestamp \
+try 0 '' --host $away --map-by l3 --bind-to l3 --stdin all \
     --merge-stderr --output out -n 1 echo a : -n 2 --wdir /usr echo b c
-got --map-by l3cache:OVERSUBSCRIBE --bind-to l3cache --output timestamp \
-    --stdin all
+got --map-by l3cache:OVERSUBSCRIBE --bind-to l3cache --stdin all
 got -m -o out -p 0,2, -p 1,3,/usr -- echo a echo b c
+try 0 '' --host $away --tag --timestamp true
+got --output tag,timestamp
 try 0 '' --host $away --wrap 'env -i' echo a
 got -- env -i echo a
 try 2 'wrap: not with --engine prrte: for some ranks only' --host $away \
