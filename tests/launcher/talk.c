@@ -44,6 +44,14 @@ static void do_ring(void)
     receive((rank + 1) % size);
 }
 
+/* Each sends to the next and receives from the one before. */
+static void do_once(void)
+{
+    if (tp_pipe_send(to((rank + 1) % size), big, 100000) != TP_OK)
+        exit(94);
+    receive((rank + size - 1) % size);
+}
+
 /* The last waits for rank 0, and is to be killed then; the others for it. */
 static void do_star(void)
 {
@@ -97,7 +105,8 @@ static void do_talk(void)
 int main(int argc, char **argv)
 {
     static const struct { const char *word; void (*run)(void); } words[] = {
-        { "ring", do_ring }, { "star", do_star }, { "full", do_full },
+        { "once", do_once }, { "ring", do_ring }, { "star", do_star },
+        { "full", do_full },
         { "talk", do_talk }, { "fall", do_fall },
     };
     const char *word = argc > 1 ? argv[1] : "";
