@@ -12,6 +12,7 @@
 #include "launcher/job.h"
 #include "launcher/orphans.h"
 #include "launcher/postmortem.h"
+#include "launcher/progress.h"
 #include "launcher/signals.h"
 #include "launcher/verdict.h"
 
@@ -136,6 +137,7 @@ void tpl_job_fini(struct tpl_job *job)
     tpl_timer_set(job->loop, &job->timeout, 0);
     tpl_timer_set(job->loop, &job->grace, 0);
     tpl_timer_set(job->loop, &job->hurry, 0);
+    tpl_progress_end(job);
 }
 
 void tpl_job_started(struct tpl_job *job, int rank, pid_t pid)
@@ -160,6 +162,7 @@ void tpl_job_end(struct tpl_job *job, int status, const char *format, ...)
         return;
     job->phase = TPL_ENDING;
     job->status = status;
+    tpl_progress_end(job);
     va_start(args, format);
     vsnprintf(job->report, sizeof(job->report), format, args);
     va_end(args);
@@ -330,6 +333,7 @@ void tpl_job_reap(struct tpl_job *job)
 static void job_orphans_begin(struct tpl_job *job)
 {
     job->phase = TPL_ORPHANS;
+    tpl_progress_end(job);
     tpl_timer_set(job->loop, &job->timeout, 0);
     tpl_orphans_kill(job->kill_orphans ? SIGKILL : SIGTERM);
     job_set_grace(job, job->kill_orphans ? JOB_STUCK : JOB_GRACE);

@@ -45,7 +45,8 @@ struct tpl_job {
     bool reported;
     bool joined;                   /* a rank has connected by PMIx */
     bool kill_orphans;             /* they had their time */
-    struct tpl_timer timeout, grace, hurry;
+    struct tpl_timer timeout, grace, hurry, slow;
+    uint64_t slow_since;
 };
 
 /* *job and *ranks are the caller's, zeroed. */

@@ -305,6 +305,8 @@ tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
 {
     pmix_status_t status;
 
+    if (tpl_pmix_check(error) != TP_OK)
+        return TP_ERR_BACKEND;
     PMIX_LOAD_NSPACE(server.job, job);
     if (gethostname(server.host, sizeof(server.host) - 1) < 0)
         strcpy(server.host, "localhost");
@@ -412,11 +414,6 @@ void tpl_pmix_set_rank(int rank)
 {
     snprintf(server.rank_text, sizeof(server.rank_text), "PMIX_RANK=%d",
              rank);
-}
-
-const char *tpl_pmix_version(void)
-{
-    return PMIx_Get_version();
 }
 
 static void server_ready(struct tpl_watch *watch, uint32_t events)

@@ -22,6 +22,7 @@
 #include "launcher/orphans.h"
 #include "launcher/placement.h"
 #include "launcher/pmix_server.h"
+#include "launcher/progress.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
 #include "launcher/start.h"
@@ -228,6 +229,7 @@ static tp_status tprun_watch(struct tpb_error *error)
         return tpb_fail_errno(error, errno, "cannot watch for signals");
     tpl_guard_watch(&tprun.loop);
     tpl_pmix_watch(&tprun.loop, tprun_event, NULL);
+    tpl_progress_begin(&tprun.job);
     return TP_OK;
 }
 

@@ -326,6 +326,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                              struct tpb_error *error)
 {
     struct pmix_bootstrap *self = tpb_zalloc(sizeof(*self));
+    const char *theirs;
     pmix_status_t code;
     tp_status status;
 
@@ -337,13 +338,17 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     tpb_list_init(&self->retries);
     atomic_init(&self->holders, 1);
     pthread_mutex_init(&self->lock, NULL);
+    /* The launcher's libpmix tells; our own takes it away. */
+    theirs = getenv("PMIX_VERSION");
     code = PMIx_Init(&self->me, NULL, 0);
     if (code != PMIX_SUCCESS) {
         pmix_drop(self);
         return tpb_fail(error, code == PMIX_ERR_UNREACH ? TP_ERR_NOT_FOUND
                                                         : TP_ERR_BACKEND,
-                        "PMIx_Init: %s (client library %s)",
-                        PMIx_Error_string(code), PMIx_Get_version());
+                        "PMIx_Init: %s; this rank's libpmix is %s, the "
+                        "launcher's %s; both need 4.2 or newer, and best the "
+                        "same", PMIx_Error_string(code), PMIx_Get_version(),
+                        theirs != NULL ? theirs : "unknown");
     }
     snprintf(self->key, sizeof(self->key), "tp.card.%u",
              atomic_fetch_add(&pmix_contexts, 1));
