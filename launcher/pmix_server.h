@@ -67,9 +67,6 @@ void tpl_pmix_set_rank(int rank);
 /* What libpmix says of itself. */
 const char *tpl_pmix_version(void);
 
-/* Is it new enough?  BACKEND with both versions and what is needed. */
-tp_status tpl_pmix_check(struct tpb_error *error);
-
 /* Calls `fn` from the loop for each event. */
 void tpl_pmix_watch(struct tpl_loop *loop, tpl_pmix_fn *fn, void *arg);
 

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/engine.h"
 #include "launcher/guard.h"
 #include "launcher/input.h"
 #include "launcher/iof.h"
@@ -154,6 +155,17 @@ static int tprun_dry(void)
                           &error);
 }
 
+/* hwloc's plug-ins bring libxml2, OpenCL and X11 with them, 4 ms of loading;
+ * none is needed for a machine that is there.  Our own doing must not reach the
+ * ranks. */
+static bool tprun_without_plugins(void)
+{
+    if (tprun.settings.set[TPB_SET_TOPOLOGY]
+        || getenv("HWLOC_PLUGINS_PATH") != NULL)
+        return false;
+    return setenv("HWLOC_PLUGINS_PATH", "/nonexistent/tprun", 1) == 0;
+}
+
 static tp_status tprun_prepare(struct tpb_error *error)
 {
     const struct tpl_iof_how how = {
@@ -163,6 +175,7 @@ static tp_status tprun_prepare(struct tpb_error *error)
     };
     tp_status status;
     char launcher[64], record[64];
+    bool plain = tprun_without_plugins();
 
     /* For libpmix's threads, which inherit the mask; until there are ranks
      * signals may end this process as any other. */
@@ -171,6 +184,8 @@ static tp_status tprun_prepare(struct tpb_error *error)
     tpl_signals_unblock();
     if (status == TP_OK)
         status = tprun_survey(error);
+    if (plain)
+        unsetenv("HWLOC_PLUGINS_PATH");
     if (status == TP_OK)
         status = tpl_pmix_register(&tprun.placement.plan, error);
     /* Without it the job runs as well; only tptop and last words miss it. */
@@ -301,17 +316,41 @@ static int tprun_help(void)
 /* All that can be found wrong before anything is started. */
 static int tprun_check(struct tpb_error *error)
 {
-    int status;
-
     if (tpb_settings_load(&tprun.settings, error) != TP_OK)
         return TPL_EXIT_USAGE;
-    if (tprun.options.host != NULL || tprun.options.hostfile != NULL
-        || tprun.options.engine > TPL_ENGINE_LOCAL) {
-        tpb_fail(error, TP_ERR_NOT_SUPPORTED, "this tprun starts ranks on this "
-                 "machine only: without --host, --hostfile and --engine");
-        return TPL_EXIT_USAGE;
-    }
-    status = tpl_start_find(&tprun.options, error);
+    return 0;
+}
+
+/* Is the job another engine's?  Then it is done here. */
+static bool tprun_by_engine(int *status)
+{
+    struct tpb_error error = { "" };
+    struct tpl_engine_plan plan;
+    tp_status planned = tpl_engine_plan(&tprun.options, &plan, &error);
+    bool done = true;
+
+    if (planned != TP_OK)
+        *status = tprun_refuse(TPL_EXIT_USAGE, &error);
+    else if (plan.engine == TPL_ENGINE_LOCAL)
+        done = false;
+    else if (tprun.options.dry_run)
+        *status = tpl_engine_show(&plan);
+    else
+        *status = tpl_engine_run(&plan, &tprun.options);
+    tpl_engine_plan_fini(&plan);
+    if (!done)
+        return false;
+    tpb_settings_fini(&tprun.settings);
+    if (*status < 0)
+        tpl_signals_die(-*status);
+    return true;
+}
+
+/* The same for a job of our own. */
+static int tprun_check_local(struct tpb_error *error)
+{
+    int status = tpl_start_find(&tprun.options, error);
+
     if (status == 0 && tprun.options.output != NULL
         && mkdir(tprun.options.output, 0777) < 0 && errno != EEXIST) {
         tpb_fail_errno(error, errno, "--output %s", tprun.options.output);
@@ -336,6 +375,11 @@ int main(int argc, char **argv)
     if (gethostname(tprun.host, sizeof(tprun.host) - 1) < 0)
         strcpy(tprun.host, "this host");
     status = tprun_check(&error);
+    if (status != 0)
+        return tprun_refuse(status, &error);
+    if (tprun_by_engine(&status))
+        return status;
+    status = tprun_check_local(&error);
     if (status != 0)
         return tprun_refuse(status, &error);
     if (tprun.options.dry_run)

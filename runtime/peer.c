@@ -329,10 +329,11 @@ static bool peer_await(struct tpr_peer *peer)
 void tpr_peer_give_up(struct tpr_peer *peer)
 {
     struct tpb_text text = { 0 };
+    bool dead = peer_is_dead(peer);
 
-    if (!peer_is_dead(peer) && peer_await(peer))
+    if (!dead && peer_await(peer))
         return;
-    if (peer_is_dead(peer)) {
+    if (dead) {
         tpb_text_add(&text, "%s is gone: its process ended",
                      peer->full_name);
         tpr_peer_end(peer, TP_ERR_PEER_FAILED, text.text);
@@ -387,7 +388,7 @@ void tpr_peer_next(struct tpr_peer *peer)
         /* The peer's conn is as good as one that we would have to make. */
         if (peer->spare != NULL
             && (best < 0 || strcmp(peer->plan->candidates[best].name,
-                                   peer->spare->backend->name) == 0)
+                                   peer->spare->conn->backend->name) == 0)
             && tpr_hello_use_spare(peer))
             return;
         if (best < 0) {
@@ -502,11 +503,8 @@ void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text)
     peer_timer_stop(peer);
     if (peer->conn != NULL)
         tpr_bury(context, peer->conn);
-    if (peer->spare != NULL)
-        tpr_bury(context, peer->spare);
-    peer->conn = peer->spare = NULL;
-    tpb_free(peer->spare_verdicts);
-    peer->spare_verdicts = NULL;
+    peer->conn = NULL;
+    tpr_hello_drop_spare(peer);
     peer_each_pipe(peer, peer_end_pipe);
     peer->links = NULL;
     if (peer->guest != NULL)

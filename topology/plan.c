@@ -100,18 +100,6 @@ static uint32_t plan_find(const struct tpt_plan *plan, const char *name)
     return at;
 }
 
-void tpt_plan_restore(struct tpt_plan *plan, const char *name)
-{
-    uint32_t at = plan_find(plan, name);
-
-    if (at == plan->count
-        || plan->candidates[at].reason != TPT_REASON_TRIAL_FAILED)
-        return;
-    plan->candidates[at].possible = true;
-    plan->candidates[at].remedy[0] = '\0';
-    tpt_plan_settle(plan);
-}
-
 void tpt_plan_demote(struct tpt_plan *plan, const char *name,
                      const char *evidence)
 {
@@ -129,5 +117,17 @@ void tpt_plan_demote(struct tpt_plan *plan, const char *name,
              "both hosts shows what they can; TP_BACKENDS=^%s spares the "
              "trial", name);
     plan_move_back(plan, at);
+    tpt_plan_settle(plan);
+}
+
+void tpt_plan_restore(struct tpt_plan *plan, const char *name)
+{
+    uint32_t at = plan_find(plan, name);
+
+    if (at == plan->count
+        || plan->candidates[at].role != TPT_ROLE_TRANSPORT
+        || plan->candidates[at].reason != TPT_REASON_TRIAL_FAILED)
+        return;
+    plan->candidates[at].possible = true;
     tpt_plan_settle(plan);
 }

@@ -445,6 +445,7 @@ struct ofi_conn {
     bool joining;                  /* MSG: counted in rail.joining */
     struct tpf_watch life;         /* the meeting's socket, kept to see the
                                       peer go; -1: none */
+    struct ofi_where life_peer;    /* its other end */
     struct tpb_list lively;        /* in endpoint->lively: no probes now */
     bool probing;                  /* the kernel asks the peer's */
     bool heard;                    /* a message came since the last look */

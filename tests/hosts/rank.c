@@ -6,14 +6,16 @@
  */
 #include "config.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tests/multi/spmd.h"
 
-enum { RANK_BIG = 4 << 20, RANK_NAP_MS = 9000, RANK_LIMIT_S = 85 };
+enum { RANK_BIG = 4 << 20, RANK_NAP_MS = 9000, RANK_LIMIT_S = 80 };
 
 static void rank_say(const char *word)
 {
@@ -182,6 +184,28 @@ static void rank_compute(void)
     free(memory);
 }
 
+/* Not a rank: something else that takes calls, at port 7777.  It says nothing,
+ * or nonsense in turn. */
+static void rank_decoy(void)
+{
+    struct sockaddr_in where = { .sin_family = AF_INET,
+                                 .sin_port = htons(7777) };
+    static const char nonsense[1024] = "220 decoy ready";
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    tpx_check(fd >= 0 && bind(fd, (struct sockaddr *)&where, sizeof(where))
+                             == 0 && listen(fd, 16) == 0, "cannot listen");
+    rank_say("ready");
+    for (int count = 0;; count++) {
+        int caller = accept(fd, NULL, NULL);
+
+        if (count % 2 == 1)
+            tpx_check(send(caller, nonsense, sizeof(nonsense), MSG_NOSIGNAL)
+                      != 0, "cannot send");
+        rank_say("called");
+    }
+}
+
 static const struct tpx_spmd rank_scenes[] = {
     { .name = "talk", .run = rank_talk },
     { .name = "knock", .run = rank_knock },
@@ -189,6 +213,7 @@ static const struct tpx_spmd rank_scenes[] = {
     { .name = "idle", .run = rank_idle },
     { .name = "stream", .run = rank_stream },
     { .name = "compute", .run = rank_compute },
+    { .name = "decoy", .run = rank_decoy, .flags = TPX_BARE },
     { .name = NULL }
 };
 
@@ -200,7 +225,8 @@ int main(int argc, char **argv)
            && strcmp(scene->name, argv[1]) != 0)
         scene++;
     if (argc != 2 || scene->name == NULL) {
-        fprintf(stderr, "usage: rank talk|knock|barred|idle|stream|compute\n");
+        fprintf(stderr, "usage: rank"
+                " talk|knock|barred|idle|stream|compute|decoy\n");
         return 2;
     }
     alarm(RANK_LIMIT_S);

@@ -131,32 +131,6 @@ START_TEST(test_files)
 }
 END_TEST
 
-/* A libpmix that is too old: both versions, and what is needed, on one line. */
-START_TEST(test_old_pmix)
-{
-    const char *sanitizer = getenv("TP_TEST_SANITIZER");
-    char library[1024];
-    struct tpx_launch launch = { 0 };
-
-    if (sanitizer != NULL && *sanitizer != '\0') {
-        tpx_skip("preload", "a sanitizer wants to be first");
-        return;
-    }
-    snprintf(library, sizeof(library), "%s",
-             tpx_program("tests/launcher/.libs/oldpmix.so"));
-    ck_assert_int_eq(access(library, R_OK), 0);
-    setenv("LD_PRELOAD", library, 1);
-    tpx_run_tprun(&launch, "-n", "2", "true");
-    unsetenv("LD_PRELOAD");
-    ck_assert_int_eq(launch.status, 1);
-    ck_assert_int_eq(tpx_count(launch.err, "\n"), 1);
-    ck_assert_int_eq(tpx_count(launch.err, "found here is 3.1.5, "), 1);
-    ck_assert_int_eq(tpx_count(launch.err, " needs 4.2 or newer"), 1);
-    ck_assert_int_eq(tpx_count(launch.err, "tp was built with "), 1);
-    tpx_release(&launch);
-}
-END_TEST
-
 /* A core is named with its place where the kernel writes it to a file. */
 START_TEST(test_core)
 {
@@ -197,7 +171,6 @@ int main(void)
     tcase_add_test(tests, test_processes);
     tcase_add_test(tests, test_files);
     tcase_add_test(tests, test_core);
-    tcase_add_test(tests, test_old_pmix);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }

@@ -24,14 +24,14 @@ may()
 base='runtime/base/'
 may "$base" "$base"
 may 'topology/' "$base|topology/"
-may 'fabric/[^/]*$' "$base|topology/|fabric/backend\.h"
+may 'fabric/[^/]*$' "$base|topology/|fabric/(backend|channel|memory)\.h"
 for folder in fabric/*/; do
     [ -d "$folder" ] || continue
-    may "$folder" "$base|topology/|fabric/backend\.h|$folder"
+    may "$folder" "$base|topology/|fabric/(backend|channel|memory)\.h|$folder"
 done
-may 'gpu/' "$base|topology/|fabric/backend\.h|gpu/"
-may 'runtime/[^/]* ' "runtime/|topology/|fabric/backend\.h|gpu/gpu\.h"
-may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/(backend|channel)\.h"
+may 'gpu/' "$base|topology/|fabric/(backend|channel|memory)\.h|gpu/"
+may 'runtime/[^/]* ' "runtime/|topology/|fabric/(backend|channel|memory)\.h|gpu/gpu\.h"
+may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/(backend|channel|memory)\.h"
 grep -v '^launcher/tpinfo' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
 may 'launcher/' "$base|topology/|launcher/"
@@ -39,7 +39,7 @@ may 'man/' '(nothing)'
 may 'bench/calibrate' "$base|topology/|bench/"
 grep -v '^bench/calibrate' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
-may 'bench/' '(nothing)|bench/'
+may 'bench/' '(nothing)|bench/|runtime/base/base\.h'
 
 # home HEADERS FILES: third-party headers are included by these files only, and
 # by tests, which may look inside.
@@ -52,7 +52,7 @@ home()
 home 'cuda[a-zA-Z_]*\.h' 'gpu/'
 home 'hwloc' 'topology/'
 home 'rdma/' 'fabric/ofi/|gpu/cuda_gdr/'
-home 'pmix[a-z_]*\.h' 'runtime/bootstrap|launcher/pmix'
+home 'pmix[a-z_]*\.h' 'runtime/bootstrap|launcher/pmix|bench/startup_pmix'
 home 'nettle/' 'runtime/secret'
 home 'jansson\.h' 'topology/|launcher/tpinfo|bench/[a-z]*_json'
 home 'mpi\.h' 'bench/mpi'
