@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/door.h"
 #include "launcher/engine.h"
 #include "launcher/guard.h"
 #include "launcher/input.h"
@@ -197,6 +198,7 @@ static tp_status tprun_prepare(struct tpb_error *error)
     snprintf(launcher, sizeof(launcher), "%s:%d", PACKAGE_VERSION,
              (int)getpid());
     setenv("TP_LAUNCHER", launcher, 1);
+    tpl_door_open(tprun.options.ranks);
     if (status == TP_OK)
         status = tpl_pmix_environment(&tprun.environment, error);
     if (status == TP_OK)
@@ -245,6 +247,7 @@ static tp_status tprun_watch(struct tpb_error *error)
     tpl_guard_watch(&tprun.loop);
     tpl_pmix_watch(&tprun.loop, tprun_event, NULL);
     tpl_progress_begin(&tprun.job);
+    tpl_door_watch(&tprun.loop, tprun_event);
     return TP_OK;
 }
 
@@ -284,6 +287,7 @@ static void tprun_clean_up(void)
     tpl_input_close();
     tpl_iof_free(tprun.iof);
     tpl_guard_stop();
+    tpl_door_close(&tprun.loop);
     tpl_watch_close(&tprun.loop, &tprun.signals);
     tpl_loop_fini(&tprun.loop);
     tpb_close(&tprun.topology_fd);
