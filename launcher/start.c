@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "launcher/door.h"
 #include "launcher/environment.h"
 #include "launcher/input.h"
 #include "launcher/pmix_server.h"
@@ -139,12 +140,14 @@ static void start_rank(const struct tpl_start *start, int rank)
         .rank = rank, .wdir = app->wdir, .in = -1, .out = -1, .err = -1,
         .cpus = plan->here ? plan->places[rank].cpus : NULL,
         .cpus_size = plan->cpus_size, .files = start->files,
+        .doors = { -1, -1 },
     };
     bool executing;
     pid_t pid;
     int code;
 
     tpl_pmix_set_rank(rank);
+    tpl_door_next(spawn.doors);
     spawn.environment = tpl_environment_make(
         start->environment, start->options->app_count > 1 ? app : NULL,
         plan->places[rank].gpus);

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/door.h"
 #include "launcher/engine.h"
 #include "launcher/guard.h"
 #include "launcher/input.h"
@@ -23,6 +24,7 @@
 #include "launcher/orphans.h"
 #include "launcher/placement.h"
 #include "launcher/pmix_server.h"
+#include "launcher/progress.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
 #include "launcher/start.h"
@@ -42,14 +44,15 @@ static struct tprun {
     char name[64];                 /* of the job: the PMIx namespace */
     struct rlimit files;           /* RLIMIT_NOFILE as tprun got it */
     struct tpb_settings settings;
-    int topology_fd;
+    int topology_fd, record_fd;
+    struct tpb_record record;
     struct tpl_placement placement;
     char **environment;
     struct tpl_loop loop;
     struct tpl_iof *iof;
     struct tpl_watch signals;
     struct tpl_job job;
-} tprun = { .topology_fd = -1, .loop.epoll = -1, .signals.fd = -1 };
+} tprun = { .topology_fd = -1, .record_fd = -1, .loop.epoll = -1, .signals.fd = -1 };
 
 /* One line on standard error, before ranks exist. */
 static int tprun_refuse(int status, const struct tpb_error *error)
@@ -172,7 +175,7 @@ static tp_status tprun_prepare(struct tpb_error *error)
         .directory = tprun.options.output,
     };
     tp_status status;
-    char launcher[64];
+    char launcher[64], record[64];
     bool plain = tprun_without_plugins();
 
     /* For libpmix's threads, which inherit the mask; until there are ranks
@@ -186,9 +189,16 @@ static tp_status tprun_prepare(struct tpb_error *error)
         unsetenv("HWLOC_PLUGINS_PATH");
     if (status == TP_OK)
         status = tpl_pmix_register(&tprun.placement.plan, error);
+    /* Without it the job runs as well; only tptop and last words miss it. */
+    if (status == TP_OK
+        && tpb_record_make(tprun.name, (uint32_t)tprun.options.ranks,
+                           &tprun.record, &tprun.record_fd, record,
+                           NULL) == TP_OK)
+        setenv("TP_RECORD", record, 1);
     snprintf(launcher, sizeof(launcher), "%s:%d", PACKAGE_VERSION,
              (int)getpid());
     setenv("TP_LAUNCHER", launcher, 1);
+    tpl_door_open(tprun.options.ranks);
     if (status == TP_OK)
         status = tpl_pmix_environment(&tprun.environment, error);
     if (status == TP_OK)
@@ -227,7 +237,8 @@ static tp_status tprun_watch(struct tpb_error *error)
     if (ranks == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     tpl_signals_block();
-    tpl_job_init(&tprun.job, &tprun.options, &tprun.loop, tprun.iof, ranks);
+    tpl_job_init(&tprun.job, &tprun.options, tprun.host, &tprun.record,
+                 &tprun.loop, tprun.iof, ranks);
     tprun.signals = (struct tpl_watch){ tpl_signals_open(), 0,
                                         tprun_signalled };
     if (tprun.signals.fd < 0
@@ -235,6 +246,8 @@ static tp_status tprun_watch(struct tpb_error *error)
         return tpb_fail_errno(error, errno, "cannot watch for signals");
     tpl_guard_watch(&tprun.loop);
     tpl_pmix_watch(&tprun.loop, tprun_event, NULL);
+    tpl_progress_begin(&tprun.job);
+    tpl_door_watch(&tprun.loop, tprun_event);
     return TP_OK;
 }
 
@@ -274,9 +287,12 @@ static void tprun_clean_up(void)
     tpl_input_close();
     tpl_iof_free(tprun.iof);
     tpl_guard_stop();
+    tpl_door_close(&tprun.loop);
     tpl_watch_close(&tprun.loop, &tprun.signals);
     tpl_loop_fini(&tprun.loop);
     tpb_close(&tprun.topology_fd);
+    tpb_close(&tprun.record_fd);
+    tpb_record_close(&tprun.record);
     tpl_placement_fini(&tprun.placement);
     tpb_settings_fini(&tprun.settings);
     tpb_free(tprun.job.ranks);

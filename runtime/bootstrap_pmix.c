@@ -19,6 +19,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
+#include "runtime/broker.h"
 #include "runtime/core.h"
 #include "runtime/report.h"
 
@@ -26,6 +27,7 @@ TPB_LOG_COMPONENT("pmix");
 
 struct pmix_bootstrap {
     struct tpr_bootstrap base;
+    struct tpr_broker *broker;     /* const after opening; or NULL */
     struct tpb_list live;          /* in pmix_live */
     pmix_proc_t me;
     char key[32];
@@ -99,6 +101,9 @@ static tp_status pmix_publish(struct tpr_bootstrap *base, const void *blob,
         return tpb_fail(error, TP_ERR_BACKEND,
                         "PMIx does not take this rank's card: %s",
                         PMIx_Error_string(code));
+    if (self->broker != NULL
+        && tpr_broker_publish(self->broker, blob, length, error) != TP_OK)
+        tpb_info("%s", error->text);
     return TP_OK;
 }
 
@@ -168,6 +173,8 @@ static void pmix_fetch_start(struct tpr_bootstrap *base, int rank)
     tpb_list_init(&fetch->link);
     fetch->bootstrap = self;
     fetch->rank = rank;
+    if (self->broker != NULL)
+        tpr_broker_fetch(self->broker, rank);
     PMIX_LOAD_PROCID(&fetch->proc, self->me.nspace, (pmix_rank_t)rank);
     PMIX_INFO_LOAD(&fetch->limit[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
     atomic_fetch_add(&self->holders, 1);
@@ -186,6 +193,8 @@ static uint64_t pmix_poll(struct tpr_bootstrap *base)
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
     struct tpb_list again, *node;
 
+    if (self->broker != NULL)
+        tpr_broker_poll(self->broker);
     tpb_list_init(&again);
     pthread_mutex_lock(&self->lock);
     while ((node = tpb_list_take(&self->retries)) != NULL)
@@ -282,6 +291,8 @@ static void pmix_close(struct tpr_bootstrap *base)
     struct tpb_list *node;
     pmix_status_t code;
 
+    tpr_broker_close(self->broker);
+    self->broker = NULL;
     pthread_mutex_lock(&pmix_live_lock);
     tpb_list_unlink(&self->live);
     if (tpb_list_empty(&pmix_live))
@@ -354,6 +365,7 @@ static tp_status pmix_fits(struct tpb_error *error)
 }
 
 tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
+                             tp_context *context,
                              struct tpr_bootstrap **result,
                              struct tpb_error *error)
 {
@@ -394,6 +406,8 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
         return status;
     }
     pmix_hear_of_deaths(self, settings);
+    /* For peers that PMIx does not reach. */
+    self->broker = tpr_broker_open(settings, context, self->base.rank, false);
     *result = &self->base;
     return TP_OK;
 }

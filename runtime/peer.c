@@ -113,6 +113,7 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     tpb_list_init(&pipe->backlog);
     tpb_list_init(&pipe->unread_link);
     atomic_init(&pipe->error, "");
+    tpr_record_pipe(pipe);
     return pipe;
 }
 
@@ -339,17 +340,8 @@ void tpr_peer_give_up(struct tpr_peer *peer)
         tpb_text_fini(&text);
         return;
     }
-    tpb_text_add(&text, "no backend reaches %s:", peer->full_name);
-    for (uint32_t i = 0; i < peer->plan->count; i++) {
-        const struct tpt_candidate *candidate = &peer->plan->candidates[i];
-
-        tpb_text_add(&text, "%s %s (%s%s%s)", i > 0 ? ";" : "",
-                     candidate->name, tpt_reason_name(candidate->reason),
-                     candidate->evidence[0] != '\0' ? ": " : "",
-                     candidate->evidence);
-    }
-    if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
-        tpb_text_add(&text, "; nor did it find a way to us");
+    tpb_text_add(&text, "no backend reaches %s: ", peer->full_name);
+    tpt_plan_refusal(peer->plan, &text);
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no backend reaches it" : text.text);
     tpb_text_fini(&text);
@@ -443,6 +435,7 @@ void tpr_peer_connected(struct tpr_peer *peer)
         peer_print_plan(peer);
     if (peer->guest != NULL)
         tpr_guest_connected(peer);
+    peer_each_pipe(peer, tpr_record_transport);
     peer_each_pipe(peer, tpr_tx_pump);
 }
 

@@ -131,3 +131,35 @@ void tpt_plan_restore(struct tpt_plan *plan, const char *name)
     plan->candidates[at].possible = true;
     tpt_plan_settle(plan);
 }
+
+/* Of the nature of the backend: nobody can do anything about it. */
+static bool plan_never(const struct tpt_candidate *candidate)
+{
+    return candidate->reason == TPT_REASON_NOT_SAME_PROCESS
+           || candidate->reason == TPT_REASON_NOT_SAME_HOST
+           || candidate->reason == TPT_REASON_NOT_OTHER_PROCESS
+           || candidate->reason == TPT_REASON_NEEDS_TRANSPORT;
+}
+
+void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text)
+{
+    bool first = true;
+
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct tpt_candidate *candidate = &plan->candidates[i];
+
+        /* A channel matters only where the contract wants it. */
+        if (plan_never(candidate) || candidate->possible
+            || (candidate->role == TPT_ROLE_CHANNEL && !candidate->insisted
+                && plan->insist[0] == '\0'))
+            continue;
+        tpb_text_add(text, "%s%s %s (%s", first ? "" : "; ", candidate->name,
+                     tpt_reason_name(candidate->reason), candidate->evidence);
+        if (candidate->remedy[0] != '\0')
+            tpb_text_add(text, "; remedy: %s", candidate->remedy);
+        tpb_text_add(text, ")");
+        first = false;
+    }
+    if (first)
+        tpb_text_add(text, "no backend is built that could");
+}

@@ -176,6 +176,27 @@ tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
 tp_status tpt_require_check(const char *require, const struct tpt_known *known,
                             size_t count, struct tpb_error *error);
 
+/*
+ * Before any pair is known: INVALID, with words, if `require` is no contract
+ * or names a backend that the card has not (usable or not).  A name in
+ * `backends` that the card has not is told as a warning, by rank 0.
+ */
+tp_status tpt_policy_check(const struct tpt_policy *policy,
+                           const struct tpt_card *card,
+                           struct tpb_error *error);
+
+/* Why nothing connects a pair, and what to do about it, in one line for
+ * people: what could be mended first, what never could left out.  Appended. */
+void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
+
+/*
+ * For tests: changes this rank's own card, before it is published, to that of
+ * another host ("host"), of a build without a backend ("lacks=NAME"), with an
+ * address where nobody is ("address=NAME"), or of a channel that needs
+ * libfabric ("over=NAME").  Any other word changes nothing.
+ */
+void tpt_card_pretend(struct tpt_card *card, const char *hook);
+
 /* The plan as JSON (an object as tp_explain(7) describes it, to be freed with
  * free()) and as a table for people.  `mine` and `yours` are the cards that
  * were scored.  NULL if memory lacks. */

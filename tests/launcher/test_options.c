@@ -232,6 +232,21 @@ START_TEST(test_map_elsewhere)
 }
 END_TEST
 
+/* Who starts slowly is named to people who want to know. */
+START_TEST(test_slow_start)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "3", "-v", "sh", "-c",
+                  "test $PMIX_RANK = 1 && sleep 5; exec $0 modex", "RANK");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_msg(tpx_count(launch.err, " s: 2 of 3 ranks have joined the "
+                            "job; still to call tp_init (PMIx_Init): rank 1\n")
+                  == 1, "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 START_TEST(test_report_bindings)
 {
     struct tpx_launch launch = { 0 };
@@ -309,6 +324,7 @@ int main(void)
     tcase_add_test(tests, test_pty);
     tcase_add_test(tests, test_map_shown);
     tcase_add_test(tests, test_map_elsewhere);
+    tcase_add_test(tests, test_slow_start);
     tcase_add_test(tests, test_report_bindings);
     tcase_add_test(tests, test_two_jobs);
     tcase_add_loop_test(tests, test_completion, 0, 2);
