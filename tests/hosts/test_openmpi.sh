@@ -58,7 +58,7 @@ jobs_explain()
     check "--explain" ended 0 '' 'rank 0 .host1.*rank 2 .host3.*other host'
     check "--explain names the path" holds "$err" 'ofi:tcp .*chosen'
     on host1 20 "$tprun" --host $three --require net:shm "$mourn" well
-    check "--require" ended 9 '' 'not_same_host|net:shm'
+    check "--require" ended 9 '' 'TP_REQUIRE wants shm for class net'
 }
 
 jobs_fail()

@@ -31,7 +31,7 @@ jobs()
     here 20 "$tprun" -n 3 --explain --require net:ofi:tcp "$mourn" well
     check "--explain" ended 0 '' 'rank 0 .host1.*rank 2 .host3.*other host'
     here 20 "$tprun" -n 3 --require net:shm "$mourn" well
-    check "--require" ended 9 '' 'not_same_host|net:shm'
+    check "--require" ended 9 '' 'TP_REQUIRE wants shm for class net'
     here 20 "$tprun" -n 3 "$mourn" kill
     check "a remote rank is killed" ended 137 'rank 0: the peer died' \
         '^tprun: rank 2 on host3 .*signal 9'
