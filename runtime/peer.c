@@ -113,6 +113,7 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     tpb_list_init(&pipe->backlog);
     tpb_list_init(&pipe->unread_link);
     atomic_init(&pipe->error, "");
+    tpr_record_pipe(pipe);
     return pipe;
 }
 
@@ -436,6 +437,7 @@ void tpr_peer_connected(struct tpr_peer *peer)
         peer_print_plan(peer);
     if (peer->guest != NULL)
         tpr_guest_connected(peer);
+    peer_each_pipe(peer, tpr_record_transport);
     peer_each_pipe(peer, tpr_tx_pump);
 }
 
