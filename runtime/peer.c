@@ -18,7 +18,7 @@
 #include "runtime/core.h"
 
 enum {
-    PEER_AWAIT_MS = 5000,          /* for a peer that we could not ask */
+    PEER_AWAIT_MS = 30000,         /* for a peer that we could not ask */
     PEER_ASK_MS = 1500             /* until it is asked to try as well */
 };
 
@@ -342,6 +342,8 @@ void tpr_peer_give_up(struct tpr_peer *peer)
     }
     tpb_text_add(&text, "no backend reaches %s: ", peer->full_name);
     tpt_plan_refusal(peer->plan, &text);
+    if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
+        tpb_text_add(&text, "; nor did it find a way to us");
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no backend reaches it" : text.text);
     tpb_text_fini(&text);
@@ -513,12 +515,13 @@ static void peer_too_late(struct tpr_peer *peer)
                      " tp_init? (TP_CONNECT_TIMEOUT sets the limit)");
         return;
     }
+    if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
+        tpb_text_add(&text, "%s tried:", peer->conn->backend->name);
+        peer->conn->backend->trying(peer->conn, &text);
+        tpb_text_add(&text, " ");
+    }
     tpb_text_add(&text, "the connection was not made in time"
                  " (TP_CONNECT_TIMEOUT sets the limit)");
-    if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
-        tpb_text_add(&text, "; %s tried", peer->conn->backend->name);
-        peer->conn->backend->trying(peer->conn, &text);
-    }
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no connection in time" : text.text);
     tpb_text_fini(&text);

@@ -23,6 +23,10 @@ static const char *const plan_reasons[] = {
 };
 
 _Static_assert(TPB_COUNT(plan_reasons) == TPT_REASON_COUNT, "a name each");
+/* Size classes: 4 KiB (TPT_CHANNEL_LEAST) to 1 TiB. */
+enum { PLAN_LEAST_SHIFT = 12, PLAN_MOST_SHIFT = 40 };
+
+_Static_assert(TPT_CHANNEL_LEAST == 1 << PLAN_LEAST_SHIFT, "the same");
 _Static_assert(TPT_BACKENDS <= 32, "a bit of `tried` each");
 
 const char *tpt_reason_name(enum tpt_reason reason)
@@ -75,6 +79,39 @@ int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
         }
     }
     return best >= 0 ? best : insist ? TPT_PLAN_REFUSED : TPT_PLAN_TRANSPORT;
+}
+
+/* Who carries a buffer of that size? */
+static int plan_route(const struct tpt_plan *plan, uint64_t bytes)
+{
+    int channel = tpt_plan_channel(plan, bytes, 0);
+
+    return channel == TPT_PLAN_TRANSPORT ? tpt_plan_best(plan) : channel;
+}
+
+size_t tpt_plan_routes(const struct tpt_plan *plan,
+                       struct tpt_route routes[TPT_ROUTES])
+{
+    size_t count = 1;
+
+    if (tpt_plan_best(plan) < 0)
+        return 0;
+    routes[0] = (struct tpt_route) { 0, tpt_plan_best(plan) };
+    for (unsigned shift = PLAN_LEAST_SHIFT;
+         shift <= PLAN_MOST_SHIFT && count < TPT_ROUTES; shift++) {
+        uint64_t bytes = UINT64_C(1) << shift;
+        int route = plan_route(plan, bytes);
+
+        if (route == routes[count - 1].candidate)
+            continue;
+        /* It may have begun within the class before. */
+        if (route >= 0 && plan->candidates[route].from_bytes > bytes / 2
+            && plan->candidates[route].from_bytes < bytes
+            && plan_route(plan, plan->candidates[route].from_bytes) == route)
+            bytes = plan->candidates[route].from_bytes;
+        routes[count++] = (struct tpt_route) { bytes, route };
+    }
+    return count;
 }
 
 /* Puts one candidate behind all others of its role. */

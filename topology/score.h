@@ -136,6 +136,23 @@ enum { TPT_PLAN_TRANSPORT = -1, TPT_PLAN_REFUSED = -2 };
 int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
                      uint32_t tried);
 
+/* Which way buffers go, by size class: from so many bytes on by the candidate
+ * at that index, until the next. */
+#define TPT_ROUTES 8
+struct tpt_route {
+    uint64_t from_bytes;
+    int candidate;                 /* negative as tpt_plan_channel() says it */
+};
+
+/*
+ * The routes of a plan, by its first choices: a buffer that a channel does not
+ * take goes another way.  Classes are powers of two, but a route begins where
+ * its first channel begins to pay.  Returns their number; 0 if nothing connects
+ * the pair.
+ */
+size_t tpt_plan_routes(const struct tpt_plan *plan,
+                       struct tpt_route routes[TPT_ROUTES]);
+
 /*
  * A trial failed: `name`, a transport or a channel, gets TRIAL_FAILED with the
  * evidence and goes to the end of its kind; the next best transport becomes

@@ -35,6 +35,7 @@ enum {
     RAILS_SUBS = 4,                /* interfaces that we publish */
     RAILS_MAX = 8,                 /* rails of one conn */
     RAILS_WINDOW = 256,            /* frames not yet popped by the peer */
+    RAILS_POPS = 32,               /* ... after so many they are told */
     RAILS_RING = 1024 * 1024,      /* bytes of frames that we copied */
     RAILS_KEY = 16,
     RAILS_NAME = 16,               /* an interface's name, with its NUL */
@@ -196,6 +197,7 @@ struct rails_conn {
     /* sending */
     struct rails_frame window[RAILS_WINDOW];
     uint64_t first, next;          /* numbers in the window */
+    uint64_t given;                /* what was lent below has been given back */
     uint64_t peer_popped;
     unsigned waiting;              /* frames in state WAITING */
     char *ring;
@@ -226,6 +228,7 @@ struct rails_endpoint {
     unsigned stranger_count;
     struct tpf_watch timer;
     bool ticking;
+    bool settled;                  /* a rail is up: ticks may not be needed */
 };
 
 static inline struct rails_conn *rails_conn_of(struct tpf_conn *conn)
@@ -294,6 +297,8 @@ void rails_service(struct rails_conn *conn);
 /* A stranger may have said something. */
 void rails_hear_stranger(struct rails_rail *rail);
 void rails_tick(struct rails_endpoint *endpoint);
+/* Is there nothing that takes time? */
+bool rails_calm(const struct rails_endpoint *endpoint);
 /* Gives a rail up; for tests too. */
 void rails_lose(struct rails_rail *rail, tp_status status, const char *why);
 /* WELCOME has come. */

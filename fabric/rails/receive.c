@@ -161,6 +161,6 @@ void rails_pop(struct tpf_conn *common)
     }
     conn->head_rail = -1;
     conn->popped++;
-    if (conn->popped - conn->told_popped >= RAILS_WINDOW / 4)
+    if (conn->popped - conn->told_popped >= RAILS_POPS)
         rails_is_due(conn);
 }

@@ -10,7 +10,7 @@
 
 enum {
     SEND_IN_PLACE = 4096,          /* from here on worth not being copied */
-    SEND_OWED = 32                 /* frames to acknowledge at the latest */
+    SEND_OWED = 16                 /* frames to acknowledge at the latest */
 };
 
 static struct rails_frame *send_frame(struct rails_conn *conn, uint64_t number)
@@ -104,7 +104,9 @@ static bool send_over(struct rails_rail *rail, uint64_t number)
 
     send_head(rail, RAILS_DATA, &head);
     head.number = htole64(number);
-    head.urgent = frame->lent || size >= RAILS_BIG;
+    head.urgent = frame->lent || size >= RAILS_BIG
+                  || conn->next - conn->first > RAILS_WINDOW / 2
+                  || conn->ring_written - conn->ring_read > RAILS_RING / 2;
     if (rail->conn->backend->send_data != NULL
         && frame->length >= SEND_IN_PLACE)
         taken = send_in_place(rail, &head, frame);
@@ -308,22 +310,30 @@ bool rails_acked(struct rails_rail *rail, const struct rails_head *head)
     return true;
 }
 
+static bool send_done(const struct rails_frame *frame)
+{
+    return frame->state == RAILS_ACKED && !frame->held;
+}
+
+/* Lent memory goes back in order, but does not wait for copied frames: nobody
+ * is in a hurry to acknowledge those. */
 void rails_release(struct rails_conn *conn)
 {
     struct tpf_env *env = conn->common.endpoint->env;
 
-    while (conn->first < conn->next) {
-        struct rails_frame *frame = send_frame(conn, conn->first);
-        void *token = frame->token;
-        bool lent = frame->lent;
+    while (conn->given < conn->next) {
+        struct rails_frame *frame = send_frame(conn, conn->given);
 
-        if (frame->state != RAILS_ACKED || frame->held)
-            return;
-        conn->ring_read = frame->ring_end;
-        frame->state = RAILS_FREE;
-        conn->first++;
-        if (lent)
-            env->upcalls->sent(env->core, &conn->common, token);
+        if (frame->lent && !send_done(frame))
+            break;
+        conn->given++;
+        if (frame->lent)
+            env->upcalls->sent(env->core, &conn->common, frame->token);
+    }
+    while (conn->first < conn->given
+           && send_done(send_frame(conn, conn->first))) {
+        conn->ring_read = send_frame(conn, conn->first)->ring_end;
+        send_frame(conn, conn->first++)->state = RAILS_FREE;
     }
 }
 
@@ -347,15 +357,17 @@ void rails_again(struct rails_rail *rail)
 
 void rails_acks(struct rails_conn *conn)
 {
-    bool popped = conn->popped - conn->told_popped >= RAILS_WINDOW / 4;
+    bool popped = conn->popped - conn->told_popped >= RAILS_POPS;
 
     for (int i = 0; i < RAILS_MAX; i++) {
         struct rails_rail *rail = conn->rails[i];
 
         if (rail == NULL || rail->stage != RAILS_UP || rail->failed)
             continue;
-        if (popped || rail->taken - rail->told >= SEND_OWED
-            || (rail->ack_wanted && rail->taken != rail->told))
-            popped &= !rails_control(rail, RAILS_ACK, NULL);
+        /* One tells what the core has taken; each, what came over it. */
+        if (conn->popped - conn->told_popped >= RAILS_POPS
+            || rail->taken - rail->told >= SEND_OWED
+            || ((popped || rail->ack_wanted) && rail->taken != rail->told))
+            rails_control(rail, RAILS_ACK, NULL);
     }
 }

@@ -15,7 +15,12 @@
 
 #include "tests/multi/spmd.h"
 
-enum { RANK_BIG = 4 << 20, RANK_NAP_MS = 9000, RANK_LIMIT_S = 80 };
+enum {
+    RANK_BIG = 4 << 20,
+    RANK_NAP_MS = 9000,
+    RANK_LIMIT_S = 80,
+    RANK_IDLE_US = 150000          /* for many seconds of waiting */
+};
 
 static void rank_say(const char *word)
 {
@@ -135,8 +140,10 @@ static void rank_idle(void)
     tpx_sleep_ms(50);
     cpu = tpx_cpu_us();
     status = tp_pipe_recv(pipe, &byte, 1, NULL);
-    printf("%llu us of CPU\n", (unsigned long long)(tpx_cpu_us() - cpu));
+    cpu = tpx_cpu_us() - cpu;
     rank_say_failure(pipe, status);
+    tpx_check(cpu < RANK_IDLE_US, "%llu us of CPU for waiting",
+              (unsigned long long)cpu);
     tpx_equal(status, TP_ERR_PEER_FAILED);
 }
 
@@ -158,6 +165,34 @@ static void rank_stream(void)
     }
     rank_say_failure(pipe, status);
     tpx_equal(status, TP_ERR_PEER_FAILED);
+    free(memory);
+}
+
+/* Rank 0 writes to rank 1, which looks at every byte, until the file $RANK_STOP
+ * is there; rank 1 counts aloud. */
+static void rank_haul(void)
+{
+    unsigned char *memory = malloc(RANK_BIG);
+    tp_pipe *pipe = tpx_pipe(1 - tpx_me.rank, 0);
+    const char *stop = getenv("RANK_STOP");
+    size_t length = RANK_BIG;
+
+    tpx_check(memory != NULL && stop != NULL, "no memory, or no RANK_STOP");
+    for (uint64_t i = 0; length == RANK_BIG; i++) {
+        if (tpx_me.rank == 0) {
+            length = access(stop, F_OK) == 0 ? 1 : RANK_BIG;
+            tpx_fill(memory, length, i);
+            tpx_ok(tp_pipe_send(pipe, memory, length));
+        } else {
+            tpx_ok(tp_pipe_recv(pipe, memory, RANK_BIG, &length));
+            tpx_equal(tpx_verify(memory, length, i), length);
+            printf("got %llu.\n", (unsigned long long)i + 1);
+            fflush(stdout);
+        }
+    }
+    rank_say_transport(1 - tpx_me.rank);
+    tpx_meet(1 - tpx_me.rank);
+    rank_say("done");
     free(memory);
 }
 
@@ -213,6 +248,7 @@ static const struct tpx_spmd rank_scenes[] = {
     { .name = "idle", .run = rank_idle },
     { .name = "stream", .run = rank_stream },
     { .name = "compute", .run = rank_compute },
+    { .name = "haul", .run = rank_haul },
     { .name = "decoy", .run = rank_decoy, .flags = TPX_BARE },
     { .name = NULL }
 };
@@ -226,7 +262,7 @@ int main(int argc, char **argv)
         scene++;
     if (argc != 2 || scene->name == NULL) {
         fprintf(stderr, "usage: rank"
-                " talk|knock|barred|idle|stream|compute|decoy\n");
+                " talk|knock|barred|idle|stream|compute|haul|decoy\n");
         return 2;
     }
     alarm(RANK_LIMIT_S);

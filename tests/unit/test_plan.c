@@ -337,6 +337,44 @@ START_TEST(test_channels)
 }
 END_TEST
 
+/* "shm 0, cma 24000, ...": the routes. */
+static const char *routes(void)
+{
+    static char text[TPT_ROUTES * (TPT_NAME + 24)];
+    struct tpt_route list[TPT_ROUTES];
+    size_t count = tpt_plan_routes(&plan, list);
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < count; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %llu",
+                                 i > 0 ? ", " : "", list[i].candidate >= 0
+                                 ? plan.candidates[list[i].candidate].name
+                                 : "-", (unsigned long long)list[i].from_bytes);
+    return text;
+}
+
+START_TEST(test_routes)
+{
+    channels();
+    score(NULL, NULL);
+    /* cma and map meet at 5000 ns * 12 * 24 / (24 - 12) = 120000. */
+    ck_assert_str_eq(routes(), "shm 0, cma 24000, map 131072");
+    tpt_plan_demote(&plan, "cma", "x");
+    ck_assert_str_eq(routes(), "shm 0, map 72000");
+    tpt_plan_demote(&plan, "map", "x");
+    ck_assert_str_eq(routes(), "shm 0");
+    tpt_plan_demote(&plan, "shm", "x");
+    tpt_plan_demote(&plan, "ofi:tcp", "x");
+    tpt_plan_demote(&plan, "ofi:verbs", "x");
+    ck_assert_str_eq(routes(), "");
+    a.backends[4].latency_ns = a.backends[5].latency_ns = 0;
+    b.backends[4].latency_ns = b.backends[5].latency_ns = 0;
+    score(NULL, NULL);
+    ck_assert_str_eq(routes(), "shm 0, map 4096");
+}
+END_TEST
+
 START_TEST(test_channels_walked)
 {
     uint32_t tried = 0;
@@ -489,6 +527,7 @@ int main(void)
     tcase_add_test(tests, test_farther_is_never_cheaper);
     tcase_add_test(tests, test_no_room);
     tcase_add_test(tests, test_channels);
+    tcase_add_test(tests, test_routes);
     tcase_add_test(tests, test_channels_walked);
     tcase_add_test(tests, test_channel_least);
     tcase_add_test(tests, test_channels_demoted);

@@ -388,6 +388,16 @@ START_TEST(test_demote)
     ck_assert_uint_eq(plan.count, 4);
     tpt_plan_demote(&plan, "ofi:tcp", "again");
     ck_assert_str_eq(find("ofi:tcp")->evidence, "again");
+    /* The other side's own trial of it did not fail. */
+    tpt_plan_restore(&plan, "nonesuch");
+    tpt_plan_restore(&plan, "loop");
+    ck_assert_int_eq(tpt_plan_best(&plan), -1);
+    tpt_plan_restore(&plan, "ofi:tcp");
+    ck_assert_str_eq(order(&plan), "ofi:tcp|loop ofi:verbs shm");
+    ck_assert_int_eq(plan.candidates[0].reason, TPT_REASON_CHOSEN);
+    tpt_plan_restore(&plan, "shm");
+    ck_assert_str_eq(order(&plan), "shm ofi:tcp|loop ofi:verbs");
+    ck_assert_int_eq(find("ofi:tcp")->reason, TPT_REASON_SLOWER);
 }
 END_TEST
 
