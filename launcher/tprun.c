@@ -52,7 +52,9 @@ static struct tprun {
     struct tpl_iof *iof;
     struct tpl_watch signals;
     struct tpl_job job;
-} tprun = { .topology_fd = -1, .record_fd = -1, .loop.epoll = -1, .signals.fd = -1 };
+} tprun = {
+    .topology_fd = -1, .record_fd = -1, .loop.epoll = -1, .signals.fd = -1,
+};
 
 /* One line on standard error, before ranks exist. */
 static int tprun_refuse(int status, const struct tpb_error *error)

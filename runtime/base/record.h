@@ -53,7 +53,7 @@ struct tpb_record_rank {
     uint32_t pid;
     uint32_t used;                 /* slots */
     uint32_t unrecorded;           /* pipes that found no slot */
-    uint32_t wait;                 /* enum tpb_record_wait; set once it sleeps */
+    uint32_t wait;                 /* enum tpb_record_wait; once it sleeps */
     int32_t wait_peer;             /* -1: no certain one */
     uint64_t wait_since;           /* tpb_now() of the rank's host */
     uint64_t unused[12];

@@ -417,7 +417,7 @@ static void do_lines(char **arg)
     }
 }
 
-/* torrent N: N bytes or a little more, in numbered lines, as fast as it goes. */
+/* torrent N: N bytes or a little more, in numbered lines, at full speed. */
 static void do_torrent(char **arg)
 {
     static char text[1 << 16], pad[160];

@@ -47,7 +47,7 @@ static void do_ring(void)
 /* Each sends to the next and receives from the one before. */
 static void do_once(void)
 {
-    if (tp_pipe_send(to((rank + 1) % size), big, 100000) != TP_OK)
+    if (tp_pipe_send(to((rank + 1) % size), big, 1000) != TP_OK)
         exit(94);
     receive((rank + size - 1) % size);
 }

@@ -54,7 +54,7 @@ home 'hwloc' 'topology/'
 home 'rdma/' 'fabric/ofi/|gpu/cuda_gdr/'
 home 'pmix[a-z_]*\.h' 'runtime/bootstrap|launcher/pmix|bench/startup_pmix'
 home 'nettle/' 'runtime/secret'
-home 'jansson\.h' 'topology/|launcher/tpinfo|bench/[a-z]*_json'
+home 'jansson\.h' 'topology/|launcher/tp(info|top_json)|bench/[a-z]*_json'
 home 'mpi\.h' 'bench/mpi'
 home 'check\.h' 'tests/'
 
