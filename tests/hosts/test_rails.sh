@@ -68,7 +68,9 @@ until_true()
     pass
 }
 
+# shellcheck disable=SC2317 # called by until_true
 has_got() { [ "$(got || true)" -ge "$1" ] 2>/dev/null; }
+# shellcheck disable=SC2317 # likewise
 has_sent() { [ "$(bytes "$1")" -ge "$2" ]; }
 
 mkdir "$work/job"
