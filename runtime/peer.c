@@ -555,8 +555,9 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
         struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
                                               contact_link);
 
-        /* It wanted to connect to us, and no conn tells of its end. */
-        if (peer->state == TPR_PEER_CROSSED && peer_is_dead(peer)) {
+        /* It is to connect to us, and no conn tells of its end. */
+        if ((peer->state == TPR_PEER_CROSSED
+             || peer->state == TPR_PEER_AWAITED) && peer_is_dead(peer)) {
             tpr_peer_end(peer, TP_ERR_PEER_FAILED,
                          "its process ended before it could connect");
             continue;
@@ -687,9 +688,13 @@ static void peer_asks_run(tp_context *context, struct tpr_task *base)
                                                 task);
     struct tpr_peer *peer = tpr_peer_get(context, task->rank);
 
-    if (peer != NULL && !context->closing) {
+    if (peer != NULL) {
+        bool over = context->closing || peer->state == TPR_PEER_ENDED;
+
         peer->gave_up |= task->gave_up;
-        if (peer->state == TPR_PEER_NEW)
+        if (over && !peer->asked)
+            peer_ask(peer, true);  /* it need not wait for us */
+        else if (!over && peer->state == TPR_PEER_NEW)
             tpr_peer_contact(peer);
         else if (peer->state == TPR_PEER_AWAITED && peer->gave_up)
             tpr_peer_give_up(peer);    /* neither reaches the other */
