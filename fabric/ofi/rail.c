@@ -172,12 +172,16 @@ static tp_status rail_open(struct ofi_rail *rail, struct tpb_error *error)
     const struct ofi_kind *kind = rail->endpoint->kind;
     bool msg = kind->type == FI_EP_MSG;
     char text[64];
-    tp_status status = ofi_info(kind, msg ? ofi_where_text(&rail->where,
-                                                           false, text)
+    tp_status status = ofi_info(kind, rail->where.family != 0
+                                          ? ofi_where_text(&rail->where, false,
+                                                           text)
                                           : NULL,
                                 &rail->info, error);
     int code;
 
+    /* Not every provider goes by addresses. */
+    if (status != TP_OK && !msg && rail->where.family != 0)
+        status = ofi_info(kind, NULL, &rail->info, error);
     if (status != TP_OK)
         return status;
     code = ofi_lib->fabric(rail->info->fabric_attr, &rail->fabric, NULL);
