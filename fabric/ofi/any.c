@@ -81,11 +81,16 @@ static int any_bind(struct ofi_conn *conn)
     struct fi_av_attr attr = { .type = FI_AV_TABLE, .count = 1 };
     int code = fi_av_open(conn->rail->domain, &attr, &conn->av, NULL);
 
-    if (code == 0)
-        code = fi_endpoint(conn->rail->domain, conn->rail->info, &conn->ep,
-                           conn);
-    if (code == 0)
-        code = fi_ep_bind(conn->ep, &conn->av->fid, 0);
+    if (code != 0) {
+        conn->av = NULL;           /* some leave what they have freed */
+        return code;
+    }
+    code = fi_endpoint(conn->rail->domain, conn->rail->info, &conn->ep, conn);
+    if (code != 0) {
+        conn->ep = NULL;
+        return code;
+    }
+    code = fi_ep_bind(conn->ep, &conn->av->fid, 0);
     if (code == 0)
         code = fi_ep_bind(conn->ep, &conn->cq->fid, FI_TRANSMIT | FI_RECV);
     return code == 0 ? fi_enable(conn->ep) : code;

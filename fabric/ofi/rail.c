@@ -188,8 +188,10 @@ static tp_status rail_open(struct ofi_rail *rail, struct tpb_error *error)
     if (code != 0)
         return ofi_fail(error, code, "a fabric");
     code = fi_domain(rail->fabric, rail->info, &rail->domain, NULL);
-    if (code != 0)
+    if (code != 0) {
+        rail->domain = NULL;       /* sockets leaves what it has freed */
         return ofi_fail(error, code, "a domain");
+    }
     rail->inject = rail->info->tx_attr->inject_size;
     rail->rma = (rail->info->caps & FI_RMA) != 0
                 && !(rail->info->domain_attr->mr_mode

@@ -25,10 +25,6 @@ struct tpx_target {
     int (*listening)(const void *address, size_t length,
                      struct sockaddr_storage *sockets, int capacity);
 
-    /* The library under it, which is not ours, aborts the process when it gets
-     * no descriptor. */
-    bool needs_descriptors;
-
     /* May be NULL.  How many things with a name (files, sockets) the process
      * `pid`, which is dead, has left behind. */
     int (*left_behind)(pid_t pid);

@@ -249,8 +249,7 @@ void tpx_add_stranger_tests(Suite *suite)
     TCase *tests = tpx_tcase(suite, "strangers");
 
     tcase_add_test(tests, test_garbage_address);
-    if (!tpx_target->needs_descriptors)
-        tcase_add_test(tests, test_no_descriptors);
+    tcase_add_test(tests, test_no_descriptors);
     if (tpx_backend->flags & TPF_SELF)
         return;
     tcase_add_test(tests, test_connect_to_closed);

@@ -9,9 +9,7 @@
 
 int main(void)
 {
-    static const struct tpx_target target = {
-        .name = "ofi:sockets", .needs_descriptors = true
-    };
+    static const struct tpx_target target = { .name = "ofi:sockets" };
 
     setenv("TP_TEST_FEW", "1", 0);     /* it is slow, and polled */
     return tpx_conform(&target);
