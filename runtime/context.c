@@ -184,9 +184,12 @@ static void context_backend(tp_context *context,
 static tp_status context_backends(tp_context *context,
                                   struct tpb_error *error)
 {
-    for (size_t i = 0; tpf_backends[i] != NULL
-                       && context->card.backend_count < TPT_BACKENDS; i++)
-        context_backend(context, tpf_backends[i]);
+    const struct tpf_backend *backends[TPT_BACKENDS];
+    size_t count = tpf_backends_for(context->settings.text[TPB_SET_BACKENDS],
+                                    backends, TPT_BACKENDS);
+
+    for (size_t i = 0; i < count; i++)
+        context_backend(context, backends[i]);
     if (context->endpoint_count == 0)
         return tpb_fail(error, TP_ERR_UNREACHABLE,
                         "TP_BACKENDS=%s leaves no backend that works here;"
