@@ -68,7 +68,9 @@ until_true()
     pass
 }
 
+# shellcheck disable=SC2317 # until_true calls them
 has_got() { [ "$(got || true)" -ge "$1" ] 2>/dev/null; }
+# shellcheck disable=SC2317
 has_sent() { [ "$(bytes "$1")" -ge "$2" ]; }
 
 mkdir "$work/job"
