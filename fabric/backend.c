@@ -13,6 +13,7 @@
     row(tpf_loop) \
     row(tpf_shm) \
     row(tpf_ofi_tcp) \
+    row(tpf_ofi_verbs) \
     row(tpf_ofi_shm) \
     row(tpf_rails)
 

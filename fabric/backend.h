@@ -166,7 +166,8 @@ struct tpf_backend {
     void (*disconnect)(struct tpf_conn *conn);
 
     /* May be NULL.  For a conn that is not connected yet: what has been tried
-     * and what is waited for, added to `text` in words for people. */
+     * and what is waited for, added to `text` in words for people, each item
+     * between a blank and a semicolon. */
     void (*trying)(struct tpf_conn *conn, struct tpb_text *text);
 
     /*

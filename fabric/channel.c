@@ -7,7 +7,8 @@
 /* One line per kind; each is defined in fabric/NAME/. */
 #define KINDS(row) \
     row(tpf_map) \
-    row(tpf_cma)
+    row(tpf_cma) \
+    row(tpf_rma)
 
 #define KIND_DECLARE(object) extern const struct tpf_channel_kind object;
 KINDS(KIND_DECLARE)

@@ -12,6 +12,7 @@
 #include "runtime/base/door.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
+#include "topology/card.h"
 
 TPB_LOG_COMPONENT("door");
 
@@ -38,7 +39,8 @@ static int door_socket(void)
 
 void tpl_door_open(int ranks)
 {
-    char text[160];
+    static struct tpt_card card;
+    char text[192];
 
     unsetenv("TP_DOOR");
     door.ranks = tpb_array((size_t)ranks, sizeof(*door.ranks));
@@ -46,6 +48,8 @@ void tpl_door_open(int ranks)
     door.door.size = ranks;
     door.door.net_namespace = tpb_net_namespace();
     tpb_random(door.door.cookie, sizeof(door.door.cookie));
+    if (tpt_card_identify(&card, NULL) == TP_OK)
+        memcpy(door.door.boot_id, card.host.boot_id, 16);
     /* These two hold the numbers that each rank's pair takes in its turn. */
     door.door.host = door_socket();
     door.door.launcher = door_socket();

@@ -85,11 +85,10 @@ static void bootstrap_warn_alone(void)
  * and libpmix would complain about it. */
 static bool bootstrap_is_apart(const struct tpb_settings *settings)
 {
-    uint64_t mine = tpb_net_namespace();
     struct tpb_door door;
 
-    return tpb_door_parse(settings->text[TPB_SET_DOOR], &door) && mine != 0
-           && door.net_namespace != 0 && door.net_namespace != mine;
+    return tpb_door_parse(settings->text[TPB_SET_DOOR], &door)
+           && tpb_door_apart(&door);
 }
 
 static tp_status bootstrap_launched(const struct tpb_settings *settings,

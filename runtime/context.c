@@ -217,6 +217,8 @@ static tp_status context_publish(tp_context *context, struct tpb_error *error)
     if (blob == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     tpt_costs_to_card(&context->settings, &context->card);
+    tpt_card_pretend(&context->card,
+                     context->settings.text[TPB_SET_CARD_HOOK]);
     status = tpt_card_encode(&context->card, blob, &length);
     if (status == TP_OK) {
         context_damage(context, blob, &length);
@@ -285,12 +287,18 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     tpb_log_name(name);
     context_compare_versions(context);
     context_spin(context);
+    tpr_record_open(context);
     context->explain = context->settings.number[TPB_SET_EXPLAIN] != 0;
     status = context_card(context, error);
     if (status == TP_OK)
         status = context_backends(context, error);
     if (status == TP_OK)
         tpr_channels_open(context);
+    if (status == TP_OK)
+        status = tpt_policy_check(&(struct tpt_policy) {
+            .backends = context->settings.text[TPB_SET_BACKENDS],
+            .require = context->settings.text[TPB_SET_REQUIRE] },
+            &context->card, error);
     if (status == TP_OK)
         status = context_publish(context, error);
     if (status == TP_OK)
@@ -348,6 +356,7 @@ static void context_free(tp_context *context)
     if (context->bootstrap != NULL)
         context->bootstrap->ops->close(context->bootstrap);
     tpt_topology_free(context->topology);
+    tpr_record_close(context);
     tpr_progress_fini(context);
     tpb_settings_fini(&context->settings);
     pthread_mutex_destroy(&context->table_lock);
@@ -376,6 +385,7 @@ tp_status tp_init(const tp_options *options, tp_context **result)
         context_free(context);
         return status;
     }
+    tpr_record_phase(context, TPB_PHASE_RUNNING);
     *result = context;
     return TP_OK;
 }
@@ -492,6 +502,7 @@ tp_status tp_finalize(tp_context *context)
     tpr_thread_stop(context);
     while (!tpr_enter(context))
         sched_yield();             /* a call of another thread just ends */
+    tpr_record_phase(context, TPB_PHASE_FINALIZE);
     context->closing = true;
     tpr_desk_close(context);
     /* Whoever writes to us has nobody to wait for: else two ranks that leave

@@ -18,7 +18,7 @@
 #include "runtime/core.h"
 
 enum {
-    PEER_AWAIT_MS = 5000,          /* for a peer that we could not ask */
+    PEER_AWAIT_MS = 30000,         /* for a peer that we could not ask */
     PEER_ASK_MS = 1500             /* until it is asked to try as well */
 };
 
@@ -113,6 +113,7 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     tpb_list_init(&pipe->backlog);
     tpb_list_init(&pipe->unread_link);
     atomic_init(&pipe->error, "");
+    tpr_record_pipe(pipe);
     return pipe;
 }
 
@@ -339,15 +340,8 @@ void tpr_peer_give_up(struct tpr_peer *peer)
         tpb_text_fini(&text);
         return;
     }
-    tpb_text_add(&text, "no backend reaches %s:", peer->full_name);
-    for (uint32_t i = 0; i < peer->plan->count; i++) {
-        const struct tpt_candidate *candidate = &peer->plan->candidates[i];
-
-        tpb_text_add(&text, "%s %s (%s%s%s)", i > 0 ? ";" : "",
-                     candidate->name, tpt_reason_name(candidate->reason),
-                     candidate->evidence[0] != '\0' ? ": " : "",
-                     candidate->evidence);
-    }
+    tpb_text_add(&text, "no backend reaches %s: ", peer->full_name);
+    tpt_plan_refusal(peer->plan, &text);
     if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
         tpb_text_add(&text, "; nor did it find a way to us");
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
@@ -443,6 +437,7 @@ void tpr_peer_connected(struct tpr_peer *peer)
         peer_print_plan(peer);
     if (peer->guest != NULL)
         tpr_guest_connected(peer);
+    peer_each_pipe(peer, tpr_record_transport);
     peer_each_pipe(peer, tpr_tx_pump);
 }
 
@@ -520,12 +515,13 @@ static void peer_too_late(struct tpr_peer *peer)
                      " tp_init? (TP_CONNECT_TIMEOUT sets the limit)");
         return;
     }
+    if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
+        tpb_text_add(&text, "%s tried:", peer->conn->backend->name);
+        peer->conn->backend->trying(peer->conn, &text);
+        tpb_text_add(&text, " ");
+    }
     tpb_text_add(&text, "the connection was not made in time"
                  " (TP_CONNECT_TIMEOUT sets the limit)");
-    if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
-        tpb_text_add(&text, "; %s tried", peer->conn->backend->name);
-        peer->conn->backend->trying(peer->conn, &text);
-    }
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no connection in time" : text.text);
     tpb_text_fini(&text);

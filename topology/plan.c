@@ -23,6 +23,10 @@ static const char *const plan_reasons[] = {
 };
 
 _Static_assert(TPB_COUNT(plan_reasons) == TPT_REASON_COUNT, "a name each");
+/* Size classes: 4 KiB (TPT_CHANNEL_LEAST) to 1 TiB. */
+enum { PLAN_LEAST_SHIFT = 12, PLAN_MOST_SHIFT = 40 };
+
+_Static_assert(TPT_CHANNEL_LEAST == 1 << PLAN_LEAST_SHIFT, "the same");
 _Static_assert(TPT_BACKENDS <= 32, "a bit of `tried` each");
 
 const char *tpt_reason_name(enum tpt_reason reason)
@@ -75,6 +79,39 @@ int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
         }
     }
     return best >= 0 ? best : insist ? TPT_PLAN_REFUSED : TPT_PLAN_TRANSPORT;
+}
+
+/* Who carries a buffer of that size? */
+static int plan_route(const struct tpt_plan *plan, uint64_t bytes)
+{
+    int channel = tpt_plan_channel(plan, bytes, 0);
+
+    return channel == TPT_PLAN_TRANSPORT ? tpt_plan_best(plan) : channel;
+}
+
+size_t tpt_plan_routes(const struct tpt_plan *plan,
+                       struct tpt_route routes[TPT_ROUTES])
+{
+    size_t count = 1;
+
+    if (tpt_plan_best(plan) < 0)
+        return 0;
+    routes[0] = (struct tpt_route) { 0, tpt_plan_best(plan) };
+    for (unsigned shift = PLAN_LEAST_SHIFT;
+         shift <= PLAN_MOST_SHIFT && count < TPT_ROUTES; shift++) {
+        uint64_t bytes = UINT64_C(1) << shift;
+        int route = plan_route(plan, bytes);
+
+        if (route == routes[count - 1].candidate)
+            continue;
+        /* It may have begun within the class before. */
+        if (route >= 0 && plan->candidates[route].from_bytes > bytes / 2
+            && plan->candidates[route].from_bytes < bytes
+            && plan_route(plan, plan->candidates[route].from_bytes) == route)
+            bytes = plan->candidates[route].from_bytes;
+        routes[count++] = (struct tpt_route) { bytes, route };
+    }
+    return count;
 }
 
 /* Puts one candidate behind all others of its role. */
@@ -130,4 +167,76 @@ void tpt_plan_restore(struct tpt_plan *plan, const char *name)
         return;
     plan->candidates[at].possible = true;
     tpt_plan_settle(plan);
+}
+
+/* Of the nature of the backend: nobody can do anything about it. */
+static bool plan_never(const struct tpt_candidate *candidate)
+{
+    return candidate->reason == TPT_REASON_NOT_SAME_PROCESS
+           || candidate->reason == TPT_REASON_NOT_OTHER_PROCESS
+           || candidate->reason == TPT_REASON_NEEDS_TRANSPORT;
+}
+
+/* Worth telling?  A channel is only where the contract wants one. */
+static bool plan_tells(const struct tpt_plan *plan,
+                       const struct tpt_candidate *candidate)
+{
+    return !candidate->possible && !plan_never(candidate)
+           && (candidate->role == TPT_ROLE_TRANSPORT
+               || plan->insist[0] != '\0');
+}
+
+static bool plan_alike(const struct tpt_candidate *x,
+                       const struct tpt_candidate *y)
+{
+    return x->reason == y->reason && strcmp(x->evidence, y->evidence) == 0;
+}
+
+/* "ofi:shm, ofi:tcp (forbidden: evidence; remedy: the first's)": that at `at`
+ * with all that are like it. */
+static void plan_tell(const struct tpt_plan *plan, uint32_t at,
+                      struct tpb_text *text)
+{
+    const struct tpt_candidate *first = &plan->candidates[at];
+
+    for (uint32_t i = at; i < plan->count; i++)
+        if (plan_tells(plan, &plan->candidates[i])
+            && plan_alike(&plan->candidates[i], first))
+            tpb_text_add(text, "%s%s", i > at ? ", " : "",
+                         plan->candidates[i].name);
+    tpb_text_add(text, " (%s: %s", tpt_reason_name(first->reason),
+                 first->evidence);
+    if (first->remedy[0] != '\0')
+        tpb_text_add(text, "; remedy: %s", first->remedy);
+    tpb_text_add(text, ")");
+}
+
+/* Somebody's word, or a trial's, rather than what a machine lacks? */
+static bool plan_decided(const struct tpt_candidate *candidate)
+{
+    return candidate->reason == TPT_REASON_CONTRACT
+           || candidate->reason == TPT_REASON_FORBIDDEN
+           || candidate->reason == TPT_REASON_TRIAL_FAILED;
+}
+
+void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text)
+{
+    size_t start = text->length;
+
+    for (uint32_t i = 0; i < 2 * plan->count; i++) {
+        uint32_t at = i % plan->count;
+        const struct tpt_candidate *candidate = &plan->candidates[at];
+        bool told = !plan_tells(plan, candidate)
+                    || plan_decided(candidate) != (i < plan->count);
+
+        for (uint32_t j = 0; j < at && !told; j++)
+            told = plan_tells(plan, &plan->candidates[j])
+                   && plan_alike(candidate, &plan->candidates[j]);
+        if (told)
+            continue;
+        tpb_text_add(text, "%s", text->length > start ? "; " : "");
+        plan_tell(plan, at, text);
+    }
+    if (text->length == start)
+        tpb_text_add(text, "no backend is built that could");
 }

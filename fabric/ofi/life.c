@@ -95,7 +95,7 @@ void ofi_life_heard(struct ofi_conn *conn)
 static void life_lost(struct ofi_conn *conn, const char *text)
 {
     struct fid_cq *cq = conn->cq != NULL ? conn->cq
-                        : conn->rail != NULL ? conn->rail->cq : NULL;
+                        : conn->shared != NULL ? conn->shared->cq : NULL;
 
     if (cq != NULL && !conn->lost)
         ofi_cq_drain(cq, true);

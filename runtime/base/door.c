@@ -25,6 +25,18 @@ void tpb_door_format(const struct tpb_door *door, char *text, size_t size)
     for (size_t i = 0; i < sizeof(door->cookie); i++)
         used += snprintf(text + used, size - (size_t)used, "%02x",
                          door->cookie[i]);
+    used += snprintf(text + used, size - (size_t)used, ":");
+    for (size_t i = 0; i < sizeof(door->boot_id); i++)
+        used += snprintf(text + used, size - (size_t)used, "%02x",
+                         door->boot_id[i]);
+}
+
+static bool door_hex(const char *text, uint8_t bytes[16])
+{
+    for (size_t i = 0; i < 16; i++)
+        if (sscanf(text + 2 * i, "%2hhx", &bytes[i]) != 1)
+            return false;
+    return true;
 }
 
 bool tpb_door_parse(const char *text, struct tpb_door *door)
@@ -35,14 +47,36 @@ bool tpb_door_parse(const char *text, struct tpb_door *door)
     memset(door, 0, sizeof(*door));
     if (sscanf(text, "%d:%d:%llu:%d:%47[a-z0-9-]:%n", &door->host,
                &door->launcher, &net, &door->size, door->name, &used) != 5
-        || used == 0 || strlen(text + used) != 2 * sizeof(door->cookie)
+        || used == 0 || strlen(text + used) != 65 || text[used + 32] != ':'
         || door->host < 3 || door->launcher < 3 || door->size < 1)
         return false;
     door->net_namespace = net;
-    for (size_t i = 0; i < sizeof(door->cookie); i++)
-        if (sscanf(text + used + 2 * i, "%2hhx", &door->cookie[i]) != 1)
-            return false;
-    return true;
+    return door_hex(text + used, door->cookie)
+           && door_hex(text + used + 33, door->boot_id);
+}
+
+/* Which network namespace made the socket; 0 before Linux 5.14. */
+static uint64_t door_net_cookie(int fd)
+{
+    uint64_t cookie = 0;
+    socklen_t length = sizeof(cookie);
+
+    return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &length) == 0
+           ? cookie : 0;
+}
+
+bool tpb_door_apart(const struct tpb_door *door)
+{
+    uint64_t mine = tpb_net_namespace(), theirs = door->net_namespace;
+
+    if (mine == 0 || theirs == 0) {
+        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+        mine = door_net_cookie(fd);
+        theirs = door_net_cookie(door->launcher);
+        tpb_close(&fd);
+    }
+    return mine != 0 && theirs != 0 && mine != theirs;
 }
 
 socklen_t tpb_door_address(const char *name, struct sockaddr_storage *address)

@@ -18,17 +18,20 @@
 
 enum { TPB_DOOR_NAME = 48, TPB_DOOR_CARD = 8192 };
 
-/* What TP_DOOR says: HOST:TPRUN:NAMESPACE:SIZE:NAME:COOKIE. */
+/* What TP_DOOR says: HOST:TPRUN:NAMESPACE:SIZE:NAME:COOKIE:BOOT. */
 struct tpb_door {
     int host, launcher;            /* descriptors */
     uint64_t net_namespace;        /* tprun's */
     int size;                      /* of the job */
     char name[TPB_DOOR_NAME];      /* of tprun's own socket */
     uint8_t cookie[16];            /* shown in every message */
+    uint8_t boot_id[16];           /* of the host, for who cannot read it */
 };
 
 bool tpb_door_parse(const char *text, struct tpb_door *door);
-/* As tpb_door_parse() reads it; 160 bytes suffice. */
+/* Is this process in another network namespace than tprun? */
+bool tpb_door_apart(const struct tpb_door *door);
+/* As tpb_door_parse() reads it; 192 bytes suffice. */
 void tpb_door_format(const struct tpb_door *door, char *text, size_t size);
 
 /* A socket with a random name; or -1 with errno. */

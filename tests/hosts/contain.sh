@@ -6,11 +6,12 @@
 #
 #     u  user      p  PID      n  network
 #     m  mount and UTS: another host name; /dev/shm of 64 KiB, or with n none at
-#        all; with p a /proc of its own, where that can be mounted
+#        all; with p a /proc of its own, where that can be mounted; with h none
 #     -  nothing
 missing_shm()
 {
-    mount -t tmpfs none /mnt || return
+    # Not sticky: the kernel would protect its devices from us.
+    mount -t tmpfs -o mode=755 none /mnt || return
     for device in null zero random urandom; do
         : >/mnt/$device && mount --bind /dev/$device /mnt/$device || return
     done
@@ -26,7 +27,10 @@ if [ "$1" = --inside ]; then
         *n*) missing_shm ;;
         *)   mount -t tmpfs -o size=64k none /dev/shm ;;
         esac || exit 91
-        case $kind in *p*) mount -t proc proc /proc 2>/dev/null ;; esac ;;
+        case $kind in
+        *h*) mount -t tmpfs none /proc || exit 92 ;;
+        *p*) mount -t proc proc /proc 2>/dev/null ;;
+        esac ;;
     esac
     exec "$@"
 fi

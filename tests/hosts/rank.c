@@ -15,7 +15,12 @@
 
 #include "tests/multi/spmd.h"
 
-enum { RANK_BIG = 4 << 20, RANK_NAP_MS = 9000, RANK_LIMIT_S = 80 };
+enum {
+    RANK_BIG = 4 << 20,
+    RANK_NAP_MS = 9000,
+    RANK_LIMIT_S = 80,
+    RANK_IDLE_US = 150000          /* for many seconds of waiting */
+};
 
 static void rank_say(const char *word)
 {
@@ -135,8 +140,10 @@ static void rank_idle(void)
     tpx_sleep_ms(50);
     cpu = tpx_cpu_us();
     status = tp_pipe_recv(pipe, &byte, 1, NULL);
-    printf("%llu us of CPU\n", (unsigned long long)(tpx_cpu_us() - cpu));
+    cpu = tpx_cpu_us() - cpu;
     rank_say_failure(pipe, status);
+    tpx_check(cpu < RANK_IDLE_US, "%llu us of CPU for waiting",
+              (unsigned long long)cpu);
     tpx_equal(status, TP_ERR_PEER_FAILED);
 }
 

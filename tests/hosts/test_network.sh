@@ -25,7 +25,7 @@ if [ "${1:-}" != inside ]; then
         skip hosts "needs nft (apt-get install nftables)"
         finish
     fi
-    hosts run 28 sh "$source/tests/hosts/test_network.sh" inside
+    hosts run 30 sh "$source/tests/hosts/test_network.sh" inside
     exit
 fi
 
@@ -52,11 +52,15 @@ job()
     done
 }
 
-# says NAME.RANK WORDS: waits for it, as long as the whole test may last.
+# says NAME.RANK WORDS: waits for it, unless the rank has ended or the time of
+# the whole test is up.
 says()
 {
     until grep -qe "$2" "$work/$1" 2>/dev/null; do
-        if [ "$(date +%s)" -ge $end ]; then
+        child=
+        eval "child=\$${1%.*}_${1#*.}"
+        if [ "$(date +%s)" -ge $end ] || ! kill -0 "$child" 2>/dev/null; then
+            ! grep -qe "$2" "$work/$1" || return 0
             fail "$1 did not say '$2':"
             sed 's/^/    /' "$work/$1"
             return 1
@@ -143,6 +147,14 @@ refuses 14 reject ''
 refuses 15 drop ''
 refuses 16 drop 'ip protocol tcp'
 refuses 16 reject 'ip6 nexthdr tcp'
+# 29, 30: nobody can be called, but at one address of 30 somebody else answers
+# the phone, and says nothing.
+refuses 29 drop ''
+hosts exec host30 nft -f - <<'END'
+table ip tp { chain pre { type nat hook prerouting priority -100; }; }
+add rule ip tp pre tcp dport 1-65535 redirect to :7777
+END
+refuses 30 reject 'ip6 nexthdr tcp'
 
 # ---- the scenes ------------------------------------------------------------------
 
@@ -156,6 +168,10 @@ job wrong talk 8 9
 job dropped knock 11 12
 job rejected knock 13 14
 job barred barred 15 16
+job silent decoy 30
+says silent.0 ready
+env='TP_CONNECT_TIMEOUT=8s'
+job late barred 29 30
 env='TP_HEARTBEAT=5s'
 job cable idle 17 18
 job crash idle 19 20
@@ -183,6 +199,13 @@ over barred
 for words in 'no backend reaches' '10.77.0.16:[0-9]*: no answer' \
     '\[fd77::16\]:[0-9]*: Connection refused' 'nor did it find a way to us'; do
     if says barred.0 "$words"; then pass; fi
+done
+
+# The time is up, and what is still open is told too.
+over late
+for words in 'not made in time' '\[fd77::30\]:[0-9]*: Connection refused' \
+    '10.77.0.30:[0-9]*: i*t* *took the call'; do
+    if says late.0 "$words"; then pass; fi
 done
 
 # Data flows: no probes.  Nothing flows: probes, and no probes if they are off.
