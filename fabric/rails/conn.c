@@ -202,7 +202,7 @@ static void conn_founded(struct rails_conn *conn, struct rails_rail *rail,
     size_t most = RAILS_WINDOW * max_frame / 2;
 
     conn->common.max_frame = max_frame;
-    conn->common.window = 2 * rail->conn->window;
+    conn->common.window = rail->conn->window;
     if (conn->common.window > most)
         conn->common.window = most;
     conn->ready = true;
