@@ -577,8 +577,10 @@ bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
 /* For pulled upcalls, and for pulls whose conn is gone. */
 void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
                    const char *text);
+/* Does a channel still fetch something for this pipe? */
+bool tpr_pull_any(const tp_pipe *pipe);
 /* The peer's writes need not wait for us any more; later, if some of their
- * memory is lent, unless `now`. */
+ * memory is lent, unless `now`, or if a channel still fetches from it. */
 void tpr_pull_tell_all(tp_pipe *pipe, bool now);
 
 /* ---- borrow.c ------------------------------------------------------------ */

@@ -272,18 +272,22 @@ tp_status tp_pipe_to_rank(tp_context *context, int rank, tp_pipe **pipe)
 /* Ends the pipe from this side; token. */
 void tpr_pipe_close(tp_pipe *pipe, const char *why)
 {
+    bool tell;
+
     if (pipe->closed)
         return;
     pipe->closed = true;
     tpr_pipe_fail(pipe, why);
-    if (pipe->rx_end == TP_OK && pipe->tx_end == TP_OK
-        && pipe->peer->state != TPR_PEER_ENDED
-        && !tpr_tx_control(pipe, WIRE_CLOSE))
-        pipe->close_due = true;    /* for when there is room, or a conn */
+    tell = pipe->rx_end == TP_OK && pipe->tx_end == TP_OK
+           && pipe->peer->state != TPR_PEER_ENDED;
     pipe->tx_end = TP_ERR_CLOSED;
     tpr_tx_end(pipe, TP_ERR_CLOSED);
     tpr_rx_drop(pipe, TP_ERR_CLOSED);
-    if (pipe->close_due)
+    /* Not while a channel still fetches from the peer's memory, which CLOSE
+     * gives back; and there must be room, or first a conn. */
+    if (tell && (tpr_pull_any(pipe) || !tpr_tx_control(pipe, WIRE_CLOSE)))
+        pipe->close_due = true;
+    if (pipe->close_due && tpb_list_empty(&pipe->blocked_link))
         tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
     if (pipe->peer->guest != NULL)
         tpr_guest_closed(pipe->peer);

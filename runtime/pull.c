@@ -60,11 +60,23 @@ static void pull_ask(struct tpr_offer *offer, const char *words)
                      length < TPT_WORDS ? length : TPT_WORDS);
 }
 
+/* A pull that could not be stopped is over: what waited for that can go. */
+static void pull_last(tp_pipe *pipe)
+{
+    if (tpr_pull_any(pipe))
+        return;
+    if (pipe->tell_due && pipe->lent == 0)
+        tpr_pull_tell_all(pipe, true);
+    if (pipe->close_due)
+        tpr_tx_pump(pipe);
+}
+
 void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
                    const char *text)
 {
     struct tpf_pull *pull = pull_of(offer);
     struct tpr_op *op = offer->op;
+    tp_pipe *pipe = op->pipe;
 
     tpb_list_unlink(&offer->link);
     if (offer->pulling && pull->link->kind->progress != NULL)
@@ -72,7 +84,8 @@ void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
     offer->pulling = false;
     if (op->status != TP_OK) {     /* see cancel */
         op->pulls--;
-        tpr_rx_land(op->pipe);
+        tpr_rx_land(pipe);
+        pull_last(pipe);
     } else if (result == TPF_PULL_DONE) {
         pull_buffer_done(op);
     } else {
@@ -208,13 +221,21 @@ bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
     return true;
 }
 
+bool tpr_pull_any(const tp_pipe *pipe)
+{
+    TPB_LIST_EACH(node, &pipe->reads)
+        if (TPB_CONTAINER(node, struct tpr_op, link)->pulls > 0)
+            return true;
+    return false;
+}
+
 void tpr_pull_tell_all(tp_pipe *pipe, bool now)
 {
     struct wire_about about = { .message = WIRE_ALL };
 
     if (!pipe->offers_seen || pipe->peer->state != TPR_PEER_CONNECTED)
         return;
-    pipe->tell_due = pipe->lent > 0 && !now;
+    pipe->tell_due = (pipe->lent > 0 && !now) || tpr_pull_any(pipe);
     if (!pipe->tell_due)
         tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
 }

@@ -467,7 +467,7 @@ void tpr_tx_pump(tp_pipe *pipe)
     if (peer->state != TPR_PEER_CONNECTED)
         return;
     if (TPB_UNLIKELY(pipe->close_due)
-        && !tpr_tx_control(pipe, WIRE_CLOSE))
+        && (tpr_pull_any(pipe) || !tpr_tx_control(pipe, WIRE_CLOSE)))
         return;
     if (TPB_UNLIKELY(pipe->credit_due)
         && !tpr_tx_control(pipe, WIRE_CREDIT))
