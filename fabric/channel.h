@@ -84,6 +84,8 @@ struct tpf_channel_kind {
     const char *name;              /* "cma" */
     enum tpf_channel_number number;
     enum tpt_reach reach;
+    bool devices;                  /* reads from and writes to devices' memory;
+                                      else buffers of the CPU only come */
     const char *over;              /* transports it needs, as "ofi:verbs"; NULL
                                       for any */
     uint32_t latency_ns;           /* the built-in model, for the card: what a

@@ -29,7 +29,7 @@ for folder in fabric/*/; do
     [ -d "$folder" ] || continue
     may "$folder" "$base|topology/|fabric/backend\.h|$folder"
 done
-may 'gpu/' "$base|topology/|fabric/backend\.h|gpu/"
+may 'gpu/' "$base|topology/|fabric/(backend|channel|memory)\.h|gpu/"
 may 'runtime/[^/]* ' "runtime/|topology/|fabric/backend\.h|gpu/gpu\.h"
 may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/(backend|channel)\.h"
 grep -v '^launcher/tpinfo' "$work/ours" >"$work/rest"
