@@ -13,9 +13,12 @@
 
 #include "gpu/driver_abi.h"
 
+/* The tree is built with hidden symbols; these are what a program looks for. */
+#pragma GCC visibility push(default)
 #define CUDA_SYMBOL(group, name, parameters) cu_result name parameters;
 #include "gpu/driver_symbols.def"
 #undef CUDA_SYMBOL
+#pragma GCC visibility pop
 
 enum {
     DOUBLE_DEVICES = 16, DOUBLE_PAGE = 4096, DOUBLE_GRANULE = 64 * 1024,
