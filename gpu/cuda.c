@@ -111,10 +111,10 @@ tp_status tpg_device_enter(struct tpg_gpu *gpu, const struct tpg_cuda *cuda,
 tp_status tpg_claim(struct tpg_gpu *gpu, const struct tpf_buffer *buffer,
                     struct tpb_error *error)
 {
-    const struct tpg_cuda *cuda = tpg_cuda_loaded();
+    const struct tpg_cuda *cuda = tpg_cuda_notice(gpu->settings);
     tp_status status;
 
-    /* Without a driver in use no memory of the host can be a device's. */
+    /* Without a driver in use no memory can be a device's. */
     if (cuda == NULL && buffer->device.type == TP_DEVICE_CPU)
         return TP_OK;
     status = cuda != NULL ? TP_OK : tpg_cuda_load(gpu->settings, &cuda, error);

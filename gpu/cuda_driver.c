@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -13,7 +14,8 @@ enum { DRIVER_OLDEST = 11040 };
 
 static struct {
     pthread_mutex_t lock;
-    bool tried;
+    _Atomic uint64_t looked;           /* when for the program's own */
+    _Atomic bool tried;                /* release: all below is there */
     tp_status status;
     struct tpb_error error;
     pid_t pid;                         /* who initialised it */
@@ -140,7 +142,7 @@ tp_status tpg_cuda_load(const struct tpb_settings *settings,
     pthread_mutex_lock(&driver.lock);
     if (!driver.tried) {
         driver.status = driver_load(settings->text[TPB_SET_CUDA_LIBRARY]);
-        driver.tried = true;
+        atomic_store(&driver.tried, true);
     }
     status = driver.status;
     if (status == TP_OK && driver.pid != getpid())
@@ -157,13 +159,29 @@ tp_status tpg_cuda_load(const struct tpb_settings *settings,
 
 const struct tpg_cuda *tpg_cuda_loaded(void)
 {
-    const struct tpg_cuda *cuda;
+    /* Pairs with the store in tpg_cuda_load(). */
+    return atomic_load(&driver.tried) && driver.status == TP_OK
+           && driver.pid == getpid() ? &driver.cuda : NULL;
+}
 
-    pthread_mutex_lock(&driver.lock);
-    cuda = driver.tried && driver.status == TP_OK && driver.pid == getpid()
-           ? &driver.cuda : NULL;
-    pthread_mutex_unlock(&driver.lock);
-    return cuda;
+const struct tpg_cuda *tpg_cuda_notice(const struct tpb_settings *settings)
+{
+    const struct tpg_cuda *cuda = tpg_cuda_loaded();
+    uint64_t now;
+    void *library;
+
+    if (cuda != NULL || atomic_load(&driver.tried))
+        return cuda;
+    now = tpb_now();
+    if (now - atomic_load(&driver.looked) < 1000000)
+        return NULL;
+    atomic_store(&driver.looked, now);
+    library = dlopen(settings->text[TPB_SET_CUDA_LIBRARY],
+                     RTLD_NOW | RTLD_NOLOAD);
+    if (library == NULL)
+        return NULL;
+    dlclose(library);
+    return tpg_cuda_load(settings, &cuda, NULL) == TP_OK ? cuda : NULL;
 }
 
 tp_status tpg_cuda_fail(const struct tpg_cuda *cuda, cu_result code,

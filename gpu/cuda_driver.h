@@ -36,6 +36,11 @@ tp_status tpg_cuda_load(const struct tpb_settings *settings,
 /* The driver if it is loaded already, else NULL. */
 const struct tpg_cuda *tpg_cuda_loaded(void);
 
+/* As tpg_cuda_loaded(); but if the program itself has loaded libcuda since,
+ * loads it, too: then some of its memory may be a device's.  Looks once a
+ * millisecond at most. */
+const struct tpg_cuda *tpg_cuda_notice(const struct tpb_settings *settings);
+
 /* The device's primary context, kept until the process ends. */
 tp_status tpg_cuda_context(const struct tpg_cuda *cuda, int device,
                            cu_context *context, struct tpb_error *error);

@@ -156,6 +156,8 @@ size_t tpr_device_ahead(struct tpr_op *op, size_t length)
         if (device_at(op, &cursor, &buffer))
             break;
     }
+    if (op->status != TP_OK)
+        return 0;
     return ready < length ? ready : length;
 }
 
