@@ -13,7 +13,9 @@
     row(tpf_loop) \
     row(tpf_shm) \
     row(tpf_ofi_tcp) \
-    row(tpf_ofi_shm)
+    row(tpf_ofi_verbs) \
+    row(tpf_ofi_shm) \
+    row(tpf_rails)
 
 #define BACKEND_DECLARE(object) extern const struct tpf_backend object;
 BACKENDS(BACKEND_DECLARE)

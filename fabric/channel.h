@@ -31,8 +31,8 @@
 
 enum {
     TPF_CHANNELS = 8,              /* the most kinds; their numbers are below */
-    TPF_SOURCE = 64,               /* the most bytes of a source */
-    TPF_PULL = 256,                /* the most a kind's pull_size may be */
+    TPF_SOURCE = 128,              /* the most bytes of a source */
+    TPF_PULL = 384,                /* the most a kind's pull_size may be */
     TPF_STRIDE = 512 * 1024
 };
 

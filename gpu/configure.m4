@@ -34,5 +34,7 @@ AS_IF([test "x$with_cuda" != xno], [
     Give the CUDA Toolkit's folder (Debian: nvidia-cuda-dev), or nothing: it is
     not needed to build, or --without-cuda.])])])])
 AC_SUBST([CUDA_CFLAGS])
+AS_IF([test "$tp_cuda" = yes],
+    [AC_DEFINE([TP_CUDA], [1], [Define if the CUDA channels are built.])])
 AM_CONDITIONAL([WITH_CUDA], [test "$tp_cuda" = yes])
 AM_CONDITIONAL([WITH_CUDA_H], [test "$tp_cuda_h" = yes])

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include "launcher/door.h"
 #include "launcher/guard.h"
 #include "launcher/input.h"
 #include "launcher/job.h"
@@ -344,6 +345,7 @@ void tpl_job_reap(struct tpl_job *job)
         /* What a rank said before it ended comes first; it may have said it
          * a moment ago, so look after waitpid(), not before. */
         tpl_pmix_dispatch();
+        tpl_door_dispatch();
         if (index < 0)
             continue;               /* an orphan */
         job_note(job, index, status);

@@ -192,6 +192,18 @@ static tp_status options_apply(enum option_id id, const char *argument,
     case OPTION_VERBOSE:
         options->verbose = true;
         break;
+    case OPTION_HOST:
+        options->host = argument;
+        break;
+    case OPTION_HOSTFILE:
+        options->hostfile = argument;
+        break;
+    case OPTION_ENGINE:
+        options->engine = argument;
+        break;
+    case OPTION_DRY_RUN:
+        options->dry_run = true;
+        break;
     case OPTION_HELP:
         options->help = true;
         break;
@@ -285,6 +297,7 @@ tp_status tpl_options_parse(int argc, char **argv,
                                 "-np needs an argument: N");
             optarg = argv[optind++];
         }
+        options->given[row] = true;
         status = options_apply((enum option_id)row, optarg, options, error);
         if (status != TP_OK)
             return status;
@@ -295,6 +308,17 @@ tp_status tpl_options_parse(int argc, char **argv,
                         "which program?  tprun -n 4 ./program; "
                         "`tprun --help` tells more");
     return TP_OK;
+}
+
+const char *tpl_option_name(enum tpl_option_id id)
+{
+    static __thread char text[32];
+
+    if (option_table[id].name != NULL)
+        snprintf(text, sizeof(text), "--%s", option_table[id].name);
+    else
+        snprintf(text, sizeof(text), "-%c", option_table[id].letter);
+    return text;
 }
 
 /* "-n N, -np N, --np N": how one may write it. */
@@ -320,7 +344,8 @@ void tpl_options_help(struct tpb_text *text)
 {
     tpb_text_add(text,
         "Usage: tprun [OPTION]... PROGRAM [ARGUMENT]...\n"
-        "Start PROGRAM as the ranks of one job, on this machine.\n\n");
+        "Start PROGRAM as the ranks of one job, on this machine or others.\n"
+        "\n");
     for (int i = 0; i < OPTION_COUNT; i++) {
         char synopsis[96];
 

@@ -11,6 +11,13 @@
 
 #define TPL_RANKS_MAX 65536
 
+enum tpl_option_id {
+#define TPL_OPTION(id, name, letter, argument, text) TPL_OPT_##id,
+#include "launcher/options.def"
+#undef TPL_OPTION
+    TPL_OPT_COUNT
+};
+
 struct tpl_options {
     int ranks;
     bool tag, keep_going, verbose, help, version;
@@ -18,6 +25,9 @@ struct tpl_options {
     const char *timeout_text;      /* as the user wrote it */
     enum tpt_bind bind;
     const char *wdir;              /* NULL: stay */
+    const char *engine, *host, *hostfile;      /* NULL: not said */
+    bool dry_run;
+    bool given[TPL_OPT_COUNT];     /* what was on the command line */
     char **program;                /* argv of the ranks, NULL-terminated */
 };
 
@@ -29,6 +39,9 @@ struct tpl_options {
 tp_status tpl_options_parse(int argc, char **argv,
                             struct tpl_options *options,
                             struct tpb_error *error);
+
+/* "--bind-to": how messages call an option. */
+const char *tpl_option_name(enum tpl_option_id id);
 
 /* What --help prints; the caller calls tpb_text_fini(). */
 void tpl_options_help(struct tpb_text *text);

@@ -2,6 +2,7 @@
 /* The PMIx server: start, registration, upcalls, events. */
 #include "config.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -287,6 +288,7 @@ static bool server_foreign(const char *entry)
     return (strncmp(entry, "PMIX_", 5) == 0
             && strncmp(entry, "PMIX_MCA_", 9) != 0)
            || strncmp(entry, "TP_LAUNCHER=", 12) == 0
+           || strncmp(entry, "TP_DOOR=", 8) == 0
            || strncmp(entry, "TP_TOPOLOGY_SHARED=", 19) == 0;
 }
 
@@ -300,9 +302,33 @@ static void server_clear_environment(void)
     *keep = NULL;
 }
 
+/* Releases 3, 4 and 5 all call themselves libpmix.so.2, so the loader takes
+ * whichever it finds. */
+static tp_status server_fits(struct tpb_error *error)
+{
+    const char *version = PMIx_Get_version();
+    const char *number = version + strcspn(version, "0123456789");
+    int major = 0, minor = 0;
+    Dl_info place = { 0 };
+
+    if (sscanf(number, "%d.%d", &major, &minor) == 2
+        && (major > 4 || (major == 4 && minor >= 2)))
+        return TP_OK;
+    dladdr((void *)(uintptr_t)PMIx_Get_version, &place);
+    return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "%s is version %.*s; tp %s "
+                    "was built with %ld.%ld and needs 4.2 or newer (is "
+                    "LD_LIBRARY_PATH right?)", place.dli_fname != NULL
+                    ? place.dli_fname : "libpmix",
+                    (int)strcspn(number, ", "), number, PACKAGE_VERSION,
+                    (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR);
+}
+
 tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
 {
     pmix_status_t status;
+
+    if (server_fits(error) != TP_OK)
+        return TP_ERR_NOT_SUPPORTED;
 
     PMIX_LOAD_NSPACE(server.job, job);
     if (gethostname(server.host, sizeof(server.host) - 1) < 0)

@@ -143,6 +143,9 @@ static void spawn_child(const struct tpl_spawn *spawn, pid_t launcher,
     if (spawn->cpus != NULL)
         sched_setaffinity(0, spawn->cpus_size, spawn->cpus);
     setrlimit(RLIMIT_NOFILE, spawn->files);
+    for (int i = 0; i < 2; i++)
+        if (spawn->doors[i] >= 0)
+            fcntl(spawn->doors[i], F_SETFD, 0);
     if (spawn_place(spawn->in, 0) >= 0 && spawn_place(spawn->out, 1) >= 0
         && spawn_place(spawn->err, 2) >= 0) {
         tpl_signals_restore();

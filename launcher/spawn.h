@@ -34,6 +34,7 @@ struct tpl_spawn {
     char **argv, **environment;
     int rank;
     int in, out, err;              /* become 0, 1, 2 */
+    int doors[2];                  /* stay open at their numbers; -1: none */
     const cpu_set_t *cpus;         /* NULL: unbound.  Advisory. */
     size_t cpus_size;
     const struct rlimit *files;    /* RLIMIT_NOFILE as the user has it */

@@ -13,6 +13,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "launcher/door.h"
+#include "launcher/engine.h"
 #include "launcher/guard.h"
 #include "launcher/input.h"
 #include "launcher/iof.h"
@@ -136,6 +138,7 @@ static tp_status tprun_prepare(struct tpb_error *error)
     snprintf(launcher, sizeof(launcher), "%s:%d", PACKAGE_VERSION,
              (int)getpid());
     setenv("TP_LAUNCHER", launcher, 1);
+    tpl_door_open(tprun.options.ranks);
     if (status == TP_OK)
         status = tpl_pmix_environment(&tprun.environment, error);
     if (status == TP_OK)
@@ -180,6 +183,7 @@ static tp_status tprun_watch(struct tpb_error *error)
         return tpb_fail_errno(error, errno, "cannot watch for signals");
     tpl_guard_watch(&tprun.loop);
     tpl_pmix_watch(&tprun.loop, tprun_event, NULL);
+    tpl_door_watch(&tprun.loop, tprun_event);
     return TP_OK;
 }
 
@@ -213,6 +217,7 @@ static void tprun_start(int rank, int in)
         return;
     }
     tpl_pmix_set_rank(rank);
+    tpl_door_next(spawn.doors);
     code = tpl_spawn(&spawn, &pid, &executing);
     tpb_close(&spawn.out);
     tpb_close(&spawn.err);
@@ -273,6 +278,7 @@ static void tprun_clean_up(void)
     tpl_input_close();
     tpl_iof_free(tprun.iof);
     tpl_guard_stop();
+    tpl_door_close(&tprun.loop);
     tpl_watch_close(&tprun.loop, &tprun.signals);
     tpl_loop_fini(&tprun.loop);
     tpt_bind_plan_fini(&tprun.plan);
@@ -304,7 +310,33 @@ static int tprun_enter(struct tpb_error *error)
         tpb_fail_errno(error, errno, "--wdir %s", tprun.options.wdir);
         return TPRUN_EXIT_USAGE;
     }
-    return tpl_spawn_find(tprun.options.program[0], tprun.program, error);
+    return 0;
+}
+
+/* Is the job another engine's, or not to be run at all?  Then it is done
+ * here. */
+static bool tprun_by_engine(int *status)
+{
+    struct tpb_error error = { "" };
+    struct tpl_engine_plan plan;
+    tp_status planned = tpl_engine_plan(&tprun.options, &plan, &error);
+    bool done = true;
+
+    if (planned != TP_OK)
+        *status = tprun_refuse(TPRUN_EXIT_USAGE, &error);
+    else if (tprun.options.dry_run)
+        *status = tpl_engine_show(&plan, &tprun.options);
+    else if (plan.engine != TPL_ENGINE_LOCAL)
+        *status = tpl_engine_run(&plan, &tprun.options);
+    else
+        done = false;
+    tpl_engine_plan_fini(&plan);
+    if (!done)
+        return false;
+    tpb_settings_fini(&tprun.settings);
+    if (*status < 0)
+        tpl_signals_die(-*status);
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -322,6 +354,11 @@ int main(int argc, char **argv)
     if (tpb_settings_load(&tprun.settings, &error) != TP_OK)
         return tprun_refuse(TPRUN_EXIT_USAGE, &error);
     status = tprun_enter(&error);
+    if (status != 0)
+        return tprun_refuse(status, &error);
+    if (tprun_by_engine(&status))
+        return status;
+    status = tpl_spawn_find(tprun.options.program[0], tprun.program, &error);
     if (status != 0)
         return tprun_refuse(status, &error);
     tprun_name_job();

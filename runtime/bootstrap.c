@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/door.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
 
@@ -80,16 +81,53 @@ static void bootstrap_warn_alone(void)
                  " prterun or Open MPI's mpirun)", size);
 }
 
+/* PMIx speaks TCP with tprun: from another network namespace that cannot be,
+ * and libpmix would complain about it. */
+static bool bootstrap_is_apart(const struct tpb_settings *settings)
+{
+    struct tpb_door door;
+
+    return tpb_door_parse(settings->text[TPB_SET_DOOR], &door)
+           && tpb_door_apart(&door);
+}
+
+static tp_status bootstrap_launched(const struct tpb_settings *settings,
+                                    tp_context *context,
+                                    struct tpr_bootstrap **bootstrap,
+                                    struct tpb_error *error)
+{
+    bool apart = bootstrap_is_apart(settings);
+    struct tpb_error why = { "" };
+    tp_status status;
+
+    if (!apart) {
+        status = tpr_bootstrap_pmix(settings, context, bootstrap, error);
+        if (status != TP_ERR_NOT_FOUND)
+            return status;
+    }
+    status = tpr_bootstrap_door(settings, context, bootstrap, &why);
+    /* What libpmix said tells more, if it was asked. */
+    if (status != TP_OK && (apart || status != TP_ERR_NOT_FOUND))
+        tpb_fail(error, status, "%s", why.text);
+    return status;
+}
+
 static tp_status bootstrap_auto(const struct tpb_settings *settings,
+                                tp_context *context,
                                 struct tpr_bootstrap **bootstrap,
                                 struct tpb_error *error)
 {
     if (getenv("PMIX_NAMESPACE") != NULL) {
-        tp_status status = tpr_bootstrap_pmix(settings, bootstrap, error);
+        tp_status status = bootstrap_launched(settings, context, bootstrap,
+                                              error);
 
         if (status != TP_ERR_NOT_FOUND)
             return status;
-        tpb_info("PMIX_NAMESPACE is set but no PMIx server answers: alone");
+        tpb_warn("launched as rank %s of job %s, but its PMIx server cannot"
+                 " be reached (another network namespace?): this process is"
+                 " on its own; TP_BOOTSTRAP=single says that this is meant",
+                 getenv("PMIX_RANK") != NULL ? getenv("PMIX_RANK") : "?",
+                 getenv("PMIX_NAMESPACE"));
     }
     bootstrap_warn_alone();
     return tpr_bootstrap_single(bootstrap, error);
@@ -104,9 +142,9 @@ tp_status tpr_bootstrap_open(const struct tpb_settings *settings,
     tp_status status;
 
     if (strcmp(way, "auto") == 0)
-        status = bootstrap_auto(settings, bootstrap, error);
+        status = bootstrap_auto(settings, context, bootstrap, error);
     else if (strcmp(way, "pmix") == 0)
-        status = tpr_bootstrap_pmix(settings, bootstrap, error);
+        status = bootstrap_launched(settings, context, bootstrap, error);
     else if (strcmp(way, "single") == 0)
         status = tpr_bootstrap_single(bootstrap, error);
     else if (strncmp(way, "dir:", 4) == 0 && way[4] != '\0')

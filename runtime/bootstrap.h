@@ -50,6 +50,12 @@ tp_status tpr_bootstrap_open(const struct tpb_settings *settings,
 
 /* The ways themselves.  NOT_FOUND from pmix: no launcher. */
 tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
+                             tp_context *context,
+                             struct tpr_bootstrap **bootstrap,
+                             struct tpb_error *error);
+/* tprun's door, where PMIx does not reach; NOT_FOUND: there is none. */
+tp_status tpr_bootstrap_door(const struct tpb_settings *settings,
+                             tp_context *context,
                              struct tpr_bootstrap **bootstrap,
                              struct tpb_error *error);
 tp_status tpr_bootstrap_directory(const struct tpb_settings *settings,

@@ -11,18 +11,23 @@
 
 #include <pmix.h>
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
+#include "runtime/broker.h"
 #include "runtime/core.h"
+#include "runtime/report.h"
 
 TPB_LOG_COMPONENT("pmix");
 
 struct pmix_bootstrap {
     struct tpr_bootstrap base;
+    struct tpr_broker *broker;     /* const after opening; or NULL */
     struct tpb_list live;          /* in pmix_live */
     pmix_proc_t me;
     char key[32];
@@ -96,6 +101,9 @@ static tp_status pmix_publish(struct tpr_bootstrap *base, const void *blob,
         return tpb_fail(error, TP_ERR_BACKEND,
                         "PMIx does not take this rank's card: %s",
                         PMIx_Error_string(code));
+    if (self->broker != NULL
+        && tpr_broker_publish(self->broker, blob, length, error) != TP_OK)
+        tpb_info("%s", error->text);
     return TP_OK;
 }
 
@@ -165,6 +173,8 @@ static void pmix_fetch_start(struct tpr_bootstrap *base, int rank)
     tpb_list_init(&fetch->link);
     fetch->bootstrap = self;
     fetch->rank = rank;
+    if (self->broker != NULL)
+        tpr_broker_fetch(self->broker, rank);
     PMIX_LOAD_PROCID(&fetch->proc, self->me.nspace, (pmix_rank_t)rank);
     PMIX_INFO_LOAD(&fetch->limit[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
     atomic_fetch_add(&self->holders, 1);
@@ -183,6 +193,8 @@ static uint64_t pmix_poll(struct tpr_bootstrap *base)
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
     struct tpb_list again, *node;
 
+    if (self->broker != NULL)
+        tpr_broker_poll(self->broker);
     tpb_list_init(&again);
     pthread_mutex_lock(&self->lock);
     while ((node = tpb_list_take(&self->retries)) != NULL)
@@ -241,7 +253,8 @@ static void pmix_registered(pmix_status_t code, size_t id, void *arg)
 }
 
 /* Codes by name: libpmix 4.2 never calls a handler for all codes. */
-static void pmix_hear_of_deaths(struct pmix_bootstrap *self)
+static void pmix_hear_of_deaths(struct pmix_bootstrap *self,
+                                const struct tpb_settings *settings)
 {
     static pmix_status_t codes[] = { PMIX_ERR_PROC_ABORTED_BY_SIG,
                                      PMIX_ERR_PROC_TERM_WO_SYNC,
@@ -249,6 +262,8 @@ static void pmix_hear_of_deaths(struct pmix_bootstrap *self)
     static bool registered;
 
     pthread_mutex_lock(&pmix_live_lock);
+    if (tpb_list_empty(&pmix_live))
+        tpr_report_joined(settings);
     tpb_list_append(&pmix_live, &self->live);
     if (!registered)
         PMIx_Register_event_handler(codes, TPB_COUNT(codes), NULL, 0,
@@ -260,7 +275,10 @@ static void pmix_hear_of_deaths(struct pmix_bootstrap *self)
 static void pmix_abort(struct tpr_bootstrap *base, int code,
                        const char *reason)
 {
-    (void)base;
+    /* tprun shows the reason; other launchers do not. */
+    if (!tpr_report_abort(code, reason) && getenv("TP_LAUNCHER") == NULL)
+        fprintf(stderr, "tp: rank %d ended the job with status %d%s%s\n",
+                base->rank, code, *reason != '\0' ? ": " : "", reason);
     PMIx_Abort(code, reason, NULL, 0);
     /* The launcher kills us; should it not, we go by ourselves. */
     sleep(10);
@@ -273,8 +291,12 @@ static void pmix_close(struct tpr_bootstrap *base)
     struct tpb_list *node;
     pmix_status_t code;
 
+    tpr_broker_close(self->broker);
+    self->broker = NULL;
     pthread_mutex_lock(&pmix_live_lock);
     tpb_list_unlink(&self->live);
+    if (tpb_list_empty(&pmix_live))
+        tpr_report_left();
     pthread_mutex_unlock(&pmix_live_lock);
     pthread_mutex_lock(&self->lock);
     self->closed = true;
@@ -321,7 +343,29 @@ static tp_status pmix_job(struct pmix_bootstrap *self,
     return TP_OK;
 }
 
+/* Releases 3, 4 and 5 all call themselves libpmix.so.2, so the loader takes
+ * whichever it finds; and the launcher may have another. */
+static tp_status pmix_fits(struct tpb_error *error)
+{
+    const char *version = PMIx_Get_version();
+    const char *number = version + strcspn(version, "0123456789");
+    int major = 0, minor = 0;
+    Dl_info place = { 0 };
+
+    if (sscanf(number, "%d.%d", &major, &minor) == 2
+        && (major > 4 || (major == 4 && minor >= 2)))
+        return TP_OK;
+    dladdr((void *)(uintptr_t)PMIx_Get_version, &place);
+    return tpb_fail(error, TP_ERR_BACKEND, "%s is version %.*s; tp %s was "
+                    "built with %ld.%ld and needs 4.2 or newer (is "
+                    "LD_LIBRARY_PATH right?)", place.dli_fname != NULL
+                    ? place.dli_fname : "libpmix",
+                    (int)strcspn(number, ", "), number, PACKAGE_VERSION,
+                    (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR);
+}
+
 tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
+                             tp_context *context,
                              struct tpr_bootstrap **result,
                              struct tpb_error *error)
 {
@@ -329,7 +373,6 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     pmix_status_t code;
     tp_status status;
 
-    (void)settings;
     if (self == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     self->base.ops = &pmix_ops;
@@ -337,13 +380,23 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     tpb_list_init(&self->retries);
     atomic_init(&self->holders, 1);
     pthread_mutex_init(&self->lock, NULL);
+    status = pmix_fits(error);
+    if (status != TP_OK) {
+        pmix_drop(self);
+        return status;
+    }
     code = PMIx_Init(&self->me, NULL, 0);
     if (code != PMIX_SUCCESS) {
+        const char *server = getenv("PMIX_VERSION");
+
         pmix_drop(self);
         return tpb_fail(error, code == PMIX_ERR_UNREACH ? TP_ERR_NOT_FOUND
                                                         : TP_ERR_BACKEND,
-                        "PMIx_Init: %s (client library %s)",
-                        PMIx_Error_string(code), PMIx_Get_version());
+                        "PMIx_Init: %s (the launcher's libpmix is %s, this "
+                        "rank's %s; the same on all hosts always fits)",
+                        PMIx_Error_string(code),
+                        server != NULL ? server : "of unknown version",
+                        PMIx_Get_version());
     }
     snprintf(self->key, sizeof(self->key), "tp.card.%u",
              atomic_fetch_add(&pmix_contexts, 1));
@@ -352,7 +405,9 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
         pmix_close(&self->base);
         return status;
     }
-    pmix_hear_of_deaths(self);
+    pmix_hear_of_deaths(self, settings);
+    /* For peers that PMIx does not reach. */
+    self->broker = tpr_broker_open(settings, context, self->base.rank, false);
     *result = &self->base;
     return TP_OK;
 }

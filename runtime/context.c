@@ -146,6 +146,10 @@ static void context_backend(tp_context *context,
     card->nic_kind = (uint8_t)backend->nic_kind;
     card->latency_ns = backend->latency_ns;
     card->megabytes = backend->megabytes;
+    /* Through shared memory both sides copy, at the same time if each has a
+     * cpu: else one after the other. */
+    if (context->crowded && backend->reach == TPT_REACH_HOST)
+        card->megabytes /= 2;
     if (!tpb_list_allows(context->settings.text[TPB_SET_BACKENDS],
                          backend->name)) {
         snprintf(card->why, sizeof(card->why), "forbidden by TP_BACKENDS");
@@ -213,6 +217,8 @@ static tp_status context_publish(tp_context *context, struct tpb_error *error)
     if (blob == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     tpt_costs_to_card(&context->settings, &context->card);
+    tpt_card_pretend(&context->card,
+                     context->settings.text[TPB_SET_CARD_HOOK]);
     status = tpt_card_encode(&context->card, blob, &length);
     if (status == TP_OK) {
         context_damage(context, blob, &length);
@@ -288,6 +294,11 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     if (status == TP_OK)
         tpr_channels_open(context);
     if (status == TP_OK)
+        status = tpt_policy_check(&(struct tpt_policy) {
+            .backends = context->settings.text[TPB_SET_BACKENDS],
+            .require = context->settings.text[TPB_SET_REQUIRE] },
+            &context->card, error);
+    if (status == TP_OK)
         status = context_publish(context, error);
     if (status == TP_OK)
         status = tpr_thread_start(context, error);
@@ -314,6 +325,7 @@ static tp_context *context_new(void)
     context->env.settings = &context->settings;
     context->env.card = &context->card;
     context->env.memories = &context->memories;
+    context->env.gpu = context->gpu;
     tpf_memories_init(&context->memories);
     tpb_list_init(&context->lent);
     tpb_list_init(&context->done);

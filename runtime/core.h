@@ -31,6 +31,7 @@ struct tpr_guest;
 struct tpr_op;
 struct tpr_peer;
 struct tpr_skeleton;
+struct tpr_spare;
 
 /* ---- operations --------------------------------------------------------- */
 
@@ -259,8 +260,7 @@ struct tpr_peer {
     enum tpr_peer_state state;
     struct tpf_conn *conn;
     struct tpr_links *links;       /* conn's, or NULL */
-    struct tpf_conn *spare;        /* it greeted while ours was under way */
-    struct tpr_verdicts *spare_verdicts;   /* what it said then */
+    struct tpr_spare *spare;       /* it greeted while ours was under way */
     bool gave_up;                  /* it has no more ways to reach us */
     bool asked;                    /* ... was asked to try, too */
     uint64_t trial_since;          /* when the latest connect() was */
@@ -280,6 +280,13 @@ struct tpr_peer {
     _Atomic(const char *) name;    /* atomic: one of the two below */
     char first_name[16], full_name[128];
     _Atomic(const char *) transport;   /* atomic: a constant; "" before */
+};
+
+/* A conn of the peer's that greeted while ours was under way, and what it said
+ * in its greeting. */
+struct tpr_spare {
+    struct tpf_conn *conn;
+    struct tpr_verdicts verdicts;
 };
 
 /* A conn that has not said who it is. */

@@ -167,12 +167,6 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
     hello_stranger_free(hello_stranger(context, conn));
     peer->conn = conn;
     conn->peer = peer;
-    if (peer->spare != conn)
-        tpr_hello_drop_spare(peer);
-    else
-        tpb_free(peer->spare_verdicts);
-    peer->spare = NULL;
-    peer->spare_verdicts = NULL;
     tpr_links_open(peer);
     tpr_links_hear(peer, verdicts);
     if (peer->state == TPR_PEER_ENDED)
@@ -199,57 +193,52 @@ static void hello_choose(struct tpr_peer *peer, const char *name)
 
 /* ---- the conn that waits for the end of ours ---------------------------- */
 
-void tpr_hello_drop_spare(struct tpr_peer *peer)
+static bool hello_is_spare(const struct tpr_peer *peer,
+                           const struct tpf_conn *conn)
 {
-    struct tpf_conn *conn = peer->spare;
-
-    peer->spare = NULL;
-    tpb_free(peer->spare_verdicts);
-    peer->spare_verdicts = NULL;
-    if (conn == NULL)
-        return;
-    hello_answer(conn, WIRE_CROSSED);
-    tpr_bury(peer->context, conn);
+    return peer->spare != NULL && peer->spare->conn == conn;
 }
 
-static void hello_spare_gone(struct tpr_peer *peer)
+void tpr_hello_drop_spare(struct tpr_peer *peer)
 {
-    tpr_bury(peer->context, peer->spare);
+    if (peer->spare != NULL)
+        tpr_bury(peer->context, peer->spare->conn);
+    tpb_free(peer->spare);
     peer->spare = NULL;
-    tpb_free(peer->spare_verdicts);
-    peer->spare_verdicts = NULL;
 }
 
 /* Ours may still come about and be better: the peer's has to wait. */
 static void hello_keep_spare(struct tpr_peer *peer, struct tpf_conn *conn,
                              const struct tpr_verdicts *verdicts)
 {
-    if (peer->spare != NULL)
-        hello_spare_gone(peer);
-    /* Without memory for them it will have no channels. */
-    peer->spare_verdicts = tpb_zalloc(sizeof(*verdicts));
-    if (peer->spare_verdicts != NULL)
-        *peer->spare_verdicts = *verdicts;
+    struct tpr_spare *spare = tpb_zalloc(sizeof(*spare));
+
+    if (spare == NULL) {
+        hello_turn_away(peer->context, conn, WIRE_CROSSED, "out of memory");
+        return;
+    }
+    tpr_hello_drop_spare(peer);
     hello_stranger_free(hello_stranger(peer->context, conn));
-    peer->spare = conn;
+    spare->conn = conn;
+    spare->verdicts = *verdicts;
+    peer->spare = spare;
     conn->peer = peer;
 }
 
 bool tpr_hello_use_spare(struct tpr_peer *peer)
 {
-    struct tpf_conn *conn = peer->spare;
-    struct tpr_verdicts verdicts = { .length = 0 };
+    struct tpr_spare *spare = peer->spare;
 
-    if (conn == NULL)
+    if (spare == NULL)
         return false;
-    if (peer->spare_verdicts != NULL)
-        verdicts = *peer->spare_verdicts;
-    hello_choose(peer, conn->backend->name);
+    hello_choose(peer, spare->conn->backend->name);
     if (tpt_plan_best(peer->plan) < 0) {
-        hello_spare_gone(peer);
+        tpr_hello_drop_spare(peer);
         return false;
     }
-    hello_adopt(peer, conn, &verdicts);
+    peer->spare = NULL;
+    hello_adopt(peer, spare->conn, &spare->verdicts);
+    tpb_free(spare);
     return true;
 }
 
@@ -435,8 +424,8 @@ void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
         return;
     }
     memcpy(&frame, bytes, sizeof(frame));
-    if (peer != NULL && peer->spare == conn)
-        hello_spare_gone(peer);    /* it has nothing to say yet */
+    if (peer != NULL && hello_is_spare(peer, conn))
+        tpr_hello_drop_spare(peer);    /* it has nothing to say yet */
     else if (peer == NULL && frame.type == WIRE_HELLO)
         hello_received(context, conn, body, size - sizeof(frame));
     else if (peer == NULL)
@@ -513,8 +502,8 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
         tpr_bury(context, conn);
         return;
     }
-    if (peer->spare == conn) {
-        hello_spare_gone(peer);
+    if (hello_is_spare(peer, conn)) {
+        tpr_hello_drop_spare(peer);
         return;
     }
     if (peer->state == TPR_PEER_CONNECTING

@@ -20,7 +20,7 @@ static bool interface_usable(const struct ifaddrs *entry, const char *ifaces,
     way->port = 0;
     return way->family == 4
            ? !(way->address[0] == 169 && way->address[1] == 254)
-           : !IN6_IS_ADDR_LINKLOCAL((struct in6_addr *)way->address);
+           : !(way->address[0] == 0xfe && (way->address[1] & 0xc0) == 0x80);
 }
 
 uint32_t tpr_interfaces(const char *ifaces, bool local,

@@ -18,7 +18,7 @@
 #include "runtime/core.h"
 
 enum {
-    PEER_AWAIT_MS = 5000,          /* for a peer that we could not ask */
+    PEER_AWAIT_MS = 30000,         /* for a peer that we could not ask */
     PEER_ASK_MS = 1500             /* until it is asked to try as well */
 };
 
@@ -329,25 +329,19 @@ static bool peer_await(struct tpr_peer *peer)
 void tpr_peer_give_up(struct tpr_peer *peer)
 {
     struct tpb_text text = { 0 };
+    bool dead = peer_is_dead(peer);
 
-    if (!peer_is_dead(peer) && peer_await(peer))
+    if (!dead && peer_await(peer))
         return;
-    if (peer_is_dead(peer)) {
+    if (dead) {
         tpb_text_add(&text, "%s is gone: its process ended",
                      peer->full_name);
         tpr_peer_end(peer, TP_ERR_PEER_FAILED, text.text);
         tpb_text_fini(&text);
         return;
     }
-    tpb_text_add(&text, "no backend reaches %s:", peer->full_name);
-    for (uint32_t i = 0; i < peer->plan->count; i++) {
-        const struct tpt_candidate *candidate = &peer->plan->candidates[i];
-
-        tpb_text_add(&text, "%s %s (%s%s%s)", i > 0 ? ";" : "",
-                     candidate->name, tpt_reason_name(candidate->reason),
-                     candidate->evidence[0] != '\0' ? ": " : "",
-                     candidate->evidence);
-    }
+    tpb_text_add(&text, "no backend reaches %s: ", peer->full_name);
+    tpt_plan_refusal(peer->plan, &text);
     if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
         tpb_text_add(&text, "; nor did it find a way to us");
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
@@ -387,7 +381,7 @@ void tpr_peer_next(struct tpr_peer *peer)
         /* The peer's conn is as good as one that we would have to make. */
         if (peer->spare != NULL
             && (best < 0 || strcmp(peer->plan->candidates[best].name,
-                                   peer->spare->backend->name) == 0)
+                                   peer->spare->conn->backend->name) == 0)
             && tpr_hello_use_spare(peer))
             return;
         if (best < 0) {
@@ -501,11 +495,8 @@ void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text)
     peer_timer_stop(peer);
     if (peer->conn != NULL)
         tpr_bury(context, peer->conn);
-    if (peer->spare != NULL)
-        tpr_bury(context, peer->spare);
-    peer->conn = peer->spare = NULL;
-    tpb_free(peer->spare_verdicts);
-    peer->spare_verdicts = NULL;
+    peer->conn = NULL;
+    tpr_hello_drop_spare(peer);
     peer_each_pipe(peer, peer_end_pipe);
     peer->links = NULL;
     if (peer->guest != NULL)
@@ -523,12 +514,13 @@ static void peer_too_late(struct tpr_peer *peer)
                      " tp_init? (TP_CONNECT_TIMEOUT sets the limit)");
         return;
     }
+    if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
+        tpb_text_add(&text, "%s tried:", peer->conn->backend->name);
+        peer->conn->backend->trying(peer->conn, &text);
+        tpb_text_add(&text, " ");
+    }
     tpb_text_add(&text, "the connection was not made in time"
                  " (TP_CONNECT_TIMEOUT sets the limit)");
-    if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
-        tpb_text_add(&text, "; %s tried", peer->conn->backend->name);
-        peer->conn->backend->trying(peer->conn, &text);
-    }
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no connection in time" : text.text);
     tpb_text_fini(&text);

@@ -287,8 +287,11 @@ tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
 /*
  * Instead of tp_pipe_read(): the runtime fills in `data`, in place at the
  * sender where that memory can be mapped, else in a copy.  Read-only.  Valid
- * until tp_pipe_release(), which every borrowed message needs; only then does
- * the sender's write complete.
+ * until tp_pipe_release(), which every borrowed message needs, also after the
+ * pipe's end; only then does the sender's write complete.
+ *
+ * Errors at once: INVALID (not an arrived skeleton of this pipe, or no `done`;
+ * release: not borrowed from this pipe, or released before), NO_MEMORY.
  */
 tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
                          tp_message_fn *done, void *arg);

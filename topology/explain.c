@@ -93,6 +93,21 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
         "yours", explain_verdict(yours, candidate->name));
 }
 
+static json_t *explain_routes(const struct tpt_plan *plan)
+{
+    struct tpt_route routes[TPT_ROUTES];
+    size_t count = tpt_plan_routes(plan, routes);
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_pack(
+            "{s:I, s:o}", "from_bytes", (json_int_t)routes[i].from_bytes,
+            "name", routes[i].candidate >= 0
+            ? tpt_json_text(plan->candidates[routes[i].candidate].name)
+            : json_null()));
+    return list;
+}
+
 json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
                       const struct tpt_card *yours)
 {
@@ -106,7 +121,7 @@ json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
             json_decref(candidates);
             return NULL;
         }
-    return json_pack("{s:i, s:o, s:o, s:s, s:s, s:o, s:i, s:o}",
+    return json_pack("{s:i, s:o, s:o, s:s, s:s, s:o, s:o, s:i, s:o}",
                      "version", 1,
                      "mine", explain_rank(mine), "yours", explain_rank(yours),
                      "locality", tpt_locality_name(plan->locality),
@@ -114,6 +129,7 @@ json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
                      "chosen", best >= 0
                      ? tpt_json_text(plan->candidates[best].name)
                      : json_null(),
+                     "routes", explain_routes(plan),
                      "omitted", (int)plan->omitted,
                      "candidates", candidates);
 }
@@ -126,20 +142,48 @@ char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
 
 /* ---- for people -------------------------------------------------------- */
 
-/* "from 24 KiB, " of a channel. */
+/* "from 24 KiB" */
+static void explain_size(uint64_t bytes, struct tpb_text *text)
+{
+    if (bytes < 1 << 20)
+        tpb_text_add(text, "from %.3g KiB", (double)bytes / (1 << 10));
+    else
+        tpb_text_add(text, "from %.3g MiB", (double)bytes / (1 << 20));
+}
+
 static void explain_from(const struct tpt_candidate *candidate,
                          struct tpb_text *text)
 {
     if (candidate->role != TPT_ROLE_CHANNEL)
         return;
     if (candidate->from_bytes == UINT64_MAX)
-        tpb_text_add(text, "for no size, ");
-    else if (candidate->from_bytes < 1 << 20)
-        tpb_text_add(text, "from %.3g KiB, ",
-                     (double)candidate->from_bytes / (1 << 10));
+        tpb_text_add(text, "for no size");
     else
-        tpb_text_add(text, "from %.3g MiB, ",
-                     (double)candidate->from_bytes / (1 << 20));
+        explain_size(candidate->from_bytes, text);
+    tpb_text_add(text, ", ");
+}
+
+/* "buffers: shm, from 9.38 KiB map, from 1 MiB cma", if there is a choice. */
+static void explain_line_routes(const struct tpt_plan *plan,
+                                struct tpb_text *text)
+{
+    struct tpt_route routes[TPT_ROUTES];
+    size_t count = tpt_plan_routes(plan, routes);
+
+    if (count < 2)
+        return;
+    tpb_text_add(text, "  buffers: ");
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) {
+            tpb_text_add(text, ", ");
+            explain_size(routes[i].from_bytes, text);
+            tpb_text_add(text, " ");
+        }
+        tpb_text_add(text, "%s", routes[i].candidate >= 0
+                     ? plan->candidates[routes[i].candidate].name
+                     : "refused");
+    }
+    tpb_text_add(text, "; what a channel does not take, the next best\n");
 }
 
 static void explain_line(const struct tpt_candidate *candidate,
@@ -188,4 +232,5 @@ void tpt_plan_text(const struct tpt_plan *plan, const struct tpt_card *mine,
     }
     if (tpt_plan_best(plan) < 0)
         tpb_text_add(text, "  no backend connects them\n");
+    explain_line_routes(plan, text);
 }

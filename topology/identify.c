@@ -5,11 +5,14 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/door.h"
 #include "runtime/base/io.h"
+#include "runtime/base/settings.h"
 #include "topology/card.h"
 #include "topology/private.h"
 
@@ -79,6 +82,20 @@ static bool identify_substitute(const char *name, uint8_t id[16])
     return found;
 }
 
+/* tprun, on whose host this rank is, can read it. */
+static bool identify_by_launcher(uint8_t id[16])
+{
+    static const uint8_t none[16];
+    const char *text = getenv(tpb_setting_table[TPB_SET_DOOR].variable);
+    struct tpb_door door;
+
+    if (text == NULL || !tpb_door_parse(text, &door)
+        || memcmp(door.boot_id, none, sizeof(none)) == 0)
+        return false;
+    memcpy(id, door.boot_id, 16);
+    return true;
+}
+
 static tp_status identify_boot(struct tpt_host *host, struct tpb_error *error)
 {
     static const char path[] = "/proc/sys/kernel/random/boot_id";
@@ -91,7 +108,8 @@ static tp_status identify_boot(struct tpt_host *host, struct tpb_error *error)
         return TP_OK;
     if (code == ENOMEM)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
-    if (identify_substitute(host->name, host->boot_id))
+    if (identify_by_launcher(host->boot_id)
+        || identify_substitute(host->name, host->boot_id))
         return TP_OK;
     return tpb_fail_errno(error, code, "cannot tell this host from others: "
                           "%s is needed; mount /proc", path);

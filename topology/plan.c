@@ -23,6 +23,10 @@ static const char *const plan_reasons[] = {
 };
 
 _Static_assert(TPB_COUNT(plan_reasons) == TPT_REASON_COUNT, "a name each");
+/* Size classes: 4 KiB (TPT_CHANNEL_LEAST) to 1 TiB. */
+enum { PLAN_LEAST_SHIFT = 12, PLAN_MOST_SHIFT = 40 };
+
+_Static_assert(TPT_CHANNEL_LEAST == 1 << PLAN_LEAST_SHIFT, "the same");
 _Static_assert(TPT_BACKENDS <= 32, "a bit of `tried` each");
 
 const char *tpt_reason_name(enum tpt_reason reason)
@@ -77,6 +81,39 @@ int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
     return best >= 0 ? best : insist ? TPT_PLAN_REFUSED : TPT_PLAN_TRANSPORT;
 }
 
+/* Who carries a buffer of that size? */
+static int plan_route(const struct tpt_plan *plan, uint64_t bytes)
+{
+    int channel = tpt_plan_channel(plan, bytes, 0);
+
+    return channel == TPT_PLAN_TRANSPORT ? tpt_plan_best(plan) : channel;
+}
+
+size_t tpt_plan_routes(const struct tpt_plan *plan,
+                       struct tpt_route routes[TPT_ROUTES])
+{
+    size_t count = 1;
+
+    if (tpt_plan_best(plan) < 0)
+        return 0;
+    routes[0] = (struct tpt_route) { 0, tpt_plan_best(plan) };
+    for (unsigned shift = PLAN_LEAST_SHIFT;
+         shift <= PLAN_MOST_SHIFT && count < TPT_ROUTES; shift++) {
+        uint64_t bytes = UINT64_C(1) << shift;
+        int route = plan_route(plan, bytes);
+
+        if (route == routes[count - 1].candidate)
+            continue;
+        /* It may have begun within the class before. */
+        if (route >= 0 && plan->candidates[route].from_bytes > bytes / 2
+            && plan->candidates[route].from_bytes < bytes
+            && plan_route(plan, plan->candidates[route].from_bytes) == route)
+            bytes = plan->candidates[route].from_bytes;
+        routes[count++] = (struct tpt_route) { bytes, route };
+    }
+    return count;
+}
+
 /* Puts one candidate behind all others of its role. */
 static void plan_move_back(struct tpt_plan *plan, uint32_t at)
 {
@@ -100,18 +137,6 @@ static uint32_t plan_find(const struct tpt_plan *plan, const char *name)
     return at;
 }
 
-void tpt_plan_restore(struct tpt_plan *plan, const char *name)
-{
-    uint32_t at = plan_find(plan, name);
-
-    if (at == plan->count
-        || plan->candidates[at].reason != TPT_REASON_TRIAL_FAILED)
-        return;
-    plan->candidates[at].possible = true;
-    plan->candidates[at].remedy[0] = '\0';
-    tpt_plan_settle(plan);
-}
-
 void tpt_plan_demote(struct tpt_plan *plan, const char *name,
                      const char *evidence)
 {
@@ -130,4 +155,48 @@ void tpt_plan_demote(struct tpt_plan *plan, const char *name,
              "trial", name);
     plan_move_back(plan, at);
     tpt_plan_settle(plan);
+}
+
+void tpt_plan_restore(struct tpt_plan *plan, const char *name)
+{
+    uint32_t at = plan_find(plan, name);
+
+    if (at == plan->count
+        || plan->candidates[at].role != TPT_ROLE_TRANSPORT
+        || plan->candidates[at].reason != TPT_REASON_TRIAL_FAILED)
+        return;
+    plan->candidates[at].possible = true;
+    tpt_plan_settle(plan);
+}
+
+/* Of the nature of the backend: nobody can do anything about it. */
+static bool plan_never(const struct tpt_candidate *candidate)
+{
+    return candidate->reason == TPT_REASON_NOT_SAME_PROCESS
+           || candidate->reason == TPT_REASON_NOT_SAME_HOST
+           || candidate->reason == TPT_REASON_NOT_OTHER_PROCESS
+           || candidate->reason == TPT_REASON_NEEDS_TRANSPORT;
+}
+
+void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text)
+{
+    bool first = true;
+
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct tpt_candidate *candidate = &plan->candidates[i];
+
+        /* A channel matters only where the contract wants it. */
+        if (plan_never(candidate) || candidate->possible
+            || (candidate->role == TPT_ROLE_CHANNEL && !candidate->insisted
+                && plan->insist[0] == '\0'))
+            continue;
+        tpb_text_add(text, "%s%s %s (%s", first ? "" : "; ", candidate->name,
+                     tpt_reason_name(candidate->reason), candidate->evidence);
+        if (candidate->remedy[0] != '\0')
+            tpb_text_add(text, "; remedy: %s", candidate->remedy);
+        tpb_text_add(text, ")");
+        first = false;
+    }
+    if (first)
+        tpb_text_add(text, "no backend is built that could");
 }

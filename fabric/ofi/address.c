@@ -154,13 +154,17 @@ static void address_value(int fd, const char *name,
 {
     struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
     struct ethtool_cmd link = { .cmd = ETHTOOL_GSET };
+    uint32_t speed;
 
     entry->bridge = address_ask(fd, name, &driver)
                     && strncmp(driver.driver, "bridge", 6) == 0;
     entry->worth = entry->bridge ? 0 : 1;
-    if (!entry->bridge && address_ask(fd, name, &link)
-        && ethtool_cmd_speed(&link) != UINT32_MAX)
-        entry->worth += ethtool_cmd_speed(&link);
+    if (entry->bridge || !address_ask(fd, name, &link))
+        return;
+    /* ethtool_cmd_speed() shifts an int until it overflows. */
+    speed = (uint32_t)link.speed_hi << 16 | link.speed;
+    if (speed != UINT32_MAX)
+        entry->worth += speed;
 }
 
 static void address_mask(const struct ifaddrs *from,

@@ -22,13 +22,10 @@ static tp_status slots_register(struct ofi_slots *slots,
                                 struct ofi_conn *conn, uint64_t access,
                                 struct tpb_error *error)
 {
-    int code;
-
     if (!(conn->rail->info->domain_attr->mr_mode & FI_MR_LOCAL))
         return TP_OK;
-    code = fi_mr_reg(conn->rail->domain, slots->memory, slots->bytes, access,
-                     0, 0, 0, &slots->mr, NULL);
-    return code == 0 ? TP_OK : ofi_fail(error, code, "registering buffers");
+    return ofi_mr_register(conn->rail, slots->memory, slots->bytes, access,
+                           &slots->mr, error) == 0 ? TP_OK : TP_ERR_BACKEND;
 }
 
 tp_status ofi_slots_open(struct ofi_slots *slots, struct ofi_conn *conn,

@@ -20,6 +20,7 @@ TPB_LOG_COMPONENT("ofi");
 
 enum {
     CONN_BROKEN_MS = 1000,         /* from the first error in sending on */
+    CONN_IN_PLACE = 4096,          /* less is copied sooner than described */
     CONN_PING = 1,                 /* in flags: tell me what you have got */
     CONN_NUMBER_SHIFT = 8          /* above it in flags: the frame's number */
 };
@@ -32,6 +33,8 @@ void ofi_conn_init(struct ofi_conn *conn)
 
     tpb_list_init(&conn->link);
     tpb_list_init(&conn->due);
+    tpb_list_init(&conn->pulls);
+    tpb_list_init(&conn->pulled);
     tpb_list_init(&conn->lively);
     tpb_list_append(&endpoint->conns, &conn->link);
     conn->life.fd = -1;
@@ -106,6 +109,9 @@ void ofi_conn_lost(struct ofi_conn *conn, tp_status status, const char *format,
 void ofi_conn_reset(struct ofi_conn *conn)
 {
     ofi_endpoint_of(conn->common.endpoint)->kind->join->leave(conn);
+    ofi_rma_leave(conn);
+    while (conn->lent.first != NULL)
+        ofi_mr_drop(ofi_queue_take(&conn->lent)->mr);
     ofi_life_leave(conn);
     ofi_slots_close(&conn->receive);
     ofi_slots_close(&conn->send);
@@ -166,6 +172,8 @@ void ofi_conn_trying(struct tpf_conn *common, struct tpb_text *text)
 
     if (conn->visit != NULL)
         ofi_visit_words(conn->visit, text);
+    else if (conn->lost)           /* and not said yet */
+        tpb_text_add(text, " %s;", conn->text);
 }
 
 void ofi_conn_disconnect(struct tpf_conn *common)
@@ -181,7 +189,7 @@ static void conn_broken(struct ofi_conn *conn, int code)
 {
     if (conn->broken || conn->lost)
         return;
-    tpb_debug("sending failed: %s", ofi_lib->strerror(code < 0 ? -code : code));
+    tpb_debug("broken: %s", ofi_lib->strerror(code < 0 ? -code : code));
     conn->broken = true;
     conn->broken_since = tpb_now();
     ofi_conn_is_due(conn);
@@ -271,7 +279,8 @@ bool ofi_conn_push(struct ofi_conn *conn)
         return true;
     if (conn->broken) {
         if (tpb_now() - conn->broken_since > CONN_BROKEN_MS * 1000000ull)
-            ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "sending failed");
+            ofi_conn_lost(conn, TP_ERR_PEER_FAILED,
+                          "the other side does not answer any more");
         return conn->lost;
     }
     if (ofi_conn_post(conn, &error) != TP_OK) {
@@ -286,6 +295,8 @@ bool ofi_conn_push(struct ofi_conn *conn)
             return false;
         conn->waiting.first = next;
     }
+    if (!ofi_rma_push(conn))
+        return false;
     return !conn_wants_control(conn) || conn_control(conn);
 }
 
@@ -328,8 +339,7 @@ void ofi_conn_commit(struct tpf_conn *common, size_t size)
     conn_send(conn, slot);
 }
 
-/* Two pieces straight from where they are; copied where that needs
- * registered memory or is not worth it. */
+/* Two pieces straight from where they are. */
 static ssize_t conn_send_pieces(struct ofi_conn *conn, struct ofi_slot *slot,
                                 size_t head_length)
 {
@@ -337,10 +347,24 @@ static ssize_t conn_send_pieces(struct ofi_conn *conn, struct ofi_slot *slot,
         { slot->head, sizeof(*slot->head) + head_length },
         { (void *)(uintptr_t)slot->data, slot->length }
     };
-    void *descs[2] = { slot->desc, NULL };
+    void *descs[2] = {
+        slot->desc, slot->mr != NULL ? fi_mr_desc(slot->mr->mr) : NULL
+    };
 
-    conn_fill(conn, slot);
     return fi_sendv(conn->ep, pieces, descs, 2, conn->peer, &slot->context);
+}
+
+/* Where the provider wants registered memory, that is memory of tp_alloc(): to
+ * register any other costs more than to copy a frame. */
+static bool conn_in_place(struct ofi_conn *conn, struct ofi_slot *slot)
+{
+    if (conn->rail->info->tx_attr->iov_limit < 2)
+        return false;
+    if (slot->desc == NULL)
+        return true;
+    if (slot->length >= CONN_IN_PLACE)
+        slot->mr = ofi_mr_hold_ours(conn->rail, slot->data, slot->length);
+    return slot->mr != NULL;
 }
 
 bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
@@ -367,10 +391,12 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     slot->token = token;
     memcpy(slot->head + 1, head, head_length);
     conn_number(conn, slot, slot->size);
-    copy = slot->desc != NULL || conn->rail->info->tx_attr->iov_limit < 2;
+    slot->mr = NULL;
+    copy = !conn_in_place(conn, slot);
     if (copy)
         memcpy((char *)(slot->head + 1) + head_length, data, length);
     slot->posted = true;
+    conn_fill(conn, slot);
     if (copy)
         code = fi_send(conn->ep, slot->head,
                        sizeof(*slot->head) + slot->size, slot->desc,
@@ -383,6 +409,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     }
     conn->frames_sent--;
     slot->posted = false;
+    ofi_mr_drop(slot->mr);
     ofi_slot_give(&conn->send, slot);
     conn->blocked = true;
     if (code == -FI_EAGAIN)
@@ -546,10 +573,18 @@ void ofi_conn_sent(struct ofi_conn *conn, struct ofi_slot *slot)
 void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code)
 {
     slot->posted = false;
+    if (slot->use == OFI_READ) {
+        ofi_rma_done(slot, code);
+        conn_broken(conn, code);
+        return;
+    }
     if (slot->use == OFI_RECEIVE) {
         ofi_slot_give(&conn->receive, slot);
-        /* Cancelled ones follow an event that says what happened. */
-        if (code != FI_ECANCELED)
+        /* For those that are cancelled an event says what happened; if none
+         * does, the clock. */
+        if (code == FI_ECANCELED)
+            conn_broken(conn, code);
+        else
             ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "receiving failed: %s",
                           ofi_lib->strerror(code));
         return;
@@ -571,6 +606,7 @@ static void conn_hand_back(struct ofi_conn *conn)
         struct ofi_slot *slot = ofi_queue_take(&conn->lent);
         void *token = slot->token;
 
+        ofi_mr_drop(slot->mr);
         ofi_slot_give(&conn->send, slot);
         env->upcalls->sent(env->core, &conn->common, token);
     }
@@ -590,6 +626,7 @@ static void conn_upcalls(struct ofi_conn *conn)
             tpf_conn_ready(&conn->common);
     }
     conn_hand_back(conn);
+    ofi_rma_upcalls(conn);
     if (conn->blocked && conn->told && conn_may_send(conn)) {
         conn->blocked = false;
         env->upcalls->writable(env->core, &conn->common);

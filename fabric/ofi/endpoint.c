@@ -4,6 +4,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -14,9 +15,13 @@
 
 enum { ENDPOINT_SELDOM = 64 };     /* turns of progress() */
 
+extern const struct tpf_backend tpf_ofi_tcp, tpf_ofi_verbs, tpf_ofi_shm;
+
 static const struct ofi_kind endpoint_kinds[] = {
     { .backend = "ofi:tcp", .provider = "tcp", .type = FI_EP_MSG,
       .max_frame = 65536, .slots = 64, .join = &ofi_join_msg },
+    { .backend = "ofi:verbs", .provider = "verbs", .type = FI_EP_MSG,
+      .rdma = true, .rma = true, .max_frame = 32768, .slots = 32, .join = &ofi_join_msg },
     { .backend = "ofi:shm", .provider = "shm", .type = FI_EP_RDM,
       .within_host = true, .max_frame = 65536, .slots = 32,
       .join = &ofi_join_rdm }
@@ -44,6 +49,18 @@ static tp_status endpoint_probe_tcp(const struct tpf_env *env,
                         *ifaces != '\0' ? " and allowed by TP_IFACE=" : "",
                         ifaces);
     return ofi_library_probe(error);
+}
+
+/* What it takes beside the address: all buffers are locked in memory. */
+static tp_status endpoint_probe_verbs(const struct tpf_env *env,
+                                      struct tpb_error *error)
+{
+    const struct ofi_kind *kind = endpoint_kind(&tpf_ofi_verbs);
+    tp_status status = ofi_rdma_probe(env, 2 * (size_t)kind->max_frame
+                                           * (kind->slots
+                                              + OFI_CONTROL_SLOTS), error);
+
+    return status == TP_OK ? ofi_library_probe(error) : status;
 }
 
 static tp_status endpoint_probe_shm(const struct tpf_env *env,
@@ -80,8 +97,38 @@ static void endpoint_timer(struct tpf_watch *watch, uint32_t events)
         ofi_meet_timers(endpoint);
 }
 
+/* All of this process, of whatever context. */
+static pthread_mutex_t endpoint_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tpb_list endpoint_all = { &endpoint_all, &endpoint_all };
+
+void ofi_endpoints_freed(const struct tpf_env *env, uint64_t block)
+{
+    pthread_mutex_lock(&endpoint_lock);
+    TPB_LIST_EACH(node, &endpoint_all) {
+        struct ofi_endpoint *endpoint = TPB_CONTAINER(node,
+                                                      struct ofi_endpoint,
+                                                      all);
+
+        if (endpoint->common.env != env)
+            continue;
+        TPB_LIST_EACH(rail, &endpoint->rails)
+            ofi_mr_freed(TPB_CONTAINER(rail, struct ofi_rail, link), block);
+    }
+    pthread_mutex_unlock(&endpoint_lock);
+}
+
+struct ofi_conn *ofi_conn_if(struct tpf_conn *conn)
+{
+    return conn->backend->connect == ofi_conn_connect ? ofi_conn_of(conn)
+                                                      : NULL;
+}
+
 static void endpoint_init(struct ofi_endpoint *endpoint)
 {
+    tpb_list_init(&endpoint->all);
+    pthread_mutex_lock(&endpoint_lock);
+    tpb_list_append(&endpoint_all, &endpoint->all);
+    pthread_mutex_unlock(&endpoint_lock);
     tpb_list_init(&endpoint->meets);
     tpb_list_init(&endpoint->dead);
     tpb_list_init(&endpoint->visits);
@@ -157,6 +204,9 @@ static void endpoint_close(struct tpf_endpoint *common)
     }
     endpoint_unwatch(endpoint, &endpoint->timer);
     endpoint_unwatch(endpoint, &endpoint->loaded);
+    pthread_mutex_lock(&endpoint_lock);
+    tpb_list_unlink(&endpoint->all);
+    pthread_mutex_unlock(&endpoint_lock);
 }
 
 static size_t endpoint_address(struct tpf_endpoint *common, void *buffer,
@@ -176,9 +226,9 @@ static bool endpoint_rails(struct ofi_endpoint *endpoint)
     TPB_LIST_EACH(node, &endpoint->rails) {
         struct ofi_rail *rail = TPB_CONTAINER(node, struct ofi_rail, link);
 
-        if (rail->cq == NULL)
+        if (rail->eq == NULL)
             continue;
-        any |= ofi_cq_drain(rail->cq, false);
+        any |= ofi_rail_drain(rail, false);
         if (seldom || rail->joining > 0 || rail->door.pep != NULL)
             any |= ofi_msg_events(rail);
     }
@@ -263,8 +313,6 @@ static void endpoint_disarm(struct tpf_endpoint *common)
     .arm = endpoint_arm, \
     .disarm = endpoint_disarm
 
-extern const struct tpf_backend tpf_ofi_tcp, tpf_ofi_shm;
-
 const struct tpf_backend tpf_ofi_tcp = {
     .name = "ofi:tcp",
     .reach = TPT_REACH_NETWORK,
@@ -272,6 +320,16 @@ const struct tpf_backend tpf_ofi_tcp = {
     .megabytes = 3000,
     .nic_kind = TPT_NIC_IP,
     .probe = endpoint_probe_tcp,
+    ENDPOINT_COMMON
+};
+
+const struct tpf_backend tpf_ofi_verbs = {
+    .name = "ofi:verbs",
+    .reach = TPT_REACH_NETWORK,
+    .latency_ns = 1200,
+    .megabytes = 8000,              /* frames: copied at both ends */
+    .nic_kind = TPT_NIC_RDMA,
+    .probe = endpoint_probe_verbs,
     ENDPOINT_COMMON
 };
 

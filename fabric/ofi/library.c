@@ -290,6 +290,8 @@ tp_status ofi_fail(struct tpb_error *error, int code, const char *what)
 static void library_hints(const struct ofi_kind *kind, struct fi_info *hints)
 {
     hints->caps = FI_MSG | FI_SEND | FI_RECV;
+    if (kind->rma)
+        hints->caps |= FI_RMA | FI_READ | FI_REMOTE_READ;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = kind->type;
     hints->domain_attr->threading = FI_THREAD_DOMAIN;

@@ -63,6 +63,17 @@ static void life_probes(struct ofi_conn *conn, int limit)
                  strerror(errno));
 }
 
+/* Later the socket does not know any more. */
+static void life_remember(struct ofi_conn *conn)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof(address);
+
+    memset(&address, 0, sizeof(address));
+    if (getpeername(conn->life.fd, (struct sockaddr *)&address, &length) == 0)
+        ofi_where_from_socket(&address, &conn->life_peer);
+}
+
 static void life_list(struct ofi_conn *conn)
 {
     struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
@@ -84,7 +95,7 @@ void ofi_life_heard(struct ofi_conn *conn)
 static void life_lost(struct ofi_conn *conn, const char *text)
 {
     struct fid_cq *cq = conn->cq != NULL ? conn->cq
-                        : conn->rail != NULL ? conn->rail->cq : NULL;
+                        : conn->shared != NULL ? conn->shared->cq : NULL;
 
     if (cq != NULL && !conn->lost)
         ofi_cq_drain(cq, true);
@@ -93,18 +104,11 @@ static void life_lost(struct ofi_conn *conn, const char *text)
 
 static void life_silent(struct ofi_conn *conn, int code)
 {
-    struct sockaddr_storage address;
-    socklen_t length = sizeof(address);
-    char where[64] = "the peer's host", text[160];
-    struct ofi_where peer;
+    char where[64], text[192];
 
-    memset(&address, 0, sizeof(address));
-    if (getpeername(conn->life.fd, (struct sockaddr *)&address, &length) == 0
-        && ofi_where_from_socket(&address, &peer))
-        ofi_where_text(&peer, false, where);
-    snprintf(text, sizeof(text), "%s does not answer any more (%s): it "
+    snprintf(text, sizeof(text), "%s does not answer any more (%s): the host "
              "crashed, or the network to it is cut (TP_HEARTBEAT is %d s)",
-             where, strerror(code),
+             ofi_where_text(&conn->life_peer, false, where), strerror(code),
              life_limit(ofi_endpoint_of(conn->common.endpoint)));
     life_lost(conn, text);
 }
@@ -161,6 +165,7 @@ tp_status ofi_life_keep(struct ofi_conn *conn, struct tpb_error *error)
     }
     conn->heard = true;
     if (limit > 0) {
+        life_remember(conn);
         life_probes(conn, limit);
         life_list(conn);
     }

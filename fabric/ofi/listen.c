@@ -96,6 +96,8 @@ static tp_status listen_network(struct ofi_endpoint *endpoint,
     struct ofi_where list[OFI_WHERES];
     int count = ofi_where_list(ifaces, list);
 
+    if (endpoint->kind->rdma)
+        count = ofi_rdma_keep(endpoint->common.env->card, list, count);
     if (count == 0)
         return tpb_fail(error, TP_ERR_NOT_FOUND,
                         "no network interface that is up%s%s",

@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 
 #include "fabric/ofi/ofi.h"
@@ -99,12 +100,17 @@ static tp_status msg_endpoint(struct ofi_conn *conn, struct fi_info *info,
                               struct tpb_error *error)
 {
     struct ofi_rail *rail = conn->rail;
-    int code = fi_endpoint(rail->domain, info, &conn->ep, conn);
+    int code;
 
+    conn->shared = ofi_cq_hold(rail, error);
+    if (conn->shared == NULL)
+        return TP_ERR_BACKEND;
+    code = fi_endpoint(rail->domain, info, &conn->ep, conn);
     if (code == 0)
         code = fi_ep_bind(conn->ep, &rail->eq->fid, 0);
     if (code == 0)
-        code = fi_ep_bind(conn->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV);
+        code = fi_ep_bind(conn->ep, &conn->shared->cq->fid,
+                          FI_TRANSMIT | FI_RECV);
     if (code == 0)
         code = fi_enable(conn->ep);
     if (code != 0)
@@ -165,17 +171,43 @@ static void msg_first(struct ofi_conn *conn)
     (void)conn;
 }
 
+/* The provider may want to know where an endpoint will be connected to when it
+ * is made: verbs chooses route and device by that. */
+static tp_status msg_towards(struct ofi_conn *conn,
+                             const struct sockaddr_storage *address,
+                             size_t length, struct tpb_error *error)
+{
+    struct fi_info *info = ofi_lib->dupinfo(conn->rail->info);
+    tp_status status;
+
+    if (info != NULL) {
+        free(info->dest_addr);
+        info->dest_addr = malloc(length);
+    }
+    if (info == NULL || info->dest_addr == NULL) {
+        if (info != NULL)
+            ofi_lib->freeinfo(info);
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "no memory for fi_info");
+    }
+    memcpy(info->dest_addr, address, length);
+    info->dest_addrlen = length;
+    status = msg_endpoint(conn, info, error);
+    ofi_lib->freeinfo(info);
+    return status;
+}
+
 static tp_status msg_visit(struct ofi_conn *conn, struct tpb_error *error)
 {
     const struct ofi_note *note = &conn->meet->theirs;
     struct sockaddr_storage address;
+    socklen_t length;
     tp_status status;
     int code;
 
     if (note->where.family != 4 && note->where.family != 6)
         return tpb_fail(error, TP_ERR_PROTOCOL, "it names no address");
-    ofi_where_to_socket(&note->where, &address);
-    status = msg_endpoint(conn, conn->rail->info, error);
+    length = ofi_where_to_socket(&note->where, &address);
+    status = msg_towards(conn, &address, length, error);
     if (status != TP_OK)
         return status;
     code = fi_connect(conn->ep, &address, note->key, sizeof(note->key));
@@ -187,12 +219,15 @@ static void msg_leave(struct ofi_conn *conn)
 {
     msg_settled(conn);
     door_forget(conn);
-    if (conn->ep == NULL)
-        return;
-    fi_close(&conn->ep->fid);
-    conn->ep = NULL;
-    /* Completions of the closed endpoint still name our slots. */
-    ofi_cq_drain(conn->rail->cq, true);
+    if (conn->ep != NULL) {
+        fi_close(&conn->ep->fid);
+        conn->ep = NULL;
+        /* Completions of the closed endpoint still name our slots. */
+        ofi_cq_drain(conn->shared->cq, true);
+    }
+    if (conn->shared != NULL)
+        ofi_cq_drop(conn->shared);
+    conn->shared = NULL;
 }
 
 const struct ofi_join ofi_join_msg = {
@@ -288,7 +323,7 @@ static void msg_error(struct ofi_rail *rail)
         return;
     msg_settled(conn);
     if (conn->joined) {
-        ofi_cq_drain(rail->cq, true);
+        ofi_cq_drain(conn->shared->cq, true);
         ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "the connection broke: %s",
                       ofi_lib->strerror(entry.err));
     } else if (conn->visit != NULL) {
@@ -300,8 +335,7 @@ static void msg_error(struct ofi_rail *rail)
     }
 }
 
-static void msg_event(struct ofi_rail *rail, uint32_t kind,
-                      struct ofi_conn *conn)
+static void msg_event(uint32_t kind, struct ofi_conn *conn)
 {
     if (conn == NULL)
         return;
@@ -311,7 +345,7 @@ static void msg_event(struct ofi_rail *rail, uint32_t kind,
         ofi_meet_done(conn);
         ofi_conn_joined(conn);
     } else if (kind == FI_SHUTDOWN && conn->joined) {
-        ofi_cq_drain(rail->cq, true);
+        ofi_cq_drain(conn->shared->cq, true);
         ofi_conn_lost(conn, TP_ERR_PEER_FAILED,
                       "the other side closed the connection or is gone");
     } else if (kind == FI_SHUTDOWN && conn->visit != NULL) {
@@ -337,7 +371,7 @@ bool ofi_msg_events(struct ofi_rail *rail)
         else if (got < (ssize_t)sizeof(event.entry))
             return any;
         else
-            msg_event(rail, kind, msg_conn_of(rail, event.entry.fid));
+            msg_event(kind, msg_conn_of(rail, event.entry.fid));
         any = true;
     }
 }

@@ -18,11 +18,14 @@
  *
  *   library.c   loads libfabric, asks it what it has
  *   address.c   our network addresses, and what is published of them
+ *   rdma.c      which of these an RDMA device carries
  *   listen.c    the sockets at which visitors call
  *   meet.c      two processes meet: what both do, and the host's part
  *   visit.c     the visitor's: which of the host's addresses leads to it
  *   life.c      the socket where they met stays, to see the other's end
  *   rail.c      one fabric, domain and queues per local address
+ *   mr.c        registrations of the user's memory
+ *   rma.c       the channel: big buffers by remote reads
  *   buffers.c   slots: a buffer with its libfabric context
  *   endpoint.c  the backend's table; open, close, progress, sleep
  */
@@ -39,6 +42,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 
 #include "fabric/backend.h"
 #include "runtime/base/log.h"
@@ -57,7 +61,9 @@ enum {
 struct ofi_endpoint;
 struct ofi_conn;
 struct ofi_meet;
+struct ofi_mr;
 struct ofi_rail;
+struct ofi_reads;
 struct ofi_visit;
 
 /* ---- one row per backend ----------------------------------------------- */
@@ -67,6 +73,8 @@ struct ofi_kind {
     const char *provider;          /* "tcp", as libfabric calls it */
     enum fi_ep_type type;          /* FI_EP_MSG or FI_EP_RDM */
     bool within_host;              /* meet over a Unix socket */
+    bool rdma;                     /* at addresses of RDMA devices only */
+    bool rma;                      /* big buffers by remote reads */
     uint32_t max_frame;
     uint32_t slots;                /* frames under way in one direction */
     const struct ofi_join *join;
@@ -174,6 +182,14 @@ void ofi_card_order(struct ofi_card *card, uint64_t our_host,
                     struct tpb_text *left_out);
 uint64_t ofi_host_id(const struct tpt_card *card);
 
+/* The same but for the port. */
+static inline bool ofi_where_same(const struct ofi_where *a,
+                                  const struct ofi_where *b)
+{
+    return a->family == b->family
+           && memcmp(a->address, b->address, sizeof(a->address)) == 0;
+}
+
 socklen_t ofi_where_to_socket(const struct ofi_where *where,
                               struct sockaddr_storage *address);
 bool ofi_where_from_socket(const struct sockaddr_storage *address,
@@ -184,6 +200,18 @@ const char *ofi_where_text(const struct ofi_where *where, bool port,
 /* The name of the abstract Unix socket that belongs to `key`. */
 socklen_t ofi_unix_address(const uint8_t key[OFI_KEY],
                            struct sockaddr_storage *address);
+
+/* ---- rdma.c ------------------------------------------------------------ */
+
+/* Takes out of `list` what no RDMA device with an active port carries, and
+ * orders the rest: the device that serves this rank best comes first.  Returns
+ * how many are left. */
+int ofi_rdma_keep(const struct tpt_card *card, struct ofi_where *list,
+                  int count);
+/* Is there such an address, and may this process use the device, and lock
+ * that many bytes of memory?  Reads sysfs, loads nothing. */
+tp_status ofi_rdma_probe(const struct tpf_env *env, size_t locked,
+                         struct tpb_error *error);
 
 /* ---- listen.c ---------------------------------------------------------- */
 
@@ -338,6 +366,19 @@ struct ofi_door {
     unsigned expected;             /* conns that have been invited */
 };
 
+/*
+ * MSG: a completion queue and the conns that share it.  A device's queue has a
+ * fixed size, beyond which completions are lost, and a limit to that size: so
+ * there is another one when this one is taken.
+ */
+struct ofi_cq {
+    struct tpb_list link;          /* in rail->cqs */
+    struct ofi_rail *rail;
+    struct fid_cq *cq;
+    struct tpf_watch watch;
+    unsigned conns, limit;         /* those it has, and has room for */
+};
+
 /* libfabric's objects for one local address (MSG) or for all conns (RDM).
  * Made at first use, live as long as the endpoint. */
 struct ofi_rail {
@@ -348,12 +389,15 @@ struct ofi_rail {
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     struct fid_eq *eq;             /* MSG */
-    struct fid_cq *cq;             /* MSG; RDM has one per conn */
-    struct tpf_watch cq_watch, eq_watch;
+    struct tpb_list cqs;           /* MSG; RDM has one per conn */
+    struct tpf_watch eq_watch;
     struct ofi_door door;
     unsigned joining;              /* conns for which eq matters now */
     unsigned holds;                /* of the endpoint, and of RDM conns */
     size_t inject;                 /* bytes that may be injected */
+    bool rma;                      /* it can read remotely */
+    struct tpb_list mrs;           /* ofi_mr, the user's memory */
+    uint64_t mr_key;               /* the last one asked for */
 };
 
 /* The rail for a local address (port ignored), or for RDM. */
@@ -361,8 +405,13 @@ struct ofi_rail *ofi_rail_get(struct ofi_endpoint *endpoint,
                               const struct ofi_where *where,
                               struct tpb_error *error);
 void ofi_rail_drop(struct ofi_rail *rail);
-struct fid_cq *ofi_cq_open(struct ofi_rail *rail, bool waitable,
-                           struct tpb_error *error);
+/* RDM: a queue for one conn. */
+struct fid_cq *ofi_cq_open(struct ofi_rail *rail, struct tpb_error *error);
+/* MSG: a queue with room for one more conn, or NULL. */
+struct ofi_cq *ofi_cq_hold(struct ofi_rail *rail, struct tpb_error *error);
+void ofi_cq_drop(struct ofi_cq *cq);
+/* All of the rail's queues, as ofi_cq_drain(). */
+bool ofi_rail_drain(struct ofi_rail *rail, bool all);
 /* The descriptor behind a queue, in the env's epoll set. */
 tp_status ofi_watch_fid(struct ofi_endpoint *endpoint, struct fid *fid,
                         struct tpf_watch *watch, struct tpb_error *error);
@@ -376,6 +425,51 @@ bool ofi_rail_sleepy(struct ofi_rail *rail);
 bool ofi_msg_events(struct ofi_rail *rail);
 void ofi_door_close(struct ofi_rail *rail);
 
+/* ---- mr.c --------------------------------------------------------------- */
+
+/* A registration of the user's memory with one rail. */
+struct ofi_mr {
+    struct tpb_list link;          /* in rail->mrs */
+    struct fid_mr *mr;
+    uintptr_t start;
+    size_t length;
+    uint64_t access;               /* FI_SEND, FI_READ, FI_REMOTE_READ */
+    uint64_t block;                /* of tp_alloc(), by its number; or 0 */
+    unsigned holds;
+    bool freed;                    /* the block is: closed with its last hold */
+};
+
+/* fi_mr_reg(); 0 or a negative fi_errno with words. */
+int ofi_mr_register(struct ofi_rail *rail, const void *start, size_t length,
+                    uint64_t access, struct fid_mr **mr,
+                    struct tpb_error *error);
+
+/*
+ * A registration for the time of one operation, during which the memory stays
+ * the caller's: shared with others that use it just now, kept beyond it only
+ * if it is memory of tp_alloc().  NULL with words.
+ */
+struct ofi_mr *ofi_mr_hold(struct ofi_rail *rail, const void *address,
+                           size_t length, uint64_t access,
+                           struct tpb_error *error);
+/* Of tp_alloc()'s memory only, FI_SEND included; NULL for any other. */
+struct ofi_mr *ofi_mr_hold_ours(struct ofi_rail *rail, const void *address,
+                                size_t length);
+void ofi_mr_drop(struct ofi_mr *mr);       /* NULL is allowed */
+/* A block of tp_alloc() is freed. */
+void ofi_mr_freed(struct ofi_rail *rail, uint64_t block);
+/* Closes what is left; nobody holds any. */
+void ofi_mr_close(struct ofi_rail *rail);
+
+/* What a peer must say to reach `address` in it. */
+static inline uint64_t ofi_mr_address(const struct ofi_rail *rail,
+                                      const struct ofi_mr *mr,
+                                      const void *address)
+{
+    return rail->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR
+               ? (uintptr_t)address : (uintptr_t)address - mr->start;
+}
+
 /* ---- buffers.c --------------------------------------------------------- */
 
 /* Before each frame. */
@@ -387,7 +481,7 @@ struct ofi_head {
 };
 _Static_assert(sizeof(struct ofi_head) == 16, "frames are aligned");
 
-enum ofi_use { OFI_RECEIVE, OFI_SEND, OFI_SEND_DATA };
+enum ofi_use { OFI_RECEIVE, OFI_SEND, OFI_SEND_DATA, OFI_READ };
 
 struct ofi_slot {
     struct fi_context2 context;    /* first: libfabric hands back its address */
@@ -399,6 +493,7 @@ struct ofi_slot {
     enum ofi_use use;
     bool posted;                   /* libfabric has it */
     const void *data;              /* OFI_SEND_DATA: the caller's memory */
+    struct ofi_mr *mr;             /* ... its registration, or NULL */
     size_t length;
     void *token;
 };
@@ -436,6 +531,7 @@ struct ofi_conn {
     struct ofi_visit *visit;       /* while we look for a way to the peer */
     struct ofi_rail *rail;
     struct fid_ep *ep;
+    struct ofi_cq *shared;         /* MSG: the queue it shares */
     struct fid_cq *cq;             /* RDM: its own */
     struct fid_av *av;             /* RDM */
     fi_addr_t peer;                /* RDM */
@@ -445,6 +541,7 @@ struct ofi_conn {
     bool joining;                  /* MSG: counted in rail.joining */
     struct tpf_watch life;         /* the meeting's socket, kept to see the
                                       peer go; -1: none */
+    struct ofi_where life_peer;    /* its other end */
     struct tpb_list lively;        /* in endpoint->lively: no probes now */
     bool probing;                  /* the kernel asks the peer's */
     bool heard;                    /* a message came since the last look */
@@ -460,6 +557,10 @@ struct ofi_conn {
     uint64_t broken_since;
     tp_status status;              /* why it was lost */
     char text[1536];
+
+    struct tpb_list pulls;         /* rma.c: those that are not over */
+    struct tpb_list pulled;        /* ... and those with an upcall due */
+    struct ofi_reads *reads;       /* ... NULL before the first one */
 
     struct ofi_slots receive, send;
     struct ofi_queue arrived;      /* for peek() */
@@ -520,10 +621,21 @@ const void *ofi_conn_peek(struct tpf_conn *conn, size_t *size);
 void ofi_conn_pop(struct tpf_conn *conn);
 bool ofi_conn_flushed(struct tpf_conn *conn);
 
+/* ---- rma.c -------------------------------------------------------------- */
+
+/* Posts reads.  False: libfabric had no room for one. */
+bool ofi_rma_push(struct ofi_conn *conn);
+/* A read has ended; 0 or a positive fi_errno. */
+void ofi_rma_done(struct ofi_slot *slot, int code);
+void ofi_rma_upcalls(struct ofi_conn *conn);
+/* The conn's endpoint is closed: no upcalls for what was under way. */
+void ofi_rma_leave(struct ofi_conn *conn);
+
 /* ---- endpoint.c -------------------------------------------------------- */
 
 struct ofi_endpoint {
     struct tpf_endpoint common;
+    struct tpb_list all;           /* among those of the process */
     const struct ofi_kind *kind;
     struct ofi_card card;          /* what we publish */
     struct ofi_listen listens[OFI_WHERES];
@@ -543,5 +655,10 @@ static inline struct ofi_endpoint *ofi_endpoint_of(struct tpf_endpoint *e)
 {
     return TPB_CONTAINER(e, struct ofi_endpoint, common);
 }
+
+/* The conn as ours; NULL if another backend has it. */
+struct ofi_conn *ofi_conn_if(struct tpf_conn *conn);
+/* A block of tp_alloc() is freed in that context. */
+void ofi_endpoints_freed(const struct tpf_env *env, uint64_t block);
 
 #endif

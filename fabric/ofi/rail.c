@@ -8,7 +8,10 @@
 #include "fabric/ofi/ofi.h"
 #include "runtime/base/alloc.h"
 
-enum { RAIL_CQ = 1024, RAIL_READ = 16, RAIL_EQ_SELDOM = 64 };
+enum {
+    RAIL_CQ = 4096,                /* soft-RoCE has room for 32767 */
+    RAIL_READ = 16
+};
 
 /* ---- watching ---------------------------------------------------------- */
 
@@ -37,10 +40,8 @@ static void rail_unwatch(struct ofi_rail *rail, struct tpf_watch *watch)
 
 static void rail_cq_ready(struct tpf_watch *watch, uint32_t events)
 {
-    struct ofi_rail *rail = TPB_CONTAINER(watch, struct ofi_rail, cq_watch);
-
     (void)events;
-    ofi_cq_drain(rail->cq, false);
+    ofi_cq_drain(TPB_CONTAINER(watch, struct ofi_cq, watch)->cq, false);
 }
 
 static void rail_eq_ready(struct tpf_watch *watch, uint32_t events)
@@ -51,42 +52,119 @@ static void rail_eq_ready(struct tpf_watch *watch, uint32_t events)
     ofi_msg_events(rail);
 }
 
-/* ---- opening ----------------------------------------------------------- */
+/* ---- completion queues ------------------------------------------------- */
 
-struct fid_cq *ofi_cq_open(struct ofi_rail *rail, bool waitable,
-                           struct tpb_error *error)
+/* What one conn may have under way: all that its endpoint takes. */
+static size_t cq_share(const struct ofi_rail *rail)
+{
+    return rail->info->tx_attr->size + rail->info->rx_attr->size;
+}
+
+/* As big as the device has them, down to what one conn needs. */
+static struct fid_cq *cq_make(struct ofi_rail *rail, size_t *size,
+                              enum fi_wait_obj wait, struct tpb_error *error)
 {
     struct fi_cq_attr attr = {
-        .size = RAIL_CQ,
-        .format = FI_CQ_FORMAT_MSG,
-        .wait_obj = waitable ? FI_WAIT_FD : FI_WAIT_NONE
+        .format = FI_CQ_FORMAT_MSG, .wait_obj = wait
     };
     struct fid_cq *cq = NULL;
-    int code = fi_cq_open(rail->domain, &attr, &cq, NULL);
+    int code = -FI_EINVAL;
 
-    if (code == 0)
-        return cq;
+    for (; code != 0 && *size >= cq_share(rail); *size /= 2) {
+        attr.size = *size;
+        code = fi_cq_open(rail->domain, &attr, &cq, NULL);
+        if (code == 0)
+            return cq;
+    }
     ofi_fail(error, code, "a completion queue");
     return NULL;
 }
 
-static tp_status rail_queues(struct ofi_rail *rail, struct tpb_error *error)
+struct fid_cq *ofi_cq_open(struct ofi_rail *rail, struct tpb_error *error)
+{
+    size_t size = cq_share(rail);
+
+    return cq_make(rail, &size, FI_WAIT_NONE, error);
+}
+
+static void cq_free(struct ofi_cq *cq)
+{
+    rail_unwatch(cq->rail, &cq->watch);
+    if (cq->cq != NULL)
+        fi_close(&cq->cq->fid);
+    tpb_list_unlink(&cq->link);
+    tpb_free(cq);
+}
+
+static struct ofi_cq *cq_new(struct ofi_rail *rail, struct tpb_error *error)
+{
+    struct ofi_cq *cq = tpb_zalloc(sizeof(*cq));
+    size_t share = cq_share(rail);
+    size_t size = share > RAIL_CQ ? share : RAIL_CQ;
+
+    if (cq == NULL) {
+        tpb_fail(error, TP_ERR_NO_MEMORY, "no memory for a queue");
+        return NULL;
+    }
+    tpb_list_init(&cq->link);
+    cq->rail = rail;
+    cq->watch.fd = -1;
+    cq->watch.ready = rail_cq_ready;
+    cq->cq = cq_make(rail, &size, FI_WAIT_FD, error);
+    cq->limit = (unsigned)(size / share);
+    if (cq->cq == NULL
+        || ofi_watch_fid(rail->endpoint, &cq->cq->fid, &cq->watch, error)
+               != TP_OK) {
+        cq_free(cq);
+        return NULL;
+    }
+    tpb_list_append(&rail->cqs, &cq->link);
+    return cq;
+}
+
+struct ofi_cq *ofi_cq_hold(struct ofi_rail *rail, struct tpb_error *error)
+{
+    struct ofi_cq *cq = NULL;
+
+    TPB_LIST_EACH(node, &rail->cqs) {
+        cq = TPB_CONTAINER(node, struct ofi_cq, link);
+        if (cq->conns < cq->limit)
+            break;
+        cq = NULL;
+    }
+    if (cq == NULL)
+        cq = cq_new(rail, error);
+    if (cq != NULL)
+        cq->conns++;
+    return cq;
+}
+
+/* Stays for the next one: to make one takes its time. */
+void ofi_cq_drop(struct ofi_cq *cq)
+{
+    cq->conns--;
+}
+
+bool ofi_rail_drain(struct ofi_rail *rail, bool all)
+{
+    bool any = false;
+
+    TPB_LIST_EACH(node, &rail->cqs)
+        any |= ofi_cq_drain(TPB_CONTAINER(node, struct ofi_cq, link)->cq, all);
+    return any;
+}
+
+/* ---- opening ----------------------------------------------------------- */
+
+static tp_status rail_events(struct ofi_rail *rail, struct tpb_error *error)
 {
     struct fi_eq_attr attr = { .wait_obj = FI_WAIT_FD };
-    tp_status status;
     int code = fi_eq_open(rail->fabric, &attr, &rail->eq, rail);
 
     if (code != 0)
         return ofi_fail(error, code, "an event queue");
-    rail->cq = ofi_cq_open(rail, true, error);
-    if (rail->cq == NULL)
-        return TP_ERR_BACKEND;
-    status = ofi_watch_fid(rail->endpoint, &rail->eq->fid, &rail->eq_watch,
-                           error);
-    if (status == TP_OK)
-        status = ofi_watch_fid(rail->endpoint, &rail->cq->fid,
-                               &rail->cq_watch, error);
-    return status;
+    return ofi_watch_fid(rail->endpoint, &rail->eq->fid, &rail->eq_watch,
+                         error);
 }
 
 static tp_status rail_open(struct ofi_rail *rail, struct tpb_error *error)
@@ -109,7 +187,10 @@ static tp_status rail_open(struct ofi_rail *rail, struct tpb_error *error)
     if (code != 0)
         return ofi_fail(error, code, "a domain");
     rail->inject = rail->info->tx_attr->inject_size;
-    return msg ? rail_queues(rail, error) : TP_OK;
+    rail->rma = (rail->info->caps & FI_RMA) != 0
+                && !(rail->info->domain_attr->mr_mode
+                     & (FI_MR_RAW | FI_MR_ENDPOINT));
+    return msg ? rail_events(rail, error) : TP_OK;
 }
 
 void ofi_rail_drop(struct ofi_rail *rail)
@@ -117,12 +198,12 @@ void ofi_rail_drop(struct ofi_rail *rail)
     if (--rail->holds > 0)
         return;
     ofi_door_close(rail);
-    rail_unwatch(rail, &rail->cq_watch);
+    TPB_LIST_EACH(node, &rail->cqs)
+        cq_free(TPB_CONTAINER(node, struct ofi_cq, link));
     rail_unwatch(rail, &rail->eq_watch);
-    if (rail->cq != NULL)
-        fi_close(&rail->cq->fid);
     if (rail->eq != NULL)
         fi_close(&rail->eq->fid);
+    ofi_mr_close(rail);
     if (rail->domain != NULL)
         fi_close(&rail->domain->fid);
     if (rail->fabric != NULL)
@@ -141,10 +222,7 @@ struct ofi_rail *ofi_rail_get(struct ofi_endpoint *endpoint,
 
     TPB_LIST_EACH(node, &endpoint->rails) {
         rail = TPB_CONTAINER(node, struct ofi_rail, link);
-        if (where == NULL
-            || (rail->where.family == where->family
-                && memcmp(rail->where.address, where->address,
-                          sizeof(where->address)) == 0))
+        if (where == NULL || ofi_where_same(&rail->where, where))
             return rail;
     }
     rail = tpb_zalloc(sizeof(*rail));
@@ -157,8 +235,9 @@ struct ofi_rail *ofi_rail_get(struct ofi_endpoint *endpoint,
     rail->holds = 1;
     if (where != NULL)
         rail->where = *where;
-    rail->cq_watch.fd = rail->eq_watch.fd = rail->door.watch.fd = -1;
-    rail->cq_watch.ready = rail_cq_ready;
+    tpb_list_init(&rail->cqs);
+    tpb_list_init(&rail->mrs);
+    rail->eq_watch.fd = rail->door.watch.fd = -1;
     rail->eq_watch.ready = rail_eq_ready;
     rail->door.rail = rail;
     if (rail_open(rail, error) != TP_OK) {
@@ -201,6 +280,8 @@ bool ofi_cq_drain(struct fid_cq *cq, bool all)
 
             if (slot->use == OFI_RECEIVE)
                 ofi_conn_received(slot->conn, slot, entries[i].len);
+            else if (slot->use == OFI_READ)
+                ofi_rma_done(slot, 0);
             else
                 ofi_conn_sent(slot->conn, slot);
             any = true;
@@ -209,16 +290,18 @@ bool ofi_cq_drain(struct fid_cq *cq, bool all)
     return any;
 }
 
+static bool rail_trywait(struct ofi_rail *rail, struct fid *fid)
+{
+    return fi_trywait(rail->fabric, &fid, 1) == FI_SUCCESS;
+}
+
 bool ofi_rail_sleepy(struct ofi_rail *rail)
 {
-    struct fid *fids[3];
-    int count = 0;
-
-    if (rail->cq != NULL)
-        fids[count++] = &rail->cq->fid;
-    if (rail->eq != NULL)
-        fids[count++] = &rail->eq->fid;
-    if (rail->door.eq != NULL)
-        fids[count++] = &rail->door.eq->fid;
-    return count == 0 || fi_trywait(rail->fabric, fids, count) == FI_SUCCESS;
+    TPB_LIST_EACH(node, &rail->cqs)
+        if (!rail_trywait(rail, &TPB_CONTAINER(node, struct ofi_cq,
+                                               link)->cq->fid))
+            return false;
+    if (rail->eq != NULL && !rail_trywait(rail, &rail->eq->fid))
+        return false;
+    return rail->door.eq == NULL || rail_trywait(rail, &rail->door.eq->fid);
 }

@@ -51,7 +51,7 @@ static tp_status rdm_open(struct ofi_conn *conn, struct tpb_error *error)
     uint64_t random[2];            /* libfabric never forgets a name */
     int code;
 
-    conn->cq = ofi_cq_open(conn->rail, false, error);
+    conn->cq = ofi_cq_open(conn->rail, error);
     if (conn->cq == NULL)
         return TP_ERR_BACKEND;
     code = fi_av_open(conn->rail->domain, &attr, &conn->av, NULL);

@@ -65,12 +65,11 @@ void ofi_visit_words(const struct ofi_visit *visit, struct tpb_text *text)
     char where[64];
 
     if (visit->history.length > 0)
-        tpb_text_add(text, "%s%s", text->length > 0 ? "; " : "",
-                     visit->history.text);
+        tpb_text_add(text, " %s;", visit->history.text);
     for (int at = 0; at < visit_ways(visit); at++)
         if (visit->calls[at] != NULL)
-            visit_say(text, visit_where(visit, at, where),
-                      waits[visit->calls[at]->stage]);
+            tpb_text_add(text, " %s: %s;", visit_where(visit, at, where),
+                         waits[visit->calls[at]->stage]);
 }
 
 /* One way is over: notes what it answered and goes on. */

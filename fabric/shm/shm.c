@@ -321,6 +321,7 @@ static tp_status shm_open(struct tpf_endpoint *base, struct tpb_error *error)
     int code;
 
     endpoint->listener.fd = endpoint->timer.fd = endpoint->doorbell.fd = -1;
+    endpoint->door.fd = -1;
     endpoint->mailbox_fd = -1;
     tpb_list_init(&endpoint->retries);
     tpb_list_init(&endpoint->strangers);
@@ -373,7 +374,7 @@ const struct tpf_backend tpf_shm = {
     .name = "shm",
     .reach = TPT_REACH_HOST,
     .latency_ns = 150,
-    .megabytes = 12000,
+    .megabytes = 19000,
     .endpoint_size = sizeof(struct shm_endpoint),
     .conn_size = sizeof(struct shm_conn),
     .probe = shm_probe,

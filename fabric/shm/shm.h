@@ -17,9 +17,10 @@
 
 #include "fabric/backend.h"
 #include "fabric/shm/ring.h"
+#include "runtime/base/door.h"
 
 enum {
-    SHM_VERSION = 1,
+    SHM_VERSION = 2,
     SHM_SLOTS = 4096,              /* the most conns of one endpoint */
     SHM_WATCHED_RINGS = 8,
     SHM_CONTROL = 4096,            /* the segment's first page */
@@ -60,13 +61,25 @@ struct shm_welcome {
 };
 _Static_assert(sizeof(struct shm_welcome) == 16, "layout");
 
-/* What is published.  The name is abstract: a NUL stands before it. */
+/* What is published.  The name is abstract: a NUL stands before it.  It is
+ * known in that network namespace; from others a door may lead there. */
 struct shm_address {
     uint32_t version;
     uint32_t name_length;
+    uint64_t net_namespace;        /* 0: not known */
     uint8_t cookie[16];
     char name[64];
+    char door[TPB_DOOR_NAME];      /* "": none */
 };
+
+/* What goes through a door, with one end of a pair of sockets: from there on
+ * as if that had been accepted. */
+struct shm_call {
+    char magic[4];                 /* "tpsd" */
+    uint32_t version;
+    uint8_t cookie[16];            /* of the address */
+};
+_Static_assert(sizeof(struct shm_call) == 24, "layout");
 
 enum shm_state {
     SHM_NEW,
@@ -89,6 +102,8 @@ struct shm_conn {
     struct shm_mailbox *mailbox;   /* the peer's, or NULL */
     unsigned char *map;            /* the segment */
     int doorbell;                  /* the peer's */
+    bool called;                   /* we made both ends of the socket ... */
+    pid_t peer_pid;                /* ... so it does not know who has one */
     uint32_t slot;                 /* mine; SHM_SLOTS: none */
     uint32_t peer_slot;
     size_t wanted;                 /* the reservation that failed */
@@ -99,6 +114,7 @@ struct shm_conn {
 struct shm_endpoint {
     struct tpf_endpoint base;
     struct tpf_watch listener;
+    struct tpf_watch door;         /* fd -1: none */
     struct tpf_watch doorbell;
     struct tpf_watch timer;        /* runs while there are retries */
     struct shm_mailbox *mailbox;

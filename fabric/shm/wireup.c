@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@ TPB_LOG_COMPONENT("shm");
 enum { SHM_BACKLOG = 4096, SHM_RETRY_MS = 2 };
 
 static const char wireup_magic[4] = { 't', 'p', 's', 'h' };
+static const char wireup_call_magic[4] = { 't', 'p', 's', 'd' };
 
 static socklen_t wireup_name(const struct shm_address *address,
                              struct sockaddr_un *name)
@@ -45,8 +47,8 @@ static void wireup_welcome(struct shm_conn *conn)
 {
     struct shm_welcome welcome;
     int fds[2] = { -1, -1 }, count = 2;
-    ssize_t got = tpb_recv_fds(conn->watch.fd, &welcome, sizeof(welcome),
-                               fds, &count);
+    ssize_t got = tpb_recv_fds_from(conn->watch.fd, &welcome, sizeof(welcome),
+                                    fds, &count, &conn->peer_pid);
 
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return;
@@ -143,6 +145,8 @@ int shm_peer_pid(struct tpf_conn *base)
     struct ucred peer = { 0 };
     socklen_t length = sizeof(peer);
 
+    if (conn->called)
+        return conn->peer_pid;
     return getsockopt(conn->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer,
                       &length) < 0 ? 0 : peer.pid;
 }
@@ -177,27 +181,84 @@ static tp_status wireup_greet(struct shm_conn *conn, struct tpb_error *error)
     return code == 0 ? TP_OK : tpb_fail_errno(error, code, "epoll");
 }
 
+static tp_status wireup_later(struct shm_conn *conn)
+{
+    struct itimerspec soon = { .it_value.tv_nsec = SHM_RETRY_MS * 1000000 };
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+
+    conn->state = SHM_RETRY;
+    tpb_list_append(&endpoint->retries, &conn->link);
+    timerfd_settime(endpoint->timer.fd, 0, &soon, NULL);
+    return TP_OK;
+}
+
+/* Sends one end of a pair of sockets through the doors.  Should the peer go
+ * before it looks, the kernel closes that end, and we see it. */
+static tp_status wireup_call(struct shm_conn *conn, struct tpb_error *error)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+    struct shm_call call = { .version = SHM_VERSION };
+    struct sockaddr_storage name;
+    socklen_t length = tpb_door_address(conn->address.door, &name);
+    int ends[2], code = 0, one = 1;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
+                   ends) < 0)
+        return tpb_fail_errno(error, errno, "socketpair");
+    /* Its welcome shall tell its PID. */
+    setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
+    memcpy(call.magic, wireup_call_magic, sizeof(call.magic));
+    memcpy(call.cookie, conn->address.cookie, sizeof(call.cookie));
+    if (tpb_send_fds_to(endpoint->door.fd, (struct sockaddr *)&name, length,
+                        &call, sizeof(call), &ends[1], 1) < 0)
+        code = errno;
+    close(ends[1]);
+    if (code == 0) {
+        tpb_close(&conn->watch.fd);
+        conn->watch.fd = ends[0];
+        conn->called = true;
+        return wireup_greet(conn, error);
+    }
+    close(ends[0]);
+    if (code == EAGAIN || code == ETOOMANYREFS)
+        return wireup_later(conn);
+    if (code == ECONNREFUSED)
+        return tpb_fail(error, TP_ERR_UNREACHABLE, "nobody is behind its"
+                        " door: it ended, or is of another job");
+    return tpb_fail_errno(error, code, "the door to it");
+}
+
+/* Another network namespace: who has doors of one launcher needs no name. */
+static tp_status wireup_apart(struct shm_conn *conn, struct tpb_error *error)
+{
+    bool mine = shm_endpoint(conn)->door.fd >= 0;
+
+    if (mine && conn->address.door[0] != '\0')
+        return wireup_call(conn, error);
+    return tpb_fail(error, TP_ERR_UNREACHABLE, "it lives in another network"
+                    " namespace, and %s no door of tprun's",
+                    mine ? "has" : "there is");
+}
+
 /* Tries once.  TP_OK also if it is to be tried again. */
 static tp_status wireup_try(struct shm_conn *conn, struct tpb_error *error)
 {
+    uint64_t mine = shm_endpoint(conn)->address.net_namespace;
+    uint64_t theirs = conn->address.net_namespace;
     struct sockaddr_un name;
     socklen_t length = wireup_name(&conn->address, &name);
 
+    if (mine != 0 && theirs != 0 && mine != theirs)
+        return wireup_apart(conn, error);
     if (connect(conn->watch.fd, (struct sockaddr *)&name, length) == 0)
         return wireup_greet(conn, error);
-    if (errno == EAGAIN || errno == EINTR) {
-        struct itimerspec soon = { .it_value.tv_nsec = SHM_RETRY_MS * 1000000 };
-        struct shm_endpoint *endpoint = shm_endpoint(conn);
-
-        conn->state = SHM_RETRY;
-        tpb_list_append(&endpoint->retries, &conn->link);
-        timerfd_settime(endpoint->timer.fd, 0, &soon, NULL);
-        return TP_OK;
-    }
+    if (errno == EAGAIN || errno == EINTR)
+        return wireup_later(conn);
+    if (errno == ECONNREFUSED && (mine == 0 || theirs == 0))
+        return wireup_apart(conn, error);
     if (errno == ECONNREFUSED)
         return tpb_fail(error, TP_ERR_UNREACHABLE,
-                        "nobody listens: it ended, left the job, or lives in"
-                        " another network namespace");
+                        "nobody listens: it ended, or left the job");
     return tpb_fail_errno(error, errno, "connect");
 }
 
@@ -238,7 +299,8 @@ tp_status shm_connect(struct tpf_conn *base, const void *address,
         return tpb_fail(error, TP_ERR_PROTOCOL, "its shm address is garbage");
     memcpy(&conn->address, address, length);
     if (conn->address.version != SHM_VERSION
-        || conn->address.name_length > sizeof(conn->address.name))
+        || conn->address.name_length > sizeof(conn->address.name)
+        || strnlen(conn->address.door, TPB_DOOR_NAME) == TPB_DOOR_NAME)
         return tpb_fail(error, TP_ERR_PROTOCOL,
                         "its shm address is of another version");
     status = shm_slot_take(conn);
@@ -349,21 +411,11 @@ static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
     tpf_conn_ready(&conn->base);   /* it may have written before we mapped */
 }
 
-static void wireup_accept(struct tpf_watch *watch, uint32_t events)
+/* Somebody is at the other end of this socket; it is ours now. */
+static void wireup_admit(struct shm_endpoint *endpoint, int fd)
 {
-    struct shm_endpoint *endpoint = TPB_CONTAINER(watch, struct shm_endpoint,
-                                                  listener);
     struct shm_conn *conn;
-    int fd;
 
-    (void)events;
-    fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
-        if (errno == EMFILE || errno == ENFILE)
-            tpb_warn("cannot accept a local peer: %s; raise ulimit -n",
-                     strerror(errno));
-        return;
-    }
     if (endpoint->stranger_count >= SHM_PENDING)
         wireup_forget(TPB_CONTAINER(endpoint->strangers.next, struct shm_conn,
                                     link));
@@ -385,6 +437,56 @@ static void wireup_accept(struct tpf_watch *watch, uint32_t events)
         wireup_forget(conn);
 }
 
+static void wireup_accept(struct tpf_watch *watch, uint32_t events)
+{
+    int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    (void)events;
+    if (fd >= 0)
+        wireup_admit(TPB_CONTAINER(watch, struct shm_endpoint, listener), fd);
+    else if (errno == EMFILE || errno == ENFILE)
+        tpb_warn("cannot accept a local peer: %s; raise ulimit -n",
+                 strerror(errno));
+}
+
+/* A socket comes through the door. */
+static void wireup_called(struct tpf_watch *watch, uint32_t events)
+{
+    struct shm_endpoint *endpoint = TPB_CONTAINER(watch, struct shm_endpoint,
+                                                  door);
+    struct shm_call call;
+    int fd = -1, count = 1;
+    ssize_t got = tpb_recv_fds(watch->fd, &call, sizeof(call), &fd, &count);
+
+    (void)events;
+    if (got == sizeof(call) && count == 1
+        && memcmp(call.magic, wireup_call_magic, sizeof(call.magic)) == 0
+        && call.version == SHM_VERSION
+        && tpb_equal_secret(call.cookie, endpoint->address.cookie,
+                            sizeof(call.cookie))
+        && fcntl(fd, F_SETFL, O_NONBLOCK) == 0)
+        wireup_admit(endpoint, fd);
+    else if (count == 1)
+        close(fd);
+}
+
+/* What tprun gave us, if nobody in this process has it yet. */
+static void wireup_door(struct shm_endpoint *endpoint)
+{
+    struct tpf_env *env = endpoint->base.env;
+    struct tpb_door door;
+
+    endpoint->door = (struct tpf_watch){ .fd = -1, .ready = wireup_called };
+    if (!tpb_door_parse(env->settings->text[TPB_SET_DOOR], &door)
+        || !tpb_door_take(door.host, endpoint->address.door))
+        return;
+    endpoint->door.fd = door.host;
+    if (tpf_watch_add(env, &endpoint->door, EPOLLIN) == 0)
+        return;
+    tpb_close(&endpoint->door.fd);
+    endpoint->address.door[0] = '\0';
+}
+
 tp_status shm_listen(struct shm_endpoint *endpoint, struct tpb_error *error)
 {
     struct tpf_env *env = endpoint->base.env;
@@ -395,6 +497,7 @@ tp_status shm_listen(struct shm_endpoint *endpoint, struct tpb_error *error)
 
     tpb_random(random, sizeof(random));
     endpoint->address.version = SHM_VERSION;
+    endpoint->address.net_namespace = env->card->host.net_namespace;
     /* Not the card's: those outside the job learn this one. */
     tpb_random(endpoint->address.cookie, sizeof(endpoint->address.cookie));
     endpoint->address.name_length = 3 + 2 * sizeof(random);
@@ -415,6 +518,7 @@ tp_status shm_listen(struct shm_endpoint *endpoint, struct tpb_error *error)
         || bind(endpoint->listener.fd, (struct sockaddr *)&name, length) < 0
         || listen(endpoint->listener.fd, SHM_BACKLOG) < 0)
         return tpb_fail_errno(error, errno, "cannot listen for local peers");
+    wireup_door(endpoint);
     code = tpf_watch_add(env, &endpoint->listener, EPOLLIN);
     if (code == 0)
         code = tpf_watch_add(env, &endpoint->timer, EPOLLIN);
@@ -428,6 +532,9 @@ void shm_unlisten(struct shm_endpoint *endpoint)
                                     link));
     tpf_watch_remove(endpoint->base.env, &endpoint->listener);
     tpf_watch_remove(endpoint->base.env, &endpoint->timer);
+    if (endpoint->door.fd >= 0)
+        tpf_watch_remove(endpoint->base.env, &endpoint->door);
+    tpb_close(&endpoint->door.fd);
     tpb_close(&endpoint->listener.fd);
     tpb_close(&endpoint->timer.fd);
 }

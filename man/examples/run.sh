@@ -94,7 +94,7 @@ says 0 '^tp [0-9.]+: 3 ranks, 3 of them on this host$' "why"
 count 2 '^to rank [12]' "why"
 
 job 2 borrow
-says 0 '^in (place|a copy): 549755289600$' "borrow"
+says 0 '^the sum is 549755289600$' "borrow"
 
 # Alone, without a launcher: a job of one rank.
 timeout 60 "$build/man/examples/ring" 2 >"$work/said" 2>&1

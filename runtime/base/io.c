@@ -140,13 +140,22 @@ bool tpb_shared_memory_safe(int fd, size_t size)
 ssize_t tpb_send_fds(int fd, const void *data, size_t length,
                      const int *fds, int count)
 {
+    return tpb_send_fds_to(fd, NULL, 0, data, length, fds, count);
+}
+
+ssize_t tpb_send_fds_to(int fd, const struct sockaddr *to, size_t to_length,
+                        const void *data, size_t length, const int *fds,
+                        int count)
+{
     union {
         char space[CMSG_SPACE(sizeof(int) * IO_FDS_MAX)];
         struct cmsghdr align;
     } control;
     struct iovec iov = { .iov_base = (void *)(uintptr_t)data,
                          .iov_len = length };
-    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
+    struct msghdr message = { .msg_name = (void *)(uintptr_t)to,
+                              .msg_namelen = (socklen_t)to_length,
+                              .msg_iov = &iov, .msg_iovlen = 1 };
     ssize_t sent;
 
     if (count < 0 || count > IO_FDS_MAX) {
@@ -173,8 +182,17 @@ ssize_t tpb_send_fds(int fd, const void *data, size_t length,
 
 ssize_t tpb_recv_fds(int fd, void *data, size_t length, int *fds, int *count)
 {
+    pid_t pid;
+
+    return tpb_recv_fds_from(fd, data, length, fds, count, &pid);
+}
+
+ssize_t tpb_recv_fds_from(int fd, void *data, size_t length, int *fds,
+                          int *count, pid_t *pid)
+{
     union {
-        char space[CMSG_SPACE(sizeof(int) * IO_FDS_MAX)];
+        char space[CMSG_SPACE(sizeof(int) * IO_FDS_MAX)
+                   + CMSG_SPACE(sizeof(struct ucred))];
         struct cmsghdr align;
     } control;
     struct iovec iov = { .iov_base = data, .iov_len = length };
@@ -185,6 +203,7 @@ ssize_t tpb_recv_fds(int fd, void *data, size_t length, int *fds, int *count)
     ssize_t got;
 
     *count = 0;
+    *pid = 0;
     do
         got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
@@ -195,6 +214,10 @@ ssize_t tpb_recv_fds(int fd, void *data, size_t length, int *fds, int *count)
         int received[IO_FDS_MAX];
         size_t n;
 
+        if (header->cmsg_level == SOL_SOCKET
+            && header->cmsg_type == SCM_CREDENTIALS)
+            memcpy(pid, CMSG_DATA(header) + offsetof(struct ucred, pid),
+                   sizeof(*pid));
         if (header->cmsg_level != SOL_SOCKET
             || header->cmsg_type != SCM_RIGHTS)
             continue;

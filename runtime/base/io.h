@@ -40,6 +40,15 @@ bool tpb_shared_memory_safe(int fd, size_t size);
  * are close-on-exec. */
 ssize_t tpb_send_fds(int fd, const void *data, size_t length,
                      const int *fds, int count);
+/* To an address, on a socket of datagrams. */
+struct sockaddr;
+ssize_t tpb_send_fds_to(int fd, const struct sockaddr *to, size_t to_length,
+                        const void *data, size_t length, const int *fds,
+                        int count);
 ssize_t tpb_recv_fds(int fd, void *data, size_t length, int *fds, int *count);
+/* *pid: the sender's as seen from here, if SO_PASSCRED was set when it sent and
+ * this PID namespace has it; else 0. */
+ssize_t tpb_recv_fds_from(int fd, void *data, size_t length, int *fds,
+                          int *count, pid_t *pid);
 
 #endif

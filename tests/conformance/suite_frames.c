@@ -45,29 +45,31 @@ START_TEST(test_every_size)
 
     tpx_pair_open(&pair, tpx_backend);
     tpx_stream_set(pair.ab, pair.ba, 1, tpx_size_every, 0);
-    frames_move(&pair, pair.ab, pair.ba, pair.ab->conn->max_frame);
+    frames_move(&pair, pair.ab, pair.ba,
+                tpx_few((unsigned)pair.ab->conn->max_frame));
     tpx_pair_close(&pair);
 }
 END_TEST
 
 START_TEST(test_both_ways)
 {
+    unsigned frames = tpx_few(20000);
     struct tpx_pair pair;
 
     tpx_pair_open(&pair, tpx_backend);
     tpx_stream_set(pair.ab, pair.ba, 2, tpx_size_random, 0);
     if (pair.a != pair.b)
         tpx_stream_set(pair.ba, pair.ab, 3, tpx_size_random, 0);
-    for (int i = 0; i < 20000; i++) {
+    for (unsigned i = 0; i < frames; i++) {
         TPX_UNTIL(tpx_pair_step(&pair), tpx_send(pair.ab));
         if (pair.a != pair.b)
             TPX_UNTIL(tpx_pair_step(&pair), tpx_send(pair.ba));
-        if (tpx_mix((uint64_t)i) % 3 == 0)
+        if (tpx_mix(i) % 3 == 0)
             tpx_pair_step(&pair);
     }
     TPX_UNTIL(tpx_pair_step(&pair),
-              pair.ba->in.next == 20000
-                  && (pair.a == pair.b || pair.ab->in.next == 20000));
+              pair.ba->in.next == frames
+                  && (pair.a == pair.b || pair.ab->in.next == frames));
     tpx_pair_close(&pair);
 }
 END_TEST
@@ -78,7 +80,7 @@ START_TEST(test_many_small)
 
     tpx_pair_open(&pair, tpx_backend);
     tpx_stream_set(pair.ab, pair.ba, 4, tpx_size_small, 0);
-    frames_move(&pair, pair.ab, pair.ba, 200000);
+    frames_move(&pair, pair.ab, pair.ba, tpx_few(200000));
     tpx_pair_close(&pair);
 }
 END_TEST
@@ -137,7 +139,7 @@ START_TEST(test_writable_is_not_lost)
 
     tpx_pair_open(&pair, tpx_backend);
     tpx_stream_set(pair.ab, pair.ba, 6, tpx_size_fixed, 4096);
-    for (int i = 0; i < 2000; i++) {
+    for (unsigned i = tpx_few(2000); i > 0; i--) {
         unsigned writable;
 
         while (tpx_send(pair.ab))

@@ -62,7 +62,11 @@ static void life_kill(struct tpx_child *child)
 
 /* ---- sleeping ---------------------------------------------------------- */
 
-enum { LIFE_TURNS = 10000 };
+static uint64_t life_turns(void)
+{
+    return tpx_few(10000);
+}
+
 
 static void life_wait_frame(struct tpx_side *side, struct tpx_link *link,
                             uint64_t frame)
@@ -79,7 +83,7 @@ static void life_pong(int control, void *arg)
 
     (void)arg;
     tpx_tell(control, "s", 1);
-    for (uint64_t turn = 0; turn < LIFE_TURNS; turn++) {
+    for (uint64_t turn = 0; turn < life_turns(); turn++) {
         life_wait_frame(side, link, turn);
         TPX_UNTIL(tpx_side_sleep(side, 100), tpx_send(link));
     }
@@ -99,7 +103,7 @@ START_TEST(test_sleeping_ping_pong)
     tpx_child_start(&child, life_pong, NULL);
     side = life_visit(&child, tpx_size_fixed, &link);
     tpx_hear(child.control, word, sizeof(word));
-    for (uint64_t turn = 0; turn < LIFE_TURNS; turn++) {
+    for (uint64_t turn = 0; turn < life_turns(); turn++) {
         TPX_UNTIL(tpx_side_sleep(side, 100), tpx_send(link));
         life_wait_frame(side, link, turn);
     }
@@ -125,7 +129,7 @@ static void life_reader(int control, void *arg)
 /* The sender sleeps whenever it is told to come again. */
 START_TEST(test_sleeping_stream)
 {
-    uint64_t frames = 20000;
+    uint64_t frames = tpx_few(20000);
     struct tpx_child child;
     struct tpx_link *link;
     struct tpx_side *side;
@@ -434,9 +438,9 @@ START_TEST(test_cycles)
     struct tpx_side *a = tpx_side_open(tpx_backend);
     struct tpx_side *b = tpx_backend->flags & TPF_SELF
                              ? a : tpx_side_open(tpx_backend);
-    int before = 0;
+    int before = 0, cycles = (int)tpx_few(210) + 10;
 
-    for (int i = 0; i < 210; i++) {
+    for (int i = 0; i < cycles; i++) {
         struct tpx_link *link = tpx_connect(a, b->address, b->address_length);
         struct tpx_link *back;
 

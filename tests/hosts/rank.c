@@ -6,14 +6,21 @@
  */
 #include "config.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tests/multi/spmd.h"
 
-enum { RANK_BIG = 4 << 20, RANK_NAP_MS = 9000, RANK_LIMIT_S = 85 };
+enum {
+    RANK_BIG = 4 << 20,
+    RANK_NAP_MS = 9000,
+    RANK_LIMIT_S = 80,
+    RANK_IDLE_US = 150000          /* for many seconds of waiting */
+};
 
 static void rank_say(const char *word)
 {
@@ -133,8 +140,10 @@ static void rank_idle(void)
     tpx_sleep_ms(50);
     cpu = tpx_cpu_us();
     status = tp_pipe_recv(pipe, &byte, 1, NULL);
-    printf("%llu us of CPU\n", (unsigned long long)(tpx_cpu_us() - cpu));
+    cpu = tpx_cpu_us() - cpu;
     rank_say_failure(pipe, status);
+    tpx_check(cpu < RANK_IDLE_US, "%llu us of CPU for waiting",
+              (unsigned long long)cpu);
     tpx_equal(status, TP_ERR_PEER_FAILED);
 }
 
@@ -182,6 +191,28 @@ static void rank_compute(void)
     free(memory);
 }
 
+/* Not a rank: something else that takes calls, at port 7777.  It says nothing,
+ * or nonsense in turn. */
+static void rank_decoy(void)
+{
+    struct sockaddr_in where = { .sin_family = AF_INET,
+                                 .sin_port = htons(7777) };
+    static const char nonsense[1024] = "220 decoy ready";
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    tpx_check(fd >= 0 && bind(fd, (struct sockaddr *)&where, sizeof(where))
+                             == 0 && listen(fd, 16) == 0, "cannot listen");
+    rank_say("ready");
+    for (int count = 0;; count++) {
+        int caller = accept(fd, NULL, NULL);
+
+        if (count % 2 == 1)
+            tpx_check(send(caller, nonsense, sizeof(nonsense), MSG_NOSIGNAL)
+                      != 0, "cannot send");
+        rank_say("called");
+    }
+}
+
 static const struct tpx_spmd rank_scenes[] = {
     { .name = "talk", .run = rank_talk },
     { .name = "knock", .run = rank_knock },
@@ -189,6 +220,7 @@ static const struct tpx_spmd rank_scenes[] = {
     { .name = "idle", .run = rank_idle },
     { .name = "stream", .run = rank_stream },
     { .name = "compute", .run = rank_compute },
+    { .name = "decoy", .run = rank_decoy, .flags = TPX_BARE },
     { .name = NULL }
 };
 
@@ -200,7 +232,8 @@ int main(int argc, char **argv)
            && strcmp(scene->name, argv[1]) != 0)
         scene++;
     if (argc != 2 || scene->name == NULL) {
-        fprintf(stderr, "usage: rank talk|knock|barred|idle|stream|compute\n");
+        fprintf(stderr, "usage: rank"
+                " talk|knock|barred|idle|stream|compute|decoy\n");
         return 2;
     }
     alarm(RANK_LIMIT_S);

@@ -524,8 +524,12 @@ static void do_state(char **arg)
     sigset_t mask;
     struct sigaction action;
     char buffer[64];
+    const char *doors = getenv("TP_DOOR");
+    int door[2] = { -1, -1 };
 
     (void)arg;
+    require(doors != NULL && sscanf(doors, "%d:%d:", &door[0], &door[1]) == 2,
+            "doors");
     sigprocmask(SIG_SETMASK, NULL, &mask);
     for (int i = 1; i < 32; i++)
         require(!sigismember(&mask, i), "an empty signal mask");
@@ -535,9 +539,9 @@ static void do_state(char **arg)
            getpgrp() == getpid(), read(0, buffer, sizeof(buffer)));
     for (int fd = 3; fd < 256; fd++) {
         struct stat file;
-        /* The topology's memory is meant to be there. */
-        if (fcntl(fd, F_GETFD) >= 0 && fstat(fd, &file) == 0
-            && !S_ISREG(file.st_mode))
+        /* The topology's memory and the doors are meant to be there. */
+        if (fd != door[0] && fd != door[1] && fcntl(fd, F_GETFD) >= 0
+            && fstat(fd, &file) == 0 && !S_ISREG(file.st_mode))
             printf(" %d", fd);
     }
     printf("\n");

@@ -36,6 +36,13 @@ void tpx_skip(const char *what, const char *reason)
     fprintf(stderr, "SKIP: %s: %s\n", what, reason);
 }
 
+unsigned tpx_few(unsigned many)
+{
+    const char *few = getenv("TP_TEST_FEW");
+
+    return few != NULL && *few != '\0' && many > 10 ? many / 10 : many;
+}
+
 const char *tpx_program(const char *path)
 {
     static char buffer[8][1024];

@@ -21,6 +21,10 @@ int tpx_run(Suite *suite);
  */
 void tpx_skip(const char *what, const char *reason);
 
+/* So many, or few of them (a tenth) if TP_TEST_FEW is set: for machines that
+ * are emulated. */
+unsigned tpx_few(unsigned many);
+
 /* The build tree's programs: "launcher/tprun" gives its absolute path.
  * Static memory per call site's string; never NULL. */
 const char *tpx_program(const char *path);

@@ -24,14 +24,14 @@ may()
 base='runtime/base/'
 may "$base" "$base"
 may 'topology/' "$base|topology/"
-may 'fabric/[^/]*$' "$base|topology/|fabric/backend\.h"
+may 'fabric/[^/]*$' "$base|topology/|fabric/(backend|channel|memory)\.h"
 for folder in fabric/*/; do
     [ -d "$folder" ] || continue
-    may "$folder" "$base|topology/|fabric/backend\.h|$folder"
+    may "$folder" "$base|topology/|fabric/(backend|channel|memory)\.h|$folder"
 done
 may 'gpu/' "$base|topology/|fabric/(backend|channel|memory)\.h|gpu/"
-may 'runtime/[^/]* ' "runtime/|topology/|fabric/backend\.h|gpu/gpu\.h"
-may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/(backend|channel)\.h"
+may 'runtime/[^/]* ' "runtime/|topology/|fabric/(backend|channel|memory)\.h|gpu/gpu\.h"
+may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/(backend|channel|memory)\.h"
 grep -v '^launcher/tpinfo' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
 may 'launcher/' "$base|topology/|launcher/"

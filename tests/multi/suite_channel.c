@@ -74,6 +74,19 @@ static void channel_drop_ptrace(void)
     tpx_check(syscall(SYS_capset, &header, data) == 0, "capset");
 }
 
+/* With one cpu for all ranks a single copy is what pays. */
+static void channel_prefer_cma(void)
+{
+    tpx_check(setenv("TP_CPUS", "1", 1) == 0, "setenv");
+}
+
+static bool channel_has_cma(void)
+{
+    const char *backends = getenv("TP_BACKENDS");
+
+    return backends != NULL && strstr(backends, "cma") != NULL;
+}
+
 struct channel_read {
     unsigned char *memory;
     unsigned arrived, done;
@@ -106,10 +119,12 @@ static void channel_demote(void)
     tp_pipe *pipe, *control;
     char byte = 'x';
 
-    if (tpx_me.rank == 1)
-        channel_drop_ptrace();     /* of this thread and those to come */
+    /* Of this thread and those to come; of both ranks, since one must not have
+     * more capabilities than the one that reads it. */
+    channel_drop_ptrace();
     /* Under a contract the pair would end instead: channel_denied. */
     tpx_check(unsetenv("TP_REQUIRE") == 0, "unsetenv");
+    channel_prefer_cma();
     tpx_ok(tp_init(NULL, &tpx_me.context));
     pipe = tpx_pipe(!tpx_me.rank, 0);
     control = tpx_pipe(!tpx_me.rank, 1);
@@ -120,6 +135,7 @@ static void channel_demote(void)
         unsigned done = 0;
 
         tpx_meet(1);
+        tpx_equal(channel_is_chosen(pipe, "cma"), channel_has_cma());
         tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
         tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
         channel_lock();
@@ -160,14 +176,18 @@ static void channel_denied(void)
         channel_lock();
     else
         channel_drop_ptrace();
+    channel_prefer_cma();
     tpx_ok(tp_init(NULL, &tpx_me.context));
     pipe = tpx_pipe(!tpx_me.rank, 0);
     if (insisted) {                /* less than that is refused */
-        tpx_status(tpx_me.rank == 0
-                   ? tp_pipe_send(pipe, memory, CHANNEL_PIECE)
-                   : tp_pipe_recv(pipe, memory, CHANNEL_PIECE, NULL),
-                   tpx_me.rank == 0 ? TP_ERR_UNREACHABLE
-                                    : TP_ERR_PEER_FAILED);
+        tp_status status = tpx_me.rank == 0
+            ? tp_pipe_send(pipe, memory, CHANNEL_PIECE)
+            : tp_pipe_recv(pipe, memory, CHANNEL_PIECE, NULL);
+
+        /* The second to know may learn it from the first one's leaving. */
+        tpx_check(status == TP_ERR_UNREACHABLE
+                  || (tpx_me.rank == 1 && status == TP_ERR_PEER_FAILED), "%s",
+                  tp_strerror(status));
         if (tpx_me.rank == 0)
             tpx_check(strstr(tp_pipe_error(pipe), "cma") != NULL
                       && strstr(tp_pipe_error(pipe), "not permitted") != NULL,
@@ -475,7 +495,8 @@ const struct tpx_spmd tpx_channel[] = {
     { "channel_denied", channel_denied, 2, TPX_BARE | TPX_ONCE, 30 },
     { "channel_borrow", channel_borrow, 2, TPX_CHANNELS, 30 },
     { "channel_free", channel_free, 2, TPX_CHANNELS, 30 },
-    { "channel_borrow_death", channel_borrow_death, 2, TPX_KILLS | TPX_CHANNELS, 30 },
+    { "channel_borrow_death", channel_borrow_death, 2,
+      TPX_KILLS | TPX_CHANNELS, 30 },
     { "channel_borrow_kept", channel_borrow_kept, 2, TPX_CHANNELS, 30 },
     { "channel_close", channel_close, 2, TPX_CHANNELS, 60 },
     { "channel_letters", channel_letters, 2, TPX_CHANNELS, 60 },

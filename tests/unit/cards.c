@@ -170,3 +170,32 @@ void tpx_card_random(struct tpt_card *card, uint64_t *seed)
     for (uint32_t i = 0; i < card->backend_count; i++)
         cards_random_backend(&card->backends[i], i, seed);
 }
+
+const char *tpx_plan_order(const struct tpt_plan *of)
+{
+    static char text[2][TPT_BACKENDS * TPT_NAME];
+    static unsigned next;
+    char *line = text[next++ % 2];
+    uint8_t role = TPT_ROLE_TRANSPORT;
+    bool possible = true;
+
+    line[0] = '\0';
+    for (uint32_t i = 0; i < of->count; i++) {
+        const struct tpt_candidate *candidate = &of->candidates[i];
+
+        ck_assert_uint_ge(candidate->role, role);
+        if (candidate->role != role) {
+            strcat(line, ";");
+            possible = true;
+        }
+        ck_assert(possible || !candidate->possible);
+        if (possible && !candidate->possible)
+            strcat(line, "|");
+        else if (i > 0)
+            strcat(line, " ");
+        role = candidate->role;
+        possible = candidate->possible;
+        strcat(line, candidate->name);
+    }
+    return line;
+}

@@ -34,4 +34,9 @@ uint32_t tpx_random_below(uint64_t *seed, uint32_t limit);
 /* Anything a card may hold, within its limits. */
 void tpx_card_random(struct tpt_card *card, uint64_t *seed);
 
+/* "shm ofi:tcp|loop; cma|map": of the transports, then of the channels, the
+ * possible ones in order, then the others; fails if they are not in that order.
+ * One of two static texts in turn. */
+const char *tpx_plan_order(const struct tpt_plan *plan);
+
 #endif

@@ -78,7 +78,7 @@ static void check_plan(json_t *root)
     size_t i;
 
     check_members(root, "version:i mine:o yours:o locality:s class:s "
-                  "chosen:sn omitted:i candidates:a");
+                  "chosen:sn routes:a omitted:i candidates:a");
     check_rank(json_object_get(root, "mine"));
     check_rank(json_object_get(root, "yours"));
     json_array_foreach(list, i, candidate) {

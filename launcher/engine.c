@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which engine, with which hosts, for which command line. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "launcher/engine.h"
+#include "runtime/base/io.h"
+
+enum { ENGINE_RESOLVE = 5 };       /* seconds to find out who is who */
+
+static tp_status engine_wanted(const struct tpl_options *options,
+                               enum tpl_engine *engine,
+                               struct tpb_error *error)
+{
+    *engine = TPL_ENGINE_AUTO;
+    if (options->engine == NULL)
+        return TP_OK;
+    for (int i = 0; i < TPL_ENGINE_COUNT; i++)
+        if (strcmp(options->engine, tpl_engine_name((enum tpl_engine)i))
+            == 0) {
+            *engine = (enum tpl_engine)i;
+            return TP_OK;
+        }
+    return tpb_fail(error, TP_ERR_INVALID, "--engine %s: expected auto, "
+                    "local, slurm, prrte or openmpi", options->engine);
+}
+
+static tp_status engine_hosts(const struct tpl_options *options,
+                              struct tpl_hosts *hosts,
+                              struct tpb_error *error)
+{
+    struct tpl_hosts chosen = { 0 };
+    tp_status status = TP_OK;
+
+    if (options->hostfile != NULL)
+        status = tpl_hosts_add_file(hosts, options->hostfile, error);
+    if (status != TP_OK || options->host == NULL)
+        return status;
+    if (options->hostfile == NULL)
+        return tpl_hosts_add_list(hosts, "--host", options->host, error);
+    status = tpl_hosts_add_list(&chosen, "--host", options->host, error);
+    if (status == TP_OK)
+        status = tpl_hosts_choose(hosts, &chosen, error);
+    tpl_hosts_fini(&chosen);
+    return status;
+}
+
+/* "4,1(x2)" of SLURM_TASKS_PER_NODE, in the order of the nodes. */
+static void engine_slurm_slots(struct tpl_hosts *hosts, const char *text)
+{
+    size_t at = 0;
+    int slots, times, used;
+
+    while (at < hosts->count && sscanf(text, "%d%n", &slots, &used) == 1) {
+        text += used;
+        times = 1;
+        used = 0;
+        if (sscanf(text, "(x%d)%n", &times, &used) == 1)
+            text += used;
+        while (times-- > 0 && at < hosts->count)
+            hosts->list[at++].slots = slots;
+        if (*text++ != ',')
+            return;
+    }
+}
+
+/* The nodes of the allocation we are in; they serve as --host. */
+static tp_status engine_allocation(struct tpl_options *options,
+                                   struct tpl_hosts *hosts,
+                                   struct tpb_error *error)
+{
+    const char *nodes = getenv("SLURM_JOB_NODELIST");
+    const char *tasks = getenv("SLURM_TASKS_PER_NODE");
+    const char *number = getenv("SLURM_NTASKS");
+    tp_status status = tpl_hosts_add_list(hosts, "SLURM_JOB_NODELIST", nodes,
+                                          error);
+
+    if (status == TP_OK && !options->given[TPL_OPT_RANKS] && number != NULL
+        && tasks != NULL && atoi(number) > 0) {
+        engine_slurm_slots(hosts, tasks);
+        options->ranks = atoi(number);
+        options->given[TPL_OPT_RANKS] = true;
+    }
+    return status;
+}
+
+static bool engine_all_here(const struct tpl_hosts *hosts)
+{
+    for (size_t i = 0; i < hosts->count; i++)
+        if (!hosts->list[i].here)
+            return false;
+    return true;
+}
+
+static const char *engine_elsewhere(const struct tpl_hosts *hosts)
+{
+    for (size_t i = 0; i < hosts->count; i++)
+        if (!hosts->list[i].here)
+            return hosts->list[i].name;
+    return "";
+}
+
+/* The first that is there, in the order of preference. */
+static tp_status engine_auto(struct tpl_engine_plan *plan, bool allocated,
+                             struct tpb_error *error)
+{
+    struct tpb_error slurm = { "" }, prrte = { "" }, openmpi = { "" };
+    const char *what;
+
+    if (engine_all_here(&plan->hosts)) {
+        plan->engine = TPL_ENGINE_LOCAL;
+        return TP_OK;
+    }
+    if ((allocated && tpl_engine_find(plan, TPL_ENGINE_SLURM, &slurm))
+        || tpl_engine_find(plan, TPL_ENGINE_PRRTE, &prrte)
+        || tpl_engine_find(plan, TPL_ENGINE_OPENMPI, &openmpi))
+        return TP_OK;
+    /* What is there and does not fit tells more than what is not there. */
+    what = slurm.text;
+    if (*what == '\0' && strstr(prrte.text, "not in PATH") == NULL)
+        what = prrte.text;
+    if (*what == '\0' && strstr(openmpi.text, "not in PATH") == NULL)
+        what = openmpi.text;
+    if (*what != '\0')
+        return tpb_fail(error, TP_ERR_NOT_FOUND, "%s is not this machine, "
+                        "and %s", engine_elsewhere(&plan->hosts), what);
+    return tpb_fail(error, TP_ERR_NOT_FOUND, "%s is not this machine, and "
+                    "nothing that starts ranks elsewhere is in PATH: install "
+                    "Open MPI (apt-get install openmpi-bin) or PRRTE here and "
+                    "there, or run inside a Slurm allocation",
+                    engine_elsewhere(&plan->hosts));
+}
+
+static tp_status engine_choose(enum tpl_engine wanted,
+                               struct tpl_engine_plan *plan, bool allocated,
+                               struct tpb_error *error)
+{
+    switch (wanted) {
+    case TPL_ENGINE_LOCAL:
+        plan->engine = TPL_ENGINE_LOCAL;
+        if (engine_all_here(&plan->hosts))
+            return TP_OK;
+        return tpb_fail(error, TP_ERR_INVALID, "--engine local: %s is not "
+                        "this machine", engine_elsewhere(&plan->hosts));
+    case TPL_ENGINE_SLURM:
+    case TPL_ENGINE_PRRTE:
+    case TPL_ENGINE_OPENMPI:
+        return tpl_engine_find(plan, wanted, error) ? TP_OK
+                                                    : TP_ERR_NOT_FOUND;
+    case TPL_ENGINE_AUTO:
+    case TPL_ENGINE_COUNT:
+        break;
+    }
+    return engine_auto(plan, allocated, error);
+}
+
+/* tprun-rank lies beside tprun in the build tree, else in libexec. */
+static tp_status engine_keeper(struct tpl_engine_plan *plan,
+                               struct tpb_error *error)
+{
+    char *slash;
+    ssize_t length = readlink("/proc/self/exe", plan->keeper,
+                              sizeof(plan->keeper) - sizeof("/tprun-rank"));
+
+    if (length > 0) {
+        plan->keeper[length] = '\0';
+        slash = strrchr(plan->keeper, '/');
+        if (slash != NULL) {
+            strcpy(slash, "/tprun-rank");
+            if (access(plan->keeper, X_OK) == 0)
+                return TP_OK;
+        }
+    }
+    snprintf(plan->keeper, sizeof(plan->keeper), "%s/tprun-rank",
+             TPL_LIBEXEC);
+    if (access(plan->keeper, X_OK) < 0)
+        return tpb_fail_errno(error, errno, "%s", plan->keeper);
+    return TP_OK;
+}
+
+static tp_status engine_order(const struct tpl_options *options,
+                              struct tpl_engine_plan *plan,
+                              struct tpb_error *error)
+{
+    struct tpl_order order = {
+        .engine = plan->engine, .program = plan->program,
+        .major = plan->major, .minor = plan->minor, .options = options,
+        .hosts = &plan->hosts, .environment = environ,
+        .keeper = plan->keeper, .cookie = plan->cookie,
+        .directory = plan->directory, .root = geteuid() == 0,
+    };
+    uint64_t number;
+    tp_status status = engine_keeper(plan, error);
+
+    if (status != TP_OK)
+        return status;
+    if (getcwd(plan->directory, sizeof(plan->directory)) == NULL)
+        return tpb_fail_errno(error, errno, "the working directory");
+    tpb_random(&number, sizeof(number));
+    snprintf(plan->cookie, sizeof(plan->cookie), "%016llx",
+             (unsigned long long)number);
+    return tpl_translate(&order, &plan->arguments, error);
+}
+
+tp_status tpl_engine_plan(struct tpl_options *options,
+                          struct tpl_engine_plan *plan,
+                          struct tpb_error *error)
+{
+    bool allocated = getenv("SLURM_JOB_ID") != NULL
+                     && getenv("SLURM_JOB_NODELIST") != NULL;
+    enum tpl_engine wanted;
+    tp_status status = engine_wanted(options, &wanted, error);
+
+    memset(plan, 0, sizeof(*plan));
+    plan->engine = TPL_ENGINE_LOCAL;
+    if (status == TP_OK)
+        status = engine_hosts(options, &plan->hosts, error);
+    if (status == TP_OK && plan->hosts.count == 0 && allocated
+        && wanted != TPL_ENGINE_LOCAL)
+        status = engine_allocation(options, &plan->hosts, error);
+    if (status != TP_OK)
+        return status;
+    tpl_hosts_find_here(&plan->hosts, ENGINE_RESOLVE);
+    if (plan->hosts.count > 0 && !options->given[TPL_OPT_RANKS])
+        options->ranks = tpl_hosts_slots(&plan->hosts);
+    if (options->ranks > TPL_RANKS_MAX)
+        return tpb_fail(error, TP_ERR_INVALID, "the hosts have %d slots, and "
+                        "a job %d ranks at most; say how many with -n",
+                        options->ranks, TPL_RANKS_MAX);
+    if (plan->hosts.count > 0)
+        status = tpl_hosts_place(&plan->hosts, options->ranks, error);
+    if (status == TP_OK)
+        status = engine_choose(wanted, plan, allocated, error);
+    if (status == TP_OK && plan->engine != TPL_ENGINE_LOCAL)
+        status = engine_order(options, plan, error);
+    return status;
+}
+
+void tpl_engine_plan_fini(struct tpl_engine_plan *plan)
+{
+    tpl_hosts_fini(&plan->hosts);
+    tpl_arguments_fini(&plan->arguments);
+}
+
+int tpl_engine_show(const struct tpl_engine_plan *plan,
+                    const struct tpl_options *options)
+{
+    static const char *const set[] = { "TP_EXPLAIN", "TP_REQUIRE" };
+    struct tpl_arguments before = { 0 };
+    struct tpb_text text = { 0 };
+    int status;
+
+    /* What options have put into the environment belongs to the line. */
+    for (size_t i = 0; i < TPB_COUNT(set); i++)
+        if (getenv(set[i]) != NULL)
+            tpl_arguments_add(&before, "%s=%s", set[i], getenv(set[i]));
+    tpl_arguments_show(&before, &text);
+    if (before.count > 0)
+        tpb_text_add(&text, " ");
+    if (plan->engine == TPL_ENGINE_LOCAL) {
+        struct tpl_arguments program = { options->program, 0, false };
+
+        while (options->program[program.count] != NULL)
+            program.count++;
+        tpl_arguments_show(&program, &text);
+        tpb_text_add(&text, "    (%d ranks, here, without another engine)",
+                     options->ranks);
+    } else {
+        tpl_arguments_show(&plan->arguments, &text);
+    }
+    tpb_text_add(&text, "\n");
+    status = text.failed || before.failed
+             || tpb_write_all(STDOUT_FILENO, text.text, text.length) < 0;
+    tpl_arguments_fini(&before);
+    tpb_text_fini(&text);
+    return status;
+}

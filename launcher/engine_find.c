@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which engines are installed, and do they fit? */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "launcher/ask.h"
+#include "launcher/engine.h"
+#include "launcher/spawn.h"
+
+enum { FIND_PATIENCE = 10 };       /* seconds for --version */
+
+/* What an engine says of itself: `names` are programs to look for, `sign` is
+ * what its --version holds before the number. */
+static const struct find_row {
+    const char *names[2], *sign, *title;
+    int major, minor;              /* the oldest that will do */
+    const char *package;
+} find_table[TPL_ENGINE_COUNT] = {
+    [TPL_ENGINE_SLURM] = { { "srun" }, "slurm", "Slurm", 20, 11,
+                           "slurm-client" },
+    [TPL_ENGINE_PRRTE] = { { "prterun" }, "(PRRTE) ", "PRRTE", 2, 0,
+                           "prrte" },
+    [TPL_ENGINE_OPENMPI] = { { "mpirun.openmpi", "mpirun" }, "(Open MPI) ",
+                             "Open MPI", 4, 0, "openmpi-bin" },
+};
+
+/* The number behind the sign: "slurm-wlm 22.05.8", "(Open MPI) 4.1.4". */
+static bool find_version(const char *text, const char *sign, int *major,
+                         int *minor)
+{
+    const char *at = strstr(text, sign);
+
+    if (at == NULL)
+        return false;
+    at += strcspn(at + strlen(sign), "0123456789\n") + strlen(sign);
+    return sscanf(at, "%d.%d", major, minor) == 2;
+}
+
+/* Slurm's PMIx plug-in is a package of its own. */
+static bool find_plugin(const struct tpl_engine_plan *plan,
+                        struct tpb_error *error)
+{
+    struct tpl_ask ask;
+    char *argv[] = { (char *)plan->program, (char *)"--mpi=list", NULL };
+
+    tpl_ask_start(&ask, argv);
+    tpl_ask_wait(&ask, 1, FIND_PATIENCE);
+    if (strstr(ask.text, "pmix") != NULL)
+        return true;
+    tpb_fail(error, TP_ERR_NOT_FOUND, "this Slurm has no PMIx plug-in "
+             "(srun --mpi=list): install slurm-wlm-basic-plugins and "
+             "libpmix-dev on all nodes, or use --engine openmpi");
+    return false;
+}
+
+static bool find_fits(struct tpl_engine_plan *plan,
+                      const struct find_row *row, struct tpb_error *error)
+{
+    struct tpl_ask ask;
+    char *argv[] = { plan->program, (char *)"--version", NULL };
+
+    tpl_ask_start(&ask, argv);
+    tpl_ask_wait(&ask, 1, FIND_PATIENCE);
+    if (!find_version(ask.text, row->sign, &plan->major, &plan->minor)) {
+        ask.text[strcspn(ask.text, "\n")] = '\0';
+        tpb_fail(error, TP_ERR_NOT_FOUND, "%s is not %s's: it says \"%.80s\"; "
+                 "tp %s needs %s %d.%02d or newer (apt-get install %s)",
+                 plan->program, row->title, ask.text, PACKAGE_VERSION,
+                 row->title, row->major, row->minor, row->package);
+        return false;
+    }
+    if (plan->major > row->major
+        || (plan->major == row->major && plan->minor >= row->minor))
+        return true;
+    tpb_fail(error, TP_ERR_NOT_SUPPORTED, "%s is %s %d.%02d; tp %s needs "
+             "%d.%02d or newer", plan->program, row->title, plan->major,
+             plan->minor, PACKAGE_VERSION, row->major, row->minor);
+    return false;
+}
+
+bool tpl_engine_find(struct tpl_engine_plan *plan, enum tpl_engine engine,
+                     struct tpb_error *error)
+{
+    const struct find_row *row = &find_table[engine];
+    bool found = false;
+
+    plan->engine = engine;
+    for (size_t i = 0; i < TPB_COUNT(row->names); i++) {
+        struct tpb_error ignored = { "" };
+
+        if (row->names[i] == NULL
+            || tpl_spawn_find(row->names[i], plan->program, &ignored) != 0)
+            continue;
+        found = true;
+        if (find_fits(plan, row, error))
+            return engine != TPL_ENGINE_SLURM || find_plugin(plan, error);
+    }
+    if (!found)
+        tpb_fail(error, TP_ERR_NOT_FOUND, "--engine %s: %s is not in PATH "
+                 "(apt-get install %s)", tpl_engine_name(engine),
+                 row->names[0], row->package);
+    return false;
+}

@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * An engine at work.  What decides is what tprun-rank tells of the ranks; the
+ * engine's own status counts only where nothing was told.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/ask.h"
+#include "launcher/engine.h"
+#include "launcher/engine_text.h"
+#include "launcher/signals.h"
+#include "launcher/spawn.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+
+static const uint64_t run_second = 1000000000;
+enum {
+    RUN_LAUNCH = 60,               /* seconds for the first rank, over ssh */
+    RUN_PATIENCE = 10,             /* until we say that we wait */
+    RUN_SETTLE = 3,                /* for the engine to end by itself */
+    RUN_GRACE = 5,                 /* from SIGTERM to SIGKILL */
+    RUN_INSTANT = 300,             /* ms: what ends together */
+    RUN_EXIT_TIMEOUT = 124
+};
+
+/* How much an end tells of what went wrong, see job.c. */
+enum run_weight { RUN_NONE, RUN_UNFINALIZED, RUN_STATUS, RUN_CAUSE };
+
+struct run_rank {
+    bool started, over;
+    int pid;
+    char *host;
+};
+
+static struct run {
+    const struct tpl_engine_plan *plan;
+    const struct tpl_options *options;
+    struct tpl_loop loop;
+    struct tpl_watch signals, errors;
+    struct tpl_timer timeout, launch, grace;
+    struct tpl_engine_text text;
+    struct run_rank *ranks;
+    int started, over;
+    pid_t pid;                     /* of the engine; 0: ended */
+    int raw;                       /* its wait status */
+    int status;                    /* of the job */
+    int signal;                    /* that ended it; 0: none */
+    enum run_weight weight;
+    uint64_t failed_at;
+    char report[1024];
+    char step[64];                 /* of Slurm */
+    bool ending, killed, drained, late, lost;
+} run;
+
+static const char *run_name(void)
+{
+    const char *slash = strrchr(run.plan->program, '/');
+
+    return slash != NULL ? slash + 1 : run.plan->program;
+}
+
+/* ---- the end ------------------------------------------------------------ */
+
+/* Not even SIGTERM ended it.  Its daemons notice that it is gone; Slurm has to
+ * be told. */
+static void run_kill(void)
+{
+    run.killed = true;
+    if (run.step[0] != '\0') {
+        char path[PATH_MAX];
+        struct tpb_error error;
+        struct tpl_ask ask;
+        char *argv[] = { path, run.step, NULL };
+
+        if (tpl_spawn_find("scancel", path, &error) == 0) {
+            tpl_ask_start(&ask, argv);
+            tpl_ask_wait(&ask, 1, RUN_GRACE);
+        }
+    }
+    if (run.pid > 0)
+        kill(run.pid, SIGKILL);
+}
+
+static void run_settled(struct tpl_timer *timer)
+{
+    if (run.pid == 0) {
+        run.drained = true;
+    } else if (run.ending) {
+        run_kill();
+    } else {
+        run.ending = true;
+        kill(run.pid, SIGTERM);
+        tpl_timer_set(&run.loop, timer, tpb_now() + RUN_GRACE * run_second);
+    }
+}
+
+/* The engine gets some seconds for its own ways, then ours. */
+static void run_settle(int seconds)
+{
+    if (!run.ending && run.grace.at == 0)
+        tpl_timer_set(&run.loop, &run.grace,
+                      tpb_now() + (uint64_t)seconds * run_second);
+}
+
+static void run_end_now(void)
+{
+    tpl_timer_set(&run.loop, &run.grace, 0);
+    run_settled(&run.grace);
+}
+
+/* Something is wrong with the job.  Of what happens in one instant, what tells
+ * most is the cause. */
+static void run_fail(enum run_weight weight, int status, const char *format,
+                     ...) TPB_PRINTF(3, 4);
+static void run_fail(enum run_weight weight, int status, const char *format,
+                     ...)
+{
+    uint64_t now = tpb_now();
+    va_list args;
+
+    if (run.weight != RUN_NONE
+        && (weight <= run.weight
+            || now > run.failed_at + RUN_INSTANT * UINT64_C(1000000)))
+        return;
+    if (run.weight == RUN_NONE)
+        run.failed_at = now;
+    run.weight = weight;
+    run.status = status;
+    va_start(args, format);
+    vsnprintf(run.report, sizeof(run.report), format, args);
+    va_end(args);
+    tpl_timer_set(&run.loop, &run.timeout, 0);
+}
+
+/* ---- the ranks ---------------------------------------------------------- */
+
+static int run_mark_status(const struct tpl_mark *mark)
+{
+    switch (mark->kind) {
+    case TPL_MARK_KILLED:
+        return 128 + mark->value;
+    case TPL_MARK_UNFINALIZED:
+        return 1;
+    case TPL_MARK_ABORT:
+        return mark->value != 0 && (mark->value & 255) == 0
+               ? 1 : mark->value & 255;
+    case TPL_MARK_EXITED:
+    case TPL_MARK_REFUSED:
+        return mark->value;
+    case TPL_MARK_STARTED:
+        break;
+    }
+    return 0;
+}
+
+static void run_describe(const struct tpl_mark *mark, char *text, size_t size)
+{
+    int used = snprintf(text, size, "rank %d on %s", mark->rank, mark->host);
+
+    text += used;
+    size -= (size_t)used;
+    if (mark->kind != TPL_MARK_REFUSED) {
+        used = snprintf(text, size, " (pid %d) ", mark->pid);
+        text += used;
+        size -= (size_t)used;
+    }
+    switch (mark->kind) {
+    case TPL_MARK_KILLED:
+        snprintf(text, size, "was killed by signal %s%s%s",
+                 tpl_signal_name(mark->value), *mark->words != '\0' ? ", "
+                 : "", mark->words);
+        break;
+    case TPL_MARK_UNFINALIZED:
+        snprintf(text, size, "exited with status 0 after tp_init but without "
+                 "tp_finalize");
+        break;
+    case TPL_MARK_ABORT:
+        snprintf(text, size, "ended the job with status %d%s%s", mark->value,
+                 *mark->words != '\0' ? ": " : "", mark->words);
+        break;
+    case TPL_MARK_REFUSED:
+        snprintf(text, size, ": %s", mark->words);
+        break;
+    case TPL_MARK_EXITED:
+        snprintf(text, size, "exited with status %d", mark->value);
+        break;
+    case TPL_MARK_STARTED:
+        snprintf(text, size, "runs");
+        break;
+    }
+}
+
+static enum run_weight run_weigh(const struct tpl_mark *mark)
+{
+    switch (mark->kind) {
+    case TPL_MARK_KILLED:
+        /* That is how engines end the others. */
+        return mark->value == SIGTERM ? RUN_UNFINALIZED : RUN_CAUSE;
+    case TPL_MARK_ABORT:
+    case TPL_MARK_REFUSED:
+        return RUN_CAUSE;
+    case TPL_MARK_EXITED:
+        return mark->value != 0 ? RUN_STATUS : RUN_NONE;
+    case TPL_MARK_UNFINALIZED:
+        return RUN_UNFINALIZED;
+    case TPL_MARK_STARTED:
+        break;
+    }
+    return RUN_NONE;
+}
+
+static void run_began(const struct tpl_mark *mark)
+{
+    struct run_rank *rank = &run.ranks[mark->rank];
+
+    if (rank->started)
+        return;
+    rank->started = true;
+    rank->pid = mark->pid;
+    rank->host = tpb_copy_string(mark->host);
+    if (run.started++ == 0)
+        tpl_timer_set(&run.loop, &run.launch, 0);
+    if (run.step[0] == '\0')
+        snprintf(run.step, sizeof(run.step), "%.63s", mark->words);
+}
+
+static void run_marked(const struct tpl_mark *mark, void *arg)
+{
+    enum run_weight weight = run_weigh(mark);
+    char text[900];
+
+    (void)arg;
+    if (mark->rank < 0 || mark->rank >= run.options->ranks)
+        return;
+    tpl_engine_text_release(&run.text);
+    if (mark->kind == TPL_MARK_STARTED) {
+        run_began(mark);
+    } else if (mark->kind != TPL_MARK_ABORT
+               && !run.ranks[mark->rank].over) {
+        run.ranks[mark->rank].over = true;
+        run.over++;
+    }
+    run_describe(mark, text, sizeof(text));
+    if (run.options->verbose
+        || (weight != RUN_NONE && run.options->keep_going
+            && mark->kind != TPL_MARK_ABORT))
+        dprintf(STDERR_FILENO, "tprun: %s\n", text);
+    if (weight != RUN_NONE) {
+        run_fail(weight, run_mark_status(mark), "%s", text);
+        if (!run.options->keep_going || mark->kind == TPL_MARK_ABORT) {
+            tpl_engine_text_hush(&run.text);
+            /* srun waits for the others; mpirun and prterun are at it. */
+            run_settle(run.plan->engine == TPL_ENGINE_SLURM ? 1
+                                                            : RUN_SETTLE);
+        }
+    }
+    /* Open MPI 4.1 sometimes misses the end of a short program. */
+    if (run.over == run.options->ranks) {
+        tpl_engine_text_hush(&run.text);
+        run_settle(RUN_SETTLE);
+    }
+}
+
+/* ---- events ------------------------------------------------------------- */
+
+static void run_read(struct tpl_watch *watch, uint32_t events)
+{
+    char data[16384];
+    ssize_t got = read(watch->fd, data, sizeof(data));
+
+    (void)events;
+    if (got > 0)
+        tpl_engine_text_feed(&run.text, data, (size_t)got);
+    else if (got == 0 || (errno != EINTR && errno != EAGAIN))
+        tpl_watch_close(&run.loop, watch);
+}
+
+static void run_signal(int signal)
+{
+    if (!tpl_signal_ends(signal)) {
+        /* Engines pass on the first two, and stop at the third. */
+        if (signal != SIGALRM && run.pid > 0)
+            kill(run.pid, signal);
+        if (signal == SIGTSTP)
+            tpl_signals_stop();
+        return;
+    }
+    if (run.signal != 0) {
+        run_kill();
+        return;
+    }
+    run.signal = signal;
+    run_fail(RUN_CAUSE, 128 + signal, "signal %s ended the job",
+             tpl_signal_name(signal));
+    tpl_engine_text_hush(&run.text);
+    /* From a terminal the engine has it already, and two would hurry it. */
+    if (signal == SIGINT || signal == SIGQUIT)
+        run_settle(1);
+    else
+        run_end_now();
+}
+
+static void run_reap(void)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        if (pid == run.pid) {
+            run.pid = 0;
+            run.raw = status;
+            /* For an end of the stream that somebody else holds open. */
+            tpl_timer_set(&run.loop, &run.grace, tpb_now() + run_second);
+        }
+}
+
+static void run_signalled(struct tpl_watch *watch, uint32_t events)
+{
+    int signal;
+
+    (void)events;
+    while ((signal = tpl_signals_next(watch->fd)) != 0)
+        if (signal == SIGCHLD)
+            run_reap();
+        else
+            run_signal(signal);
+}
+
+static void run_timed_out(struct tpl_timer *timer)
+{
+    char who[400] = "no rank has started";
+
+    (void)timer;
+    for (int i = run.options->ranks - 1; i >= 0; i--)
+        if (run.ranks[i].started && !run.ranks[i].over)
+            snprintf(who, sizeof(who), "still running: rank %d on %s (pid "
+                     "%d)%s", i, run.ranks[i].host != NULL
+                     ? run.ranks[i].host : "?", run.ranks[i].pid,
+                     run.started - run.over > 1 ? " and more" : "");
+    run_fail(RUN_CAUSE, RUN_EXIT_TIMEOUT, "the job ran longer than --timeout "
+             "%s; %s", run.options->timeout_text, who);
+    tpl_engine_text_hush(&run.text);
+    run_end_now();
+}
+
+/* No rank yet.  Slurm may well have other things to do first; ssh not. */
+static void run_waits(struct tpl_timer *timer)
+{
+    if (!run.late) {
+        run.late = true;
+        dprintf(STDERR_FILENO, "tprun: waiting for %s to start the ranks\n",
+                run_name());
+        if (run.plan->engine != TPL_ENGINE_SLURM)
+            tpl_timer_set(&run.loop, timer, tpb_now()
+                          + (RUN_LAUNCH - RUN_PATIENCE) * run_second);
+        return;
+    }
+    run.lost = true;
+    run_end_now();
+}
+
+/* ---- the whole ---------------------------------------------------------- */
+
+/* The environment of an outer launcher would make the engine believe that it
+ * is a rank itself; Slurm's is its ticket. */
+static void run_clear_environment(void)
+{
+    char **keep = environ;
+
+    for (char **entry = environ; *entry != NULL; entry++)
+        if (strncmp(*entry, "PMIX_", 5) == 0
+            ? strncmp(*entry, "PMIX_MCA_", 9) == 0
+            : strncmp(*entry, "TP_LAUNCHER=", 12) != 0
+              && strncmp(*entry, "TP_TOPOLOGY_SHARED=", 19) != 0
+              && strncmp(*entry, "TP_CPUS=", 8) != 0
+              && strncmp(*entry, "TP_REPORT=", 10) != 0)
+            *keep++ = *entry;
+    *keep = NULL;
+}
+
+static int run_start(struct tpb_error *error)
+{
+    pid_t self = getpid();
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return errno;
+    run_clear_environment();
+    run.pid = fork();
+    if (run.pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != self)
+            _exit(128 + SIGTERM);
+        dup2(ends[1], STDERR_FILENO);
+        tpl_signals_restore();
+        execv(run.plan->program, run.plan->arguments.list);
+        dprintf(STDERR_FILENO, "%s: %s\n", run.plan->program,
+                strerror(errno));
+        _exit(TPL_EXIT_NOT_RUN);
+    }
+    close(ends[1]);
+    if (run.pid < 0) {
+        tpb_fail_errno(error, errno, "cannot start %s", run.plan->program);
+        run.pid = 0;
+        close(ends[0]);
+        return 1;
+    }
+    run.errors = (struct tpl_watch){ ends[0], 0, run_read };
+    tpl_watch_set(&run.loop, &run.errors, EPOLLIN);
+    return 0;
+}
+
+static tp_status run_prepare(struct tpb_error *error)
+{
+    tp_status status = tpl_loop_init(&run.loop, error);
+
+    if (status != TP_OK)
+        return status;
+    run.ranks = tpb_array((size_t)run.options->ranks, sizeof(*run.ranks));
+    if (run.ranks == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    tpl_signals_block();
+    run.signals = (struct tpl_watch){ tpl_signals_open(), 0, run_signalled };
+    if (run.signals.fd < 0
+        || tpl_watch_set(&run.loop, &run.signals, EPOLLIN) < 0)
+        return tpb_fail_errno(error, errno, "cannot watch for signals");
+    run.timeout.fire = run_timed_out;
+    run.launch.fire = run_waits;
+    run.grace.fire = run_settled;
+    tpl_engine_text_init(&run.text, &run.loop, run.plan->cookie,
+                         run.options->verbose, run_marked, NULL);
+    if (run.options->timeout > 0)
+        tpl_timer_set(&run.loop, &run.timeout,
+                      tpb_now() + run.options->timeout);
+    tpl_timer_set(&run.loop, &run.launch,
+                  tpb_now() + RUN_PATIENCE * run_second);
+    return TP_OK;
+}
+
+/* The engine is gone and has told nothing that explains it. */
+static int run_unexplained(void)
+{
+    int status = WIFSIGNALED(run.raw) ? 128 + WTERMSIG(run.raw)
+                                      : WEXITSTATUS(run.raw);
+    const struct tpb_text *held = &run.text.held;
+    const struct tpb_text *noise = &run.text.noise;
+
+    if (status == 0 && !run.lost)
+        return 0;
+    /* It crashed, or we had to end it, after all was well.  Open MPI 4.1 does
+     * the one now and then, and needs the other. */
+    if (run.over == run.options->ranks
+        && (run.ending || WIFSIGNALED(run.raw)))
+        return 0;
+    if (run.started > 0) {
+        if (noise->length > 0)
+            tpb_write_all(STDERR_FILENO, noise->text, noise->length);
+        dprintf(STDERR_FILENO, "tprun: %s ended with status %d before the "
+                "ranks did\n", run_name(), status);
+        return status != 0 ? status : 1;
+    }
+    if (tpl_engine_diagnose(run.plan))
+        return 1;
+    if (held->length > 0)
+        tpb_write_all(STDERR_FILENO, held->text, held->length);
+    if (noise->length > 0)
+        tpb_write_all(STDERR_FILENO, noise->text, noise->length);
+    dprintf(STDERR_FILENO, "tprun: %s did not start a rank (status %d)\n",
+            run_name(), status);
+    return 1;
+}
+
+static int run_loop(struct tpb_error *error)
+{
+    while (run.pid > 0 || (run.errors.fd >= 0 && !run.drained))
+        if (tpl_loop_turn(&run.loop, error) != TP_OK) {
+            run_kill();
+            return 1;
+        }
+    return 0;
+}
+
+static int run_finish(void)
+{
+    int status = run.status;
+
+    tpl_engine_text_end(&run.text);
+    if (run.report[0] == '\0')
+        status = run_unexplained();
+    /* With --keep-going each was told when it happened. */
+    else if (!run.options->keep_going || run.signal != 0
+             || run.status == RUN_EXIT_TIMEOUT)
+        dprintf(STDERR_FILENO, "tprun: %s\n", run.report);
+    return run.signal == SIGINT ? -SIGINT : status;
+}
+
+static void run_clean_up(void)
+{
+    tpl_timer_set(&run.loop, &run.timeout, 0);
+    tpl_timer_set(&run.loop, &run.launch, 0);
+    tpl_timer_set(&run.loop, &run.grace, 0);
+    tpl_engine_text_fini(&run.text);
+    tpl_watch_close(&run.loop, &run.errors);
+    tpl_watch_close(&run.loop, &run.signals);
+    tpl_loop_fini(&run.loop);
+    for (int i = 0; run.ranks != NULL && i < run.options->ranks; i++)
+        tpb_free(run.ranks[i].host);
+    tpb_free(run.ranks);
+}
+
+int tpl_engine_run(const struct tpl_engine_plan *plan,
+                   const struct tpl_options *options)
+{
+    struct tpb_error error = { "" };
+    int status = 1;
+
+    run.plan = plan;
+    run.options = options;
+    run.errors.fd = -1;
+    if (options->verbose) {
+        struct tpb_text line = { 0 };
+
+        tpl_arguments_show(&plan->arguments, &line);
+        dprintf(STDERR_FILENO, "tprun: %s\n",
+                line.text != NULL ? line.text : "");
+        tpb_text_fini(&line);
+    }
+    if (run_prepare(&error) != TP_OK || run_start(&error) != 0
+        || run_loop(&error) != 0)
+        dprintf(STDERR_FILENO, "tprun: %s\n", error.text);
+    else
+        status = run_finish();
+    run_clean_up();
+    return status;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * tprun-rank: stands beside one rank that an engine (srun, prterun, mpirun)
+ * has started for tprun, on the rank's host.  It runs the program, tells tprun
+ * how it began and ended (launcher/marks.h), and ends in the same way.  Not
+ * for people.
+ *
+ *   tprun-rank -j COOKIE -V VERSION [-C DIR] [-k] -- PROGRAM [ARGUMENT]...
+ *
+ * The engine's signals go to the whole process group, so the rank gets them
+ * without its help.  If it is killed, the kernel kills the rank.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/marks.h"
+#include "launcher/orphans.h"
+#include "launcher/signals.h"
+#include "launcher/spawn.h"
+#include "runtime/base/io.h"
+
+enum {
+    RANK_EXIT_USAGE = 2,
+    RANK_GRACE = 2000              /* ms for processes that the rank leaves */
+};
+
+static struct rank {
+    const char *cookie, *version, *directory;
+    bool keep_going;
+    char **program;
+    char path[PATH_MAX];
+    struct tpl_mark mark;          /* rank, pid and host filled in */
+    pid_t pid;
+    int report;                    /* our end; the rank's is TP_REPORT */
+    int parent;                    /* a pidfd, or -1 */
+    bool initialized, finalized;
+} rank;
+
+/* What engines call the number of a rank. */
+static int rank_number(void)
+{
+    static const char *const names[] = { "PMIX_RANK", "SLURM_PROCID",
+                                         "OMPI_COMM_WORLD_RANK" };
+
+    for (size_t i = 0; i < TPB_COUNT(names); i++)
+        if (getenv(names[i]) != NULL)
+            return atoi(getenv(names[i]));
+    return -1;
+}
+
+static bool rank_options(int argc, char **argv)
+{
+    int option;
+
+    while ((option = getopt(argc, argv, "+j:V:C:k")) != -1)
+        switch (option) {
+        case 'j': rank.cookie = optarg; break;
+        case 'V': rank.version = optarg; break;
+        case 'C': rank.directory = optarg; break;
+        case 'k': rank.keep_going = true; break;
+        default: return false;
+        }
+    rank.program = argv + optind;
+    return rank.cookie != NULL && rank.version != NULL && optind < argc;
+}
+
+static void rank_tell(enum tpl_mark_kind kind, int value, const char *words)
+{
+    rank.mark.kind = kind;
+    rank.mark.value = value;
+    snprintf(rank.mark.words, sizeof(rank.mark.words), "%s", words);
+    tpl_mark_write(STDERR_FILENO, rank.cookie, &rank.mark);
+}
+
+/* What scancel(1) takes to end this step of Slurm. */
+static const char *rank_step(void)
+{
+    static char step[64];
+    const char *job = getenv("SLURM_JOB_ID"), *part = getenv("SLURM_STEP_ID");
+
+    if (job != NULL && part != NULL)
+        snprintf(step, sizeof(step), "%.30s.%.30s", job, part);
+    return step;
+}
+
+static int rank_refuse(int status, const struct tpb_error *error)
+{
+    rank_tell(TPL_MARK_REFUSED, status, error->text);
+    return rank.keep_going ? 0 : status;
+}
+
+/* What would make the program's start fail, in words. */
+static int rank_prepare(struct tpb_error *error)
+{
+    if (strcmp(rank.version, PACKAGE_VERSION) != 0) {
+        tpb_fail(error, TP_ERR_NOT_SUPPORTED, "this host has tp %s, tprun is "
+                 "%s; install the same version on all hosts",
+                 PACKAGE_VERSION, rank.version);
+        return RANK_EXIT_USAGE;
+    }
+    if (rank.directory != NULL && chdir(rank.directory) < 0) {
+        tpb_fail_errno(error, errno, "the working directory %s",
+                       rank.directory);
+        return RANK_EXIT_USAGE;
+    }
+    return tpl_spawn_find(rank.program[0], rank.path, error);
+}
+
+static void rank_child(pid_t parent, int report, int answer)
+{
+    char number[16];
+    int code;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(128 + SIGKILL);
+    snprintf(number, sizeof(number), "%d", report);
+    setenv("TP_REPORT", number, 1);
+    fcntl(report, F_SETFD, 0);
+    tpl_signals_unblock();
+    tpl_signals_restore();
+    execv(rank.path, rank.program);
+    code = errno;
+    tpb_write_all(answer, &code, sizeof(code));
+    _exit(TPL_EXIT_NOT_RUN);
+}
+
+/* Starts the program; an errno if it could not be. */
+static int rank_start(void)
+{
+    int sockets[2], answer[2], code = 0;
+    pid_t self = getpid();
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0
+        || pipe2(answer, O_CLOEXEC) < 0)
+        return errno;
+    rank.pid = fork();
+    if (rank.pid < 0)
+        return errno;
+    if (rank.pid == 0)
+        rank_child(self, sockets[1], answer[1]);
+    close(sockets[1]);
+    close(answer[1]);
+    rank.report = sockets[0];
+    if (read(answer[0], &code, sizeof(code)) == (ssize_t)sizeof(code))
+        waitpid(rank.pid, NULL, 0);
+    close(answer[0]);
+    return code;
+}
+
+/* "I", "F", or "A STATUS REASON" from libtp in the rank, which waits for our
+ * answer to the last. */
+static void rank_listen(void)
+{
+    char text[600];
+    ssize_t got;
+    int used = 0, status;
+
+    while ((got = recv(rank.report, text, sizeof(text) - 1, MSG_DONTWAIT))
+           > 0) {
+        text[got] = '\0';
+        if (text[0] == 'I') {
+            rank.initialized = true;
+            rank.finalized = false;
+        } else if (text[0] == 'F') {
+            rank.finalized = true;
+        } else if (sscanf(text, "A %d %n", &status, &used) == 1) {
+            rank_tell(TPL_MARK_ABORT, status, text + used);
+            send(rank.report, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        }
+    }
+    if (got == 0)
+        tpb_close(&rank.report);
+}
+
+/* Until the program has ended; its wait status. */
+static int rank_wait(int signals)
+{
+    struct pollfd polls[3] = { { signals, POLLIN, 0 },
+                               { rank.report, POLLIN, 0 },
+                               { rank.parent, POLLIN, 0 } };
+    int status;
+    pid_t got;
+
+    for (;;) {
+        polls[1].fd = rank.report;
+        poll(polls, 3, -1);
+        /* The engine's daemon is dead.  Not PR_SET_PDEATHSIG: that is about
+         * its thread that started us. */
+        if (polls[2].revents != 0)
+            _exit(128 + SIGKILL);
+        while (tpl_signals_next(signals) != 0)
+            ;
+        if (rank.report >= 0)
+            rank_listen();
+        while ((got = waitpid(-1, &status, WNOHANG)) > 0)
+            if (got == rank.pid)
+                return status;
+    }
+}
+
+/* Ends what the rank has left running, as tprun does on one machine. */
+static void rank_sweep(int signals)
+{
+    uint64_t until = tpb_now() + RANK_GRACE * UINT64_C(1000000);
+    struct pollfd poll_signals = { signals, POLLIN, 0 };
+    int signal = SIGTERM;
+
+    while (tpl_orphans_kill(signal) > 0 && tpb_now() < until + 1000000000) {
+        if (tpb_now() > until)
+            signal = SIGKILL;
+        poll(&poll_signals, 1, 100);
+        while (tpl_signals_next(signals) != 0)
+            ;
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            ;
+    }
+}
+
+/* Ends as the rank did, so that the engine knows by its own rules. */
+static int rank_end(int status)
+{
+    struct rlimit none = { 0, 0 };
+
+    if (WIFSIGNALED(status)) {
+        rank_tell(TPL_MARK_KILLED, WTERMSIG(status),
+                  WCOREDUMP(status) ? "core dumped" : "");
+        if (rank.keep_going)
+            return 0;
+        setrlimit(RLIMIT_CORE, &none);
+        tpl_signals_die(WTERMSIG(status));
+    }
+    if (WEXITSTATUS(status) == 0 && rank.initialized && !rank.finalized) {
+        rank_tell(TPL_MARK_UNFINALIZED, 0, "");
+        return rank.keep_going ? 0 : 1;
+    }
+    rank_tell(TPL_MARK_EXITED, WEXITSTATUS(status), "");
+    return rank.keep_going ? 0 : WEXITSTATUS(status);
+}
+
+int main(int argc, char **argv)
+{
+    struct tpb_error error = { "" };
+    int code, signals, status;
+
+    if (!rank_options(argc, argv)) {
+        fprintf(stderr, "tprun-rank: run by tprun, not by people\n");
+        return RANK_EXIT_USAGE;
+    }
+    rank.mark.rank = rank_number();
+    rank.mark.pid = (int)getpid();
+    if (gethostname(rank.mark.host, sizeof(rank.mark.host) - 1) < 0)
+        strcpy(rank.mark.host, "-");
+    rank.parent = (int)syscall(SYS_pidfd_open, getppid(), 0);
+    tpl_signals_init();
+    tpl_orphans_adopt();
+    code = rank_prepare(&error);
+    if (code != 0)
+        return rank_refuse(code, &error);
+    tpl_signals_block();
+    signals = tpl_signals_open();
+    code = rank_start();
+    if (code != 0 || signals < 0) {
+        code = tpl_spawn_explain(rank.path, code, &error);
+        return rank_refuse(code, &error);
+    }
+    rank.mark.pid = (int)rank.pid;
+    rank_tell(TPL_MARK_STARTED, 0, rank_step());
+    status = rank_wait(signals);
+    if (rank.report >= 0)
+        rank_listen();
+    rank_sweep(signals);
+    return rank_end(status);
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tprun's options in the words of srun, prterun and mpirun. */
+#include "config.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "launcher/translate.h"
+#include "runtime/base/alloc.h"
+
+enum { TRANSLATE_CONNECT = 10 };   /* seconds for ssh to reach a host */
+
+const char *tpl_engine_name(enum tpl_engine engine)
+{
+    static const char *const names[TPL_ENGINE_COUNT] = {
+        [TPL_ENGINE_AUTO] = "auto", [TPL_ENGINE_LOCAL] = "local",
+        [TPL_ENGINE_SLURM] = "slurm", [TPL_ENGINE_PRRTE] = "prrte",
+        [TPL_ENGINE_OPENMPI] = "openmpi",
+    };
+
+    return names[engine];
+}
+
+void tpl_arguments_add(struct tpl_arguments *arguments, const char *format,
+                       ...)
+{
+    char **list = tpb_resize(arguments->list,
+                             (arguments->count + 2) * sizeof(*list));
+    struct tpb_text text = { 0 };
+    char *copy = NULL;
+    va_list args;
+    int length;
+
+    if (list != NULL)
+        arguments->list = list;
+    va_start(args, format);
+    length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (list != NULL && length >= 0)
+        copy = tpb_zalloc((size_t)length + 1);
+    if (copy == NULL) {
+        arguments->failed = true;
+        return;
+    }
+    va_start(args, format);
+    vsnprintf(copy, (size_t)length + 1, format, args);
+    va_end(args);
+    tpb_text_fini(&text);
+    arguments->list[arguments->count++] = copy;
+    arguments->list[arguments->count] = NULL;
+}
+
+void tpl_arguments_fini(struct tpl_arguments *arguments)
+{
+    for (size_t i = 0; i < arguments->count; i++)
+        tpb_free(arguments->list[i]);
+    tpb_free(arguments->list);
+    memset(arguments, 0, sizeof(*arguments));
+}
+
+void tpl_arguments_show(const struct tpl_arguments *arguments,
+                        struct tpb_text *text)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+        "-_./:,=+@%^";
+
+    for (size_t i = 0; i < arguments->count; i++) {
+        const char *word = arguments->list[i];
+
+        tpb_text_add(text, "%s", i > 0 ? " " : "");
+        if (*word != '\0' && word[strspn(word, plain)] == '\0') {
+            tpb_text_add(text, "%s", word);
+            continue;
+        }
+        tpb_text_add(text, "'");
+        for (; *word != '\0'; word++)
+            if (*word == '\'')
+                tpb_text_add(text, "'\\''");
+            else
+                tpb_text_add(text, "%c", *word);
+        tpb_text_add(text, "'");
+    }
+}
+
+bool tpl_translate_stays(const char *entry)
+{
+    static const char *const names[] = {
+        "HOME", "USER", "LOGNAME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD",
+        "_", "HOST", "HOSTNAME", "DISPLAY", "XAUTHORITY", "TERM_PROGRAM",
+        "TP_LAUNCHER", "TP_TOPOLOGY_SHARED", "TP_REPORT", "TP_CPUS",
+    };
+    static const char *const families[] = {
+        "OMPI_", "PMIX_", "PMI_", "PRTE_", "ORTE_", "SLURM_", "SSH_", "XDG_",
+        "DBUS_", "HYDRA_", "HYDI_", "MPIEXEC_",
+    };
+    size_t length = strcspn(entry, "=");
+
+    for (size_t i = 0; i < TPB_COUNT(names); i++)
+        if (strlen(names[i]) == length
+            && strncmp(entry, names[i], length) == 0)
+            return true;
+    for (size_t i = 0; i < TPB_COUNT(families); i++)
+        if (strncmp(entry, families[i], strlen(families[i])) == 0)
+            return true;
+    return false;
+}
+
+static tp_status translate_refuse(const struct tpl_order *order,
+                                  enum tpl_option_id id, const char *why,
+                                  struct tpb_error *error)
+{
+    return tpb_fail(error, TP_ERR_INVALID, "%s: not with --engine %s: %s",
+                    tpl_option_name(id), tpl_engine_name(order->engine), why);
+}
+
+/* Every option stands here, so that a new one is not forgotten: how it reaches
+ * the ranks, or why it cannot. */
+static tp_status translate_check(const struct tpl_order *order,
+                                 struct tpb_error *error)
+{
+    bool slurm = order->engine == TPL_ENGINE_SLURM;
+
+    for (int id = 0; id < TPL_OPT_COUNT; id++) {
+        if (!order->options->given[id])
+            continue;
+        switch ((enum tpl_option_id)id) {
+        case TPL_OPT_RANKS:
+        case TPL_OPT_HOST:
+        case TPL_OPT_HOSTFILE:
+        case TPL_OPT_TAG:
+        case TPL_OPT_BIND_TO:
+            break;                 /* in the engine's words, below */
+        case TPL_OPT_ENVIRONMENT:
+        case TPL_OPT_EXPLAIN:
+        case TPL_OPT_REQUIRE:
+            break;                 /* environment, forwarded */
+        case TPL_OPT_WDIR:
+            break;                 /* tprun-rank's */
+        case TPL_OPT_TIMEOUT:
+        case TPL_OPT_VERBOSE:
+        case TPL_OPT_ENGINE:
+        case TPL_OPT_DRY_RUN:
+        case TPL_OPT_HELP:
+        case TPL_OPT_VERSION:
+            break;                 /* tprun's own */
+        case TPL_OPT_KEEP_GOING:
+            if (slurm)
+                return translate_refuse(order, TPL_OPT_KEEP_GOING,
+                                        "Slurm's PMIx plug-in ends the step "
+                                        "when a rank vanishes", error);
+            break;                 /* tprun-rank's */
+        case TPL_OPT_COUNT:
+            break;
+        }
+    }
+    return TP_OK;
+}
+
+static void translate_keeper(const struct tpl_order *order,
+                             struct tpl_arguments *arguments)
+{
+    tpl_arguments_add(arguments, "%s", order->keeper);
+    tpl_arguments_add(arguments, "-j");
+    tpl_arguments_add(arguments, "%s", order->cookie);
+    tpl_arguments_add(arguments, "-V");
+    tpl_arguments_add(arguments, "%s", PACKAGE_VERSION);
+    tpl_arguments_add(arguments, "-C");
+    tpl_arguments_add(arguments, "%s", order->directory);
+    if (order->options->keep_going)
+        tpl_arguments_add(arguments, "-k");
+    tpl_arguments_add(arguments, "--");
+    for (char **word = order->options->program; *word != NULL; word++)
+        tpl_arguments_add(arguments, "%s", *word);
+}
+
+/* ---- srun --------------------------------------------------------------- */
+
+/* Every rank's host by name: the one distribution that Slurm does not think
+ * about. */
+static void translate_slurm_hosts(const struct tpl_order *order,
+                                  struct tpl_arguments *arguments)
+{
+    struct tpb_text text = { 0 };
+
+    for (size_t i = 0; i < order->hosts->count; i++)
+        for (int k = 0; k < order->hosts->list[i].ranks; k++)
+            tpb_text_add(&text, "%s%s", text.length > 0 ? "," : "",
+                         order->hosts->list[i].name);
+    arguments->failed |= text.failed;
+    tpl_arguments_add(arguments, "--distribution=arbitrary");
+    tpl_arguments_add(arguments, "--nodelist=%s",
+                      text.text != NULL ? text.text : "");
+    tpb_text_fini(&text);
+}
+
+static tp_status translate_slurm(const struct tpl_order *order,
+                                 struct tpl_arguments *arguments,
+                                 struct tpb_error *error)
+{
+    static const char *const binds[] = {
+        [TPT_BIND_CORE] = "cores", [TPT_BIND_PACKAGE] = "sockets",
+        [TPT_BIND_NONE] = "none",
+    };
+    const struct tpl_options *options = order->options;
+
+    for (size_t i = 0; i < order->hosts->count; i++)
+        if (order->hosts->list[i].user != NULL)
+            return tpb_fail(error, TP_ERR_INVALID, "%s@%s: not with --engine "
+                            "slurm, which runs jobs as their owner",
+                            order->hosts->list[i].user,
+                            order->hosts->list[i].name);
+    tpl_arguments_add(arguments, "%s", order->program);
+    tpl_arguments_add(arguments, "--mpi=pmix");
+    tpl_arguments_add(arguments, "--ntasks=%d", options->ranks);
+    if (order->hosts->count > 0)
+        translate_slurm_hosts(order, arguments);
+    tpl_arguments_add(arguments, "--overcommit");
+    tpl_arguments_add(arguments, "--overlap");
+    tpl_arguments_add(arguments, "--export=ALL");
+    tpl_arguments_add(arguments, "--input=0");
+    /* tprun itself ends the step, once it knows which rank was first. */
+    tpl_arguments_add(arguments, "--kill-on-bad-exit=0");
+    tpl_arguments_add(arguments, "--quit-on-interrupt");
+    if (options->given[TPL_OPT_BIND_TO])
+        tpl_arguments_add(arguments, "--cpu-bind=%s", binds[options->bind]);
+    if (options->tag)
+        tpl_arguments_add(arguments, "--label");
+    return TP_OK;
+}
+
+/* ---- mpirun and prterun ------------------------------------------------- */
+
+/* The one user of all hosts that name one.  NULL: none does. */
+static tp_status translate_user(const struct tpl_order *order,
+                                const char **user, struct tpb_error *error)
+{
+    const struct tpl_hosts *hosts = order->hosts;
+
+    *user = NULL;
+    for (size_t i = 0; i < hosts->count; i++)
+        if (hosts->list[i].user != NULL)
+            *user = hosts->list[i].user;
+    for (size_t i = 0; *user != NULL && i < hosts->count; i++) {
+        const struct tpl_host *host = &hosts->list[i];
+
+        if (!host->here
+            && (host->user == NULL || strcmp(host->user, *user) != 0))
+            return tpb_fail(error, TP_ERR_INVALID, "%s@...: --engine %s takes "
+                            "one user for all other hosts, and %s has "
+                            "another; name users in ~/.ssh/config instead",
+                            *user, tpl_engine_name(order->engine),
+                            host->name);
+    }
+    return TP_OK;
+}
+
+static tp_status translate_host_list(const struct tpl_order *order,
+                                     struct tpl_arguments *arguments,
+                                     struct tpb_error *error)
+{
+    struct tpb_text text = { 0 };
+
+    for (size_t i = 0; i < order->hosts->count; i++) {
+        const struct tpl_host *host = &order->hosts->list[i];
+
+        if (strchr(host->name, ':') != NULL) {
+            tpb_text_fini(&text);
+            return tpb_fail(error, TP_ERR_INVALID, "%s: --engine %s takes no "
+                            "IPv6 addresses; give it a name in /etc/hosts",
+                            host->name, tpl_engine_name(order->engine));
+        }
+        if (host->ranks > 0)
+            tpb_text_add(&text, "%s%s:%d", text.length > 0 ? "," : "",
+                         host->name, host->ranks);
+    }
+    arguments->failed |= text.failed;
+    tpl_arguments_add(arguments, "--host");
+    tpl_arguments_add(arguments, "%s", text.text != NULL ? text.text : "");
+    tpb_text_fini(&text);
+    return TP_OK;
+}
+
+/* Neither engine forwards the environment by itself. */
+static void translate_environment(const struct tpl_order *order,
+                                  struct tpl_arguments *arguments)
+{
+    for (char **entry = order->environment; *entry != NULL; entry++) {
+        if (tpl_translate_stays(*entry) || **entry == '=')
+            continue;
+        tpl_arguments_add(arguments, "-x");
+        tpl_arguments_add(arguments, "%.*s", (int)strcspn(*entry, "="),
+                          *entry);
+    }
+}
+
+static tp_status translate_mpirun(const struct tpl_order *order,
+                                  struct tpl_arguments *arguments,
+                                  struct tpb_error *error)
+{
+    /* Open MPI 5's mpirun is prterun. */
+    bool prrte = order->engine == TPL_ENGINE_PRRTE || order->major >= 5;
+    const char *binds[] = {
+        [TPT_BIND_CORE] = "core",
+        [TPT_BIND_PACKAGE] = prrte ? "package" : "socket",
+        [TPT_BIND_NONE] = "none",
+    };
+    const struct tpl_options *options = order->options;
+    const char *user;
+    tp_status status = translate_user(order, &user, error);
+
+    if (status != TP_OK)
+        return status;
+    tpl_arguments_add(arguments, "%s", order->program);
+    if (order->root)
+        tpl_arguments_add(arguments, "--allow-run-as-root");
+    tpl_arguments_add(arguments, "-n");
+    tpl_arguments_add(arguments, "%d", options->ranks);
+    if (order->hosts->count > 0)
+        status = translate_host_list(order, arguments, error);
+    tpl_arguments_add(arguments, "--map-by");
+    tpl_arguments_add(arguments, "slot:OVERSUBSCRIBE");
+    if (options->given[TPL_OPT_BIND_TO]) {
+        tpl_arguments_add(arguments, "--bind-to");
+        tpl_arguments_add(arguments, "%s", binds[options->bind]);
+    }
+    if (options->tag && prrte) {
+        tpl_arguments_add(arguments, "--output");
+        tpl_arguments_add(arguments, "tag");
+    } else if (options->tag) {
+        tpl_arguments_add(arguments, "--tag-output");
+    }
+    if (options->keep_going && !prrte)
+        tpl_arguments_add(arguments, "--continuous");
+    else if (options->keep_going) {
+        tpl_arguments_add(arguments, "--runtime-options");
+        tpl_arguments_add(arguments, "continuous");
+    }
+    tpl_arguments_add(arguments, prrte ? "--prtemca" : "--mca");
+    tpl_arguments_add(arguments, prrte ? "plm_ssh_args" : "plm_rsh_args");
+    tpl_arguments_add(arguments, "-o BatchMode=yes -o ConnectTimeout=%d%s%s",
+                      TRANSLATE_CONNECT, user != NULL ? " -l " : "",
+                      user != NULL ? user : "");
+    translate_environment(order, arguments);
+    return status;
+}
+
+tp_status tpl_translate(const struct tpl_order *order,
+                        struct tpl_arguments *arguments,
+                        struct tpb_error *error)
+{
+    tp_status status = translate_check(order, error);
+
+    if (status == TP_OK)
+        status = order->engine == TPL_ENGINE_SLURM
+                 ? translate_slurm(order, arguments, error)
+                 : translate_mpirun(order, arguments, error);
+    if (status != TP_OK)
+        return status;
+    translate_keeper(order, arguments);
+    if (arguments->failed)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    return TP_OK;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * tprun's options in the words of an engine.  Pure: from options and hosts to
+ * an argument list, without a look at the machine.
+ */
+#ifndef TPL_TRANSLATE_H
+#define TPL_TRANSLATE_H
+
+#include "launcher/hosts.h"
+#include "launcher/options.h"
+
+enum tpl_engine {
+    TPL_ENGINE_AUTO, TPL_ENGINE_LOCAL, TPL_ENGINE_SLURM, TPL_ENGINE_PRRTE,
+    TPL_ENGINE_OPENMPI, TPL_ENGINE_COUNT
+};
+
+/* "slurm"; what --engine takes. */
+const char *tpl_engine_name(enum tpl_engine engine);
+
+/* A growing argument list.  Zeroed is empty; on lack of memory `failed` is
+ * set and later additions do nothing. */
+struct tpl_arguments {
+    char **list;                   /* ends with NULL once something is in */
+    size_t count;
+    bool failed;
+};
+void tpl_arguments_add(struct tpl_arguments *arguments, const char *format,
+                       ...) TPB_PRINTF(2, 3);
+void tpl_arguments_fini(struct tpl_arguments *arguments);
+
+/* Puts it as one would type it into a shell. */
+void tpl_arguments_show(const struct tpl_arguments *arguments,
+                        struct tpb_text *text);
+
+struct tpl_order {
+    enum tpl_engine engine;
+    const char *program;           /* of the engine: "/usr/bin/srun" */
+    int major, minor;              /* its version */
+    const struct tpl_options *options;
+    const struct tpl_hosts *hosts; /* placed; empty: the engine's choice */
+    char **environment;            /* to forward where that needs words */
+    const char *keeper;            /* path of tprun-rank */
+    const char *cookie;            /* of the job's marks */
+    const char *directory;         /* where ranks run */
+    bool root;                     /* run by root */
+};
+
+/*
+ * The engine's whole command line.  INVALID with words that name the option
+ * that the engine has nothing for.
+ */
+tp_status tpl_translate(const struct tpl_order *order,
+                        struct tpl_arguments *arguments,
+                        struct tpb_error *error);
+
+/* Is this variable one of this host or of an outer launcher, which a rank on
+ * another host is better off without? */
+bool tpl_translate_stays(const char *entry);
+
+#endif

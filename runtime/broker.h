@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Cards by way of tprun itself, where PMIx does not reach: a rank in a network
+ * namespace of its own, and its peers.  See runtime/base/door.h.
+ */
+#ifndef TPR_BROKER_H
+#define TPR_BROKER_H
+
+#include "runtime/base/door.h"
+#include "runtime/base/settings.h"
+
+struct tpr_broker;
+
+/* NULL if there is none: not launched by tprun, or the door is taken.  `alone`:
+ * this rank has no PMIx. */
+struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
+                                   tp_context *context, int rank, bool alone);
+/* Blocks for as long as tprun is busy, at most some seconds; SYSTEM. */
+tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
+                             size_t length, struct tpb_error *error);
+/* The answer comes through tpr_card_arrived(), once, or never. */
+void tpr_broker_fetch(struct tpr_broker *broker, int rank);
+/* Asks again for what was not there. */
+void tpr_broker_poll(struct tpr_broker *broker);
+/* Ends the job, if tprun hears it. */
+void tpr_broker_abort(struct tpr_broker *broker, int status,
+                      const char *reason);
+void tpr_broker_close(struct tpr_broker *broker);  /* NULL is allowed */
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A rank dies, the others are told.  Started by the scripts of this folder:
+ *
+ *   mourn HOW     kill: the last rank kills itself after a word to each
+ *                 abort: it ends the job instead, with status 42
+ *                 leave: it exits without tp_finalize
+ *                 well: all part in peace
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/tp.h"
+
+enum { MOURN_LIMIT = 10000 };      /* ms */
+
+static tp_pipe *mourn_pipe;         /* whose words explain a failure */
+
+static void mourn_need(tp_status status, const char *what)
+{
+    if (status == TP_OK)
+        return;
+    fprintf(stderr, "mourn: %s: %s: %s\n", what, tp_strerror(status),
+            mourn_pipe != NULL ? tp_pipe_error(mourn_pipe) : "");
+    exit(9);
+}
+
+static double mourn_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+/* The one that goes. */
+static void mourn_last(tp_context *context, const char *how)
+{
+    int last = tp_size(context) - 1;
+
+    for (int i = 0; i < last; i++) {
+        tp_pipe *pipe;
+        char word;
+        size_t length;
+
+        mourn_need(tp_pipe_to_rank(context, i, &pipe), "pipe");
+        mourn_pipe = pipe;
+        mourn_need(tp_pipe_send(pipe, "w", 1), "send");
+        mourn_need(tp_pipe_recv(pipe, &word, 1, &length), "recv");
+    }
+    if (strcmp(how, "kill") == 0)
+        raise(SIGKILL);
+    if (strcmp(how, "abort") == 0)
+        tp_abort(context, 42, "the disk of this node is full");
+    if (strcmp(how, "leave") == 0)
+        _exit(0);
+}
+
+static void mourn_other(tp_context *context, const char *how)
+{
+    tp_message *message = NULL;
+    tp_pipe *pipe;
+    tp_status status;
+    double begun;
+    char word;
+    size_t length;
+
+    mourn_need(tp_pipe_to_rank(context, tp_size(context) - 1, &pipe),
+               "pipe");
+    mourn_pipe = pipe;
+    mourn_need(tp_pipe_recv(pipe, &word, 1, &length), "recv");
+    mourn_need(tp_pipe_send(pipe, "w", 1), "send");
+    if (strcmp(how, "well") == 0)
+        return;
+    begun = mourn_now();
+    status = tp_pipe_recv_skeleton(pipe, &message, MOURN_LIMIT);
+    printf("rank %d: %s after %.0f ms\n", tp_rank(context),
+           tp_strerror(status), mourn_now() - begun);
+    if (status != TP_ERR_PEER_FAILED)
+        exit(8);
+}
+
+int main(int argc, char **argv)
+{
+    tp_context *context;
+    const char *how = argc > 1 ? argv[1] : "well";
+
+    mourn_need(tp_init(NULL, &context), "tp_init");
+    if (tp_rank(context) == tp_size(context) - 1)
+        mourn_last(context, how);
+    else
+        mourn_other(context, how);
+    mourn_need(tp_finalize(context), "tp_finalize");
+    return 0;
+}

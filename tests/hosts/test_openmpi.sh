@@ -1,0 +1,159 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Jobs over three hosts, started by Open MPI's mpirun over ssh: by tprun, and
+# by mpirun itself.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
+# shellcheck source=tests/hosts/hosts.sh
+. "${TP_TEST_SOURCE:-.}/tests/hosts/hosts.sh"
+self=$source/tests/hosts/test_openmpi.sh
+
+three=host1,host2,host3
+
+jobs_end_well()
+{
+    on host1 40 "$tprun" -n 3 --host $three "$ring"
+    check "ring over ofi:tcp" ended 0 'every byte right;.*over ofi:tcp' ''
+    on host1 20 "$tprun" --host host1:2,host3 hostname
+    check "as many ranks as slots" ended 0 host1 ''
+    check "on the hosts with the slots" [ "$(sort <<<"$out" | tr '\n' ' ')" \
+        = "host1 host1 host3 " ]
+    local file
+    file=$("$nethosts" directory)/hostfile
+    printf 'host2 slots=1 # one\n\nhost[3-3]:2\n' >"$file"
+    on host1 20 "$tprun" --hostfile "$file" hostname
+    check "a hostfile" [ "$(sort <<<"$out" | tr '\n' ' ')" \
+        = "host2 host3 host3 " ]
+    on host1 20 "$tprun" --host $three --tag sh -c 'echo out; echo err >&2'
+    check "--tag" ended 0 '^\[[^ ]*2\][^ ]*out$' '^\[[^ ]*2\][^ ]*err$'
+    # shellcheck disable=SC2016 # for the inner shell
+    on host1 20 env BETA='two words' "$tprun" --host host2 -x \
+        "ALPHA=a;b,c 'd'" sh -c 'echo "$ALPHA|$BETA|$HOME"; pwd'
+    check "the environment" holds "$out" "^a;b,c 'd'\|two words\|/"
+    check "the working directory" holds "$out" "^$source\$"
+    on host1 20 "$tprun" --host host2 --wdir /usr/lib pwd
+    check "--wdir" ended 0 '^/usr/lib$' ''
+    on host1 20 "$tprun" -n 2 --host localhost,host1 hostname
+    check "this host alone needs no engine" ended 0 host1 ''
+    on host1 20 "$tprun" --host guest@host2 id -un
+    check "another user" ended 0 '^guest$' ''
+    # shellcheck disable=SC2016
+    echo 'echo from rank $PMIX_RANK' >"$work/script"
+    "$nethosts" exec host1 timeout 20 "$tprun" --host host2,host3 sh \
+        <"$work/script" >"$work/out" 2>"$work/err"
+    status=$? out=$(cat "$work/out") err=$(cat "$work/err")
+    check "rank 0 reads the input" [ "$out" = "from rank 0" ]
+}
+
+jobs_explain()
+{
+    on host1 20 "$tprun" --host $three --explain --require net:ofi:tcp \
+        "$mourn" well
+    check "--explain" ended 0 '' 'rank 0 .host1.*rank 2 .host3.*other host'
+    check "--explain names the path" holds "$err" 'ofi:tcp .*chosen'
+    on host1 20 "$tprun" --host $three --require net:shm "$mourn" well
+    check "--require" ended 9 '' 'not_same_host|net:shm'
+}
+
+jobs_fail()
+{
+    on host1 30 "$tprun" --host $three "$mourn" kill
+    check "a remote rank is killed" ended 137 \
+        'rank 0: the peer died or is cut off' 'was killed by signal 9'
+    check "the peers were told" [ "$(grep -c 'cut off after' <<<"$out")" = 2 ]
+    check "the first cause" told '^tprun: rank 2 on host3 \(pid [0-9]+\) was '
+    on host1 30 "$tprun" --host $three --keep-going "$mourn" kill
+    check "--keep-going" ended 137 'rank 1: the peer died' 'rank 2 on host3'
+    on host1 30 "$tprun" --host $three "$mourn" abort
+    check "tp_abort" ended 42 '^' \
+        'rank 2 on host3 .*status 42: the disk of this node is full$'
+    on host1 30 "$tprun" --host $three "$mourn" leave
+    check "no tp_finalize" ended 1 'rank 0: the peer died' \
+        'rank 2 on host3 .* without tp_finalize'
+    # shellcheck disable=SC2016
+    on host1 30 "$tprun" --host $three sh -c \
+        'test $PMIX_RANK = 1 && exit 7; sleep 600'
+    check "an exit status" ended 7 '' ''"rank 1 on host2 .*status 7"
+    on host1 30 "$tprun" --host host2,host3 ./nothing
+    check "no such program" ended 127 '' ': ./nothing: no such program'
+    on host1 30 "$tprun" --host host2 --wdir /nonexistent true
+    check "no such directory" [ "$status" = 2 ]
+    on host1 30 "$tprun" --host $three --timeout 1 sleep 600
+    check "--timeout" ended 124 '' 'longer than --timeout 1; still running'
+    check "nothing is left" nobody host1 host2 host3
+}
+
+jobs_killed()
+{
+    local signal
+    for signal in TERM KILL; do
+        "$nethosts" exec host1 "$tprun" --host $three sleep 600 2>/dev/null &
+        for _ in $(seq 150); do
+            ! "$nethosts" exec host3 pgrep -x sleep >/dev/null || break
+            sleep 0.1
+        done
+        "$nethosts" exec host1 pkill -"$signal" -x tprun
+        wait $! 2>/dev/null
+        status=$?
+        check "SIG$signal ends the job" [ "$status" -ge 128 ]
+        check "nothing is left after SIG$signal" nobody host1 host2 host3
+    done
+}
+
+hosts_are_wrong()
+{
+    on host1 60 "$tprun" --host host2,nowhere hostname
+    check "an unknown host" ended 1 '' '^tprun: nowhere: .*; put it into'
+    on host1 20 "$tprun" --host fd77::2 hostname
+    check "an address that mpirun does not take" ended 2 '' \
+        'fd77::2: --engine openmpi takes no IPv6 addresses'
+    on host1 20 "$tprun" --host me@host2,you@host3 hostname
+    check "two users" ended 2 '' 'takes one user'
+    on host1 20 env PATH=/nowhere "$tprun" --host host2 /bin/hostname
+    check "no engine" ended 2 '' 'host2 is not this machine.*install'
+    "$nethosts" crash host3
+    on host1 90 "$tprun" --host host2,host3 hostname
+    check "a host that is down" ended 1 '' '^tprun: host3: '
+    check "of which only that one is named" [ \
+        "$(grep -c '^tprun: host' <<<"$err")" = 1 ]
+}
+
+mpirun_itself()
+{
+    on host1 40 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        mpirun.openmpi --host $three "$mourn" well
+    check "mpirun without tprun" ended 0 '' ''
+    on host1 40 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        mpirun.openmpi --host $three "$mourn" abort
+    check "tp_abort without tprun" holds "$err" 'tp: rank 2 ended the job'
+}
+
+only_ipv6()
+{
+    on host1 40 "$tprun" --host host2,host3 "$ring"
+    check "IPv6 alone" ended 0 'every byte right;.*over ofi:tcp' ''
+}
+
+inside=${1:-}
+case $inside in
+'')
+    if ! reason=$("$nethosts" check 2>&1); then
+        skip hosts "$reason"
+    elif ! command -v mpirun.openmpi >/dev/null; then
+        skip openmpi "not installed (apt-get install openmpi-bin)"
+    else
+        export NH_SHARE=$work HOSTS_RESULTS=$work/results
+        "$nethosts" run 3 "$self" inside
+        NH_IP=6 "$nethosts" run 3 "$self" ipv6
+    fi
+    finish ;;
+inside)
+    jobs_end_well
+    jobs_explain
+    jobs_fail
+    jobs_killed
+    mpirun_itself
+    hosts_are_wrong ;;
+ipv6) only_ipv6 ;;
+esac
+cat "$work/results" >>"$HOSTS_RESULTS"

@@ -1,0 +1,99 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Jobs in an allocation of Slurm: by tprun, and by srun itself.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
+# shellcheck source=tests/hosts/hosts.sh
+. "${TP_TEST_SOURCE:-.}/tests/hosts/hosts.sh"
+self=$source/tests/hosts/test_slurm.sh
+
+# here SECONDS COMMAND...: as on(), for we run on host1 already.
+here()
+{
+    local limit=$1
+    shift
+    timeout -k 5 "$limit" "$@" >"$work/out" 2>"$work/err" </dev/null
+    status=$?
+    out=$(cat "$work/out") err=$(cat "$work/err")
+}
+
+# In an allocation of 3 nodes.
+jobs()
+{
+    here 40 "$tprun" -n 3 "$ring"
+    check "ring over ofi:tcp" ended 0 'every byte right;.*over ofi:tcp' ''
+    here 20 "$tprun" -n 6 hostname
+    check "even blocks" [ "$(sort <<<"$out" | uniq -c | tr -s ' \n' ' ')" \
+        = " 2 host1 2 host2 2 host3 " ]
+    here 20 "$tprun" --host host3:2,host2 --tag hostname
+    check "hosts in their order" ended 0 '^0: host3$' ''
+    check "and the slots" holds "$out" '^2: host2$'
+    here 20 "$tprun" -n 3 --explain --require net:ofi:tcp "$mourn" well
+    check "--explain" ended 0 '' 'rank 0 .host1.*rank 2 .host3.*other host'
+    here 20 "$tprun" -n 3 --require net:shm "$mourn" well
+    check "--require" ended 9 '' 'not_same_host|net:shm'
+    here 20 "$tprun" -n 3 "$mourn" kill
+    check "a remote rank is killed" ended 137 'rank 0: the peer died' \
+        '^tprun: rank 2 on host3 .*signal 9'
+    here 20 "$tprun" -n 3 "$mourn" abort
+    check "tp_abort" ended 42 '^' \
+        'rank 2 on host3 .*status 42: the disk of this node is full$'
+    # shellcheck disable=SC2016 # for the inner shell
+    here 20 "$tprun" -n 3 sh -c 'test $PMIX_RANK = 1 && exit 7; sleep 600'
+    check "an exit status" ended 7 '' '^tprun: rank 1 on host2 .*status 7'
+    check "in one line" told 'status 7'
+    here 20 "$tprun" -n 3 ./nothing
+    check "no such program" ended 127 '' ': ./nothing: no such program'
+    here 20 "$tprun" -n 3 --timeout 1 sleep 600
+    check "--timeout" ended 124 '' 'longer than --timeout 1; still running'
+    here 20 "$tprun" -n 3 --keep-going true
+    check "--keep-going is refused" ended 2 '' \
+        '--keep-going: not with --engine slurm'
+    here 20 "$tprun" --host nowhere true
+    check "a host outside of the allocation" ended 1 '' 'not available'
+    here 40 srun --mpi=pmix -n 3 "$mourn" well
+    check "srun without tprun" ended 0 '' ''
+    here 20 srun --mpi=pmix -n 3 "$mourn" abort
+    check "tp_abort without tprun" holds "$err" 'tp: rank 2 ended the job'
+}
+
+signals()
+{
+    local signal
+    for signal in TERM KILL; do
+        "$tprun" -n 3 sleep 600 2>/dev/null &
+        for _ in $(seq 150); do
+            [ "$(squeue -h -s -o %i | grep -c '\.[0-9]')" -eq 0 ] || break
+            sleep 0.1
+        done
+        kill -"$signal" $!
+        wait $! 2>/dev/null
+        status=$?
+        check "SIG$signal ends the job" [ "$status" -ge 128 ]
+        for _ in $(seq 150); do
+            out=$(squeue -h -s -o %i | grep '\.[0-9]')
+            [ -n "$out" ] || break
+            sleep 0.1
+        done
+        check "no step is left after SIG$signal" [ -z "$out" ]
+    done
+}
+
+case ${1:-} in
+'')
+    if ! reason=$("$source/tests/hosts/slurm.sh" check 2>&1); then
+        skip slurm "$reason"
+    else
+        export NH_SHARE=$work HOSTS_RESULTS=$work/results
+        "$source/tests/hosts/slurm.sh" run 3 "$self" inside
+    fi
+    finish ;;
+inside)
+    salloc -Q -N 3 "$self" allocated
+    here 20 salloc -Q -n 5 "$tprun" hostname
+    check "as many ranks as tasks" [ "$(wc -l <<<"$out")" = 5 ] ;;
+allocated)
+    jobs
+    signals ;;
+esac
+cat "$work/results" >>"$HOSTS_RESULTS"

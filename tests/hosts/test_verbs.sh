@@ -1,0 +1,54 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# ofi:verbs over a software RDMA device in virtual machines: all promises of a
+# transport and jobs in one, jobs between two, and what becomes of them when the
+# link between is cut.  On a host with an RDMA device the first part runs there
+# as well.
+# shellcheck source=tests/lib/lint.sh
+. "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+
+guest=$source/tests/hosts/guest_verbs.sh
+unset TP_RANK TP_SIZE TP_BACKENDS TP_PROGRESS TP_IFACE TP_REQUIRE
+
+vm() { bash "$source/tests/hosts/rdma-vm.sh" "$@"; }
+
+# verdicts NUMBER FILE: counts what guests have said; there must be so many
+# that came to their end.
+verdicts()
+{
+    sed -n 's/^\(\[[01]\] \)\{0,1\}good: /\1/p' "$2" >"$work/good"
+    while read -r line; do
+        echo "    $line"
+        pass
+    done <"$work/good"
+    grep -q -E '^(\[[01]\] )?bad: ' "$2" && fail "in a virtual machine:" &&
+        grep -v -E '^(\[[01]\] )?(good: |end$)' "$2" | sed 's/^/    /'
+    ends=$(grep -c -E '^(\[[01]\] )?end$' "$2")
+    if [ "$ends" -ne "$1" ]; then
+        fail "$ends of $1 came to the end; the last words:"
+        tail -n 30 "$2" | sed 's/^/    /'
+    fi
+}
+
+if [ -d /sys/class/infiniband ]; then
+    if "$build/tests/conformance/test_ofi_verbs" >"$work/here" 2>&1; then
+        pass
+    else
+        fail "conformance on this host:"
+        tail -n 40 "$work/here"
+    fi
+fi
+
+if ! vm ready >"$work/said" 2>&1; then
+    skip verbs "$(tail -n 1 "$work/said")"
+    finish
+fi
+
+vm run -t 500 -- sh "$guest" one >"$work/one" 2>&1
+verdicts 1 "$work/one"
+mkdir "$work/share"
+vm run -n 2 -t 300 -w "$work/share" -- sh "$guest" two "$work/share" \
+    >"$work/two" 2>&1
+verdicts 2 "$work/two"
+finish

@@ -1,0 +1,145 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Which engine tprun chooses, what it makes of its options, and what it says
+# when something does not fit.  The engines are stand-ins that record their
+# arguments; real ones are in tests/hosts.  For PRRTE, which Debian 12 does not
+# have, this is the only test.
+# shellcheck disable=SC2016 # what is quoted is for the shell of a rank
+# shellcheck source=tests/lib/lint.sh
+. "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+tprun=$build/launcher/tprun
+away=192.0.2.1                      # nobody's address, by RFC 5737
+mkdir "$work/bin"
+unset SLURM_JOB_ID SLURM_JOB_NODELIST
+
+# engine NAME WORDS [PLUGINS]: a stand-in whose --version says WORDS.
+engine()
+{
+    cat >"$work/bin/$1" <<END
+#!/bin/sh
+case "\$1" in
+--version) echo "$2" ;;
+--mpi=list) echo "${3:-}" ;;
+*) printf '%s\n' "\$@" >"$work/arguments"; echo "\$BETA" >"$work/beta" ;;
+esac
+END
+    chmod +x "$work/bin/$1"
+}
+
+# Only our engines are in PATH, and what the stand-ins themselves need.
+for tool in sh printf echo cat ssh true; do
+    for folder in /usr/bin /bin; do
+        [ ! -x $folder/$tool ] || ln -sf $folder/$tool "$work/bin/$tool"
+    done
+done
+
+# try STATUS WORDS OPTIONS...: tprun ends with that, and says that.
+try()
+{
+    want=$1 words=$2
+    shift 2
+    rm -f "$work/arguments"
+    PATH=$work/bin "$tprun" "$@" >"$work/out" 2>"$work/err" </dev/null
+    status=$?
+    if [ $status -eq "$want" ] && { [ -z "$words" ] ||
+        cat "$work/out" "$work/err" | grep -q -e "$words"; }; then
+        pass
+    else
+        fail "tprun $*: status $status, expected $want and: $words"
+        cat "$work/out" "$work/err"
+    fi
+}
+
+# got WORDS...: these arguments came to the engine, one after the other.
+got()
+{
+    for word; do echo "$word"; done >"$work/want"
+    if tr '\n' '\001' <"$work/arguments" |
+        grep -q -F -e "$(tr '\n' '\001' <"$work/want")"; then
+        pass
+    else
+        fail "the engine did not get: $*"
+        cat "$work/arguments"
+    fi
+}
+
+# ---- nothing there, or nothing that fits ----
+
+try 2 "$away is not this machine, and nothing.*apt-get install openmpi-bin" \
+    --host $away true
+try 2 'engine slurm: srun is not in PATH' --engine slurm --host $away true
+try 2 'engine prrte: prterun is not in PATH' --engine prrte true
+try 2 'engine local: 192.0.2.1 is not this machine' \
+    --engine local --host $away true
+try 2 'engine pbs: expected auto, local, slurm' --engine pbs true
+try 2 'host: "a,,b": a host without a name' --host a,,b true
+try 2 'hostfile /nonexistent: No such file' --hostfile /nonexistent true
+try 0 '' -n 2 --host localhost true
+printf 'localhost slots=2\nlocalhost slot=1\n' >"$work/hosts"
+try 2 'hosts:2: slot=: expected slots=' --hostfile "$work/hosts" true
+
+engine mpirun 'mpirun (Open MPI) 3.1.6'
+try 2 'mpirun is Open MPI 3.01; tp .* needs 4.00 or newer' --host $away true
+engine mpirun 'HYDRA build details:'
+try 2 "is not Open MPI's: it says .HYDRA build details:" --host $away true
+engine srun 'slurm 19.05.5' 'srun: pmix'
+try 2 'srun is Slurm 19.05; tp .* needs 20.11 or newer' --engine slurm true
+engine srun 'slurm-wlm 22.05.8' 'srun: none pmi2'
+try 2 'this Slurm has no PMIx plug-in' --engine slurm true
+
+# ---- what they are told ----
+
+engine prterun 'prterun (PRRTE) 3.0.2'
+export BETA='two words'
+try 0 '' -n 3 --host $away:2,localhost:1 --bind-to package --tag \
+    -x ALPHA=1 --keep-going --wdir /usr sh -c 'echo "$BETA"'
+got -n 3 --host $away:2,localhost:1 --map-by slot:OVERSUBSCRIBE \
+    --bind-to package --output tag --runtime-options continuous
+got --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10'
+got -x ALPHA
+got -x BETA
+got -C /usr -k -- sh -c 'echo "$BETA"'
+grep -q '^two words$' "$work/beta" || fail "the environment did not arrive"
+# shellcheck disable=SC2088 # no path
+try 2 'takes one user for all other hosts' --host a@$away,b@192.0.2.2 true
+try 0 '' --host a@$away true
+got '-o BatchMode=yes -o ConnectTimeout=10 -l a'
+try 2 'takes no IPv6 addresses' --host 2001:db8::1 true
+
+rm "$work/bin/prterun"
+engine mpirun.openmpi 'mpirun.openmpi (Open MPI) 4.1.4'
+try 0 '' --host $away --bind-to package --tag true
+got -n 1 --host $away:1 --map-by slot:OVERSUBSCRIBE --bind-to socket \
+    --tag-output --mca plm_rsh_args
+engine mpirun.openmpi 'mpirun (Open MPI) 5.0.3'
+try 0 '' --host $away --bind-to package --tag true
+got --bind-to package --output tag --prtemca plm_ssh_args
+
+engine srun 'slurm-wlm 22.05.8' 'srun: none pmix pmix_v4'
+export SLURM_JOB_ID=7 SLURM_JOB_NODELIST='192.0.2.[1-2],192.0.2.3'
+export SLURM_TASKS_PER_NODE='2(x2),1' SLURM_NTASKS=5
+try 0 '' --tag --bind-to core true
+got --mpi=pmix --ntasks=5 --distribution=arbitrary \
+    --nodelist=192.0.2.1,192.0.2.1,192.0.2.2,192.0.2.2,192.0.2.3
+got --cpu-bind=cores --label
+try 2 'keep-going: not with --engine slurm' --keep-going true
+try 2 'me@192.0.2.1: not with --engine slurm' --host me@192.0.2.1 true
+engine srun 'slurm-wlm 22.05.8' 'srun: none'
+try 0 '' true
+got --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10'
+unset SLURM_JOB_ID SLURM_JOB_NODELIST
+
+try 0 "^TP_REQUIRE=net:ofi:tcp /.*/mpirun.openmpi .* -- echo 'a b'\$" \
+    --dry-run --require net:ofi:tcp --host $away echo 'a b'
+
+# ---- another libpmix ----
+
+echo 'const char *PMIx_Get_version(void); const char *PMIx_Get_version(void)
+{ return "OpenPMIx 3.2.3, repo rev: v3.2.3"; }' >"$work/old.c"
+if [ -z "${TP_TEST_SANITIZER:-}" ] &&
+    ${CC:-cc} -shared -fPIC -o "$work/libpmix.so.2" "$work/old.c"; then
+    export LD_LIBRARY_PATH="$work"
+    try 1 'libpmix.so.2 is version 3.2.3; tp .* needs 4.2 or newer' true
+fi
+finish

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every reason code, from real ranks that really cannot, or that are told to
+ * pretend (TP_CARD_HOOK); and the JSON that they print, member by member
+ * against tp_explain(7).
+ */
+#include "config.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "tests/launcher/run.h"
+#include "topology/score.h"
+
+/* By enum tpt_reason; what is not there fails. */
+static const struct reason_case {
+    const char *who, *peer;        /* whose pipe to whom is explained */
+    const char *settings[2];       /* RANK:VARIABLE=VALUE */
+    const char *backend;
+    const char *evidence, *remedy; /* some words of each; NULL: no remedy */
+    const char *mine, *yours;      /* a member of the verdict that is false,
+                                      or, after a +, true; NULL: not asked */
+} reasons[TPT_REASON_COUNT] = {
+    [TPT_REASON_CHOSEN] = { "0", "1", { NULL }, "shm", "model for ", NULL,
+                            "+usable", "+usable" },
+    [TPT_REASON_SLOWER] = { "1", "0", { NULL }, "ofi:tcp", "model for ", NULL,
+                            "+usable", "+usable" },
+    [TPT_REASON_NOT_SAME_PROCESS] = { "0", "1", { NULL }, "loop",
+                                      "a rank to itself only", NULL, "+built",
+                                      "+built" },
+    [TPT_REASON_NOT_SAME_HOST] = { "0", "1", { "1:TP_CARD_HOOK=host" }, "shm",
+                                   " and elsewhere", NULL, NULL, NULL },
+    [TPT_REASON_MINE_UNUSABLE] = { "1", "0", { "1:TP_IFACE=nonesuch0" },
+                                   "ofi:tcp", "", "on this host", "usable",
+                                   "+usable" },
+    [TPT_REASON_YOURS_UNUSABLE] = { "0", "1", { "1:TP_IFACE=nonesuch0" },
+                                    "ofi:tcp", "", "mend that on", "+usable",
+                                    "usable" },
+    [TPT_REASON_MINE_LACKS] = { "1", "0", { "1:TP_CARD_HOOK=lacks=shm" },
+                                "shm", "the one here has not",
+                                "build the tp here with shm", "built",
+                                "+built" },
+    [TPT_REASON_YOURS_LACKS] = { "0", "1", { "1:TP_CARD_HOOK=lacks=shm" },
+                                 "shm", "the tp here has it", "as here",
+                                 "+built", "built" },
+    [TPT_REASON_FORBIDDEN] = { "0", "1", { "1:TP_BACKENDS=^shm" }, "shm",
+                               "by TP_BACKENDS on ", "allow shm", "+usable",
+                               "+forbidden" },
+    [TPT_REASON_CONTRACT] = { "0", "1", { "0:TP_REQUIRE=node:tcp" }, "shm",
+                              "TP_REQUIRE wants tcp for class node",
+                              "add node:shm to TP_REQUIRE", NULL, NULL },
+    [TPT_REASON_TRIAL_FAILED] = { "0", "1", { "*:TP_CARD_HOOK=address=shm" },
+                                  "shm", "", "TP_BACKENDS=^shm", "+usable",
+                                  "+usable" },
+    [TPT_REASON_NOT_OTHER_PROCESS] = { "0", "0", { NULL }, "shm",
+                                       "a rank to others only", NULL, NULL,
+                                       NULL },
+    [TPT_REASON_NEEDS_TRANSPORT] = { "0", "1", { "*:TP_CARD_HOOK=over=cma" },
+                                     "cma", "goes over ofi only, and the "
+                                     "transport is shm", "TP_BACKENDS=^shm",
+                                     NULL, NULL },
+};
+
+/* The explanation of that case. */
+static json_t *reasons_run(const struct reason_case *row)
+{
+    struct tpx_launch launch = { 0 };
+    json_error_t error;
+    json_t *root;
+
+    ck_assert_msg(row->who != NULL, "a reason without a case: %s",
+                  tpt_reason_name((enum tpt_reason)(row - reasons)));
+    tpx_run_tprun(&launch, "-n", "2",
+                  tpx_program("tests/launcher/explainer"), row->who, row->peer,
+                  row->settings[0], row->settings[1]);
+    root = json_loads(launch.out, JSON_REJECT_DUPLICATES, &error);
+    ck_assert_msg(root != NULL && launch.status == 0, "status %d: %s%s",
+                  launch.status, launch.out, launch.err);
+    tpx_release(&launch);
+    return root;
+}
+
+static const char *reasons_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    ck_assert_msg(text != NULL, "no %s", key);
+    return text;
+}
+
+static json_t *reasons_find(json_t *root, const char *name)
+{
+    json_t *list = json_object_get(root, "candidates"), *candidate;
+    size_t i;
+
+    json_array_foreach(list, i, candidate)
+        if (strcmp(reasons_text(candidate, "name"), name) == 0)
+            return candidate;
+    ck_abort_msg("no candidate %s", name);
+}
+
+/* "+usable": true there; "usable": false. */
+static void reasons_verdict(const json_t *candidate, const char *side,
+                            const char *wanted)
+{
+    const json_t *verdict = json_object_get(candidate, side), *member;
+
+    if (wanted == NULL)
+        return;
+    member = json_object_get(verdict, wanted + (*wanted == '+'));
+    ck_assert(json_is_boolean(member));
+    ck_assert_msg(json_is_true(member) == (*wanted == '+'), "%s: %s", side,
+                  wanted);
+}
+
+START_TEST(test_reason)
+{
+    const struct reason_case *row = &reasons[_i];
+    json_t *root = reasons_run(row), *candidate;
+    const char *remedy;
+
+    candidate = reasons_find(root, row->backend);
+    ck_assert_str_eq(reasons_text(candidate, "reason"),
+                     tpt_reason_name((enum tpt_reason)_i));
+    ck_assert_int_eq(json_integer_value(json_object_get(candidate,
+                                                        "reason_code")), _i);
+    ck_assert_msg(strstr(reasons_text(candidate, "evidence"), row->evidence)
+                  != NULL, "%s", reasons_text(candidate, "evidence"));
+    ck_assert_str_ne(reasons_text(candidate, "evidence"), "");
+    remedy = reasons_text(candidate, "remedy");
+    ck_assert_msg(row->remedy == NULL ? *remedy == '\0'
+                  : strstr(remedy, row->remedy) != NULL, "%s", remedy);
+    ck_assert_int_eq(json_is_true(json_object_get(candidate, "possible")),
+                     _i == TPT_REASON_CHOSEN || _i == TPT_REASON_SLOWER);
+    reasons_verdict(candidate, "mine", row->mine);
+    reasons_verdict(candidate, "yours", row->yours);
+    json_decref(root);
+}
+END_TEST
+
+/* ---- the schema -------------------------------------------------------- */
+
+/* The names of all members, each once, as " name name ". */
+static void schema_collect(const json_t *value, struct tpb_text *names)
+{
+    const json_t *member;
+    const char *key;
+    char word[64];
+    size_t i;
+
+    if (json_is_array(value))
+        json_array_foreach(value, i, member)
+            schema_collect(member, names);
+    json_object_foreach((json_t *)value, key, member) {
+        snprintf(word, sizeof(word), " %s ", key);
+        if (strstr(names->text, word) == NULL)
+            tpb_text_add(names, "%s ", key);
+        schema_collect(member, names);
+    }
+}
+
+/* Those that the page names in its JSON section: the words after Va. */
+static void schema_of_page(struct tpb_text *names)
+{
+    const char *source = getenv("TP_TEST_SOURCE");
+    char path[1024], word[64], *page, *line, *save = NULL, *inner;
+
+    snprintf(path, sizeof(path), "%s/man/man7/tp_explain.7",
+             source != NULL ? source : ".");
+    page = tpb_read_file(path, NULL);
+    ck_assert_ptr_nonnull(page);
+    line = strstr(page, ".Sh JSON\n");
+    ck_assert_ptr_nonnull(line);
+    for (line = strtok_r(line + 9, "\n", &save);
+         line != NULL && strncmp(line, ".Sh ", 4) != 0;
+         line = strtok_r(NULL, "\n", &save)) {
+        char *va = strncmp(line, ".It Va ", 7) == 0   ? line + 7
+                   : strncmp(line, ".Va ", 4) == 0    ? line + 4
+                                                      : NULL;
+
+        for (char *token = va != NULL ? strtok_r(va, " ,:;.()", &inner) : NULL;
+             token != NULL; token = strtok_r(NULL, " ,:;.()", &inner)) {
+            snprintf(word, sizeof(word), " %s ", token);
+            if (strstr(names->text, word) == NULL)
+                tpb_text_add(names, "%s ", token);
+        }
+    }
+    tpb_free(page);
+}
+
+/* Every word of `a` is in `b`. */
+static void schema_within(const char *a, const char *b, const char *where)
+{
+    char word[64];
+
+    for (a++; *a != '\0'; a += strcspn(a, " ") + 1) {
+        snprintf(word, sizeof(word), " %.*s ", (int)strcspn(a, " "), a);
+        ck_assert_msg(strstr(b, word) != NULL, "%s:%s", where, word);
+    }
+}
+
+START_TEST(test_schema)
+{
+    struct tpb_text output = { 0 }, page = { 0 };
+    json_t *root = reasons_run(&reasons[TPT_REASON_FORBIDDEN]);
+
+    tpb_text_add(&output, " ");
+    tpb_text_add(&page, " ");
+    schema_collect(root, &output);
+    schema_of_page(&page);
+    schema_within(output.text, page.text, "printed but not in tp_explain(7)");
+    schema_within(page.text, output.text, "in tp_explain(7) but not printed");
+    ck_assert_int_eq(json_integer_value(json_object_get(root, "version")), 1);
+    json_decref(root);
+    tpb_text_fini(&output);
+    tpb_text_fini(&page);
+}
+END_TEST
+
+/* ---- the contract ------------------------------------------------------ */
+
+/* Refused: the job ends, and its last words name the contract and the remedy;
+ * if it cannot be understood, before anything happens. */
+static const struct {
+    const char *require, *backends, *words[3];
+} refusals[] = {
+    { "node:shm", "^shm",
+      { "forbidden", "remedy: take shm out of TP_BACKENDS" } },
+    { "node:tcp,net:shm", "shm,map,cma",
+      { "TP_REQUIRE wants tcp for class node", "remedy: add node:shm" } },
+    { "node:cma", "^cma",
+      { "TP_REQUIRE wants cma for class node", "take node:cma out" } },
+    { "node:tcp,any:map,node:cma", "shm,map",
+      { "TP_REQUIRE wants tcp for class node", "cma forbidden" } },
+    { "here:shm", "",
+      { "unknown class \"here\"", "self, node, net and any" } },
+    { "node:smh", "",
+      { "unknown backend \"smh\"", "known here: loop, shm" } },
+};
+
+START_TEST(test_refused)
+{
+    struct tpx_launch launch = { 0 };
+
+    setenv("TP_BACKENDS", refusals[_i].backends, 1);
+    tpx_run_tprun(&launch, "-n", "2", "--require", refusals[_i].require,
+                  tpx_program("man/examples/ring"));
+    unsetenv("TP_BACKENDS");
+    ck_assert_int_ne(launch.status, 0);
+    for (const char *const *word = refusals[_i].words; *word != NULL; word++)
+        ck_assert_msg(strstr(launch.err, *word) != NULL, "no \"%s\" in %s",
+                      *word, launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* And kept: the same contracts where they can be. */
+START_TEST(test_kept)
+{
+    static const char *const contracts[] = {
+        "node:shm", "node:tcp", "node:shm,net:tcp", "any:ofi,any:shm"
+    };
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "2", "--require", contracts[_i],
+                  tpx_program("man/examples/ring"));
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_msg(strstr(launch.out, _i == 1 ? "over ofi:tcp" : "over shm")
+                  != NULL, "%s", launch.out);
+    tpx_release(&launch);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("reasons");
+    TCase *tests = tcase_create("reasons");
+
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, test_reason, 0, TPT_REASON_COUNT);
+    tcase_add_test(tests, test_schema);
+    tcase_add_loop_test(tests, test_refused, 0, TPB_COUNT(refusals));
+    tcase_add_loop_test(tests, test_kept, 0, 4);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the user allows, looked at before any pair is scored. */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "runtime/base/log.h"
+#include "topology/private.h"
+
+TPB_LOG_COMPONENT("topology");
+
+/* "shm, ofi:tcp": what the card has. */
+static void policy_names(const struct tpt_card *card, char *names, size_t size)
+{
+    size_t used = 0;
+
+    names[0] = '\0';
+    for (uint32_t i = 0; i < card->backend_count && used < size; i++)
+        used += (size_t)snprintf(names + used, size - used, "%s%s",
+                                 i == 0 ? "" : ", ", card->backends[i].name);
+}
+
+/* A name in TP_BACKENDS that no backend has is a slip of the pen, or one of
+ * another build: nothing fails, but "^smh" does not do what was meant. */
+static void policy_check_backends(const char *list,
+                                  const struct tpt_card *card)
+{
+    char names[256];
+
+    list += *list == '^';
+    while (*list != '\0') {
+        size_t length = strcspn(list, ",");
+        bool known = length == 0;
+
+        for (uint32_t i = 0; i < card->backend_count; i++)
+            known |= tpt_name_within(list, length, card->backends[i].name);
+        if (!known && card->rank == 0) {
+            policy_names(card, names, sizeof(names));
+            tpb_warn("TP_BACKENDS: no backend here is called \"%.*s\"; there "
+                     "are %s", (int)length, list, names);
+        }
+        list += length;
+        list += *list == ',';
+    }
+}
+
+tp_status tpt_policy_check(const struct tpt_policy *policy,
+                           const struct tpt_card *card,
+                           struct tpb_error *error)
+{
+    struct tpt_known known[TPT_BACKENDS];
+
+    for (uint32_t i = 0; i < card->backend_count; i++)
+        known[i] = (struct tpt_known) {
+            card->backends[i].name, (enum tpt_role)card->backends[i].role
+        };
+    if (policy->backends != NULL)
+        policy_check_backends(policy->backends, card);
+    return tpt_require_check(policy->require, known, card->backend_count,
+                             error);
+}

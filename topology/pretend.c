@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* For tests: cards that tell what is not so, as other machines would. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "topology/private.h"
+
+enum { PRETEND_NOISE = 0x5a };
+
+static void pretend_lack(struct tpt_card *card,
+                         struct tpt_backend_card *backend)
+{
+    size_t at = (size_t)(backend - card->backends);
+
+    memmove(backend, backend + 1,
+            (card->backend_count - at - 1) * sizeof(*backend));
+    card->backend_count--;
+    memset(&card->backends[card->backend_count], 0, sizeof(*backend));
+}
+
+/* "lacks=shm": the part behind the word; NULL if it is another word. */
+static const char *pretend_name(const char *hook, const char *word)
+{
+    size_t length = strlen(word);
+
+    return strncmp(hook, word, length) == 0 && hook[length] == '='
+           ? hook + length + 1 : NULL;
+}
+
+static struct tpt_backend_card *pretend_find(struct tpt_card *card,
+                                             const char *name)
+{
+    for (uint32_t i = 0; name != NULL && i < card->backend_count; i++)
+        if (strcmp(card->backends[i].name, name) == 0)
+            return &card->backends[i];
+    return NULL;
+}
+
+void tpt_card_pretend(struct tpt_card *card, const char *hook)
+{
+    struct tpt_backend_card *backend;
+
+    if (strcmp(hook, "host") == 0) {
+        memset(card->host.boot_id, PRETEND_NOISE, sizeof(card->host.boot_id));
+        snprintf(card->host.name, sizeof(card->host.name), "elsewhere");
+    } else if ((backend = pretend_find(card, pretend_name(hook, "lacks")))
+               != NULL) {
+        pretend_lack(card, backend);
+    } else if ((backend = pretend_find(card, pretend_name(hook, "address")))
+               != NULL) {
+        for (size_t i = 0; i < backend->address_length; i++)
+            backend->address[i] ^= PRETEND_NOISE;
+    } else if ((backend = pretend_find(card, pretend_name(hook, "over")))
+               != NULL) {
+        snprintf(backend->over, sizeof(backend->over), "ofi");
+    }
+}
