@@ -32,7 +32,11 @@ tp_status tpr_device_claim(tp_context *context, const tp_message *message,
         return TP_OK;
     for (size_t i = message->payload_count;
          status == TP_OK && tpr_message_buffer(message, i, &buffer); i++)
-        if (buffer.data != NULL)
+        if (buffer.device.type != TP_DEVICE_CPU
+            && buffer.device.type != TP_DEVICE_CUDA)
+            status = tpb_fail(&error, TP_ERR_INVALID, "no such kind of device:"
+                              " %d", (int)buffer.device.type);
+        else if (buffer.data != NULL)
             status = tpg_claim(context->gpu, &buffer, &error);
     if (status == TP_OK && device_any(message))
         status = tpg_work_new(context->gpu, message, work, &error);
