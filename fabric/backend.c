@@ -25,12 +25,51 @@ const struct tpf_backend *const tpf_backends[] = {
     BACKENDS(BACKEND_POINTER) NULL
 };
 
-const struct tpf_backend *tpf_backend_find(const char *name)
+/* By name; NULL for a name that is not its own. */
+const struct tpf_backend *tpf_ofi_make(const char *name);
+
+static const struct tpf_backend *backend_built(const char *name)
 {
     for (size_t i = 0; tpf_backends[i] != NULL; i++)
         if (strcmp(tpf_backends[i]->name, name) == 0)
             return tpf_backends[i];
     return NULL;
+}
+
+const struct tpf_backend *tpf_backend_find(const char *name)
+{
+    const struct tpf_backend *built = backend_built(name);
+
+    return built != NULL ? built : tpf_ofi_make(name);
+}
+
+size_t tpf_backends_for(const char *list, const struct tpf_backend **backends,
+                        size_t most)
+{
+    size_t count = 0;
+
+    while (tpf_backends[count] != NULL && count < most) {
+        backends[count] = tpf_backends[count];
+        count++;
+    }
+    while (list != NULL && *list != '\0' && *list != '^' && count < most) {
+        const struct tpf_backend *made = NULL;
+        size_t length = strcspn(list, ",");
+        char name[TPT_NAME] = "";
+
+        if (length < sizeof(name))
+            memcpy(name, list, length);
+        if (backend_built(name) == NULL)
+            made = tpf_ofi_make(name);
+        for (size_t i = 0; i < count; i++)
+            if (backends[i] == made)
+                made = NULL;
+        if (made != NULL)
+            backends[count++] = made;
+        list += length;
+        list += *list == ',';
+    }
+    return count;
 }
 
 struct tpf_conn *tpf_conn_new(struct tpf_endpoint *endpoint)

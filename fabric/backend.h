@@ -243,7 +243,13 @@ struct tpf_backend {
 
 /* Every backend of this build, in no order that matters; NULL-terminated. */
 extern const struct tpf_backend *const tpf_backends[];
-const struct tpf_backend *tpf_backend_find(const char *name);   /* or NULL */
+/* Or NULL.  Makes those that can be made by their name ("ofi:sockets"); what
+ * it is and whether it works on this machine only a try will tell. */
+const struct tpf_backend *tpf_backend_find(const char *name);
+/* Those of the build, and those that can be made and that `list`, as
+ * TP_BACKENDS, names; at most `most`.  Returns how many. */
+size_t tpf_backends_for(const char *list, const struct tpf_backend **backends,
+                        size_t most);
 
 /* ---- helpers for backends ---------------------------------------------- */
 

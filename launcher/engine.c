@@ -12,23 +12,6 @@
 
 enum { ENGINE_RESOLVE = 5 };       /* seconds to find out who is who */
 
-static tp_status engine_wanted(const struct tpl_options *options,
-                               enum tpl_engine *engine,
-                               struct tpb_error *error)
-{
-    *engine = TPL_ENGINE_AUTO;
-    if (options->engine == NULL)
-        return TP_OK;
-    for (int i = 0; i < TPL_ENGINE_COUNT; i++)
-        if (strcmp(options->engine, tpl_engine_name((enum tpl_engine)i))
-            == 0) {
-            *engine = (enum tpl_engine)i;
-            return TP_OK;
-        }
-    return tpb_fail(error, TP_ERR_INVALID, "--engine %s: expected auto, "
-                    "local, slurm, prrte or openmpi", options->engine);
-}
-
 static tp_status engine_hosts(const struct tpl_options *options,
                               struct tpl_hosts *hosts,
                               struct tpb_error *error)
@@ -68,6 +51,19 @@ static void engine_slurm_slots(struct tpl_hosts *hosts, const char *text)
     }
 }
 
+/* Has the user left the number of ranks to the hosts? */
+static bool engine_may_choose(const struct tpl_options *options)
+{
+    return options->app_count == 1
+           && !tpl_option_given(options, TPL_OPTION_RANKS);
+}
+
+static void engine_set_ranks(struct tpl_options *options, int ranks)
+{
+    options->ranks = options->apps[0].ranks = ranks;
+    options->given |= UINT64_C(1) << TPL_OPTION_RANKS;
+}
+
 /* The nodes of the allocation we are in; they serve as --host. */
 static tp_status engine_allocation(struct tpl_options *options,
                                    struct tpl_hosts *hosts,
@@ -79,11 +75,10 @@ static tp_status engine_allocation(struct tpl_options *options,
     tp_status status = tpl_hosts_add_list(hosts, "SLURM_JOB_NODELIST", nodes,
                                           error);
 
-    if (status == TP_OK && !options->given[TPL_OPT_RANKS] && number != NULL
+    if (status == TP_OK && engine_may_choose(options) && number != NULL
         && tasks != NULL && atoi(number) > 0) {
         engine_slurm_slots(hosts, tasks);
-        options->ranks = atoi(number);
-        options->given[TPL_OPT_RANKS] = true;
+        engine_set_ranks(options, atoi(number));
     }
     return status;
 }
@@ -152,7 +147,6 @@ static tp_status engine_choose(enum tpl_engine wanted,
         return tpl_engine_find(plan, wanted, error) ? TP_OK
                                                     : TP_ERR_NOT_FOUND;
     case TPL_ENGINE_AUTO:
-    case TPL_ENGINE_COUNT:
         break;
     }
     return engine_auto(plan, allocated, error);
@@ -212,21 +206,20 @@ tp_status tpl_engine_plan(struct tpl_options *options,
 {
     bool allocated = getenv("SLURM_JOB_ID") != NULL
                      && getenv("SLURM_JOB_NODELIST") != NULL;
-    enum tpl_engine wanted;
-    tp_status status = engine_wanted(options, &wanted, error);
+    enum tpl_engine wanted = options->engine;
+    tp_status status;
 
     memset(plan, 0, sizeof(*plan));
     plan->engine = TPL_ENGINE_LOCAL;
-    if (status == TP_OK)
-        status = engine_hosts(options, &plan->hosts, error);
+    status = engine_hosts(options, &plan->hosts, error);
     if (status == TP_OK && plan->hosts.count == 0 && allocated
         && wanted != TPL_ENGINE_LOCAL)
         status = engine_allocation(options, &plan->hosts, error);
     if (status != TP_OK)
         return status;
     tpl_hosts_find_here(&plan->hosts, ENGINE_RESOLVE);
-    if (plan->hosts.count > 0 && !options->given[TPL_OPT_RANKS])
-        options->ranks = tpl_hosts_slots(&plan->hosts);
+    if (plan->hosts.count > 0 && engine_may_choose(options))
+        engine_set_ranks(options, tpl_hosts_slots(&plan->hosts));
     if (options->ranks > TPL_RANKS_MAX)
         return tpb_fail(error, TP_ERR_INVALID, "the hosts have %d slots, and "
                         "a job %d ranks at most; say how many with -n",
@@ -246,8 +239,23 @@ void tpl_engine_plan_fini(struct tpl_engine_plan *plan)
     tpl_arguments_fini(&plan->arguments);
 }
 
-int tpl_engine_show(const struct tpl_engine_plan *plan,
-                    const struct tpl_options *options)
+void tpl_engine_show_map(const struct tpl_engine_plan *plan)
+{
+    int first = 0;
+
+    for (size_t i = 0; i < plan->hosts.count; i++) {
+        const struct tpl_host *host = &plan->hosts.list[i];
+
+        if (host->ranks == 1)
+            dprintf(STDOUT_FILENO, "rank %d on %s\n", first, host->name);
+        else if (host->ranks > 1)
+            dprintf(STDOUT_FILENO, "ranks %d to %d on %s\n", first,
+                    first + host->ranks - 1, host->name);
+        first += host->ranks;
+    }
+}
+
+int tpl_engine_show(const struct tpl_engine_plan *plan)
 {
     static const char *const set[] = { "TP_EXPLAIN", "TP_REQUIRE" };
     struct tpl_arguments before = { 0 };
@@ -261,17 +269,7 @@ int tpl_engine_show(const struct tpl_engine_plan *plan,
     tpl_arguments_show(&before, &text);
     if (before.count > 0)
         tpb_text_add(&text, " ");
-    if (plan->engine == TPL_ENGINE_LOCAL) {
-        struct tpl_arguments program = { options->program, 0, false };
-
-        while (options->program[program.count] != NULL)
-            program.count++;
-        tpl_arguments_show(&program, &text);
-        tpb_text_add(&text, "    (%d ranks, here, without another engine)",
-                     options->ranks);
-    } else {
-        tpl_arguments_show(&plan->arguments, &text);
-    }
+    tpl_arguments_show(&plan->arguments, &text);
     tpb_text_add(&text, "\n");
     status = text.failed || before.failed
              || tpb_write_all(STDOUT_FILENO, text.text, text.length) < 0;

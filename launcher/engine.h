@@ -33,9 +33,11 @@ tp_status tpl_engine_plan(struct tpl_options *options,
                           struct tpb_error *error);
 void tpl_engine_plan_fini(struct tpl_engine_plan *plan);
 
-/* Prints what would be run. */
-int tpl_engine_show(const struct tpl_engine_plan *plan,
-                    const struct tpl_options *options);
+/* Prints what would be run; the exit status. */
+int tpl_engine_show(const struct tpl_engine_plan *plan);
+
+/* Prints which ranks go where, as far as it was tprun that decided so. */
+void tpl_engine_show_map(const struct tpl_engine_plan *plan);
 
 /* Runs the job to its end; tprun's exit status.  Minus a signal: tprun should
  * die of it. */

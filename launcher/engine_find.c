@@ -18,7 +18,7 @@ static const struct find_row {
     const char *names[2], *sign, *title;
     int major, minor;              /* the oldest that will do */
     const char *package;
-} find_table[TPL_ENGINE_COUNT] = {
+} find_table[TPL_ENGINES] = {
     [TPL_ENGINE_SLURM] = { { "srun" }, "slurm", "Slurm", 20, 11,
                            "slurm-client" },
     [TPL_ENGINE_PRRTE] = { { "prterun" }, "(PRRTE) ", "PRRTE", 2, 0,

@@ -526,6 +526,8 @@ int tpl_engine_run(const struct tpl_engine_plan *plan,
     run.plan = plan;
     run.options = options;
     run.errors.fd = -1;
+    if (options->display_map)
+        tpl_engine_show_map(plan);
     if (options->verbose) {
         struct tpb_text line = { 0 };
 

@@ -1,60 +1,110 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies a terminal to rank 0. */
+/* Copies standard input to ranks where it cannot be handed over. */
 #include "config.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "launcher/input.h"
+#include "launcher/options.h"
+#include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 
 /* How often to look whether tprun is in the foreground, while somebody types
  * and it is not. */
 static const uint64_t input_patience = 500000000;
 
+/* A rank that gets a copy. */
+struct input_reader {
+    struct tpl_watch pipe;         /* -1: none, or it closed its end */
+    size_t start;                  /* how much of the buffer it has */
+};
+
 static struct {
     struct tpl_loop *loop;
-    struct tpl_watch terminal;     /* fd 0 */
-    struct tpl_watch pipe;         /* to rank 0 */
+    int who;
+    bool terminal;                 /* that is what 0 is */
+    bool unwatched;                /* 0 is a file, which is always ready */
+    bool raw;                      /* the terminal has our settings */
+    struct termios settings;       /* its own */
+    struct tpl_watch source;       /* fd 0, if it is copied */
     struct tpl_timer timer;
-    size_t start, end;
-    char buffer[4096];
-} input = { .terminal = { .fd = -1 }, .pipe = { .fd = -1 } };
+    struct input_reader *readers;
+    int count;
+    size_t end;
+    char buffer[16384];
+} input = { .source = { .fd = -1 } };
+
+static void input_restore(void)
+{
+    if (input.raw)
+        tcsetattr(STDIN_FILENO, TCSANOW, &input.settings);
+    input.raw = false;
+}
 
 void tpl_input_close(void)
 {
+    input_restore();
     if (input.loop == NULL)
         return;
-    tpl_watch_set(input.loop, &input.terminal, 0);
-    input.terminal.fd = -1;
-    tpl_watch_close(input.loop, &input.pipe);
+    tpl_watch_set(input.loop, &input.source, 0);
+    input.source.fd = -1;
+    for (int i = 0; i < input.count; i++)
+        tpl_watch_close(input.loop, &input.readers[i].pipe);
     tpl_timer_set(input.loop, &input.timer, 0);
+    tpb_free(input.readers);
+    input.readers = NULL;
+    input.count = 0;
 }
 
-/* Asks for what can happen next: more to read, or room to write. */
+/* Asks for what can happen next: room where there is none, else more to read.
+ * The last reader's end is the end. */
 static void input_continue(void)
 {
-    bool full = input.end > input.start;
+    bool behind = false, any = false;
 
-    tpl_watch_set(input.loop, &input.terminal, full ? 0 : EPOLLIN);
-    /* Nothing but EPOLLERR, which comes unasked: rank 0 closed its end. */
-    tpl_watch_set(input.loop, &input.pipe,
-                  full ? EPOLLOUT : EPOLLERR | EPOLLET);
-}
+    for (int i = 0; i < input.count; i++) {
+        struct input_reader *reader = &input.readers[i];
+        bool full = reader->start < input.end;
 
-static void input_typed(struct tpl_watch *watch, uint32_t events)
-{
-    ssize_t got;
-
-    (void)events;
-    /* Reading from the background would stop the whole job. */
-    if (tcgetpgrp(watch->fd) != getpgrp()) {
-        tpl_watch_set(input.loop, watch, 0);
-        tpl_timer_set(input.loop, &input.timer, tpb_now() + input_patience);
+        if (reader->pipe.fd < 0)
+            continue;
+        any = true;
+        behind |= full;
+        /* Nothing but EPOLLERR, which comes unasked: it closed its end. */
+        tpl_watch_set(input.loop, &reader->pipe,
+                      full ? EPOLLOUT : EPOLLERR | EPOLLET);
+    }
+    if (!any && input.count > 0) {
+        tpl_input_close();
         return;
     }
-    got = read(watch->fd, input.buffer, sizeof(input.buffer));
+    if (input.unwatched)
+        tpl_timer_set(input.loop, &input.timer, behind ? 0 : tpb_now());
+    else if (tpl_watch_set(input.loop, &input.source,
+                           behind ? 0 : EPOLLIN) < 0 && errno == EPERM) {
+        input.unwatched = true;
+        tpl_timer_set(input.loop, &input.timer, tpb_now());
+    }
+}
+
+static void input_write(struct input_reader *reader)
+{
+    ssize_t done = write(reader->pipe.fd, input.buffer + reader->start,
+                         input.end - reader->start);
+
+    if (done > 0)
+        reader->start += (size_t)done;
+    else if (done < 0 && errno != EAGAIN && errno != EINTR)
+        tpl_watch_close(input.loop, &reader->pipe);
+}
+
+static void input_read(void)
+{
+    ssize_t got = read(STDIN_FILENO, input.buffer, sizeof(input.buffer));
+
     if (got < 0 && (errno == EINTR || errno == EAGAIN))
         return;
     if (got <= 0) {
@@ -62,55 +112,119 @@ static void input_typed(struct tpl_watch *watch, uint32_t events)
         tpl_input_close();
         return;
     }
-    input.start = 0;
     input.end = (size_t)got;
+    for (int i = 0; i < input.count; i++) {
+        input.readers[i].start = 0;
+        if (input.readers[i].pipe.fd >= 0)
+            input_write(&input.readers[i]);
+    }
     input_continue();
+}
+
+static void input_came(struct tpl_watch *watch, uint32_t events)
+{
+    (void)events;
+    /* Reading from the background would stop the whole job. */
+    if (input.terminal && tcgetpgrp(watch->fd) != getpgrp()) {
+        tpl_watch_set(input.loop, watch, 0);
+        tpl_timer_set(input.loop, &input.timer, tpb_now() + input_patience);
+        return;
+    }
+    input_read();
 }
 
 static void input_writable(struct tpl_watch *watch, uint32_t events)
 {
-    ssize_t done;
+    struct input_reader *reader = TPB_CONTAINER(watch, struct input_reader,
+                                                pipe);
 
     (void)events;
-    done = write(watch->fd, input.buffer + input.start,
-                 input.end - input.start);
-    if (done < 0 && errno != EAGAIN && errno != EINTR) {
-        tpl_input_close();
-        return;
-    }
-    if (done > 0)
-        input.start += (size_t)done;
+    input_write(reader);
     input_continue();
 }
 
 static void input_again(struct tpl_timer *timer)
 {
     (void)timer;
-    tpl_input_resume();
+    if (input.unwatched)
+        input_read();
+    else
+        tpl_input_resume();
+}
+
+/* Keys as they are typed; what is written keeps its line ends. */
+static void input_raw(void)
+{
+    struct termios settings;
+
+    if (tcgetpgrp(STDIN_FILENO) != getpgrp()
+        || (!input.raw && tcgetattr(STDIN_FILENO, &input.settings) < 0))
+        return;
+    settings = input.settings;
+    settings.c_iflag &= ~(tcflag_t)(ICRNL | IXON);
+    settings.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
+    settings.c_cc[VMIN] = 1;
+    settings.c_cc[VTIME] = 0;
+    input.raw = tcsetattr(STDIN_FILENO, TCSANOW, &settings) == 0;
 }
 
 void tpl_input_resume(void)
 {
-    if (input.terminal.fd >= 0)
+    if (input.source.fd < 0)
+        return;
+    if (input.raw)
+        input_raw();
+    input_continue();
+}
+
+tp_status tpl_input_open(struct tpl_loop *loop, int who, int ranks,
+                         struct tpb_error *error)
+{
+    input.who = who;
+    input.terminal = isatty(STDIN_FILENO);
+    input.timer.fire = input_again;
+    if (who == TPL_STDIN_NONE || (who >= 0 && !input.terminal))
+        return TP_OK;
+    input.readers = tpb_array(who >= 0 ? 1 : (size_t)ranks,
+                              sizeof(input.readers[0]));
+    if (input.readers == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    input.loop = loop;
+    input.source = (struct tpl_watch){ STDIN_FILENO, 0, input_came };
+    return TP_OK;
+}
+
+static void input_add(int fd)
+{
+    input.readers[input.count++].pipe =
+        (struct tpl_watch){ fd, 0, input_writable };
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    /* All of them shall have the beginning. */
+    if (input.who >= 0)
         input_continue();
 }
 
-tp_status tpl_input_open(struct tpl_loop *loop, int *fd,
-                         struct tpb_error *error)
+int tpl_input_for(int rank)
 {
     int ends[2];
 
-    *fd = STDIN_FILENO;
-    if (!isatty(STDIN_FILENO))
-        return TP_OK;
+    if (input.who != TPL_STDIN_ALL && input.who != rank)
+        return open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (input.readers == NULL)
+        return fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return tpb_fail_errno(error, errno, "cannot make a pipe");
-    fcntl(ends[1], F_SETFL, O_NONBLOCK);
-    input.loop = loop;
-    input.terminal = (struct tpl_watch){ STDIN_FILENO, 0, input_typed };
-    input.pipe = (struct tpl_watch){ ends[1], 0, input_writable };
-    input.timer.fire = input_again;
-    *fd = ends[0];
-    input_continue();
-    return TP_OK;
+        return -1;
+    input_add(ends[1]);
+    return ends[0];
+}
+
+bool tpl_input_wants_terminal(int rank)
+{
+    return input.terminal && input.who == rank;
+}
+
+void tpl_input_terminal(int fd)
+{
+    input_raw();
+    input_add(fd);
 }

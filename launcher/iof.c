@@ -8,8 +8,10 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "launcher/iof.h"
@@ -20,7 +22,7 @@ enum {
     IOF_FIRST = 8192,              /* a stream's buffer at first ... */
     IOF_MOST = 65536,              /* ... and at most */
     IOF_STAGE = 65536,
-    IOF_PREFIX = 16                /* "[65535] " and more */
+    IOF_PREFIX = 32                /* "12:46:30.123 [65535] " and more */
 };
 static const uint64_t iof_pause = 1000000000, iof_terminal_pause = 100000000;
 
@@ -60,7 +62,9 @@ struct iof_output {
 
 struct tpl_iof {
     struct tpl_loop *loop;
-    bool tag;
+    struct tpl_iof_how how;
+    time_t second;                 /* that `clock` shows */
+    char clock[16];
     int lost;
     struct iof_output outputs[2];
     struct iof_output *error;      /* where tprun's own lines go */
@@ -186,12 +190,44 @@ static size_t stream_movable(struct iof_stream *stream, uint64_t now)
     return 0;
 }
 
+/* "12:46:30.123 " */
+static int output_time(struct tpl_iof *iof, char *to)
+{
+    struct timespec now;
+    struct tm local;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (now.tv_sec != iof->second) {
+        iof->second = now.tv_sec;
+        if (localtime_r(&now.tv_sec, &local) == NULL)
+            memset(&local, 0, sizeof(local));
+        strftime(iof->clock, sizeof(iof->clock), "%H:%M:%S", &local);
+    }
+    return snprintf(to, IOF_PREFIX, "%s.%03d ", iof->clock,
+                    (int)(now.tv_nsec / 1000000));
+}
+
+/* What stands before each line of a rank. */
+static void output_prefix(struct iof_output *output, int rank)
+{
+    char *to = output->stage + output->end;
+    int used = 0;
+
+    if (output->iof->how.timestamp)
+        used = output_time(output->iof, to);
+    if (output->iof->how.tag)
+        used += snprintf(to + used, (size_t)(IOF_PREFIX - used), "[%d] ",
+                         rank);
+    output->end += (size_t)used;
+}
+
 /* Copies `length` bytes of a stream to the stage, as far as they fit, each
  * line behind its tag.  Returns false if the stage is full. */
 static bool output_copy(struct iof_output *output, struct iof_stream *stream,
                         size_t length)
 {
-    bool tag = output->iof->tag && stream->rank >= 0;
+    bool tag = (output->iof->how.tag || output->iof->how.timestamp)
+               && stream->rank >= 0;
 
     while (length > 0) {
         const char *from = stream->buffer + stream->start;
@@ -206,11 +242,8 @@ static bool output_copy(struct iof_output *output, struct iof_stream *stream,
             if (newline != NULL)
                 count = (size_t)(newline - from) + 1;
             if (output->open == NULL) {
-                int used = snprintf(output->stage + output->end, IOF_PREFIX,
-                                    "[%d] ", stream->rank);
-
-                output->end += (size_t)used;
-                room -= (size_t)used;
+                output_prefix(output, stream->rank);
+                room = sizeof(output->stage) - output->end;
             }
         }
         if (count > room)
@@ -445,8 +478,9 @@ static void stream_init(struct iof_stream *stream, struct tpl_iof *iof,
     tpb_list_init(&stream->node);
 }
 
-tp_status tpl_iof_new(struct tpl_loop *loop, int ranks, bool tag,
-                      struct tpb_error *error, struct tpl_iof **result)
+tp_status tpl_iof_new(struct tpl_loop *loop, int ranks,
+                      const struct tpl_iof_how *how, struct tpb_error *error,
+                      struct tpl_iof **result)
 {
     struct tpl_iof *iof = tpb_zalloc(sizeof(*iof));
     struct stat out, err;
@@ -458,7 +492,7 @@ tp_status tpl_iof_new(struct tpl_loop *loop, int ranks, bool tag,
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     }
     iof->loop = loop;
-    iof->tag = tag;
+    iof->how = *how;
     iof->count = (size_t)ranks * 2;
     if (fstat(STDOUT_FILENO, &out) < 0)
         memset(&out, 0, sizeof(out));
@@ -493,33 +527,103 @@ void tpl_iof_free(struct tpl_iof *iof)
     tpb_free(iof);
 }
 
+static int iof_watch(struct iof_stream *stream, int fd)
+{
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    stream->watch.fd = fd;
+    stream->ended = false;
+    return tpl_watch_set(stream->iof->loop, &stream->watch, EPOLLIN);
+}
+
 static int iof_pipe(struct iof_stream *stream, int *writer)
 {
     int ends[2];
 
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -1;
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    stream->watch.fd = ends[0];
-    stream->ended = false;
     *writer = ends[1];
-    return tpl_watch_set(stream->iof->loop, &stream->watch, EPOLLIN);
+    return iof_watch(stream, ends[0]);
+}
+
+/* A terminal that passes on what the rank writes as it is. */
+static int iof_pty(struct iof_stream *stream, int *writer)
+{
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    struct termios settings;
+    struct winsize window;
+    char name[64];
+
+    if (master < 0)
+        return -1;
+    if (grantpt(master) < 0 || unlockpt(master) < 0
+        || ptsname_r(master, name, sizeof(name)) != 0
+        || (*writer = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC)) < 0) {
+        tpb_close(&master);
+        return -1;
+    }
+    if (tcgetattr(*writer, &settings) == 0) {
+        settings.c_oflag &= ~(tcflag_t)OPOST;
+        tcsetattr(*writer, TCSANOW, &settings);
+    }
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0
+        || ioctl(STDIN_FILENO, TIOCGWINSZ, &window) == 0)
+        ioctl(*writer, TIOCSWINSZ, &window);
+    return iof_watch(stream, master);
+}
+
+static int iof_file(const char *directory, int rank, const char *suffix)
+{
+    char path[PATH_MAX];
+
+    if (snprintf(path, sizeof(path), "%s/%d.%s", directory, rank, suffix)
+        >= (int)sizeof(path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+}
+
+/* One of the two streams of a rank. */
+static int iof_open_one(struct tpl_iof *iof, int rank, int which, int *writer)
+{
+    static const char *const suffixes[] = { "out", "err" };
+
+    if (iof->how.directory != NULL)
+        return *writer = iof_file(iof->how.directory, rank, suffixes[which]);
+    if (iof->how.pty)
+        return iof_pty(&iof->streams[2 * rank + which], writer);
+    return iof_pipe(&iof->streams[2 * rank + which], writer);
 }
 
 tp_status tpl_iof_open(struct tpl_iof *iof, int rank, int *out, int *err,
                        struct tpb_error *error)
 {
+    int result;
+
     *out = *err = -1;
-    if (iof_pipe(&iof->streams[2 * rank], out) < 0
-        || iof_pipe(&iof->streams[2 * rank + 1], err) < 0) {
+    result = iof_open_one(iof, rank, 0, out);
+    if (result >= 0 && (iof->how.merge || iof->how.pty))
+        *err = result = fcntl(*out, F_DUPFD_CLOEXEC, 3);
+    else if (result >= 0)
+        result = iof_open_one(iof, rank, 1, err);
+    if (result < 0) {
         int code = errno;
 
         tpb_close(out);
         tpb_close(err);
-        return tpb_fail_errno(error, code,
-                              "cannot make the pipes of rank %d", rank);
+        if (iof->how.directory != NULL)
+            return tpb_fail_errno(error, code, "--output %s: cannot make the "
+                                  "files of rank %d", iof->how.directory,
+                                  rank);
+        return tpb_fail_errno(error, code, "cannot make the %s of rank %d",
+                              iof->how.pty ? "terminal" : "pipes", rank);
     }
     return TP_OK;
+}
+
+int tpl_iof_terminal(struct tpl_iof *iof, int rank)
+{
+    return fcntl(iof->streams[2 * rank].watch.fd, F_DUPFD_CLOEXEC, 3);
 }
 
 void tpl_iof_say(struct tpl_iof *iof, const char *format, ...)

@@ -20,21 +20,35 @@
 
 struct tpl_iof;
 
+/* What is done with it. */
+struct tpl_iof_how {
+    bool tag;                      /* "[rank] " before every line */
+    bool timestamp;                /* "12:46:30.123 " before that */
+    bool merge;                    /* standard error goes where output goes */
+    bool pty;                      /* ranks write to terminals */
+    const char *directory;         /* ranks write to files there; or NULL */
+};
+
 /*
- * Prepares for `ranks` ranks.  `tag` puts "[rank] " before every line.
+ * Prepares for `ranks` ranks; `how` is copied.
  * Standard output and error that are one and the same file are written
  * through one queue.  The caller calls tpl_iof_free().
  */
-tp_status tpl_iof_new(struct tpl_loop *loop, int ranks, bool tag,
-                      struct tpb_error *error, struct tpl_iof **iof);
+tp_status tpl_iof_new(struct tpl_loop *loop, int ranks,
+                      const struct tpl_iof_how *how, struct tpb_error *error,
+                      struct tpl_iof **iof);
 void tpl_iof_free(struct tpl_iof *iof);        /* NULL is allowed */
 
 /*
- * Makes the two pipes of a rank and watches their read ends.  *out and *err
- * are the write ends; the caller closes them when the rank runs.
+ * Makes what a rank writes to, and watches the other ends.  *out and *err may
+ * be the same; the caller closes them when the rank runs.
  */
 tp_status tpl_iof_open(struct tpl_iof *iof, int rank, int *out, int *err,
                        struct tpb_error *error);
+
+/* With how.pty: another descriptor of the side that tprun has of the terminal
+ * of a rank that was opened, for its input; the caller's.  -1 with errno. */
+int tpl_iof_terminal(struct tpl_iof *iof, int rank);
 
 /* A line of tprun itself, in turn with the others; "tprun: " and the newline
  * are added. */

@@ -12,7 +12,10 @@
 #include "launcher/input.h"
 #include "launcher/job.h"
 #include "launcher/orphans.h"
+#include "launcher/postmortem.h"
+#include "launcher/progress.h"
 #include "launcher/signals.h"
+#include "launcher/verdict.h"
 
 static const uint64_t job_second = 1000000000;
 enum {
@@ -21,56 +24,6 @@ enum {
     JOB_HANG_UP = 1,               /* for pipes that outlive all processes */
     JOB_EXIT_TIMEOUT = 124         /* as timeout(1) */
 };
-
-/* How much an end tells about what went wrong: of ranks that end in one
- * instant, a signal is rather the cause, a status the consequence. */
-enum job_verdict { JOB_WELL, JOB_UNFINALIZED, JOB_STATUS, JOB_SIGNAL };
-
-static enum job_verdict job_judge(const struct tpl_rank *rank)
-{
-    if (WIFSIGNALED(rank->status))
-        return JOB_SIGNAL;
-    if (WEXITSTATUS(rank->status) != 0)
-        return JOB_STATUS;
-    return rank->initialized && !rank->finalized ? JOB_UNFINALIZED
-                                                 : JOB_WELL;
-}
-
-static int job_exit_status(const struct tpl_rank *rank)
-{
-    switch (job_judge(rank)) {
-    case JOB_SIGNAL:
-        return 128 + WTERMSIG(rank->status);
-    case JOB_STATUS:
-        return WEXITSTATUS(rank->status);
-    case JOB_UNFINALIZED:
-        return 1;
-    case JOB_WELL:
-        break;
-    }
-    return 0;
-}
-
-/* "rank 2 (pid 4711) was killed by signal 9 (SIGKILL)" */
-static void job_describe(const struct tpl_job *job, int rank, char *text,
-                         size_t size)
-{
-    const struct tpl_rank *it = &job->ranks[rank];
-    int used = snprintf(text, size, "rank %d (pid %d) ", rank, (int)it->pid);
-
-    text += used;
-    size -= (size_t)used;
-    if (WIFSIGNALED(it->status))
-        snprintf(text, size, "was killed by signal %s%s",
-                 tpl_signal_name(WTERMSIG(it->status)),
-                 WCOREDUMP(it->status) ? ", core dumped" : "");
-    else if (job_judge(it) == JOB_UNFINALIZED)
-        snprintf(text, size, "exited with status 0 after PMIx_Init (tp_init) "
-                 "but without PMIx_Finalize (tp_finalize)");
-    else
-        snprintf(text, size, "exited with status %d",
-                 WEXITSTATUS(it->status));
-}
 
 /* Sends a signal to the process groups of all ranks that run. */
 static void job_signal_ranks(const struct tpl_job *job, int signal)
@@ -155,6 +108,7 @@ static void job_timed_out(struct tpl_timer *timer)
 
     while (first < job->options->ranks - 1 && job->ranks[first].ended)
         first++;
+    tpl_postmortem_all(job);
     if (job->running > 1)
         snprintf(more, sizeof(more), " and %d more", job->running - 1);
     tpl_job_end(job, JOB_EXIT_TIMEOUT, "the job ran longer than --timeout %s; "
@@ -164,10 +118,13 @@ static void job_timed_out(struct tpl_timer *timer)
 }
 
 void tpl_job_init(struct tpl_job *job, const struct tpl_options *options,
+                  const char *host, const struct tpb_record *record,
                   struct tpl_loop *loop, struct tpl_iof *iof,
                   struct tpl_rank *ranks)
 {
     job->options = options;
+    job->host = host;
+    job->record = record;
     job->loop = loop;
     job->iof = iof;
     job->ranks = ranks;
@@ -181,6 +138,7 @@ void tpl_job_fini(struct tpl_job *job)
     tpl_timer_set(job->loop, &job->timeout, 0);
     tpl_timer_set(job->loop, &job->grace, 0);
     tpl_timer_set(job->loop, &job->hurry, 0);
+    tpl_progress_end(job);
 }
 
 void tpl_job_started(struct tpl_job *job, int rank, pid_t pid)
@@ -205,6 +163,7 @@ void tpl_job_end(struct tpl_job *job, int status, const char *format, ...)
         return;
     job->phase = TPL_ENDING;
     job->status = status;
+    tpl_progress_end(job);
     va_start(args, format);
     vsnprintf(job->report, sizeof(job->report), format, args);
     va_end(args);
@@ -248,6 +207,8 @@ void tpl_job_signal(struct tpl_job *job, int signal)
         job_hasten(job);
     } else {
         job->signal = signal;
+        if (signal == SIGQUIT)
+            tpl_postmortem_all(job);
         tpl_job_end(job, 128 + signal, "signal %s ended the job",
                     tpl_signal_name(signal));
     }
@@ -269,8 +230,9 @@ void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event)
         /* As exit(3) would: the low eight bits, but a failure stays one. */
         tpl_job_end(job, event->status != 0 && (event->status & 255) == 0
                     ? 1 : event->status & 255,
-                    "rank %d (pid %d) ended the job with status %d%s%s",
-                    event->rank, (int)rank->pid, event->status,
+                    "rank %d (pid %d on %s) ended the job with status "
+                    "%d%s%s", event->rank, (int)rank->pid, job->host,
+                    event->status,
                     *event->reason != '\0' ? ": " : "", event->reason);
         break;
     }
@@ -288,30 +250,30 @@ static int job_find(const struct tpl_job *job, pid_t pid)
 static void job_note(struct tpl_job *job, int index, int status)
 {
     static const enum tpl_pmix_end ends[] = {
-        [JOB_WELL] = TPL_PMIX_WELL,
-        [JOB_UNFINALIZED] = TPL_PMIX_UNFINALIZED,
-        [JOB_STATUS] = TPL_PMIX_BY_STATUS,
-        [JOB_SIGNAL] = TPL_PMIX_BY_SIGNAL,
+        [TPL_WELL] = TPL_PMIX_WELL,
+        [TPL_UNFINALIZED] = TPL_PMIX_UNFINALIZED,
+        [TPL_BY_STATUS] = TPL_PMIX_BY_STATUS,
+        [TPL_BY_SIGNAL] = TPL_PMIX_BY_SIGNAL,
     };
     struct tpl_rank *rank = &job->ranks[index];
-    enum job_verdict verdict;
+    enum tpl_verdict verdict;
 
     rank->ended = true;
     rank->status = status;
     job->running--;
     tpl_guard_note(index, 0);
-    verdict = job_judge(rank);
-    if (verdict == JOB_STATUS && !rank->finalized && rank->initialized)
-        verdict = JOB_UNFINALIZED;
+    verdict = tpl_verdict(rank);
+    if (verdict == TPL_BY_STATUS && !rank->finalized && rank->initialized)
+        verdict = TPL_UNFINALIZED;
     /* Others may wait for a rank that did well without ever joining. */
-    if (verdict == JOB_WELL && !rank->initialized && job->joined)
-        verdict = JOB_UNFINALIZED;
+    if (verdict == TPL_WELL && !rank->initialized && job->joined)
+        verdict = TPL_UNFINALIZED;
     tpl_pmix_ended(index, ends[verdict], WIFSIGNALED(status)
                    ? WTERMSIG(status) : WEXITSTATUS(status));
     if (job->options->verbose) {
-        char text[256];
+        char text[512];
 
-        job_describe(job, index, text, sizeof(text));
+        tpl_verdict_describe(job, index, text, sizeof(text));
         tpl_iof_say(job->iof, "%s", text);
     }
 }
@@ -319,28 +281,31 @@ static void job_note(struct tpl_job *job, int index, int status)
 /* A rank failed and nothing was known to be wrong before. */
 static void job_fail(struct tpl_job *job, int rank)
 {
-    char text[256];
+    char text[512], waiting[256];
 
-    job_describe(job, rank, text, sizeof(text));
+    tpl_verdict_describe(job, rank, text, sizeof(text));
+    tpl_postmortem_rank(job, rank, waiting, sizeof(waiting));
     if (!job->options->keep_going) {
-        tpl_job_end(job, job_exit_status(&job->ranks[rank]), "%s", text);
+        tpl_postmortem_waiting_for(job, rank);
+        tpl_job_end(job, tpl_verdict_status(&job->ranks[rank]), "%s%s", text,
+                    waiting);
         return;
     }
     if (job->status == 0)
-        job->status = job_exit_status(&job->ranks[rank]);
+        job->status = tpl_verdict_status(&job->ranks[rank]);
     if (!job->options->verbose)
-        tpl_iof_say(job->iof, "%s", text);
+        tpl_iof_say(job->iof, "%s%s", text, waiting);
 }
 
 void tpl_job_reap(struct tpl_job *job)
 {
-    enum job_verdict worst = JOB_WELL;
+    enum tpl_verdict worst = TPL_WELL;
     int failed = -1, status;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         int index = job_find(job, pid);
-        enum job_verdict verdict;
+        enum tpl_verdict verdict;
 
         /* What a rank said before it ended comes first; it may have said it
          * a moment ago, so look after waitpid(), not before. */
@@ -349,8 +314,8 @@ void tpl_job_reap(struct tpl_job *job)
         if (index < 0)
             continue;               /* an orphan */
         job_note(job, index, status);
-        verdict = job_judge(&job->ranks[index]);
-        if (job->phase != TPL_RUNNING || verdict == JOB_WELL)
+        verdict = tpl_verdict(&job->ranks[index]);
+        if (job->phase != TPL_RUNNING || verdict == TPL_WELL)
             continue;
         if (job->options->keep_going) {
             job_fail(job, index);
@@ -370,6 +335,7 @@ void tpl_job_reap(struct tpl_job *job)
 static void job_orphans_begin(struct tpl_job *job)
 {
     job->phase = TPL_ORPHANS;
+    tpl_progress_end(job);
     tpl_timer_set(job->loop, &job->timeout, 0);
     tpl_orphans_kill(job->kill_orphans ? SIGKILL : SIGTERM);
     job_set_grace(job, job->kill_orphans ? JOB_STUCK : JOB_GRACE);

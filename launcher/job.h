@@ -17,6 +17,7 @@
 #include "launcher/iof.h"
 #include "launcher/options.h"
 #include "launcher/pmix_server.h"
+#include "runtime/base/record.h"
 
 enum tpl_phase {
     TPL_RUNNING, TPL_ENDING, TPL_KILLING, TPL_ORPHANS, TPL_DRAINING, TPL_DONE
@@ -31,6 +32,8 @@ struct tpl_rank {
 
 struct tpl_job {
     const struct tpl_options *options;
+    const char *host;              /* its name */
+    const struct tpb_record *record;   /* what ranks say of themselves */
     struct tpl_loop *loop;
     struct tpl_iof *iof;
     struct tpl_rank *ranks;
@@ -42,11 +45,13 @@ struct tpl_job {
     bool reported;
     bool joined;                   /* a rank has connected by PMIx */
     bool kill_orphans;             /* they had their time */
-    struct tpl_timer timeout, grace, hurry;
+    struct tpl_timer timeout, grace, hurry, slow;
+    uint64_t slow_since;
 };
 
 /* *job and *ranks are the caller's, zeroed. */
 void tpl_job_init(struct tpl_job *job, const struct tpl_options *options,
+                  const char *host, const struct tpb_record *record,
                   struct tpl_loop *loop, struct tpl_iof *iof,
                   struct tpl_rank *ranks);
 

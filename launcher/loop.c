@@ -100,11 +100,11 @@ static void loop_fire(struct tpl_loop *loop)
     }
 }
 
-tp_status tpl_loop_turn(struct tpl_loop *loop, struct tpb_error *error)
+static tp_status loop_round(struct tpl_loop *loop, int patience,
+                            struct tpb_error *error)
 {
     struct epoll_event events[LOOP_BATCH];
-    int count = epoll_wait(loop->epoll, events, LOOP_BATCH,
-                           loop_patience(loop));
+    int count = epoll_wait(loop->epoll, events, LOOP_BATCH, patience);
 
     if (count < 0 && errno != EINTR)
         return tpb_fail_errno(error, errno, "cannot wait for events");
@@ -117,4 +117,14 @@ tp_status tpl_loop_turn(struct tpl_loop *loop, struct tpb_error *error)
     }
     loop_fire(loop);
     return TP_OK;
+}
+
+tp_status tpl_loop_turn(struct tpl_loop *loop, struct tpb_error *error)
+{
+    return loop_round(loop, loop_patience(loop), error);
+}
+
+tp_status tpl_loop_look(struct tpl_loop *loop, struct tpb_error *error)
+{
+    return loop_round(loop, 0, error);
 }

@@ -53,4 +53,7 @@ void tpl_timer_set(struct tpl_loop *loop, struct tpl_timer *timer,
 /* Sleeps until something happens and calls back.  SYSTEM if epoll fails. */
 tp_status tpl_loop_turn(struct tpl_loop *loop, struct tpb_error *error);
 
+/* The same without sleeping, for long work on the main thread. */
+tp_status tpl_loop_look(struct tpl_loop *loop, struct tpb_error *error);
+
 #endif

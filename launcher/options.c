@@ -4,45 +4,37 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "launcher/options.h"
+#include "runtime/base/alloc.h"
 #include "runtime/base/settings.h"
 
-enum option_id {
-#define TPL_OPTION(id, name, letter, argument, text) OPTION_##id,
-#include "launcher/options.def"
-#undef TPL_OPTION
-    OPTION_COUNT
-};
+enum { EACH = TPL_EACH, ENGINE = TPL_ENGINE };
 
-static const struct option_row {
-    const char *name;
-    char letter;
-    const char *argument, *text;
-} option_table[OPTION_COUNT] = {
-#define TPL_OPTION(id, name, letter, argument, text) \
-    [OPTION_##id] = { name, letter, argument, text },
+const struct tpl_option_row tpl_option_table[TPL_OPTIONS] = {
+#define TPL_OPTION(id, name, letter, argument, flags, text) \
+    [TPL_OPTION_##id] = { name, letter, argument, flags, text },
 #include "launcher/options.def"
 #undef TPL_OPTION
 };
+_Static_assert(TPL_OPTIONS <= 64, "options do not fit into `given`");
 
 /* Long options carry their row in `val`, above every letter. */
 enum { OPTION_LONG = 1000 };
 
 /* Builds what getopt wants.  "+" stops at the program, ":" keeps getopt from
  * printing. */
-static void options_tables(char letters[2 * OPTION_COUNT + 3],
-                           struct option longs[OPTION_COUNT + 1])
+static void options_tables(char letters[2 * TPL_OPTIONS + 3],
+                           struct option longs[TPL_OPTIONS + 1])
 {
     size_t used = 0;
 
     letters[used++] = '+';
     letters[used++] = ':';
-    for (int i = 0; i < OPTION_COUNT; i++) {
-        const struct option_row *row = &option_table[i];
+    for (int i = 0; i < TPL_OPTIONS; i++) {
+        const struct tpl_option_row *row = &tpl_option_table[i];
 
         if (row->letter != 0) {
             letters[used++] = row->letter;
@@ -63,155 +55,164 @@ static void options_tables(char letters[2 * OPTION_COUNT + 3],
 /* The row behind what getopt returned; -1 if there is none. */
 static int options_row(int code)
 {
-    if (code >= OPTION_LONG && code < OPTION_LONG + OPTION_COUNT)
+    if (code >= OPTION_LONG && code < OPTION_LONG + TPL_OPTIONS)
         return code - OPTION_LONG;
-    for (int i = 0; i < OPTION_COUNT; i++)
-        if (option_table[i].letter != 0 && option_table[i].letter == code)
+    for (int i = 0; i < TPL_OPTIONS; i++)
+        if (tpl_option_table[i].letter != 0
+            && tpl_option_table[i].letter == code)
             return i;
     return -1;
 }
 
-static tp_status options_ranks(const char *text, int *ranks,
-                               struct tpb_error *error)
+static tp_status options_add_environment(struct tpl_app *app,
+                                         const char *text,
+                                         struct tpb_error *error)
 {
-    char *end;
-    long value;
+    const char **list;
+    tp_status status = tpl_value_environment(text, error);
 
-    errno = 0;
-    value = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < 1
-        || value > TPL_RANKS_MAX)
-        return tpb_fail(error, TP_ERR_INVALID,
-                        "-n %s: expected a number of ranks, 1 to %d", text,
-                        TPL_RANKS_MAX);
-    *ranks = (int)value;
+    /* A name alone asks only that it be there: ranks inherit everything. */
+    if (status != TP_OK || strchr(text, '=') == NULL)
+        return status;
+    list = tpb_resize(app->environment,
+                      (app->environment_count + 1) * sizeof(list[0]));
+    if (list == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    list[app->environment_count++] = text;
+    app->environment = list;
     return TP_OK;
 }
 
-/* "90", "500ms", "1.5h" in nanoseconds. */
-static tp_status options_time(const char *text, uint64_t *nanoseconds,
-                              struct tpb_error *error)
+static tp_status options_add_wrap(struct tpl_app *app, const char *text,
+                                  struct tpb_error *error)
 {
-    static const struct { const char *unit; double seconds; } units[] = {
-        { "", 1 }, { "ms", 1e-3 }, { "s", 1 }, { "m", 60 }, { "h", 3600 },
-        { "d", 86400 },
-    };
-    char *end;
-    double value = strtod(text, &end);
+    struct tpl_wrap *list =
+        tpb_resize(app->wraps, (app->wrap_count + 1) * sizeof(list[0]));
+    tp_status status;
 
-    for (size_t i = 0; i < TPB_COUNT(units) && end != text; i++) {
-        double seconds = value * units[i].seconds;
-
-        /* The upper limit keeps the sum with a clock within 64 bits. */
-        if (strcmp(end, units[i].unit) != 0 || !isfinite(value)
-            || seconds < 1e-3 || seconds > 1e9)
-            continue;
-        *nanoseconds = (uint64_t)(seconds * 1e9);
-        return TP_OK;
-    }
-    return tpb_fail(error, TP_ERR_INVALID,
-                    "--timeout %s: expected a time such as 90, 500ms, 2m or "
-                    "1.5h", text);
+    if (list == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    app->wraps = list;
+    status = tpl_value_wrap(text, &list[app->wrap_count], error);
+    app->wrap_count += status == TP_OK;
+    return status;
 }
 
-static tp_status options_bind(const char *text, enum tpt_bind *bind,
-                              struct tpb_error *error)
+/* Options of one program. */
+static tp_status options_apply_each(enum tpl_option id, const char *argument,
+                                    struct tpl_app *app,
+                                    struct tpb_error *error)
 {
-    static const struct { const char *word; enum tpt_bind bind; } words[] = {
-        { "core", TPT_BIND_CORE }, { "package", TPT_BIND_PACKAGE },
-        { "none", TPT_BIND_NONE },
-    };
-
-    for (size_t i = 0; i < TPB_COUNT(words); i++)
-        if (strcmp(text, words[i].word) == 0) {
-            *bind = words[i].bind;
-            return TP_OK;
-        }
-    return tpb_fail(error, TP_ERR_INVALID,
-                    "--bind-to %s: expected core, package or none", text);
-}
-
-/* NAME=VALUE sets; NAME alone only asks that it be there, because ranks
- * inherit the whole environment. */
-static tp_status options_environment(const char *text,
-                                     struct tpb_error *error)
-{
-    const char *equals = strchr(text, '=');
-    char name[256];
-
-    if (equals == text || *text == '\0')
-        return tpb_fail(error, TP_ERR_INVALID,
-                        "-x %s: expected NAME or NAME=VALUE", text);
-    if (equals == NULL) {
-        if (getenv(text) == NULL)
-            return tpb_fail(error, TP_ERR_INVALID,
-                            "-x %s: not in the environment; give a value "
-                            "with -x %s=VALUE", text, text);
-        return TP_OK;
+    switch (id) {
+    case TPL_OPTION_RANKS:
+        return tpl_value_number(id, argument, 1, TPL_RANKS_MAX, "of ranks",
+                                &app->ranks, error);
+    case TPL_OPTION_GPUS_PER_RANK:
+        return tpl_value_number(id, argument, 1, 64, "of GPUs", &app->gpus,
+                                error);
+    case TPL_OPTION_ENVIRONMENT:
+        return options_add_environment(app, argument, error);
+    case TPL_OPTION_WRAP:
+        return options_add_wrap(app, argument, error);
+    case TPL_OPTION_WDIR:
+        app->wdir = argument;
+        break;
+    default:
+        break;
     }
-    if ((size_t)(equals - text) >= sizeof(name))
-        return tpb_fail(error, TP_ERR_INVALID,
-                        "-x: the name of the variable is over %zu bytes long",
-                        sizeof(name) - 1);
-    memcpy(name, text, (size_t)(equals - text));
-    name[equals - text] = '\0';
-    if (setenv(name, equals + 1, 1) < 0)
-        return tpb_fail_errno(error, errno, "-x %s", text);
     return TP_OK;
 }
 
-static tp_status options_apply(enum option_id id, const char *argument,
+/* Options with one of several words; *index is what is stored. */
+static tp_status options_apply_word(enum tpl_option id, const char *argument,
+                                    struct tpl_options *options,
+                                    struct tpb_error *error)
+{
+    int index = 0;
+    tp_status status = tpl_value_word(id, argument, &index, error);
+
+    if (status != TP_OK)
+        return status;
+    if (id == TPL_OPTION_BIND_TO)
+        options->bind = TPT_BIND_CORE + index;
+    else if (id == TPL_OPTION_MAP_BY)
+        options->map = TPT_MAP_CORE + index;
+    else if (id == TPL_OPTION_ENGINE)
+        options->engine = (enum tpl_engine)index;
+    else
+        options->completion = argument;
+    return TP_OK;
+}
+
+/* Options of the job that are there or not. */
+static bool *options_flag(enum tpl_option id, struct tpl_options *options)
+{
+    switch (id) {
+    case TPL_OPTION_DISPLAY_MAP:
+        return &options->display_map;
+    case TPL_OPTION_DRY_RUN:
+        return &options->dry_run;
+    case TPL_OPTION_REPORT_BINDINGS:
+        return &options->report_bindings;
+    case TPL_OPTION_TAG:
+        return &options->tag;
+    case TPL_OPTION_TIMESTAMP:
+        return &options->timestamp;
+    case TPL_OPTION_MERGE_STDERR:
+        return &options->merge_stderr;
+    case TPL_OPTION_PTY:
+        return &options->pty;
+    case TPL_OPTION_KEEP_GOING:
+        return &options->keep_going;
+    case TPL_OPTION_VERBOSE:
+        return &options->verbose;
+    case TPL_OPTION_HELP:
+        return &options->help;
+    case TPL_OPTION_VERSION:
+        return &options->version;
+    default:
+        return NULL;
+    }
+}
+
+static tp_status options_apply(enum tpl_option id, const char *argument,
                                struct tpl_options *options,
                                struct tpb_error *error)
 {
+    bool *flag = options_flag(id, options);
+
+    options->given |= UINT64_C(1) << id;
+    if (flag != NULL) {
+        *flag = true;
+        return TP_OK;
+    }
+    if ((tpl_option_table[id].flags & TPL_EACH) != 0)
+        return options_apply_each(id, argument,
+                                  &options->apps[options->app_count - 1],
+                                  error);
     switch (id) {
-    case OPTION_RANKS:
-        return options_ranks(argument, &options->ranks, error);
-    case OPTION_TIMEOUT:
+    case TPL_OPTION_TIMEOUT:
         options->timeout_text = argument;
-        return options_time(argument, &options->timeout, error);
-    case OPTION_BIND_TO:
-        return options_bind(argument, &options->bind, error);
-    case OPTION_ENVIRONMENT:
-        return options_environment(argument, error);
-    case OPTION_WDIR:
-        options->wdir = argument;
-        break;
-    case OPTION_EXPLAIN:
-        setenv("TP_EXPLAIN", "1", 1);
-        break;
-    case OPTION_REQUIRE:
-        setenv("TP_REQUIRE", argument, 1);
-        break;
-    case OPTION_TAG:
-        options->tag = true;
-        break;
-    case OPTION_KEEP_GOING:
-        options->keep_going = true;
-        break;
-    case OPTION_VERBOSE:
-        options->verbose = true;
-        break;
-    case OPTION_HOST:
+        return tpl_value_time(id, argument, &options->timeout, error);
+    case TPL_OPTION_STDIN:
+        return tpl_value_stdin(argument, &options->input, error);
+    case TPL_OPTION_HOST:
         options->host = argument;
         break;
-    case OPTION_HOSTFILE:
+    case TPL_OPTION_HOSTFILE:
         options->hostfile = argument;
         break;
-    case OPTION_ENGINE:
-        options->engine = argument;
+    case TPL_OPTION_OUTPUT:
+        options->output = argument;
         break;
-    case OPTION_DRY_RUN:
-        options->dry_run = true;
+    case TPL_OPTION_EXPLAIN:
+        setenv("TP_EXPLAIN", "1", 1);
         break;
-    case OPTION_HELP:
-        options->help = true;
+    case TPL_OPTION_REQUIRE:
+        setenv("TP_REQUIRE", argument, 1);
         break;
-    case OPTION_VERSION:
-        options->version = true;
-        break;
-    case OPTION_COUNT:
-        break;
+    default:
+        return options_apply_word(id, argument, options, error);
     }
     return TP_OK;
 }
@@ -227,8 +228,8 @@ static tp_status options_unknown(const char *word, struct tpb_error *error)
     word += strspn(word, "-");
     length = strcspn(word, "=");
     snprintf(name, sizeof(name), "%.*s", (int)length, word);
-    for (int i = 0; i < OPTION_COUNT && length < sizeof(name); i++) {
-        const char *known = option_table[i].name;
+    for (int i = 0; i < TPL_OPTIONS && length < sizeof(name); i++) {
+        const char *known = tpl_option_table[i].name;
         unsigned distance = 99;
 
         if (known != NULL)
@@ -256,34 +257,32 @@ static tp_status options_refuse(int code, char **argv,
     char letter[2] = { (char)optopt, '\0' };
 
     if (code == ':') {
-        const char *name = optopt >= OPTION_LONG ? option_table[row].name
+        const char *name = optopt >= OPTION_LONG ? tpl_option_table[row].name
                                                  : NULL;
 
         return tpb_fail(error, TP_ERR_INVALID, "%s%s needs an argument: %s",
                         name != NULL ? "--" : "-",
                         name != NULL ? name : letter,
-                        row >= 0 ? option_table[row].argument : "");
+                        row >= 0 ? tpl_option_table[row].argument : "");
     }
     if (row >= 0)
         return tpb_fail(error, TP_ERR_INVALID, "--%s takes no argument",
-                        option_table[row].name);
+                        tpl_option_table[row].name);
     /* A bad letter, perhaps in a cluster (-vq), has no word of its own. */
     return options_unknown(optopt != 0 && strncmp(word, "--", 2) != 0
                            && strlen(word) == 2 ? letter : word, error);
 }
 
-tp_status tpl_options_parse(int argc, char **argv,
-                            struct tpl_options *options,
-                            struct tpb_error *error)
+/* The options before one program. */
+static tp_status options_section(int argc, char **argv,
+                                 struct tpl_options *options,
+                                 struct tpb_error *error)
 {
-    char letters[2 * OPTION_COUNT + 3];
-    struct option longs[OPTION_COUNT + 1];
+    char letters[2 * TPL_OPTIONS + 3];
+    struct option longs[TPL_OPTIONS + 1];
     int code;
 
-    memset(options, 0, sizeof(*options));
-    options->ranks = 1;
     options_tables(letters, longs);
-    opterr = 0;
     while ((code = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
         int row = code == '?' || code == ':' ? -1 : options_row(code);
         tp_status status;
@@ -291,70 +290,156 @@ tp_status tpl_options_parse(int argc, char **argv,
         if (row < 0)
             return options_refuse(code, argv, error);
         /* Habit from other launchers: getopt reads -np as -n with "p". */
-        if (row == OPTION_RANKS && strcmp(optarg, "p") == 0) {
+        if (row == TPL_OPTION_RANKS && strcmp(optarg, "p") == 0) {
             if (optind >= argc)
                 return tpb_fail(error, TP_ERR_INVALID,
                                 "-np needs an argument: N");
             optarg = argv[optind++];
         }
-        options->given[row] = true;
-        status = options_apply((enum option_id)row, optarg, options, error);
+        status = options_apply((enum tpl_option)row, optarg, options, error);
         if (status != TP_OK)
             return status;
     }
-    options->program = argv + optind;
-    if (optind >= argc && !options->help && !options->version)
-        return tpb_fail(error, TP_ERR_INVALID,
-                        "which program?  tprun -n 4 ./program; "
-                        "`tprun --help` tells more");
     return TP_OK;
 }
 
-const char *tpl_option_name(enum tpl_option_id id)
+static tp_status options_new_app(struct tpl_options *options,
+                                 struct tpb_error *error)
 {
-    static __thread char text[32];
+    struct tpl_app *list =
+        tpb_resize(options->apps,
+                   (size_t)(options->app_count + 1) * sizeof(list[0]));
 
-    if (option_table[id].name != NULL)
-        snprintf(text, sizeof(text), "--%s", option_table[id].name);
-    else
-        snprintf(text, sizeof(text), "-%c", option_table[id].letter);
-    return text;
+    if (list == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    list[options->app_count++] = (struct tpl_app){ .ranks = 1 };
+    options->apps = list;
+    return TP_OK;
 }
 
-/* "-n N, -np N, --np N": how one may write it. */
-static void options_synopsis(int id, char *buffer, size_t size)
+/* Takes the program at optind; leaves optind at the next section, or at the
+ * end. */
+static tp_status options_program(int argc, char **argv,
+                                 struct tpl_options *options,
+                                 struct tpb_error *error)
 {
-    const struct option_row *row = &option_table[id];
-    const char *space = row->argument != NULL ? " " : "";
-    const char *argument = row->argument != NULL ? row->argument : "";
-    int used = 0;
+    struct tpl_app *app = &options->apps[options->app_count - 1];
+    const char *before = argv[optind - 1];     /* NULL: it was a ":" */
+    bool rest = before != NULL && strcmp(before, "--") == 0;
 
-    if (row->letter != 0)
-        used = snprintf(buffer, size, "-%c%s%s%s", row->letter, space,
-                        argument, row->name != NULL ? ", " : "");
-    if (id == OPTION_RANKS)
-        used += snprintf(buffer + used, size - (size_t)used, "-np%s%s, ",
-                         space, argument);
-    if (row->name != NULL)
-        snprintf(buffer + used, size - (size_t)used, "--%s%s%s", row->name,
-                 space, argument);
-}
-
-void tpl_options_help(struct tpb_text *text)
-{
-    tpb_text_add(text,
-        "Usage: tprun [OPTION]... PROGRAM [ARGUMENT]...\n"
-        "Start PROGRAM as the ranks of one job, on this machine or others.\n"
-        "\n");
-    for (int i = 0; i < OPTION_COUNT; i++) {
-        char synopsis[96];
-
-        options_synopsis(i, synopsis, sizeof(synopsis));
-        tpb_text_add(text, "  %s\n        %s\n", synopsis,
-                     option_table[i].text);
+    if (optind >= argc || (!rest && strcmp(argv[optind], ":") == 0))
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "which program%s?  tprun -n 4 ./program; "
+                        "`tprun --help` tells more",
+                        options->app_count > 1 ? " behind \":\"" : "");
+    app->program = argv + optind;
+    app->first = options->ranks;
+    options->ranks += app->ranks;
+    if (options->ranks > TPL_RANKS_MAX)
+        return tpb_fail(error, TP_ERR_INVALID, "over %d ranks in all",
+                        TPL_RANKS_MAX);
+    while (optind < argc && (rest || strcmp(argv[optind], ":") != 0))
+        optind++;
+    if (optind < argc) {
+        argv[optind++] = NULL;
+        return options_new_app(options, error);
     }
-    tpb_text_add(text,
-        "\nExample: tprun -n 4 ./ring\n"
-        "The exit status is that of the first rank that failed; see "
-        "tprun(1).\n");
+    optind = argc + 1;
+    return TP_OK;
+}
+
+/* Options that exclude each other. */
+static tp_status options_check(const struct tpl_options *options,
+                               struct tpb_error *error)
+{
+    const char *with = options->tag ? "--tag"
+                       : options->timestamp ? "--timestamp"
+                       : options->pty ? "--pty" : NULL;
+
+    if (options->output != NULL && with != NULL)
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "%s and --output do not go together: ranks write to "
+                        "the files themselves", with);
+    if (options->input >= options->ranks)
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "--stdin %d: the last rank is %d", options->input,
+                        options->ranks - 1);
+    if (options->pty && options->input == TPL_STDIN_ALL)
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "--pty and --stdin all do not go together: one rank "
+                        "can have the terminal");
+    return TP_OK;
+}
+
+static tp_status options_export(const struct tpl_app *app,
+                                struct tpb_error *error)
+{
+    for (size_t i = 0; i < app->environment_count; i++) {
+        const char *text = app->environment[i], *equals = strchr(text, '=');
+        char name[256];
+
+        snprintf(name, sizeof(name), "%.*s", (int)(equals - text), text);
+        if (setenv(name, equals + 1, 1) < 0)
+            return tpb_fail_errno(error, errno, "-x %s", text);
+    }
+    return TP_OK;
+}
+
+tp_status tpl_options_parse(int argc, char **argv,
+                            struct tpl_options *options,
+                            struct tpb_error *error)
+{
+    tp_status status;
+
+    memset(options, 0, sizeof(*options));
+    status = options_new_app(options, error);
+    opterr = 0;
+    optind = 1;
+    while (status == TP_OK && optind <= argc) {
+        status = options_section(argc, argv, options, error);
+        if (options->help || options->version || options->completion != NULL)
+            return status;
+        if (status == TP_OK)
+            status = options_program(argc, argv, options, error);
+    }
+    if (status == TP_OK)
+        status = options_check(options, error);
+    if (status == TP_OK && options->app_count == 1)
+        status = options_export(&options->apps[0], error);
+    return status;
+}
+
+void tpl_options_fini(struct tpl_options *options)
+{
+    for (int i = 0; i < options->app_count; i++) {
+        struct tpl_app *app = &options->apps[i];
+
+        for (size_t j = 0; j < app->wrap_count; j++)
+            tpl_wrap_fini(&app->wraps[j]);
+        tpb_free(app->wraps);
+        tpb_free(app->environment);
+        tpb_free(app->path);
+    }
+    tpb_free(options->apps);
+    options->apps = NULL;
+    options->app_count = 0;
+}
+
+const struct tpl_app *tpl_options_app(const struct tpl_options *options,
+                                      int rank)
+{
+    const struct tpl_app *app = options->apps;
+
+    while (rank >= app->first + app->ranks)
+        app++;
+    return app;
+}
+
+const struct tpl_wrap *tpl_options_wrap(const struct tpl_app *app, int rank)
+{
+    for (size_t i = 0; i < app->wrap_count; i++)
+        if (app->wraps[i].ranks == NULL
+            || tpl_value_in_ranks(app->wraps[i].ranks, rank))
+            return &app->wraps[i];
+    return NULL;
 }

@@ -288,6 +288,7 @@ static bool server_foreign(const char *entry)
     return (strncmp(entry, "PMIX_", 5) == 0
             && strncmp(entry, "PMIX_MCA_", 9) != 0)
            || strncmp(entry, "TP_LAUNCHER=", 12) == 0
+           || strncmp(entry, "TP_RECORD=", 10) == 0
            || strncmp(entry, "TP_DOOR=", 8) == 0
            || strncmp(entry, "TP_TOPOLOGY_SHARED=", 19) == 0;
 }

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -15,6 +16,7 @@
 #include "launcher/guard.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
+#include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 
 /* 0 if the file can be run, else an errno; EISDIR for a directory. */
@@ -117,6 +119,36 @@ int tpl_spawn_find(const char *name, char path[PATH_MAX],
     return code == 0 ? 0 : tpl_spawn_explain(name, code, error);
 }
 
+char *tpl_spawn_find_in(const char *wdir, const char *name, int *status,
+                        struct tpb_error *error)
+{
+    int here = -1;
+    char path[PATH_MAX], *copy = NULL;
+
+    if (wdir != NULL) {
+        here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (chdir(wdir) < 0) {
+            *status = TPL_EXIT_USAGE;
+            tpb_fail_errno(error, errno, "--wdir %s", wdir);
+            tpb_close(&here);
+            return NULL;
+        }
+    }
+    *status = tpl_spawn_find(name, path, error);
+    if (wdir != NULL && (here < 0 || fchdir(here) < 0) && *status == 0) {
+        *status = 1;
+        tpb_fail_errno(error, errno, "cannot go back from --wdir %s", wdir);
+    }
+    tpb_close(&here);
+    if (*status == 0)
+        copy = tpb_copy_string(path);
+    if (*status == 0 && copy == NULL) {
+        *status = 1;
+        tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    }
+    return copy;
+}
+
 /* Moves a descriptor to its place; dup2 onto itself would keep it
  * close-on-exec. */
 static int spawn_place(int fd, int place)
@@ -135,7 +167,8 @@ static void spawn_child(const struct tpl_spawn *spawn, pid_t launcher,
 {
     int code;
 
-    setpgid(0, 0);
+    if (!spawn->terminal || setsid() < 0)
+        setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher)
         _exit(128 + SIGKILL);
@@ -147,7 +180,10 @@ static void spawn_child(const struct tpl_spawn *spawn, pid_t launcher,
         if (spawn->doors[i] >= 0)
             fcntl(spawn->doors[i], F_SETFD, 0);
     if (spawn_place(spawn->in, 0) >= 0 && spawn_place(spawn->out, 1) >= 0
-        && spawn_place(spawn->err, 2) >= 0) {
+        && spawn_place(spawn->err, 2) >= 0
+        && (spawn->wdir == NULL || chdir(spawn->wdir) == 0)) {
+        if (spawn->terminal)
+            ioctl(0, TIOCSCTTY, 0);
         tpl_signals_restore();
         execve(spawn->path, spawn->argv, spawn->environment);
     }

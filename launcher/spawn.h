@@ -15,7 +15,9 @@
 
 /* What a shell says of a program that is not there, and of one that is but
  * does not run. */
-enum { TPL_EXIT_NOT_FOUND = 127, TPL_EXIT_NOT_RUN = 126 };
+enum {
+    TPL_EXIT_USAGE = 2, TPL_EXIT_NOT_RUN = 126, TPL_EXIT_NOT_FOUND = 127
+};
 
 /*
  * Finds `name` as execvp(3) would and checks that it can be run, so that a
@@ -33,7 +35,9 @@ struct tpl_spawn {
     const char *path;
     char **argv, **environment;
     int rank;
+    const char *wdir;              /* NULL: stay */
     int in, out, err;              /* become 0, 1, 2 */
+    bool terminal;                 /* 0 becomes the controlling terminal */
     int doors[2];                  /* stay open at their numbers; -1: none */
     const cpu_set_t *cpus;         /* NULL: unbound.  Advisory. */
     size_t cpus_size;
@@ -46,5 +50,13 @@ struct tpl_spawn {
  * errno: *executing then says whether exec failed (else it was the start).
  */
 int tpl_spawn(const struct tpl_spawn *spawn, pid_t *pid, bool *executing);
+
+/*
+ * Looks `name` up as from the folder `wdir` (NULL: this one) and gives the
+ * path, which the caller frees; NULL and the exit status, with words,
+ * otherwise.
+ */
+char *tpl_spawn_find_in(const char *wdir, const char *name, int *status,
+                        struct tpb_error *error);
 
 #endif

@@ -67,15 +67,14 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
     struct tpf_env env = {
         .epoll = -1, .settings = settings, .card = card
     };
-    size_t transports = 0;
+    const struct tpf_backend *backends[TPT_BACKENDS];
+    size_t transports = tpf_backends_for(list, backends, TPT_BACKENDS);
 
     tpb_list_init(&env.ready);
     card->backend_count = 0;
-    while (tpf_backends[transports] != NULL)
-        transports++;
     for (size_t i = 0; card->backend_count < TPT_BACKENDS; i++) {
         const struct tpf_backend *backend = i < transports
-                                            ? tpf_backends[i] : NULL;
+                                            ? backends[i] : NULL;
         const struct tpf_channel_kind *channel
             = backend == NULL ? tpf_channel_kinds[i - transports] : NULL;
         struct tpt_backend_card *entry = &card->backends[card->backend_count];

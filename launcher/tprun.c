@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/door.h"
@@ -21,34 +22,39 @@
 #include "launcher/job.h"
 #include "launcher/options.h"
 #include "launcher/orphans.h"
+#include "launcher/placement.h"
 #include "launcher/pmix_server.h"
+#include "launcher/progress.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
+#include "launcher/start.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 
 enum {
-    TPRUN_EXIT_USAGE = 2,
     TPRUN_FDS_PER_RANK = 3,        /* two pipes, one PMIx connection */
     TPRUN_FDS_OWN = 64
 };
 
 static struct tprun {
     struct tpl_options options;
-    char program[PATH_MAX];
+    bool wrong;                    /* what failed is the command line's fault */
+    char host[256];
     char name[64];                 /* of the job: the PMIx namespace */
     struct rlimit files;           /* RLIMIT_NOFILE as tprun got it */
     struct tpb_settings settings;
-    struct tpt_topology *topology;
-    int topology_fd;
-    struct tpt_bind_plan plan;
+    int topology_fd, record_fd;
+    struct tpb_record record;
+    struct tpl_placement placement;
     char **environment;
     struct tpl_loop loop;
     struct tpl_iof *iof;
     struct tpl_watch signals;
     struct tpl_job job;
-} tprun = { .topology_fd = -1, .loop.epoll = -1, .signals.fd = -1 };
+} tprun = {
+    .topology_fd = -1, .record_fd = -1, .loop.epoll = -1, .signals.fd = -1,
+};
 
 /* One line on standard error, before ranks exist. */
 static int tprun_refuse(int status, const struct tpb_error *error)
@@ -104,27 +110,75 @@ static tp_status tprun_survey(struct tpb_error *error)
 {
     char shared[64], cpus[16];
     struct tpt_place place;
-    tp_status status = tpt_topology_load(&tprun.settings, &tprun.topology,
-                                         error);
+    struct tpt_topology *topology;
+    tp_status status = tpl_placement_make(&tprun.options, &tprun.settings,
+                                          &tprun.placement, error);
 
+    tprun.wrong = status == TP_ERR_INVALID;
     if (status != TP_OK)
         return status;
+    topology = tprun.placement.topology;
     /* Without it every rank looks for itself: slower, not wrong. */
-    if (tpt_topology_share(tprun.topology, &tprun.topology_fd, shared,
+    if (tpt_topology_share(topology, &tprun.topology_fd, shared,
                            NULL) == TP_OK)
         setenv("TP_TOPOLOGY_SHARED", shared, 1);
     /* A rank that is bound cannot see what all of them have. */
-    tpt_topology_place(tprun.topology, &place);
+    tpt_topology_place(topology, &place);
     snprintf(cpus, sizeof(cpus), "%u", place.cpus);
     setenv("TP_CPUS", cpus, 1);
-    return tpt_bind_plan(tprun.topology, tprun.options.bind,
-                         tprun.options.ranks, &tprun.plan, error);
+    return TP_OK;
+}
+
+/* What --display-map and --dry-run print. */
+static tp_status tprun_show_map(struct tpb_error *error)
+{
+    struct tpb_text text = { 0 };
+    tp_status status = TP_OK;
+
+    tpl_placement_show(&tprun.placement, &tprun.options, tprun.host, &text);
+    if (text.failed)
+        status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    else if (tpb_write_all(STDOUT_FILENO, text.text, text.length) < 0)
+        status = tpb_fail_errno(error, errno, "cannot write the map");
+    tpb_text_fini(&text);
+    return status;
+}
+
+static int tprun_dry(void)
+{
+    struct tpb_error error = { "" };
+    tp_status status = tpl_placement_make(&tprun.options, &tprun.settings,
+                                          &tprun.placement, &error);
+
+    if (status == TP_OK)
+        status = tprun_show_map(&error);
+    tpl_placement_fini(&tprun.placement);
+    return status == TP_OK ? 0
+           : tprun_refuse(status == TP_ERR_INVALID ? TPL_EXIT_USAGE : 1,
+                          &error);
+}
+
+/* hwloc's plug-ins bring libxml2, OpenCL and X11 with them, 4 ms of loading;
+ * none is needed for a machine that is there.  Our own doing must not reach the
+ * ranks. */
+static bool tprun_without_plugins(void)
+{
+    if (tprun.settings.set[TPB_SET_TOPOLOGY]
+        || getenv("HWLOC_PLUGINS_PATH") != NULL)
+        return false;
+    return setenv("HWLOC_PLUGINS_PATH", "/nonexistent/tprun", 1) == 0;
 }
 
 static tp_status tprun_prepare(struct tpb_error *error)
 {
+    const struct tpl_iof_how how = {
+        .tag = tprun.options.tag, .timestamp = tprun.options.timestamp,
+        .merge = tprun.options.merge_stderr, .pty = tprun.options.pty,
+        .directory = tprun.options.output,
+    };
     tp_status status;
-    char launcher[64];
+    char launcher[64], record[64];
+    bool plain = tprun_without_plugins();
 
     /* For libpmix's threads, which inherit the mask; until there are ranks
      * signals may end this process as any other. */
@@ -133,8 +187,16 @@ static tp_status tprun_prepare(struct tpb_error *error)
     tpl_signals_unblock();
     if (status == TP_OK)
         status = tprun_survey(error);
+    if (plain)
+        unsetenv("HWLOC_PLUGINS_PATH");
     if (status == TP_OK)
-        status = tpl_pmix_register(&tprun.plan, error);
+        status = tpl_pmix_register(&tprun.placement.plan, error);
+    /* Without it the job runs as well; only tptop and last words miss it. */
+    if (status == TP_OK
+        && tpb_record_make(tprun.name, (uint32_t)tprun.options.ranks,
+                           &tprun.record, &tprun.record_fd, record,
+                           NULL) == TP_OK)
+        setenv("TP_RECORD", record, 1);
     snprintf(launcher, sizeof(launcher), "%s:%d", PACKAGE_VERSION,
              (int)getpid());
     setenv("TP_LAUNCHER", launcher, 1);
@@ -144,8 +206,10 @@ static tp_status tprun_prepare(struct tpb_error *error)
     if (status == TP_OK)
         status = tpl_loop_init(&tprun.loop, error);
     if (status == TP_OK)
-        status = tpl_iof_new(&tprun.loop, tprun.options.ranks,
-                             tprun.options.tag, error, &tprun.iof);
+        status = tpl_iof_new(&tprun.loop, tprun.options.ranks, &how, error,
+                             &tprun.iof);
+    if (status == TP_OK && tprun.options.display_map)
+        status = tprun_show_map(error);
     return status;
 }
 
@@ -175,7 +239,8 @@ static tp_status tprun_watch(struct tpb_error *error)
     if (ranks == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     tpl_signals_block();
-    tpl_job_init(&tprun.job, &tprun.options, &tprun.loop, tprun.iof, ranks);
+    tpl_job_init(&tprun.job, &tprun.options, tprun.host, &tprun.record,
+                 &tprun.loop, tprun.iof, ranks);
     tprun.signals = (struct tpl_watch){ tpl_signals_open(), 0,
                                         tprun_signalled };
     if (tprun.signals.fd < 0
@@ -183,74 +248,20 @@ static tp_status tprun_watch(struct tpb_error *error)
         return tpb_fail_errno(error, errno, "cannot watch for signals");
     tpl_guard_watch(&tprun.loop);
     tpl_pmix_watch(&tprun.loop, tprun_event, NULL);
+    tpl_progress_begin(&tprun.job);
     tpl_door_watch(&tprun.loop, tprun_event);
     return TP_OK;
 }
 
-static void tprun_say_started(int rank, pid_t pid)
+static tp_status tprun_start(struct tpb_error *error)
 {
-    const struct tpt_bind_place *place = &tprun.plan.places[rank];
-
-    if (tprun.options.verbose)
-        tpl_iof_say(tprun.iof, "rank %d is pid %d, %s cpus %s", rank,
-                    (int)pid, place->cpus != NULL ? "bound to" : "free on",
-                    place->list);
-}
-
-/* Starts one rank; on failure the job is ending afterwards. */
-static void tprun_start(int rank, int in)
-{
-    struct tpb_error error = { "" };
-    struct tpl_spawn spawn = {
-        .path = tprun.program, .argv = tprun.options.program,
-        .environment = tprun.environment, .rank = rank, .in = in,
-        .cpus = tprun.plan.places[rank].cpus,
-        .cpus_size = tprun.plan.cpus_size, .files = &tprun.files,
+    const struct tpl_start start = {
+        .options = &tprun.options, .placement = &tprun.placement,
+        .environment = tprun.environment, .files = &tprun.files,
+        .loop = &tprun.loop, .iof = tprun.iof, .job = &tprun.job,
     };
-    bool executing;
-    pid_t pid;
-    int code;
 
-    if (tpl_iof_open(tprun.iof, rank, &spawn.out, &spawn.err,
-                     &error) != TP_OK) {
-        tpl_job_end(&tprun.job, 1, "%s", error.text);
-        return;
-    }
-    tpl_pmix_set_rank(rank);
-    tpl_door_next(spawn.doors);
-    code = tpl_spawn(&spawn, &pid, &executing);
-    tpb_close(&spawn.out);
-    tpb_close(&spawn.err);
-    if (code == 0) {
-        tpl_job_started(&tprun.job, rank, pid);
-        tprun_say_started(rank, pid);
-    } else if (executing) {
-        int status = tpl_spawn_explain(tprun.program, code, &error);
-
-        tpl_job_end(&tprun.job, status, "%s", error.text);
-    } else {
-        tpl_job_end(&tprun.job, 1, "cannot start rank %d of %d: %s%s", rank,
-                    tprun.options.ranks, strerror(code), code == EAGAIN
-                    ? "; the limit of processes (ulimit -u, pids cgroup) is "
-                    "reached" : "");
-    }
-}
-
-static tp_status tprun_start_all(struct tpb_error *error)
-{
-    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC), input;
-    tp_status status;
-
-    if (nothing < 0)
-        return tpb_fail_errno(error, errno, "/dev/null");
-    status = tpl_input_open(&tprun.loop, &input, error);
-    for (int i = 0; status == TP_OK && i < tprun.options.ranks
-         && tprun.job.phase == TPL_RUNNING; i++)
-        tprun_start(i, i == 0 ? input : nothing);
-    close(nothing);
-    if (input != STDIN_FILENO)
-        close(input);
-    return status;
+    return tpl_start_ranks(&start, error);
 }
 
 /* From the first rank to the last line of output. */
@@ -281,11 +292,13 @@ static void tprun_clean_up(void)
     tpl_door_close(&tprun.loop);
     tpl_watch_close(&tprun.loop, &tprun.signals);
     tpl_loop_fini(&tprun.loop);
-    tpt_bind_plan_fini(&tprun.plan);
     tpb_close(&tprun.topology_fd);
-    tpt_topology_free(tprun.topology);
+    tpb_close(&tprun.record_fd);
+    tpb_record_close(&tprun.record);
+    tpl_placement_fini(&tprun.placement);
     tpb_settings_fini(&tprun.settings);
     tpb_free(tprun.job.ranks);
+    tpl_options_fini(&tprun.options);
 }
 
 static int tprun_help(void)
@@ -296,25 +309,25 @@ static int tprun_help(void)
     if (tprun.options.version)
         tpb_text_add(&text, "tprun (tp) %s, with %s\n", PACKAGE_VERSION,
                      tpl_pmix_version());
-    else
+    else if (tprun.options.help)
         tpl_options_help(&text);
+    else
+        tpl_options_complete(tprun.options.completion, &text);
     status = text.failed || tpb_write_all(STDOUT_FILENO, text.text,
                                           text.length) < 0;
     tpb_text_fini(&text);
     return status;
 }
 
-static int tprun_enter(struct tpb_error *error)
+/* All that can be found wrong before anything is started. */
+static int tprun_check(struct tpb_error *error)
 {
-    if (tprun.options.wdir != NULL && chdir(tprun.options.wdir) < 0) {
-        tpb_fail_errno(error, errno, "--wdir %s", tprun.options.wdir);
-        return TPRUN_EXIT_USAGE;
-    }
+    if (tpb_settings_load(&tprun.settings, error) != TP_OK)
+        return TPL_EXIT_USAGE;
     return 0;
 }
 
-/* Is the job another engine's, or not to be run at all?  Then it is done
- * here. */
+/* Is the job another engine's?  Then it is done here. */
 static bool tprun_by_engine(int *status)
 {
     struct tpb_error error = { "" };
@@ -323,13 +336,13 @@ static bool tprun_by_engine(int *status)
     bool done = true;
 
     if (planned != TP_OK)
-        *status = tprun_refuse(TPRUN_EXIT_USAGE, &error);
-    else if (tprun.options.dry_run)
-        *status = tpl_engine_show(&plan, &tprun.options);
-    else if (plan.engine != TPL_ENGINE_LOCAL)
-        *status = tpl_engine_run(&plan, &tprun.options);
-    else
+        *status = tprun_refuse(TPL_EXIT_USAGE, &error);
+    else if (plan.engine == TPL_ENGINE_LOCAL)
         done = false;
+    else if (tprun.options.dry_run)
+        *status = tpl_engine_show(&plan);
+    else
+        *status = tpl_engine_run(&plan, &tprun.options);
     tpl_engine_plan_fini(&plan);
     if (!done)
         return false;
@@ -339,6 +352,19 @@ static bool tprun_by_engine(int *status)
     return true;
 }
 
+/* The same for a job of our own. */
+static int tprun_check_local(struct tpb_error *error)
+{
+    int status = tpl_start_find(&tprun.options, error);
+
+    if (status == 0 && tprun.options.output != NULL
+        && mkdir(tprun.options.output, 0777) < 0 && errno != EEXIST) {
+        tpb_fail_errno(error, errno, "--output %s", tprun.options.output);
+        status = TPL_EXIT_USAGE;
+    }
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct tpb_error error = { "" };
@@ -346,29 +372,32 @@ int main(int argc, char **argv)
 
     tprun_fill_standard();
     if (tpl_options_parse(argc, argv, &tprun.options, &error) != TP_OK)
-        return tprun_refuse(TPRUN_EXIT_USAGE, &error);
-    if (tprun.options.help || tprun.options.version)
+        return tprun_refuse(TPL_EXIT_USAGE, &error);
+    if (tprun.options.help || tprun.options.version
+        || tprun.options.completion != NULL)
         return tprun_help();
     tpl_signals_init();
     tpb_log_name("tprun");
-    if (tpb_settings_load(&tprun.settings, &error) != TP_OK)
-        return tprun_refuse(TPRUN_EXIT_USAGE, &error);
-    status = tprun_enter(&error);
+    if (gethostname(tprun.host, sizeof(tprun.host) - 1) < 0)
+        strcpy(tprun.host, "this host");
+    status = tprun_check(&error);
     if (status != 0)
         return tprun_refuse(status, &error);
     if (tprun_by_engine(&status))
         return status;
-    status = tpl_spawn_find(tprun.options.program[0], tprun.program, &error);
+    status = tprun_check_local(&error);
     if (status != 0)
         return tprun_refuse(status, &error);
+    if (tprun.options.dry_run)
+        return tprun_dry();
     tprun_name_job();
     if (tpl_guard_start(tprun.name, tprun.options.ranks, &error) != TP_OK)
         return tprun_refuse(1, &error);
     tpl_orphans_adopt();
     if (tprun_limits(&error) != TP_OK || tprun_prepare(&error) != TP_OK
         || tprun_watch(&error) != TP_OK
-        || tprun_start_all(&error) != TP_OK)
-        status = tprun_refuse(1, &error);
+        || tprun_start(&error) != TP_OK)
+        status = tprun_refuse(tprun.wrong ? TPL_EXIT_USAGE : 1, &error);
     else
         status = tprun_run();
     tprun_clean_up();

@@ -5,7 +5,13 @@
  * how it began and ended (launcher/marks.h), and ends in the same way.  Not
  * for people.
  *
- *   tprun-rank -j COOKIE -V VERSION [-C DIR] [-k] -- PROGRAM [ARGUMENT]...
+ *   tprun-rank -j COOKIE -V VERSION [-C DIR] [-k] [-m] [-o DIR]
+ *              [-p FIRST,WORDS,DIR]... -- PROGRAM [ARGUMENT]...
+ *
+ * -C is where ranks run; -k lets the engine believe that all is well; -m sends
+ * standard error where standard output goes, -o both to files.  Each -p is one
+ * program of several: its first rank, how many of the words behind the "--"
+ * are its own, and where it runs.
  *
  * The engine's signals go to the whole process group, so the rank gets them
  * without its help.  If it is killed, the kernel kills the rank.
@@ -22,6 +28,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,19 +40,20 @@
 #include "runtime/base/io.h"
 
 enum {
-    RANK_EXIT_USAGE = 2,
+    RANK_EXIT_USAGE = TPL_EXIT_USAGE,
     RANK_GRACE = 2000              /* ms for processes that the rank leaves */
 };
 
 static struct rank {
-    const char *cookie, *version, *directory;
-    bool keep_going;
+    const char *cookie, *version, *directory, *wdir, *output;
+    bool keep_going, merge;
     char **program;
     char path[PATH_MAX];
     struct tpl_mark mark;          /* rank, pid and host filled in */
     pid_t pid;
     int report;                    /* our end; the rank's is TP_REPORT */
     int parent;                    /* a pidfd, or -1 */
+    int out, err;                  /* of the program */
     bool initialized, finalized;
 } rank;
 
@@ -61,20 +69,49 @@ static int rank_number(void)
     return -1;
 }
 
+/* One -p: moves on to the program of this rank. */
+static bool rank_option_program(const char *text, const char **wdir,
+                                int *from, int *words, int *next)
+{
+    int first, count, used = 0;
+
+    if (sscanf(text, "%d,%d,%n", &first, &count, &used) != 2 || used == 0)
+        return false;
+    if (rank.mark.rank >= first) {
+        *from = *next;
+        *words = count;
+        *wdir = text[used] != '\0' ? text + used : NULL;
+    }
+    *next += count;
+    return true;
+}
+
 static bool rank_options(int argc, char **argv)
 {
-    int option;
+    int option, from = 0, words = -1, next = 0;
 
-    while ((option = getopt(argc, argv, "+j:V:C:k")) != -1)
+    while ((option = getopt(argc, argv, "+j:V:C:kmo:p:")) != -1)
         switch (option) {
         case 'j': rank.cookie = optarg; break;
         case 'V': rank.version = optarg; break;
         case 'C': rank.directory = optarg; break;
         case 'k': rank.keep_going = true; break;
+        case 'm': rank.merge = true; break;
+        case 'o': rank.output = optarg; break;
+        case 'p':
+            if (!rank_option_program(optarg, &rank.wdir, &from, &words,
+                                     &next))
+                return false;
+            break;
         default: return false;
         }
-    rank.program = argv + optind;
-    return rank.cookie != NULL && rank.version != NULL && optind < argc;
+    if (rank.cookie == NULL || rank.version == NULL || from < 0
+        || words > argc - optind - from || optind + from >= argc)
+        return false;
+    rank.program = argv + optind + from;
+    if (words >= 0)
+        rank.program[words] = NULL;
+    return true;
 }
 
 static void rank_tell(enum tpl_mark_kind kind, int value, const char *words)
@@ -102,6 +139,39 @@ static int rank_refuse(int status, const struct tpb_error *error)
     return rank.keep_going ? 0 : status;
 }
 
+/* DIR/RANK.out, DIR/RANK.err; -1 with words. */
+static int rank_file(const char *suffix, struct tpb_error *error)
+{
+    char path[PATH_MAX];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%d.%s", rank.output, rank.mark.rank,
+             suffix);
+    if (mkdir(rank.output, 0777) < 0 && errno != EEXIST) {
+        tpb_fail_errno(error, errno, "--output %s", rank.output);
+        return -1;
+    }
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        tpb_fail_errno(error, errno, "--output: cannot make %s", path);
+    return fd;
+}
+
+/* Where the rank writes to: rank.out and rank.err. */
+static bool rank_redirect(struct tpb_error *error)
+{
+    rank.out = STDOUT_FILENO;
+    rank.err = STDERR_FILENO;
+    if (rank.output != NULL) {
+        rank.out = rank_file("out", error);
+        rank.err = rank.merge || rank.out < 0 ? rank.out
+                                              : rank_file("err", error);
+    } else if (rank.merge) {
+        rank.err = rank.out;
+    }
+    return rank.out >= 0 && rank.err >= 0;
+}
+
 /* What would make the program's start fail, in words. */
 static int rank_prepare(struct tpb_error *error)
 {
@@ -114,6 +184,12 @@ static int rank_prepare(struct tpb_error *error)
     if (rank.directory != NULL && chdir(rank.directory) < 0) {
         tpb_fail_errno(error, errno, "the working directory %s",
                        rank.directory);
+        return RANK_EXIT_USAGE;
+    }
+    if (!rank_redirect(error))
+        return RANK_EXIT_USAGE;
+    if (rank.wdir != NULL && chdir(rank.wdir) < 0) {
+        tpb_fail_errno(error, errno, "--wdir %s", rank.wdir);
         return RANK_EXIT_USAGE;
     }
     return tpl_spawn_find(rank.program[0], rank.path, error);
@@ -130,6 +206,10 @@ static void rank_child(pid_t parent, int report, int answer)
     snprintf(number, sizeof(number), "%d", report);
     setenv("TP_REPORT", number, 1);
     fcntl(report, F_SETFD, 0);
+    if (rank.err != STDERR_FILENO)
+        dup2(rank.err, STDERR_FILENO);
+    if (rank.out != STDOUT_FILENO)
+        dup2(rank.out, STDOUT_FILENO);
     tpl_signals_unblock();
     tpl_signals_restore();
     execv(rank.path, rank.program);
@@ -256,11 +336,11 @@ int main(int argc, char **argv)
     struct tpb_error error = { "" };
     int code, signals, status;
 
+    rank.mark.rank = rank_number();
     if (!rank_options(argc, argv)) {
         fprintf(stderr, "tprun-rank: run by tprun, not by people\n");
         return RANK_EXIT_USAGE;
     }
-    rank.mark.rank = rank_number();
     rank.mark.pid = (int)getpid();
     if (gethostname(rank.mark.host, sizeof(rank.mark.host) - 1) < 0)
         strcpy(rank.mark.host, "-");

@@ -14,7 +14,7 @@ enum { TRANSLATE_CONNECT = 10 };   /* seconds for ssh to reach a host */
 
 const char *tpl_engine_name(enum tpl_engine engine)
 {
-    static const char *const names[TPL_ENGINE_COUNT] = {
+    static const char *const names[TPL_ENGINES] = {
         [TPL_ENGINE_AUTO] = "auto", [TPL_ENGINE_LOCAL] = "local",
         [TPL_ENGINE_SLURM] = "slurm", [TPL_ENGINE_PRRTE] = "prrte",
         [TPL_ENGINE_OPENMPI] = "openmpi",
@@ -109,59 +109,132 @@ bool tpl_translate_stays(const char *entry)
 }
 
 static tp_status translate_refuse(const struct tpl_order *order,
-                                  enum tpl_option_id id, const char *why,
+                                  enum tpl_option id, const char *why,
                                   struct tpb_error *error)
 {
-    return tpb_fail(error, TP_ERR_INVALID, "%s: not with --engine %s: %s",
-                    tpl_option_name(id), tpl_engine_name(order->engine), why);
+    return tpb_fail(error, TP_ERR_INVALID, "%s: not with --engine %s%s%s",
+                    tpl_option_name(id), tpl_engine_name(order->engine),
+                    *why != '\0' ? ": " : "", why);
+}
+
+/* A --wrap of all ranks is the beginning of the program. */
+static bool translate_wraps_some(const struct tpl_options *options)
+{
+    for (int i = 0; i < options->app_count; i++)
+        for (size_t j = 0; j < options->apps[i].wrap_count; j++)
+            if (options->apps[i].wraps[j].ranks != NULL)
+                return true;
+    return false;
 }
 
 /* Every option stands here, so that a new one is not forgotten: how it reaches
  * the ranks, or why it cannot. */
+static tp_status translate_check_one(const struct tpl_order *order,
+                                     enum tpl_option id,
+                                     struct tpb_error *error)
+{
+    const struct tpl_options *options = order->options;
+    bool slurm = order->engine == TPL_ENGINE_SLURM;
+
+    switch (id) {
+    case TPL_OPTION_RANKS:
+    case TPL_OPTION_HOST:
+    case TPL_OPTION_HOSTFILE:
+    case TPL_OPTION_TAG:
+    case TPL_OPTION_STDIN:
+    case TPL_OPTION_REPORT_BINDINGS:
+        break;                     /* in the engine's words, below */
+    case TPL_OPTION_BIND_TO:
+        if (slurm && options->bind == TPT_BIND_L3)
+            return translate_refuse(order, id, "Slurm knows no caches",
+                                    error);
+        break;
+    case TPL_OPTION_MAP_BY:
+    case TPL_OPTION_TIMESTAMP:
+        if (slurm)
+            return translate_refuse(order, id, "srun has nothing like it",
+                                    error);
+        break;
+    case TPL_OPTION_GPUS_PER_RANK:
+        if (!slurm || options->app_count > 1)
+            return translate_refuse(order, id, "", error);
+        break;
+    case TPL_OPTION_EXPLAIN:
+    case TPL_OPTION_REQUIRE:
+        break;                     /* environment, forwarded */
+    case TPL_OPTION_ENVIRONMENT:
+        if (options->app_count > 1)
+            return translate_refuse(order, id, "and several programs", error);
+        break;
+    case TPL_OPTION_WRAP:
+        if (translate_wraps_some(options))
+            return translate_refuse(order, id, "for some ranks only", error);
+        break;
+    case TPL_OPTION_WDIR:
+    case TPL_OPTION_OUTPUT:
+    case TPL_OPTION_MERGE_STDERR:
+        break;                     /* tprun-rank's */
+    case TPL_OPTION_KEEP_GOING:
+        if (slurm)
+            return translate_refuse(order, id, "Slurm's PMIx plug-in ends "
+                                    "the step when a rank vanishes", error);
+        break;
+    case TPL_OPTION_PTY:
+        return translate_refuse(order, id, "", error);
+    case TPL_OPTION_TIMEOUT:
+    case TPL_OPTION_VERBOSE:
+    case TPL_OPTION_ENGINE:
+    case TPL_OPTION_DISPLAY_MAP:
+    case TPL_OPTION_DRY_RUN:
+    case TPL_OPTION_COMPLETION:
+    case TPL_OPTION_HELP:
+    case TPL_OPTION_VERSION:
+        break;                     /* tprun's own */
+    case TPL_OPTIONS:
+        break;
+    }
+    return TP_OK;
+}
+
 static tp_status translate_check(const struct tpl_order *order,
                                  struct tpb_error *error)
 {
-    bool slurm = order->engine == TPL_ENGINE_SLURM;
+    for (int id = 0; id < TPL_OPTIONS; id++) {
+        tp_status status = TP_OK;
 
-    for (int id = 0; id < TPL_OPT_COUNT; id++) {
-        if (!order->options->given[id])
-            continue;
-        switch ((enum tpl_option_id)id) {
-        case TPL_OPT_RANKS:
-        case TPL_OPT_HOST:
-        case TPL_OPT_HOSTFILE:
-        case TPL_OPT_TAG:
-        case TPL_OPT_BIND_TO:
-            break;                 /* in the engine's words, below */
-        case TPL_OPT_ENVIRONMENT:
-        case TPL_OPT_EXPLAIN:
-        case TPL_OPT_REQUIRE:
-            break;                 /* environment, forwarded */
-        case TPL_OPT_WDIR:
-            break;                 /* tprun-rank's */
-        case TPL_OPT_TIMEOUT:
-        case TPL_OPT_VERBOSE:
-        case TPL_OPT_ENGINE:
-        case TPL_OPT_DRY_RUN:
-        case TPL_OPT_HELP:
-        case TPL_OPT_VERSION:
-            break;                 /* tprun's own */
-        case TPL_OPT_KEEP_GOING:
-            if (slurm)
-                return translate_refuse(order, TPL_OPT_KEEP_GOING,
-                                        "Slurm's PMIx plug-in ends the step "
-                                        "when a rank vanishes", error);
-            break;                 /* tprun-rank's */
-        case TPL_OPT_COUNT:
-            break;
-        }
+        if (tpl_option_given(order->options, (enum tpl_option)id))
+            status = translate_check_one(order, (enum tpl_option)id, error);
+        if (status != TP_OK)
+            return status;
     }
     return TP_OK;
+}
+
+/* A program with what wraps it; the number of words. */
+static int translate_program(const struct tpl_app *app,
+                             struct tpl_arguments *arguments)
+{
+    int words = 0;
+
+    if (app->wrap_count > 0)
+        for (char **word = app->wraps[0].words; *word != NULL; word++) {
+            if (arguments != NULL)
+                tpl_arguments_add(arguments, "%s", *word);
+            words++;
+        }
+    for (char **word = app->program; *word != NULL; word++) {
+        if (arguments != NULL)
+            tpl_arguments_add(arguments, "%s", *word);
+        words++;
+    }
+    return words;
 }
 
 static void translate_keeper(const struct tpl_order *order,
                              struct tpl_arguments *arguments)
 {
+    const struct tpl_options *options = order->options;
+
     tpl_arguments_add(arguments, "%s", order->keeper);
     tpl_arguments_add(arguments, "-j");
     tpl_arguments_add(arguments, "%s", order->cookie);
@@ -169,11 +242,39 @@ static void translate_keeper(const struct tpl_order *order,
     tpl_arguments_add(arguments, "%s", PACKAGE_VERSION);
     tpl_arguments_add(arguments, "-C");
     tpl_arguments_add(arguments, "%s", order->directory);
-    if (order->options->keep_going)
+    if (options->keep_going)
         tpl_arguments_add(arguments, "-k");
+    if (options->merge_stderr)
+        tpl_arguments_add(arguments, "-m");
+    if (options->output != NULL) {
+        tpl_arguments_add(arguments, "-o");
+        tpl_arguments_add(arguments, "%s", options->output);
+    }
+    for (int i = 0; i < options->app_count; i++) {
+        const struct tpl_app *app = &options->apps[i];
+
+        if (options->app_count == 1 && app->wdir == NULL)
+            break;
+        tpl_arguments_add(arguments, "-p");
+        tpl_arguments_add(arguments, "%d,%d,%s", app->first,
+                          translate_program(app, NULL),
+                          app->wdir != NULL ? app->wdir : "");
+    }
     tpl_arguments_add(arguments, "--");
-    for (char **word = order->options->program; *word != NULL; word++)
-        tpl_arguments_add(arguments, "%s", *word);
+    for (int i = 0; i < options->app_count; i++)
+        translate_program(&options->apps[i], arguments);
+}
+
+/* --stdin's argument, which all engines call the same. */
+static void translate_input(int input, const char *option,
+                            struct tpl_arguments *arguments)
+{
+    if (input == TPL_STDIN_ALL)
+        tpl_arguments_add(arguments, "%sall", option);
+    else if (input == TPL_STDIN_NONE)
+        tpl_arguments_add(arguments, "%snone", option);
+    else
+        tpl_arguments_add(arguments, "%s%d", option, input);
 }
 
 /* ---- srun --------------------------------------------------------------- */
@@ -201,8 +302,8 @@ static tp_status translate_slurm(const struct tpl_order *order,
                                  struct tpb_error *error)
 {
     static const char *const binds[] = {
-        [TPT_BIND_CORE] = "cores", [TPT_BIND_PACKAGE] = "sockets",
-        [TPT_BIND_NONE] = "none",
+        [TPT_BIND_CORE] = "cores", [TPT_BIND_NUMA] = "ldoms",
+        [TPT_BIND_PACKAGE] = "sockets", [TPT_BIND_NONE] = "none",
     };
     const struct tpl_options *options = order->options;
 
@@ -220,12 +321,19 @@ static tp_status translate_slurm(const struct tpl_order *order,
     tpl_arguments_add(arguments, "--overcommit");
     tpl_arguments_add(arguments, "--overlap");
     tpl_arguments_add(arguments, "--export=ALL");
-    tpl_arguments_add(arguments, "--input=0");
+    translate_input(options->input, "--input=", arguments);
     /* tprun itself ends the step, once it knows which rank was first. */
     tpl_arguments_add(arguments, "--kill-on-bad-exit=0");
     tpl_arguments_add(arguments, "--quit-on-interrupt");
-    if (options->given[TPL_OPT_BIND_TO])
-        tpl_arguments_add(arguments, "--cpu-bind=%s", binds[options->bind]);
+    if (tpl_option_given(options, TPL_OPTION_BIND_TO))
+        tpl_arguments_add(arguments, "--cpu-bind=%s%s",
+                          options->report_bindings ? "verbose," : "",
+                          binds[options->bind]);
+    else if (options->report_bindings)
+        tpl_arguments_add(arguments, "--cpu-bind=verbose");
+    if (options->apps[0].gpus > 0)
+        tpl_arguments_add(arguments, "--gpus-per-task=%d",
+                          options->apps[0].gpus);
     if (options->tag)
         tpl_arguments_add(arguments, "--label");
     return TP_OK;
@@ -296,16 +404,47 @@ static void translate_environment(const struct tpl_order *order,
     }
 }
 
+static void translate_mpirun_output(const struct tpl_options *options,
+                                    bool prrte,
+                                    struct tpl_arguments *arguments)
+{
+    if (prrte && (options->tag || options->timestamp)) {
+        tpl_arguments_add(arguments, "--output");
+        tpl_arguments_add(arguments, "%s%s%s", options->tag ? "tag" : "",
+                          options->tag && options->timestamp ? "," : "",
+                          options->timestamp ? "timestamp" : "");
+    }
+    if (!prrte && options->tag)
+        tpl_arguments_add(arguments, "--tag-output");
+    if (!prrte && options->timestamp)
+        tpl_arguments_add(arguments, "--timestamp-output");
+    if (tpl_option_given(options, TPL_OPTION_STDIN)) {
+        tpl_arguments_add(arguments, "--stdin");
+        translate_input(options->input, "", arguments);
+    }
+    if (options->report_bindings)
+        tpl_arguments_add(arguments, prrte ? "--display"
+                                           : "--report-bindings");
+    if (options->report_bindings && prrte)
+        tpl_arguments_add(arguments, "bindings");
+}
+
 static tp_status translate_mpirun(const struct tpl_order *order,
                                   struct tpl_arguments *arguments,
                                   struct tpb_error *error)
 {
     /* Open MPI 5's mpirun is prterun. */
     bool prrte = order->engine == TPL_ENGINE_PRRTE || order->major >= 5;
+    const char *package = prrte ? "package" : "socket";
     const char *binds[] = {
-        [TPT_BIND_CORE] = "core",
-        [TPT_BIND_PACKAGE] = prrte ? "package" : "socket",
+        [TPT_BIND_CORE] = "core", [TPT_BIND_L3] = "l3cache",
+        [TPT_BIND_NUMA] = "numa", [TPT_BIND_PACKAGE] = package,
         [TPT_BIND_NONE] = "none",
+    };
+    const char *maps[] = {
+        [TPT_MAP_DEFAULT] = "slot", [TPT_MAP_CORE] = "core",
+        [TPT_MAP_L3] = "l3cache", [TPT_MAP_NUMA] = "numa",
+        [TPT_MAP_PACKAGE] = package,
     };
     const struct tpl_options *options = order->options;
     const char *user;
@@ -321,17 +460,12 @@ static tp_status translate_mpirun(const struct tpl_order *order,
     if (order->hosts->count > 0)
         status = translate_host_list(order, arguments, error);
     tpl_arguments_add(arguments, "--map-by");
-    tpl_arguments_add(arguments, "slot:OVERSUBSCRIBE");
-    if (options->given[TPL_OPT_BIND_TO]) {
+    tpl_arguments_add(arguments, "%s:OVERSUBSCRIBE", maps[options->map]);
+    if (tpl_option_given(options, TPL_OPTION_BIND_TO)) {
         tpl_arguments_add(arguments, "--bind-to");
         tpl_arguments_add(arguments, "%s", binds[options->bind]);
     }
-    if (options->tag && prrte) {
-        tpl_arguments_add(arguments, "--output");
-        tpl_arguments_add(arguments, "tag");
-    } else if (options->tag) {
-        tpl_arguments_add(arguments, "--tag-output");
-    }
+    translate_mpirun_output(options, prrte, arguments);
     if (options->keep_going && !prrte)
         tpl_arguments_add(arguments, "--continuous");
     else if (options->keep_going) {

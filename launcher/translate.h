@@ -9,10 +9,7 @@
 #include "launcher/hosts.h"
 #include "launcher/options.h"
 
-enum tpl_engine {
-    TPL_ENGINE_AUTO, TPL_ENGINE_LOCAL, TPL_ENGINE_SLURM, TPL_ENGINE_PRRTE,
-    TPL_ENGINE_OPENMPI, TPL_ENGINE_COUNT
-};
+enum { TPL_ENGINES = TPL_ENGINE_OPENMPI + 1 };
 
 /* "slurm"; what --engine takes. */
 const char *tpl_engine_name(enum tpl_engine engine);

@@ -73,7 +73,7 @@ static tp_status blocking_wait(tp_pipe *pipe, struct tpr_sync *sync,
 tp_status tp_pipe_send_message(tp_pipe *pipe, tp_message *message,
                                int timeout_ms)
 {
-    struct tpr_sync sync = { 0 };
+    struct tpr_sync sync = { .wait = TPB_WAIT_SEND, .pipe = pipe };
     tp_status status = tpr_call_write(pipe, message, NULL, NULL, &sync);
 
     return status == TP_OK ? blocking_wait(pipe, &sync, timeout_ms) : status;
@@ -82,7 +82,7 @@ tp_status tp_pipe_send_message(tp_pipe *pipe, tp_message *message,
 tp_status tp_pipe_recv_skeleton(tp_pipe *pipe, tp_message **skeleton,
                                 int timeout_ms)
 {
-    struct tpr_sync sync = { 0 };
+    struct tpr_sync sync = { .wait = TPB_WAIT_RECEIVE, .pipe = pipe };
     tp_status status;
 
     if (pipe == NULL || skeleton == NULL)
@@ -98,7 +98,7 @@ tp_status tp_pipe_recv_skeleton(tp_pipe *pipe, tp_message **skeleton,
 tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
                                int timeout_ms)
 {
-    struct tpr_sync sync = { 0 };
+    struct tpr_sync sync = { .wait = TPB_WAIT_READ, .pipe = pipe };
     tp_status status = tpr_call_read(pipe, skeleton, false, NULL, NULL, &sync);
 
     return status == TP_OK ? blocking_wait(pipe, &sync, timeout_ms) : status;
@@ -126,7 +126,8 @@ tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
                        size_t *length)
 {
     struct tpr_sync sync = { .direct = true, .data = data,
-                             .capacity = capacity };
+                             .capacity = capacity,
+                             .wait = TPB_WAIT_RECEIVE, .pipe = pipe };
     tp_status status;
 
     if (pipe == NULL || (data == NULL && capacity > 0))

@@ -184,9 +184,12 @@ static void context_backend(tp_context *context,
 static tp_status context_backends(tp_context *context,
                                   struct tpb_error *error)
 {
-    for (size_t i = 0; tpf_backends[i] != NULL
-                       && context->card.backend_count < TPT_BACKENDS; i++)
-        context_backend(context, tpf_backends[i]);
+    const struct tpf_backend *backends[TPT_BACKENDS];
+    size_t count = tpf_backends_for(context->settings.text[TPB_SET_BACKENDS],
+                                    backends, TPT_BACKENDS);
+
+    for (size_t i = 0; i < count; i++)
+        context_backend(context, backends[i]);
     if (context->endpoint_count == 0)
         return tpb_fail(error, TP_ERR_UNREACHABLE,
                         "TP_BACKENDS=%s leaves no backend that works here;"
@@ -287,6 +290,7 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     tpb_log_name(name);
     context_compare_versions(context);
     context_spin(context);
+    tpr_record_open(context);
     context->explain = context->settings.number[TPB_SET_EXPLAIN] != 0;
     status = context_card(context, error);
     if (status == TP_OK)
@@ -364,6 +368,7 @@ static void context_free(tp_context *context)
     if (context->bootstrap != NULL)
         context->bootstrap->ops->close(context->bootstrap);
     tpt_topology_free(context->topology);
+    tpr_record_close(context);
     tpr_progress_fini(context);
     tpb_settings_fini(&context->settings);
     pthread_mutex_destroy(&context->table_lock);
@@ -392,6 +397,7 @@ tp_status tp_init(const tp_options *options, tp_context **result)
         context_free(context);
         return status;
     }
+    tpr_record_phase(context, TPB_PHASE_RUNNING);
     *result = context;
     return TP_OK;
 }
@@ -509,6 +515,7 @@ tp_status tp_finalize(tp_context *context)
     tpr_thread_stop(context);
     while (!tpr_enter(context))
         sched_yield();             /* a call of another thread just ends */
+    tpr_record_phase(context, TPB_PHASE_FINALIZE);
     context->closing = true;
     tpr_desk_close(context);
     /* Whoever writes to us has nobody to wait for: else two ranks that leave

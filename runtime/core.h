@@ -21,6 +21,7 @@
 #include "fabric/channel.h"
 #include "fabric/memory.h"
 #include "gpu/gpu.h"
+#include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
 #include "runtime/wire.h"
 #include "topology/discover.h"
@@ -118,6 +119,9 @@ struct tpr_sync {
     bool direct;
     void *data;
     size_t capacity, length;
+    /* For the record: enum tpb_record_wait, and whom it concerns. */
+    uint32_t wait;
+    tp_pipe *pipe;
 };
 
 /* ---- pipes -------------------------------------------------------------- */
@@ -211,7 +215,8 @@ struct tp_pipe {
                                       tp_read_descriptor_any() */
     _Atomic(const char *) error;   /* atomic: "" or why it failed */
     bool error_owned;
-    struct tp_stats stats;         /* relaxed atomic members */
+    struct tpb_record_pipe *record;    /* const; counters, relaxed atomic */
+    struct tpb_record_pipe unrecorded; /* ... if the job's record has no room */
 };
 
 /* ---- peers -------------------------------------------------------------- */
@@ -321,6 +326,7 @@ struct tp_context {
     struct tpt_topology *topology; /* const */
     struct tpt_card card;          /* const */
     struct tpr_bootstrap *bootstrap;   /* const */
+    struct tpb_record_section record;  /* const; its members relaxed atomic */
     struct tpf_endpoint *endpoints[TPR_ENDPOINTS];
     uint32_t endpoint_count;       /* const */
     struct tpf_env env;
@@ -657,6 +663,18 @@ bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
 /* A buffer by its index; false if there is none such. */
 bool tpr_message_buffer(const tp_message *message, size_t index,
                         struct tpf_buffer *buffer);
+
+/* ---- record.c: what others may know of this rank ------------------------- */
+
+void tpr_record_open(tp_context *context);
+void tpr_record_close(tp_context *context);
+void tpr_record_phase(tp_context *context, uint32_t phase);
+/* Gives a new pipe its counters; under table_lock. */
+void tpr_record_pipe(tp_pipe *pipe);
+void tpr_record_transport(tp_pipe *pipe);
+/* A caller is about to sleep (NULL: in tp_wait()), and does not any more. */
+void tpr_record_wait(tp_context *context, const struct tpr_sync *sync);
+void tpr_record_awake(tp_context *context);
 
 /* ---- pipe.c, context.c -------------------------------------------------- */
 

@@ -58,7 +58,7 @@ static void op_count(struct tpr_op *op, tp_status status)
 
     if (op->pipe == NULL)
         return;
-    stats = &op->pipe->stats;
+    stats = &op->pipe->record->stats;
     if (op->kind == TPR_OP_WRITE) {
         TPR_COUNT(stats->writes_pending, -1);
         if (status == TP_OK) {

@@ -114,6 +114,7 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     tpb_list_init(&pipe->backlog);
     tpb_list_init(&pipe->unread_link);
     atomic_init(&pipe->error, "");
+    tpr_record_pipe(pipe);
     return pipe;
 }
 
@@ -437,6 +438,7 @@ void tpr_peer_connected(struct tpr_peer *peer)
         peer_print_plan(peer);
     if (peer->guest != NULL)
         tpr_guest_connected(peer);
+    peer_each_pipe(peer, tpr_record_transport);
     peer_each_pipe(peer, tpr_tx_pump);
 }
 
@@ -554,8 +556,9 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
         struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
                                               contact_link);
 
-        /* It wanted to connect to us, and no conn tells of its end. */
-        if (peer->state == TPR_PEER_CROSSED && peer_is_dead(peer)) {
+        /* It is to connect to us, and no conn tells of its end. */
+        if ((peer->state == TPR_PEER_CROSSED
+             || peer->state == TPR_PEER_AWAITED) && peer_is_dead(peer)) {
             tpr_peer_end(peer, TP_ERR_PEER_FAILED,
                          "its process ended before it could connect");
             continue;
@@ -686,9 +689,13 @@ static void peer_asks_run(tp_context *context, struct tpr_task *base)
                                                 task);
     struct tpr_peer *peer = tpr_peer_get(context, task->rank);
 
-    if (peer != NULL && !context->closing) {
+    if (peer != NULL) {
+        bool over = context->closing || peer->state == TPR_PEER_ENDED;
+
         peer->gave_up |= task->gave_up;
-        if (peer->state == TPR_PEER_NEW)
+        if (over && !peer->asked)
+            peer_ask(peer, true);  /* it need not wait for us */
+        else if (!over && peer->state == TPR_PEER_NEW)
             tpr_peer_contact(peer);
         else if (peer->state == TPR_PEER_AWAITED && peer->gave_up)
             tpr_peer_give_up(peer);    /* neither reaches the other */

@@ -78,19 +78,19 @@ static void pipe_op_start(struct tpr_op *op)
 
     switch (op->kind) {
     case TPR_OP_WRITE:
-        TPR_COUNT(pipe->stats.writes_pending, 1);
+        TPR_COUNT(pipe->record->stats.writes_pending, 1);
         tpr_tx_write(pipe, op);
         break;
     case TPR_OP_DESCRIPTOR:
         if (pipe == NULL) {
             tpr_rx_arm_any(op->context, op);
         } else {
-            TPR_COUNT(pipe->stats.reads_pending, 1);
+            TPR_COUNT(pipe->record->stats.reads_pending, 1);
             tpr_rx_arm(pipe, op);
         }
         break;
     case TPR_OP_READ:
-        TPR_COUNT(pipe->stats.reads_pending, 1);
+        TPR_COUNT(pipe->record->stats.reads_pending, 1);
         tpr_rx_read(pipe, op);
         break;
     }
@@ -384,7 +384,7 @@ tp_status tp_pipe_stats(const tp_pipe *pipe, struct tp_stats *stats)
 
     if (pipe == NULL || stats == NULL)
         return TP_ERR_INVALID;
-    from = &pipe->stats;
+    from = &pipe->record->stats;
     memset(stats, 0, sizeof(*stats));
 #define PIPE_STAT(member) \
     stats->member = __atomic_load_n(&from->member, __ATOMIC_RELAXED)

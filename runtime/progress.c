@@ -326,6 +326,7 @@ void tpr_nap(tp_context *context)
 struct progress_wait {
     struct tpr_sync *sync;
     uint64_t deadline, delivered;
+    bool recorded;                 /* that it sleeps */
 };
 
 static bool progress_over(tp_context *context, struct progress_wait *wait)
@@ -343,6 +344,15 @@ static bool progress_late(const struct progress_wait *wait)
     return wait->deadline > 0 && tpb_now() >= wait->deadline;
 }
 
+/* About to sleep: tells what for, once. */
+static void progress_record(tp_context *context, struct progress_wait *wait)
+{
+    if (wait->recorded)
+        return;
+    wait->recorded = true;
+    tpr_record_wait(context, wait->sync);
+}
+
 /* Waits for another thread to move things on, at most a little. */
 static void progress_sleep(tp_context *context, struct progress_wait *wait)
 {
@@ -356,6 +366,7 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait)
         if (wait->deadline - now < limit)
             limit = wait->deadline - now;
     }
+    progress_record(context, wait);
     atomic_fetch_add(&context->sleepers, 1);
     turn = atomic_load(&context->turn);
     /* Pairs with tpr_wake_sleepers(): sleepers is seen, or what it tells. */
@@ -397,8 +408,10 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 return true;
             if (idle_since == 0)
                 idle_since = now;
-            if (context->vain > 0 || now - idle_since >= context->spin_ns)
+            if (context->vain > 0 || now - idle_since >= context->spin_ns) {
+                progress_record(context, wait);
                 return progress_park(context, wait->deadline);
+            }
         }
         tpb_pause();
     }
@@ -469,6 +482,8 @@ static bool progress_drive(tp_context *context, struct tpr_sync *sync,
     if (!nested)
         tpr_thread_caller_enters(context);
     progress_await(context, &wait);
+    if (wait.recorded)
+        tpr_record_awake(context);
     if (!nested)
         tpr_thread_caller_leaves(context);
     return progress_over(context, &wait);

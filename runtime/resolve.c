@@ -46,6 +46,7 @@ tp_status tpr_resolve(const char *host, uint16_t port, bool names,
 struct tpr_resolve {
     _Atomic int holders;
     int fd;                        /* eventfd; rung when the rest is there */
+    _Atomic bool done;             /* ... and this is true */
     uint16_t port;
     tp_status status;
     struct tpb_error error;
@@ -69,6 +70,8 @@ static void *resolve_run(void *arg)
     resolve->status = tpr_resolve(resolve->host, resolve->port, true,
                                   resolve->ways, &resolve->count,
                                   &resolve->error);
+    /* Pairs with tpr_resolve_result(). */
+    atomic_store_explicit(&resolve->done, true, memory_order_release);
     tpb_eventfd_ring(resolve->fd);
     tpr_resolve_drop(resolve);
     return NULL;
@@ -117,6 +120,8 @@ tp_status tpr_resolve_result(const struct tpr_resolve *resolve,
                              struct tpr_way ways[TPR_WAYS], uint32_t *count,
                              struct tpb_error *error)
 {
+    if (!atomic_load_explicit(&resolve->done, memory_order_acquire))
+        return tpb_fail(error, TP_ERR_NOT_FOUND, "not looked up yet");
     *error = resolve->error;
     memcpy(ways, resolve->ways, sizeof(resolve->ways));
     *count = resolve->count;

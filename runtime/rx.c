@@ -128,7 +128,7 @@ static struct tpr_op *rx_reader(tp_pipe *pipe)
         return NULL;
     op = TPB_CONTAINER(node, struct tpr_op, link);
     op->pipe = pipe;
-    TPR_COUNT(pipe->stats.reads_pending, 1);
+    TPR_COUNT(pipe->record->stats.reads_pending, 1);
     return op;
 }
 
@@ -353,7 +353,7 @@ static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
     chunk->length = length;
     memcpy(chunk->bytes, view->bytes + *view->taken, length);
     tpb_list_append(&pipe->backlog, &chunk->link);
-    TPR_COUNT(pipe->stats.bytes_buffered, length);
+    TPR_COUNT(pipe->record->stats.bytes_buffered, length);
 }
 
 /* Is this pipe one that tp_read_descriptor_any() should know of? */
@@ -414,7 +414,7 @@ void tpr_rx_pump(tp_pipe *pipe)
             ;
         if (tpb_list_empty(&pipe->backlog))
             return;                /* rx_break() has dropped it */
-        TPR_COUNT(pipe->stats.bytes_buffered, -(int64_t)(chunk->taken
+        TPR_COUNT(pipe->record->stats.bytes_buffered, -(int64_t)(chunk->taken
                                                           - before));
         if (!rx_view_used(&view))
             break;
@@ -729,7 +729,7 @@ void tpr_rx_drop(tp_pipe *pipe, tp_status status)
         pipe->consumed += chunk->cost;
         tpb_free(chunk);
     }
-    __atomic_store_n(&pipe->stats.bytes_buffered, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&pipe->record->stats.bytes_buffered, 0, __ATOMIC_RELAXED);
     if (pipe->rx_state == TPR_RX_OFFERED)
         pipe->skeleton = NULL;     /* it is with the user */
     if (pipe->rx_state != TPR_RX_ENDED)

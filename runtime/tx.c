@@ -113,11 +113,24 @@ static void tx_head(tp_pipe *pipe, unsigned char *to, enum wire_type type,
     pipe->advertised = pipe->consumed;
 }
 
+/* For the record: a write waits from now on, if it did not before. */
+static void tx_stall(tp_pipe *pipe)
+{
+    if (TPB_RECORD_GET(pipe->record->blocked_since) == 0)
+        TPB_RECORD_SET(pipe->record->blocked_since, tpb_now());
+}
+
+static void tx_flow(tp_pipe *pipe)
+{
+    if (TPB_RECORD_GET(pipe->record->blocked_since) != 0)
+        TPB_RECORD_SET(pipe->record->blocked_since, 0);
+}
+
 static void tx_block(tp_pipe *pipe)
 {
     if (tpb_list_empty(&pipe->blocked_link))
         tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
-    TPR_COUNT(pipe->stats.blocked, 1);
+    TPR_COUNT(pipe->record->stats.blocked, 1);
     tpr_touch(pipe->context);
 }
 
@@ -512,8 +525,11 @@ void tpr_tx_pump(tp_pipe *pipe)
             if (TPB_UNLIKELY(op->status != TP_OK))
                 continue;
         }
-        if (!tx_frame(pipe, op, peer->conn) || peer->conn == NULL)
+        if (!tx_frame(pipe, op, peer->conn) || peer->conn == NULL) {
+            tx_stall(pipe);
             return;
+        }
+        tx_flow(pipe);
         op->begun = true;
         if (op->position == op->descriptor_length + op->stream_length)
             tx_finish(pipe, op, TP_OK);
@@ -554,8 +570,8 @@ bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length)
         || length > peer->conn->max_frame - sizeof(struct wire_frame)
         || !tx_short(pipe, peer->conn, data, length))
         return false;
-    TPR_COUNT(pipe->stats.messages_sent, 1);
-    TPR_COUNT(pipe->stats.bytes_sent, length);
+    TPR_COUNT(pipe->record->stats.messages_sent, 1);
+    TPR_COUNT(pipe->record->stats.bytes_sent, length);
     return true;
 }
 

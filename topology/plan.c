@@ -173,30 +173,70 @@ void tpt_plan_restore(struct tpt_plan *plan, const char *name)
 static bool plan_never(const struct tpt_candidate *candidate)
 {
     return candidate->reason == TPT_REASON_NOT_SAME_PROCESS
-           || candidate->reason == TPT_REASON_NOT_SAME_HOST
            || candidate->reason == TPT_REASON_NOT_OTHER_PROCESS
            || candidate->reason == TPT_REASON_NEEDS_TRANSPORT;
 }
 
+/* Worth telling?  A channel is only where the contract wants one. */
+static bool plan_tells(const struct tpt_plan *plan,
+                       const struct tpt_candidate *candidate)
+{
+    return !candidate->possible && !plan_never(candidate)
+           && (candidate->role == TPT_ROLE_TRANSPORT
+               || plan->insist[0] != '\0');
+}
+
+static bool plan_alike(const struct tpt_candidate *x,
+                       const struct tpt_candidate *y)
+{
+    return x->reason == y->reason && strcmp(x->evidence, y->evidence) == 0;
+}
+
+/* "ofi:shm, ofi:tcp (forbidden: evidence; remedy: the first's)": that at `at`
+ * with all that are like it. */
+static void plan_tell(const struct tpt_plan *plan, uint32_t at,
+                      struct tpb_text *text)
+{
+    const struct tpt_candidate *first = &plan->candidates[at];
+
+    for (uint32_t i = at; i < plan->count; i++)
+        if (plan_tells(plan, &plan->candidates[i])
+            && plan_alike(&plan->candidates[i], first))
+            tpb_text_add(text, "%s%s", i > at ? ", " : "",
+                         plan->candidates[i].name);
+    tpb_text_add(text, " (%s: %s", tpt_reason_name(first->reason),
+                 first->evidence);
+    if (first->remedy[0] != '\0')
+        tpb_text_add(text, "; remedy: %s", first->remedy);
+    tpb_text_add(text, ")");
+}
+
+/* Somebody's word, or a trial's, rather than what a machine lacks? */
+static bool plan_decided(const struct tpt_candidate *candidate)
+{
+    return candidate->reason == TPT_REASON_CONTRACT
+           || candidate->reason == TPT_REASON_FORBIDDEN
+           || candidate->reason == TPT_REASON_TRIAL_FAILED;
+}
+
 void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text)
 {
-    bool first = true;
+    size_t start = text->length;
 
-    for (uint32_t i = 0; i < plan->count; i++) {
-        const struct tpt_candidate *candidate = &plan->candidates[i];
+    for (uint32_t i = 0; i < 2 * plan->count; i++) {
+        uint32_t at = i % plan->count;
+        const struct tpt_candidate *candidate = &plan->candidates[at];
+        bool told = !plan_tells(plan, candidate)
+                    || plan_decided(candidate) != (i < plan->count);
 
-        /* A channel matters only where the contract wants it. */
-        if (plan_never(candidate) || candidate->possible
-            || (candidate->role == TPT_ROLE_CHANNEL && !candidate->insisted
-                && plan->insist[0] == '\0'))
+        for (uint32_t j = 0; j < at && !told; j++)
+            told = plan_tells(plan, &plan->candidates[j])
+                   && plan_alike(candidate, &plan->candidates[j]);
+        if (told)
             continue;
-        tpb_text_add(text, "%s%s %s (%s", first ? "" : "; ", candidate->name,
-                     tpt_reason_name(candidate->reason), candidate->evidence);
-        if (candidate->remedy[0] != '\0')
-            tpb_text_add(text, "; remedy: %s", candidate->remedy);
-        tpb_text_add(text, ")");
-        first = false;
+        tpb_text_add(text, "%s", text->length > start ? "; " : "");
+        plan_tell(plan, at, text);
     }
-    if (first)
+    if (text->length == start)
         tpb_text_add(text, "no backend is built that could");
 }

@@ -203,7 +203,8 @@ tp_status tpt_policy_check(const struct tpt_policy *policy,
                            struct tpb_error *error);
 
 /* Why nothing connects a pair, and what to do about it, in one line for
- * people: what could be mended first, what never could left out.  Appended. */
+ * people: what was decided first, what a machine lacks then; what never could
+ * is left out, what is alike told once.  Appended. */
 void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
 
 /*

@@ -21,7 +21,8 @@ static const struct ofi_kind endpoint_kinds[] = {
     { .backend = "ofi:tcp", .provider = "tcp", .type = FI_EP_MSG,
       .max_frame = 65536, .slots = 64, .join = &ofi_join_msg },
     { .backend = "ofi:verbs", .provider = "verbs", .type = FI_EP_MSG,
-      .rdma = true, .rma = true, .max_frame = 32768, .slots = 32, .join = &ofi_join_msg },
+      .rdma = true, .rma = true, .max_frame = 32768, .slots = 32,
+      .join = &ofi_join_msg },
     { .backend = "ofi:shm", .provider = "shm", .type = FI_EP_RDM,
       .within_host = true, .max_frame = 65536, .slots = 32,
       .join = &ofi_join_rdm }
@@ -32,7 +33,7 @@ static const struct ofi_kind *endpoint_kind(const struct tpf_backend *backend)
     for (size_t i = 0; i < TPB_COUNT(endpoint_kinds); i++)
         if (strcmp(endpoint_kinds[i].backend, backend->name) == 0)
             return &endpoint_kinds[i];
-    return NULL;
+    return ofi_any_kind(backend);
 }
 
 /* ---- probing ----------------------------------------------------------- */
@@ -327,9 +328,19 @@ const struct tpf_backend tpf_ofi_verbs = {
     .name = "ofi:verbs",
     .reach = TPT_REACH_NETWORK,
     .latency_ns = 1200,
-    .megabytes = 8000,              /* frames: copied at both ends */
+    .megabytes = 8000,             /* frames: copied at both ends */
     .nic_kind = TPT_NIC_RDMA,
     .probe = endpoint_probe_verbs,
+    ENDPOINT_COMMON
+};
+
+/* Nothing is known of these but that they are slower than what is known. */
+const struct tpf_backend ofi_any_template = {
+    .reach = TPT_REACH_NETWORK,
+    .flags = TPF_POLLED,
+    .latency_ns = 20000,
+    .megabytes = 1000,
+    .probe = endpoint_probe_tcp,
     ENDPOINT_COMMON
 };
 

@@ -15,6 +15,7 @@
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -59,7 +60,7 @@ static bool library_in(const char *folder)
 }
 
 /* Where the dynamic linker looks: its cache, and this program's folders. */
-static bool library_installed(void)
+static bool library_look(void)
 {
     size_t length = 0;
     char *cache = tpb_read_file("/etc/ld.so.cache", &length);
@@ -84,6 +85,20 @@ static bool library_installed(void)
     }
     dlclose(self);
     return found;
+}
+
+/* Every backend asks; one look per process does.  0: not yet, 1: no, 2: yes.
+ * Relaxed: who looks at the same time finds the same. */
+static bool library_installed(void)
+{
+    static atomic_int known;
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (answer == 0) {
+        answer = library_look() ? 2 : 1;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer == 2;
 }
 
 tp_status ofi_library_probe(struct tpb_error *error)

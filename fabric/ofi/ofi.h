@@ -26,6 +26,7 @@
  *   rail.c      one fabric, domain and queues per local address
  *   mr.c        registrations of the user's memory
  *   rma.c       the channel: big buffers by remote reads
+ *   any.c       providers that are known by their name only
  *   buffers.c   slots: a buffer with its libfabric context
  *   endpoint.c  the backend's table; open, close, progress, sleep
  */
@@ -99,7 +100,7 @@ struct ofi_join {
     /* Gives up libfabric's objects of this conn; may be called twice. */
     void (*leave)(struct ofi_conn *conn);
 };
-extern const struct ofi_join ofi_join_msg, ofi_join_rdm;
+extern const struct ofi_join ofi_join_msg, ofi_join_rdm, ofi_join_any;
 
 /* ---- library.c --------------------------------------------------------- */
 
@@ -236,7 +237,8 @@ struct ofi_note {
     uint8_t key[OFI_KEY];          /* visitor's: host's key; host's: ticket */
     uint32_t max_frame, slots;
     struct ofi_where where;        /* host's, MSG: where to connect to */
-    uint8_t unused[4];
+    uint8_t name_length;           /* any.c: bytes of the name */
+    uint8_t unused[3];
     char name[OFI_NAME];           /* RDM: the endpoint's name */
     char text[128];                /* host's: why it refuses */
 };
@@ -620,6 +622,12 @@ bool ofi_conn_send_data(struct tpf_conn *conn, const void *head,
 const void *ofi_conn_peek(struct tpf_conn *conn, size_t *size);
 void ofi_conn_pop(struct tpf_conn *conn);
 bool ofi_conn_flushed(struct tpf_conn *conn);
+
+/* ---- any.c --------------------------------------------------------------- */
+
+/* The kind of a backend that tpf_ofi_make() made; and what these are like. */
+const struct ofi_kind *ofi_any_kind(const struct tpf_backend *backend);
+extern const struct tpf_backend ofi_any_template;
 
 /* ---- rma.c -------------------------------------------------------------- */
 

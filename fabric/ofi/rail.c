@@ -172,20 +172,26 @@ static tp_status rail_open(struct ofi_rail *rail, struct tpb_error *error)
     const struct ofi_kind *kind = rail->endpoint->kind;
     bool msg = kind->type == FI_EP_MSG;
     char text[64];
-    tp_status status = ofi_info(kind, msg ? ofi_where_text(&rail->where,
-                                                           false, text)
+    tp_status status = ofi_info(kind, rail->where.family != 0
+                                          ? ofi_where_text(&rail->where, false,
+                                                           text)
                                           : NULL,
                                 &rail->info, error);
     int code;
 
+    /* Not every provider goes by addresses. */
+    if (status != TP_OK && !msg && rail->where.family != 0)
+        status = ofi_info(kind, NULL, &rail->info, error);
     if (status != TP_OK)
         return status;
     code = ofi_lib->fabric(rail->info->fabric_attr, &rail->fabric, NULL);
     if (code != 0)
         return ofi_fail(error, code, "a fabric");
     code = fi_domain(rail->fabric, rail->info, &rail->domain, NULL);
-    if (code != 0)
+    if (code != 0) {
+        rail->domain = NULL;       /* sockets leaves what it has freed */
         return ofi_fail(error, code, "a domain");
+    }
     rail->inject = rail->info->tx_attr->inject_size;
     rail->rma = (rail->info->caps & FI_RMA) != 0
                 && !(rail->info->domain_attr->mr_mode

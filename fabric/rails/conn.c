@@ -17,9 +17,9 @@ enum {
     CONN_JOIN_MS = 10000,          /* to be welcomed, or to say who one is */
     CONN_PATIENCE_MS = 500,        /* for the other rails, at the start */
     CONN_RETRY_MS = 100,           /* doubled each time */
-    CONN_RETRIES = 7,              /* ... at most so often */
+    CONN_RETRIES = 5,              /* ... at most so often */
     CONN_STALL_MS = 1500,          /* nothing moves while other rails do */
-    CONN_STRANGERS = 64,
+    CONN_STRANGERS = 4096,
     CONN_LEAST_FRAME = 256
 };
 
@@ -190,6 +190,7 @@ static void conn_attach(struct rails_conn *conn, struct rails_rail *rail,
 static void conn_is_up(struct rails_conn *conn, struct rails_rail *rail)
 {
     rail->stage = RAILS_UP;
+    rail->endpoint->settled = true;
     conn->up++;
     rails_is_due(conn);
 }
@@ -201,7 +202,7 @@ static void conn_founded(struct rails_conn *conn, struct rails_rail *rail,
     size_t most = RAILS_WINDOW * max_frame / 2;
 
     conn->common.max_frame = max_frame;
-    conn->common.window = 2 * rail->conn->window;
+    conn->common.window = rail->conn->window;
     if (conn->common.window > most)
         conn->common.window = most;
     conn->ready = true;
@@ -624,6 +625,22 @@ void rails_tick(struct rails_endpoint *endpoint)
     }
     if (wait)
         rails_ticks(endpoint);
+}
+
+bool rails_calm(const struct rails_endpoint *endpoint)
+{
+    if (!tpb_list_empty(&endpoint->strangers))
+        return false;
+    TPB_LIST_EACH(node, &endpoint->conns) {
+        struct rails_conn *conn = TPB_CONTAINER(node, struct rails_conn, link);
+
+        for (int i = 0; i < RAILS_MAX; i++)
+            if (conn->rails[i] == NULL ? conn->ways[i].retry != 0
+                                       : conn->rails[i]->stage != RAILS_UP
+                                             || conn->rails[i]->pace.big > 0)
+                return false;
+    }
+    return true;
 }
 
 void rails_disconnect(struct tpf_conn *common)

@@ -232,6 +232,18 @@ void rails_ticks(struct rails_endpoint *endpoint)
     endpoint->ticking = true;
 }
 
+/* Nobody is to be woken for nothing. */
+static void endpoint_calm(struct rails_endpoint *endpoint)
+{
+    struct itimerspec never = { .it_value.tv_nsec = 0 };
+
+    endpoint->settled = false;
+    if (!endpoint->ticking || !rails_calm(endpoint))
+        return;
+    timerfd_settime(endpoint->timer.fd, 0, &never, NULL);
+    endpoint->ticking = false;
+}
+
 static void endpoint_timer(struct tpf_watch *watch, uint32_t events)
 {
     struct rails_endpoint *endpoint = TPB_CONTAINER(watch,
@@ -373,6 +385,8 @@ static bool endpoint_progress(struct tpf_endpoint *common)
         rails_service(TPB_CONTAINER(node, struct rails_conn, due));
         any = true;
     }
+    if (endpoint->settled)
+        endpoint_calm(endpoint);
     return any;
 }
 

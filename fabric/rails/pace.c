@@ -49,9 +49,15 @@ void rails_pace_acked(struct rails_pace *pace, size_t size, uint64_t now)
         return;
     pace->big -= size;
     pace->bytes += size;
-    if (pace->bytes < PACE_SAMPLE || now <= pace->since)
+    if (now <= pace->since)
         return;
     sample = (double)pace->bytes * 1e9 / (double)(now - pace->since);
+    if (pace->bytes < PACE_SAMPLE) {
+        /* Too little to keep it busy: it is as fast at least. */
+        if (pace->big == 0 && pace->measured && sample > pace->rate)
+            pace->rate = sample;
+        return;
+    }
     pace->rate = pace->measured
                      ? pace->rate * (1 - PACE_WEIGHT) + sample * PACE_WEIGHT
                      : sample;

@@ -35,6 +35,7 @@ enum {
     RAILS_SUBS = 4,                /* interfaces that we publish */
     RAILS_MAX = 8,                 /* rails of one conn */
     RAILS_WINDOW = 256,            /* frames not yet popped by the peer */
+    RAILS_POPS = 32,               /* ... after so many they are told */
     RAILS_RING = 1024 * 1024,      /* bytes of frames that we copied */
     RAILS_KEY = 16,
     RAILS_NAME = 16,               /* an interface's name, with its NUL */
@@ -140,7 +141,6 @@ struct rails_rail {
     uint32_t sent, acked;          /* data frames, modulo 2^32 */
     uint64_t order[RAILS_WINDOW];  /* the number of the k-th, by k % WINDOW */
     uint32_t taken, told;          /* data frames of theirs */
-    bool ack_wanted;
     uint64_t carried;              /* bytes of frames sent */
 };
 
@@ -196,6 +196,7 @@ struct rails_conn {
     /* sending */
     struct rails_frame window[RAILS_WINDOW];
     uint64_t first, next;          /* numbers in the window */
+    uint64_t given;                /* what was lent below has been given back */
     uint64_t peer_popped;
     unsigned waiting;              /* frames in state WAITING */
     char *ring;
@@ -206,6 +207,8 @@ struct rails_conn {
     struct rails_early stash[RAILS_WINDOW];
     uint64_t popped, told_popped;  /* popped: the number that comes next */
     int head_rail;                 /* which has it as its oldest; -1: none */
+    bool head_urgent;
+    bool ack_wanted;
 };
 
 struct rails_sub {
@@ -226,6 +229,7 @@ struct rails_endpoint {
     unsigned stranger_count;
     struct tpf_watch timer;
     bool ticking;
+    bool settled;                  /* a rail is up: ticks may not be needed */
 };
 
 static inline struct rails_conn *rails_conn_of(struct tpf_conn *conn)
@@ -294,6 +298,8 @@ void rails_service(struct rails_conn *conn);
 /* A stranger may have said something. */
 void rails_hear_stranger(struct rails_rail *rail);
 void rails_tick(struct rails_endpoint *endpoint);
+/* Is there nothing that takes time? */
+bool rails_calm(const struct rails_endpoint *endpoint);
 /* Gives a rail up; for tests too. */
 void rails_lose(struct rails_rail *rail, tp_status status, const char *why);
 /* WELCOME has come. */

@@ -18,10 +18,12 @@ static struct rails_early *receive_early(struct rails_conn *conn,
     return &conn->stash[number % RAILS_WINDOW];
 }
 
-static void receive_take(struct rails_rail *rail)
+/* `urgent`: the other side waits to hear that it is taken. */
+static void receive_take(struct rails_rail *rail, bool urgent)
 {
     rail->conn->backend->pop(rail->conn);
     rail->taken++;
+    rail->group->ack_wanted |= urgent;
 }
 
 static void receive_control(struct rails_rail *rail,
@@ -44,9 +46,11 @@ static void receive_control(struct rails_rail *rail,
 
 /* A frame that came before its turn.  False: there is no memory for it now,
  * it stays where it is. */
-static bool receive_stash(struct rails_rail *rail, uint64_t number,
-                          const char *frame, size_t size)
+static bool receive_stash(struct rails_rail *rail,
+                          const struct rails_head *head, const char *frame,
+                          size_t size)
 {
+    uint64_t number = le64toh(head->number);
     struct rails_early *early = receive_early(rail->group, number);
 
     if (early->memory == NULL) {
@@ -56,7 +60,7 @@ static bool receive_stash(struct rails_rail *rail, uint64_t number,
         memcpy(early->memory, frame, size);
         early->size = size;
     }
-    receive_take(rail);
+    receive_take(rail, head->urgent != 0);
     return true;
 }
 
@@ -86,12 +90,11 @@ static bool receive_one(struct rails_rail *rail)
         return !conn->broken;
     }
     number = le64toh(head.number);
-    rail->ack_wanted |= head.urgent != 0;
     if (size == sizeof(head) || rail->stage != RAILS_UP
         || size - sizeof(head) > conn->common.max_frame
         || number - conn->popped >= RAILS_WINDOW) {
         if (number < conn->popped && rail->stage == RAILS_UP) {
-            receive_take(rail);    /* it had come by a rail that is no more */
+            receive_take(rail, true);  /* it came by a rail that is lost */
             return true;
         }
         rails_break(conn, "it sends more than it may");
@@ -99,9 +102,10 @@ static bool receive_one(struct rails_rail *rail)
     }
     if (number == conn->popped && receive_early(conn, number)->memory == NULL) {
         conn->head_rail = (int)rail->place;
+        conn->head_urgent = head.urgent != 0;
         return false;
     }
-    return receive_stash(rail, number, frame + sizeof(head),
+    return receive_stash(rail, &head, frame + sizeof(head),
                          size - sizeof(head));
 }
 
@@ -155,12 +159,12 @@ void rails_pop(struct tpf_conn *common)
         early->memory = NULL;
     } else if (conn->head_rail >= 0
                && conn->rails[conn->head_rail] != NULL) {
-        receive_take(conn->rails[conn->head_rail]);
+        receive_take(conn->rails[conn->head_rail], conn->head_urgent);
     } else {
         return;
     }
     conn->head_rail = -1;
     conn->popped++;
-    if (conn->popped - conn->told_popped >= RAILS_WINDOW / 4)
+    if (conn->popped - conn->told_popped >= RAILS_POPS)
         rails_is_due(conn);
 }

@@ -10,7 +10,8 @@
 
 enum {
     SEND_IN_PLACE = 4096,          /* from here on worth not being copied */
-    SEND_OWED = 32                 /* frames to acknowledge at the latest */
+    SEND_QUIET = 32 * 1024,        /* bytes that nobody need acknowledge */
+    SEND_OWED = 16                 /* frames to acknowledge at the latest */
 };
 
 static struct rails_frame *send_frame(struct rails_conn *conn, uint64_t number)
@@ -33,7 +34,6 @@ static void send_head(struct rails_rail *rail, enum rails_kind kind,
 static void send_told(struct rails_rail *rail)
 {
     rail->told = rail->taken;
-    rail->ack_wanted = false;
     rail->group->told_popped = rail->group->popped;
 }
 
@@ -104,7 +104,10 @@ static bool send_over(struct rails_rail *rail, uint64_t number)
 
     send_head(rail, RAILS_DATA, &head);
     head.number = htole64(number);
-    head.urgent = frame->lent || size >= RAILS_BIG;
+    head.urgent = frame->lent || size >= RAILS_BIG
+                  || rail->pace.inflight > SEND_QUIET
+                  || conn->next - conn->first > RAILS_WINDOW / 2
+                  || conn->ring_written - conn->ring_read > RAILS_RING / 2;
     if (rail->conn->backend->send_data != NULL
         && frame->length >= SEND_IN_PLACE)
         taken = send_in_place(rail, &head, frame);
@@ -240,30 +243,52 @@ void rails_commit(struct tpf_conn *common, size_t size)
     send_new(conn);
 }
 
+/* A head that is too long to be kept apart is copied, with the data. */
+static bool send_together(struct rails_conn *conn, struct rails_frame *frame,
+                          const void *head, size_t head_length,
+                          const void *data, size_t length)
+{
+    uint64_t at = send_place(conn, head_length + length);
+    char *room = conn->ring + at % RAILS_RING;
+
+    if (at == UINT64_MAX)
+        return false;
+    memcpy(room, head, head_length);
+    memcpy(room + head_length, data, length);
+    frame->data = room;
+    frame->length = (uint32_t)(head_length + length);
+    conn->ring_written = at + send_round(head_length + length);
+    return true;
+}
+
 bool rails_send_data(struct tpf_conn *common, const void *head,
                      size_t head_length, const void *data, size_t length,
                      void *token)
 {
     struct rails_conn *conn = rails_conn_of(common);
-    struct rails_frame *frame;
+    struct rails_frame *frame = send_frame(conn, conn->next);
 
-    if (head_length > RAILS_CORE_HEAD || !send_may(conn)
-        || send_choose(conn, head_length + length) == NULL) {
-        conn->blocked = true;
-        rails_is_due(conn);
-        return false;
-    }
-    frame = send_frame(conn, conn->next);
+    if (!send_may(conn) || send_choose(conn, head_length + length) == NULL)
+        goto blocked;
     memset(frame, 0, offsetof(struct rails_frame, head));
-    memcpy(frame->head, head, head_length);
-    frame->head_length = (uint32_t)head_length;
-    frame->data = data;
-    frame->length = (uint32_t)length;
+    if (head_length > RAILS_CORE_HEAD) {
+        if (!send_together(conn, frame, head, head_length, data, length))
+            goto blocked;
+    } else {
+        memcpy(frame->head, head, head_length);
+        frame->head_length = (uint32_t)head_length;
+        frame->data = data;
+        frame->length = (uint32_t)length;
+    }
     frame->lent = true;
     frame->token = token;
     frame->ring_end = conn->ring_written;
     send_new(conn);
     return true;
+blocked:
+    conn->blocked = true;
+    rails_is_due(conn);
+    return false;
 }
 
 /* What is in the other process's hands need not have been taken there. */
@@ -308,22 +333,30 @@ bool rails_acked(struct rails_rail *rail, const struct rails_head *head)
     return true;
 }
 
+static bool send_done(const struct rails_frame *frame)
+{
+    return frame->state == RAILS_ACKED && !frame->held;
+}
+
+/* Lent memory goes back in order, but does not wait for copied frames: nobody
+ * is in a hurry to acknowledge those. */
 void rails_release(struct rails_conn *conn)
 {
     struct tpf_env *env = conn->common.endpoint->env;
 
-    while (conn->first < conn->next) {
-        struct rails_frame *frame = send_frame(conn, conn->first);
-        void *token = frame->token;
-        bool lent = frame->lent;
+    while (conn->given < conn->next) {
+        struct rails_frame *frame = send_frame(conn, conn->given);
 
-        if (frame->state != RAILS_ACKED || frame->held)
-            return;
-        conn->ring_read = frame->ring_end;
-        frame->state = RAILS_FREE;
-        conn->first++;
-        if (lent)
-            env->upcalls->sent(env->core, &conn->common, token);
+        if (frame->lent && !send_done(frame))
+            break;
+        conn->given++;
+        if (frame->lent)
+            env->upcalls->sent(env->core, &conn->common, frame->token);
+    }
+    while (conn->first < conn->given
+           && send_done(send_frame(conn, conn->first))) {
+        conn->ring_read = send_frame(conn, conn->first)->ring_end;
+        send_frame(conn, conn->first++)->state = RAILS_FREE;
     }
 }
 
@@ -345,17 +378,26 @@ void rails_again(struct rails_rail *rail)
     }
 }
 
+/* If there is one to send, then one on each rail that has not told all: the
+ * sender may wait for the oldest frame, which another rail has carried. */
 void rails_acks(struct rails_conn *conn)
 {
-    bool popped = conn->popped - conn->told_popped >= RAILS_WINDOW / 4;
+    bool popped = conn->popped - conn->told_popped >= RAILS_POPS;
+    bool wanted = conn->ack_wanted || popped, left = false;
 
-    for (int i = 0; i < RAILS_MAX; i++) {
+    for (int i = 0; i < RAILS_MAX; i++)
+        wanted |= conn->rails[i] != NULL
+                  && conn->rails[i]->taken - conn->rails[i]->told >= SEND_OWED;
+    for (int i = 0; i < RAILS_MAX && wanted; i++) {
         struct rails_rail *rail = conn->rails[i];
 
-        if (rail == NULL || rail->stage != RAILS_UP || rail->failed)
+        if (rail == NULL || rail->stage != RAILS_UP || rail->failed
+            || (rail->taken == rail->told && !popped))
             continue;
-        if (popped || rail->taken - rail->told >= SEND_OWED
-            || (rail->ack_wanted && rail->taken != rail->told))
-            popped &= !rails_control(rail, RAILS_ACK, NULL);
+        if (rails_control(rail, RAILS_ACK, NULL))
+            popped = false;
+        else
+            left = true;
     }
+    conn->ack_wanted = wanted && left;
 }

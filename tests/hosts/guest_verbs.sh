@@ -24,7 +24,7 @@ try()
 {
     words=$1 begun=$(date +%s)
     shift
-    if timeout 240 "$@" >"$said" 2>&1 </dev/null; then
+    if timeout 600 "$@" >"$said" 2>&1 </dev/null; then
         good "$words ($(($(date +%s) - begun)) s)"
     else
         bad "$words: status $?, $(($(date +%s) - begun)) s"
@@ -80,7 +80,7 @@ rank()
 # The link fails while messages flow both ways; both ranks must find out.
 cut()
 {
-    rank cut timeout 100 "$build/tests/hosts/both" >"$said" 2>&1 &
+    rank cut timeout 130 "$build/tests/hosts/both" >"$said" 2>&1 &
     pid=$!
     limit=600
     until grep -q '^going' "$said" || [ $limit -eq 0 ]; do

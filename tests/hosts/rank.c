@@ -168,6 +168,34 @@ static void rank_stream(void)
     free(memory);
 }
 
+/* Rank 0 writes to rank 1, which looks at every byte, until the file $RANK_STOP
+ * is there; rank 1 counts aloud. */
+static void rank_haul(void)
+{
+    unsigned char *memory = malloc(RANK_BIG);
+    tp_pipe *pipe = tpx_pipe(1 - tpx_me.rank, 0);
+    const char *stop = getenv("RANK_STOP");
+    size_t length = RANK_BIG;
+
+    tpx_check(memory != NULL && stop != NULL, "no memory, or no RANK_STOP");
+    for (uint64_t i = 0; length == RANK_BIG; i++) {
+        if (tpx_me.rank == 0) {
+            length = access(stop, F_OK) == 0 ? 1 : RANK_BIG;
+            tpx_fill(memory, length, i);
+            tpx_ok(tp_pipe_send(pipe, memory, length));
+        } else {
+            tpx_ok(tp_pipe_recv(pipe, memory, RANK_BIG, &length));
+            tpx_equal(tpx_verify(memory, length, i), length);
+            printf("got %llu.\n", (unsigned long long)i + 1);
+            fflush(stdout);
+        }
+    }
+    rank_say_transport(1 - tpx_me.rank);
+    tpx_meet(1 - tpx_me.rank);
+    rank_say("done");
+    free(memory);
+}
+
 /* Rank 1 computes for longer than the heartbeat's limit and moves nothing,
  * while rank 0 has more for it than any buffer holds. */
 static void rank_compute(void)
@@ -220,6 +248,7 @@ static const struct tpx_spmd rank_scenes[] = {
     { .name = "idle", .run = rank_idle },
     { .name = "stream", .run = rank_stream },
     { .name = "compute", .run = rank_compute },
+    { .name = "haul", .run = rank_haul },
     { .name = "decoy", .run = rank_decoy, .flags = TPX_BARE },
     { .name = NULL }
 };
@@ -233,7 +262,7 @@ int main(int argc, char **argv)
         scene++;
     if (argc != 2 || scene->name == NULL) {
         fprintf(stderr, "usage: rank"
-                " talk|knock|barred|idle|stream|compute|decoy\n");
+                " talk|knock|barred|idle|stream|compute|haul|decoy\n");
         return 2;
     }
     alarm(RANK_LIMIT_S);

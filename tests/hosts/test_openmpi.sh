@@ -33,6 +33,12 @@ jobs_end_well()
     check "the working directory" holds "$out" "^$source\$"
     on host1 20 "$tprun" --host host2 --wdir /usr/lib pwd
     check "--wdir" ended 0 '^/usr/lib$' ''
+    on host1 20 "$tprun" --host host2,host3 -n 1 echo one : -n 1 echo two
+    check "two programs" [ "$(sort <<<"$out" | tr '\n' ' ')" = "one two " ]
+    file=$("$nethosts" directory)/output
+    on host1 20 "$tprun" --host host2,host3 --output "$file" hostname
+    check "a file for each rank" [ "$(cat "$file"/[01].out)" = "host2
+host3" ]
     on host1 20 "$tprun" -n 2 --host localhost,host1 hostname
     check "this host alone needs no engine" ended 0 host1 ''
     on host1 20 "$tprun" --host guest@host2 id -un
@@ -52,7 +58,7 @@ jobs_explain()
     check "--explain" ended 0 '' 'rank 0 .host1.*rank 2 .host3.*other host'
     check "--explain names the path" holds "$err" 'ofi:tcp .*chosen'
     on host1 20 "$tprun" --host $three --require net:shm "$mourn" well
-    check "--require" ended 9 '' 'not_same_host|net:shm'
+    check "--require" ended 9 '' 'TP_REQUIRE wants shm for class net'
 }
 
 jobs_fail()
@@ -79,7 +85,7 @@ jobs_fail()
     on host1 30 "$tprun" --host host2 --wdir /nonexistent true
     check "no such directory" [ "$status" = 2 ]
     on host1 30 "$tprun" --host $three --timeout 1 sleep 600
-    check "--timeout" ended 124 '' 'longer than --timeout 1; still running'
+    check "--timeout" ended 124 '^' 'longer than --timeout 1; '
     check "nothing is left" nobody host1 host2 host3
 }
 

@@ -45,10 +45,10 @@ if ! vm ready >"$work/said" 2>&1; then
     finish
 fi
 
-vm run -t 500 -- sh "$guest" one >"$work/one" 2>&1
+vm run -t 1200 -- sh "$guest" one >"$work/one" 2>&1
 verdicts 1 "$work/one"
 mkdir "$work/share"
-vm run -n 2 -t 300 -w "$work/share" -- sh "$guest" two "$work/share" \
+vm run -n 2 -t 600 -w "$work/share" -- sh "$guest" two "$work/share" \
     >"$work/two" 2>&1
 verdicts 2 "$work/two"
 finish

@@ -417,6 +417,34 @@ static void do_lines(char **arg)
     }
 }
 
+/* torrent N: N bytes or a little more, in numbered lines, at full speed. */
+static void do_torrent(char **arg)
+{
+    static char text[1 << 16], pad[160];
+    long left = atol(arg[0]);
+    const char *rank = getenv("PMIX_RANK");
+    unsigned long number = 0;
+
+    memset(pad, 'x', sizeof(pad));
+    while (left > 0) {
+        size_t used = 0, done = 0;
+
+        while (used < sizeof(text) - 256) {
+            used += (size_t)sprintf(text + used, "<%s %lu %.*s>\n", rank,
+                                    number, (int)(number % 150), pad);
+            number++;
+        }
+        left -= (long)used;
+        while (done < used) {
+            ssize_t some = write(1, text + done, used - done);
+
+            require(some > 0, "a write");
+            done += (size_t)some;
+        }
+    }
+    printf("end %s %lu\n", rank, number);
+}
+
 /* long N: one line of N bytes, then a short one. */
 static void do_long(char **arg)
 {
@@ -554,7 +582,8 @@ static const struct {
     { "modex", do_modex }, { "init", do_init }, { "late", do_late },
     { "info", do_info }, { "publish", do_publish }, { "abort", do_abort },
     { "die", do_die }, { "events", do_events }, { "get-dead", do_get_dead },
-    { "lines", do_lines }, { "long", do_long }, { "signals", do_signals },
+    { "lines", do_lines }, { "long", do_long },
+    { "torrent", do_torrent }, { "signals", do_signals },
     { "stubborn", do_stubborn }, { "family", do_family },
     { "leave", do_leave }, { "state", do_state },
 };

@@ -99,13 +99,28 @@ got -n 3 --host $away:2,localhost:1 --map-by slot:OVERSUBSCRIBE \
 got --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10'
 got -x ALPHA
 got -x BETA
-got -C /usr -k -- sh -c 'echo "$BETA"'
+got -k -p 0,3,/usr -- sh -c 'echo "$BETA"'
 grep -q '^two words$' "$work/beta" || fail "the environment did not arrive"
 # shellcheck disable=SC2088 # no path
 try 2 'takes one user for all other hosts' --host a@$away,b@192.0.2.2 true
 try 0 '' --host a@$away true
 got '-o BatchMode=yes -o ConnectTimeout=10 -l a'
 try 2 'takes no IPv6 addresses' --host 2001:db8::1 true
+
+try 0 '' --host $away --map-by l3 --bind-to l3 --stdin all \
+    --merge-stderr --output out -n 1 echo a : -n 2 --wdir /usr echo b c
+got --map-by l3cache:OVERSUBSCRIBE --bind-to l3cache --stdin all
+got -m -o out -p 0,2, -p 1,3,/usr -- echo a echo b c
+try 0 '' --host $away --tag --timestamp true
+got --output tag,timestamp
+try 0 '' --host $away --wrap 'env -i' echo a
+got -- env -i echo a
+try 2 'wrap: not with --engine prrte: for some ranks only' --host $away \
+    --wrap '0:env -i' echo a
+try 2 'pty: not with --engine prrte' --host $away --pty true
+try 2 'gpus-per-rank: not with --engine prrte' --host $away \
+    --gpus-per-rank 1 true
+try 0 '^ranks 0 to 1 on 192.0.2.1$' --host $away:2 --display-map true
 
 rm "$work/bin/prterun"
 engine mpirun.openmpi 'mpirun.openmpi (Open MPI) 4.1.4'
@@ -124,6 +139,12 @@ got --mpi=pmix --ntasks=5 --distribution=arbitrary \
     --nodelist=192.0.2.1,192.0.2.1,192.0.2.2,192.0.2.2,192.0.2.3
 got --cpu-bind=cores --label
 try 2 'keep-going: not with --engine slurm' --keep-going true
+try 2 'map-by: not with --engine slurm' --map-by numa true
+try 2 'bind-to: not with --engine slurm' --bind-to l3 true
+try 2 'timestamp: not with --engine slurm' --timestamp true
+try 0 '' --gpus-per-rank 2 --bind-to numa --stdin none true
+got --input=none
+got --cpu-bind=ldoms --gpus-per-task=2
 try 2 'me@192.0.2.1: not with --engine slurm' --host me@192.0.2.1 true
 engine srun 'slurm-wlm 22.05.8' 'srun: none'
 try 0 '' true

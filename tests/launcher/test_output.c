@@ -127,6 +127,81 @@ START_TEST(test_tags)
 }
 END_TEST
 
+enum { TORRENT_RANKS = 64 };
+
+/* What is known of a torrent so far. */
+struct torrent {
+    long next[TORRENT_RANKS];
+    int ended;
+    size_t bytes;
+};
+
+/* One line of it, without its newline. */
+static void torrent_line(struct torrent *torrent, const char *line,
+                         size_t length)
+{
+    const char *at = line;
+    long rank, number;
+
+    if (*at == 'e') {
+        at += 3;
+        rank = take_number(&at, ' ', ' ');
+        ck_assert_int_eq(strtol(at, NULL, 10), torrent->next[rank]);
+        torrent->ended++;
+        return;
+    }
+    rank = take_number(&at, '<', ' ');
+    number = take_number(&at, 0, ' ');
+    ck_assert_msg(rank >= 0 && rank < TORRENT_RANKS && line[length - 1] == '>'
+                  && line + length - at == number % 150 + 1
+                  && number == torrent->next[rank], "torn: %.*s", (int)length,
+                  line);
+    torrent->next[rank]++;
+}
+
+/* 64 ranks, more than any buffer holds: nothing torn, nothing lost, and tprun
+ * stays small.  make check-long: gigabytes. */
+START_TEST(test_torrent)
+{
+    static char buffer[1 << 20];
+    static struct torrent torrent;
+    struct tpx_launch launch = { 0 };
+    const char *much = getenv("TP_TEST_LONG") != NULL ? "64000000"
+                                                      : "2000000";
+    size_t used = 0;
+    ssize_t got;
+    int ends[2];
+
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    launch.out_fd = ends[1];
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "64", "RANK",
+               "torrent", much, NULL });
+    close(ends[1]);
+    while ((got = read(ends[0], buffer + used, sizeof(buffer) - used)) > 0) {
+        char *line = buffer, *end;
+
+        torrent.bytes += (size_t)got;
+        used += (size_t)got;
+        while ((end = memchr(line, '\n',
+                             used - (size_t)(line - buffer))) != NULL) {
+            torrent_line(&torrent, line, (size_t)(end - line));
+            line = end + 1;
+        }
+        used -= (size_t)(line - buffer);
+        memmove(buffer, line, used);
+    }
+    close(ends[0]);
+    launch.out_fd = memfd_create("none", MFD_CLOEXEC);
+    tpx_finish(&launch, 60);
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_int_eq(torrent.ended, TORRENT_RANKS);
+    ck_assert_uint_gt(torrent.bytes, (size_t)TORRENT_RANKS
+                      * strtoul(much, NULL, 10));
+    ck_assert_int_lt(launch.usage.ru_maxrss, 100 * 1024);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* One rank's bytes pass unchanged, whatever they are. */
 START_TEST(test_bytes)
 {
@@ -285,10 +360,11 @@ int main(void)
     Suite *suite = suite_create("output");
     TCase *tests = tcase_create("output");
 
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, getenv("TP_TEST_LONG") != NULL ? 900 : 120);
     tcase_add_loop_test(tests, test_whole_lines, 0, 2);
     tcase_add_test(tests, test_one_file);
     tcase_add_test(tests, test_tags);
+    tcase_add_test(tests, test_torrent);
     tcase_add_loop_test(tests, test_bytes, 0, 6);
     tcase_add_test(tests, test_long_lines);
     tcase_add_test(tests, test_long_line_pauses);

@@ -39,7 +39,7 @@ may 'man/' '(nothing)'
 may 'bench/calibrate' "$base|topology/|bench/"
 grep -v '^bench/calibrate' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
-may 'bench/' '(nothing)|bench/'
+may 'bench/' '(nothing)|bench/|runtime/base/base\.h'
 
 # home HEADERS FILES: third-party headers are included by these files only, and
 # by tests, which may look inside.
@@ -52,9 +52,9 @@ home()
 home 'cuda[a-zA-Z_]*\.h' 'gpu/'
 home 'hwloc' 'topology/'
 home 'rdma/' 'fabric/ofi/|gpu/cuda_gdr/'
-home 'pmix[a-z_]*\.h' 'runtime/bootstrap|launcher/pmix'
+home 'pmix[a-z_]*\.h' 'runtime/bootstrap|launcher/pmix|bench/startup_pmix'
 home 'nettle/' 'runtime/secret'
-home 'jansson\.h' 'topology/|launcher/tpinfo|bench/[a-z]*_json'
+home 'jansson\.h' 'topology/|launcher/tp(info|top_json)|bench/[a-z]*_json'
 home 'mpi\.h' 'bench/mpi'
 home 'check\.h' 'tests/'
 

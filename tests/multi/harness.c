@@ -371,9 +371,11 @@ static void harness_find_channels(void)
 static void harness_find_backends(void)
 {
     const char *chosen = getenv("TP_TEST_BACKENDS");
+    const struct tpf_backend *backends[HARNESS_BACKENDS];
+    size_t count = tpf_backends_for(chosen, backends, HARNESS_BACKENDS);
 
-    for (size_t i = 0; tpf_backends[i] != NULL; i++) {
-        const struct tpf_backend *backend = tpf_backends[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct tpf_backend *backend = backends[i];
 
         if ((backend->flags & TPF_SELF) != 0
             || harness_backend_count == HARNESS_BACKENDS - 2

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which rank runs where on this machine. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "launcher/placement.h"
+#include "runtime/base/alloc.h"
+
+enum { PLACEMENT_TRIES = 8 };      /* to find cores that nobody claims */
+
+/* How many GPUs each rank wants, the caller's to free; NULL if none does, or
+ * without memory. */
+static int *placement_gpus(const struct tpl_options *options)
+{
+    int *want = NULL;
+
+    for (int i = 0; i < options->app_count; i++) {
+        const struct tpl_app *app = &options->apps[i];
+
+        if (app->gpus > 0 && want == NULL)
+            want = tpb_array((size_t)options->ranks, sizeof(want[0]));
+        for (int j = 0; want != NULL && j < app->ranks; j++)
+            want[app->first + j] = app->gpus;
+    }
+    return want;
+}
+
+/* Plans again as long as others turn out to have some of the cores. */
+static tp_status placement_plan(struct tpl_placement *placement,
+                                struct tpt_bind_wish *wish, bool claim,
+                                struct tpb_error *error)
+{
+    for (int i = 0;; i++) {
+        tp_status status;
+
+        wish->taken = placement->claims.taken;
+        wish->taken_size = placement->claims.taken_size;
+        status = tpt_bind_plan(placement->topology, wish, &placement->plan,
+                               error);
+        if (status != TP_OK || !claim || !placement->plan.here
+            || placement->plan.bind != TPT_BIND_CORE
+            || tpl_claims_take(&placement->claims, &placement->plan)
+            || i == PLACEMENT_TRIES)
+            return status;
+        tpt_bind_plan_fini(&placement->plan);
+    }
+}
+
+tp_status tpl_placement_make(const struct tpl_options *options,
+                             const struct tpb_settings *settings,
+                             struct tpl_placement *placement,
+                             struct tpb_error *error)
+{
+    struct tpt_bind_wish wish = {
+        .bind = options->bind, .map = options->map, .ranks = options->ranks,
+    };
+    struct tpt_gpus *there = NULL;
+    int *want = placement_gpus(options);
+    tp_status status = tpt_topology_load(settings, &placement->topology,
+                                         error);
+
+    if (status == TP_OK && tpl_option_given(options,
+                                            TPL_OPTION_GPUS_PER_RANK)) {
+        there = tpb_zalloc(sizeof(*there));
+        if (there == NULL || want == NULL)
+            status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+        else
+            status = tpt_gpus_find(placement->topology, "",
+                                   getenv("CUDA_VISIBLE_DEVICES"), there,
+                                   error);
+        wish.gpus = want;
+        wish.there = there;
+    }
+    if (status == TP_OK)
+        status = placement_plan(placement, &wish, !options->dry_run, error);
+    tpb_free(there);
+    tpb_free(want);
+    return status;
+}
+
+void tpl_placement_fini(struct tpl_placement *placement)
+{
+    tpl_claims_fini(&placement->claims);
+    tpt_bind_plan_fini(&placement->plan);
+    tpt_topology_free(placement->topology);
+    placement->topology = NULL;
+}
+
+void tpl_placement_show(const struct tpl_placement *placement,
+                        const struct tpl_options *options,
+                        const char *host, struct tpb_text *text)
+{
+    const struct tpt_bind_plan *plan = &placement->plan;
+
+    tpb_text_add(text, "%d rank%s on %s (%s), bound to: %s%s\n", plan->count,
+                 plan->count == 1 ? "" : "s", host,
+                 tpt_topology_source(placement->topology),
+                 tpt_bind_name(plan->bind), plan->yielded
+                 ? " (another job has the cores)" : "");
+    for (int i = 0; i < plan->count; i++) {
+        const struct tpt_bind_place *place = &plan->places[i];
+
+        tpb_text_add(text, "  rank %d: %s, cpus %s%s%s; %s\n", i,
+                     place->where, place->list,
+                     place->gpus != NULL ? ", gpus " : "",
+                     place->gpus != NULL ? place->gpus : "",
+                     tpl_options_app(options, i)->program[0]);
+    }
+}
+
+/* "0-3,8" of a set. */
+static void placement_list(const cpu_set_t *set, size_t size,
+                           struct tpb_text *text)
+{
+    int cpus = (int)size * 8;
+    const char *gap = "";
+
+    for (int i = 0; i < cpus; i++) {
+        int last = i;
+
+        if (!CPU_ISSET_S(i, size, set))
+            continue;
+        while (last + 1 < cpus && CPU_ISSET_S(last + 1, size, set))
+            last++;
+        tpb_text_add(text, last > i ? "%s%d-%d" : "%s%d", gap, i, last);
+        gap = ",";
+        i = last;
+    }
+}
+
+void tpl_placement_report(const struct tpl_placement *placement, int rank,
+                          pid_t pid, struct tpb_text *text)
+{
+    const struct tpt_bind_place *place = &placement->plan.places[rank];
+    size_t size = CPU_ALLOC_SIZE(CPU_SETSIZE * 8);
+    cpu_set_t *set = tpb_zalloc(size);
+    struct tpb_text kernel = { 0 };
+
+    tpb_text_add(text, "rank %d (pid %d): asked for %s %s (%s); ", rank,
+                 (int)pid, place->cpus != NULL ? "cpus" : "any of cpus",
+                 place->list, place->where);
+    if (set == NULL || sched_getaffinity(pid, size, set) < 0) {
+        tpb_text_add(text, "the kernel does not say: %s", strerror(errno));
+    } else {
+        placement_list(set, size, &kernel);
+        if (kernel.text != NULL && strcmp(kernel.text, place->list) == 0)
+            tpb_text_add(text, "the kernel says the same");
+        else
+            tpb_text_add(text, "the kernel says %s: NOT THE SAME",
+                         kernel.text != NULL ? kernel.text : "nothing");
+    }
+    tpb_text_fini(&kernel);
+    tpb_free(set);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tptop: the command line, and the loop. */
+#include "config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "launcher/tptop.h"
+
+enum { TPTOP_USAGE = 2 };
+
+static int tptop_refuse(int status, const struct tpb_error *error)
+{
+    fprintf(stderr, "tptop: %s\n", error->text);
+    return status;
+}
+
+static tp_status tptop_number(const char *option, const char *text,
+                              double least, double *number,
+                              struct tpb_error *error)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !isfinite(value) || value < least
+        || value > 1e6)
+        return tpb_fail(error, TP_ERR_INVALID, "%s %s: expected a number from "
+                        "%g on", option, text, least);
+    *number = value;
+    return TP_OK;
+}
+
+static tp_status tptop_parse(int argc, char **argv,
+                             struct tptop_options *options,
+                             struct tpb_error *error)
+{
+    static const struct option longs[] = {
+        { "json", no_argument, NULL, 'j' },
+        { "interval", required_argument, NULL, 'i' },
+        { "count", required_argument, NULL, 'c' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'V' },
+        { NULL, 0, NULL, 0 },
+    };
+    tp_status status = TP_OK;
+    double number = 0;
+    int code;
+
+    *options = (struct tptop_options){ .interval = 1 };
+    opterr = 0;
+    while (status == TP_OK
+           && (code = getopt_long(argc, argv, ":ji:c:hV", longs, NULL)) != -1)
+        switch (code) {
+        case 'j':
+            options->json = true;
+            break;
+        case 'i':
+            status = tptop_number("--interval", optarg, 0.01,
+                                  &options->interval, error);
+            break;
+        case 'c':
+            status = tptop_number("--count", optarg, 1, &number, error);
+            options->count = (long)number;
+            break;
+        case 'h':
+            options->help = true;
+            return TP_OK;
+        case 'V':
+            options->version = true;
+            return TP_OK;
+        default:
+            return tpb_fail(error, TP_ERR_INVALID, "%s: %s; `tptop --help` "
+                            "lists the options", argv[optind - 1],
+                            code == ':' ? "an argument is missing"
+                                        : "there is no such option");
+        }
+    if (status == TP_OK && optind < argc) {
+        status = tptop_number("PID", argv[optind++], 1, &number, error);
+        options->pid = (pid_t)number;
+    }
+    if (status == TP_OK && optind < argc)
+        return tpb_fail(error, TP_ERR_INVALID, "one PID is enough");
+    return status;
+}
+
+static int tptop_help(void)
+{
+    return fputs(
+        "Usage: tptop [OPTION]... [PID]\n"
+        "Show what the ranks of a job do; PID is that of its tprun.\n\n"
+        "  -j, --json\n"
+        "        print a line of JSON per interval instead of a screen\n"
+        "  -i, --interval SECONDS\n"
+        "        look so often; 1 without this option\n"
+        "  -c, --count N\n"
+        "        look so many times, else until the job ends\n"
+        "  -h, --help\n"
+        "        print this and exit\n"
+        "  -V, --version\n"
+        "        print the version and exit\n", stdout) == EOF
+        || fflush(stdout) != 0;
+}
+
+/* Does the tprun still run?  Its record would stay as it is. */
+static bool tptop_alive(pid_t pid)
+{
+    return kill(pid, 0) == 0 || errno == EPERM;
+}
+
+static bool tptop_wait(const struct tptop_options *options)
+{
+    struct timespec time = {
+        (time_t)options->interval,
+        (long)((options->interval - floor(options->interval)) * 1e9)
+    };
+
+    if (!options->json)
+        return tptop_screen_wait(options->interval);
+    nanosleep(&time, NULL);
+    return true;
+}
+
+static int tptop_run(const struct tptop_options *options,
+                     const struct tpb_record *record,
+                     struct tpb_error *error)
+{
+    struct tptop_sample sample = { .pid = options->pid };
+    int status = 0;
+
+    for (long i = 0; options->count == 0 || i <= options->count; i++) {
+        if (tptop_look(&sample, record) != TP_OK) {
+            tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+            status = 1;
+            break;
+        }
+        /* The first look has no rates yet. */
+        if (!options->json) {
+            tptop_screen_show(&sample);
+        } else if (i > 0 && tptop_json(&sample) != 0) {
+            tpb_fail_errno(error, errno, "standard output");
+            status = 1;
+            break;
+        }
+        if (i == options->count && options->count > 0)
+            break;
+        if (!tptop_wait(options) || !tptop_alive(options->pid))
+            break;
+    }
+    tptop_sample_fini(&sample);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct tptop_options options;
+    struct tpb_error error = { "" };
+    struct tpb_record record = { NULL, 0 };
+    int status;
+
+    if (tptop_parse(argc, argv, &options, &error) != TP_OK)
+        return tptop_refuse(TPTOP_USAGE, &error);
+    if (options.help)
+        return tptop_help();
+    if (options.version)
+        return printf("tptop (tp) %s\n", PACKAGE_VERSION) < 0
+               || fflush(stdout) != 0;
+    if (tptop_find(&options.pid, &record, &error) != TP_OK)
+        return tptop_refuse(1, &error);
+    if (!options.json && tptop_screen_open(&error) != TP_OK)
+        return tptop_refuse(1, &error);
+    status = tptop_run(&options, &record, &error);
+    tptop_screen_close();
+    tpb_record_close(&record);
+    return status == 0 ? 0 : tptop_refuse(status, &error);
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The screen of tptop: a table of ranks, or of pairs, by ncurses. */
+#include "config.h"
+
+#include <curses.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "launcher/tptop.h"
+
+static struct {
+    SCREEN *terminal;
+    bool pairs;                    /* not ranks */
+    long first;                    /* row that is shown first */
+    const struct tptop_sample *sample;
+} screen;
+
+tp_status tptop_screen_open(struct tpb_error *error)
+{
+    const char *name = getenv("TERM");
+
+    if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO))
+        return tpb_fail(error, TP_ERR_INVALID, "this is no terminal; "
+                        "`tptop --json` prints what scripts can read");
+    screen.terminal = newterm(NULL, stdout, stdin);
+    if (screen.terminal == NULL)
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "TERM=%s: this terminal "
+                        "is not known; try TERM=ansi",
+                        name != NULL ? name : "");
+    cbreak();
+    noecho();
+    keypad(stdscr, TRUE);
+    curs_set(0);
+    return TP_OK;
+}
+
+void tptop_screen_close(void)
+{
+    if (screen.terminal == NULL)
+        return;
+    endwin();
+    delscreen(screen.terminal);
+    screen.terminal = NULL;
+}
+
+/* "1.23M": at most six places. */
+static const char *screen_number(double number, char text[16])
+{
+    static const char units[] = " kMGTP";
+    int unit = 0;
+
+    while (number >= 999.5 && units[unit + 1] != '\0') {
+        number /= 1000;
+        unit++;
+    }
+    if (unit == 0)
+        snprintf(text, 16, "%.0f", number);
+    else
+        snprintf(text, 16, "%.*f%c", number < 9.995 ? 2 : number < 99.95
+                 ? 1 : 0, number, units[unit]);
+    return text;
+}
+
+static void screen_rates(const struct tptop_rates *rates)
+{
+    char a[16], b[16], c[16], d[16], e[16], f[16];
+
+    printw(" %8s %8s %8s %8s %7s %8s", screen_number(rates->messages_out, a),
+           screen_number(rates->bytes_out, b),
+           screen_number(rates->messages_in, c),
+           screen_number(rates->bytes_in, d),
+           screen_number((double)rates->queued, e),
+           screen_number((double)rates->buffered, f));
+}
+
+static void screen_since(uint64_t since)
+{
+    uint64_t now = screen.sample->now.at;
+
+    if (since != 0 && now > since)
+        printw(" %8.1f", (double)(now - since) * 1e-9);
+    else
+        printw(" %8s", "");
+}
+
+static void screen_rank(uint32_t index)
+{
+    const struct tptop_rank *rank = &screen.sample->now.ranks[index];
+    struct tptop_rates rates = tptop_rank_rates(screen.sample, index);
+    bool waits = rank->record.phase == TPB_PHASE_RUNNING
+                 && rank->record.wait != TPB_WAIT_NONE;
+    char state[32];
+
+    tptop_state(rank, state, sizeof(state));
+    printw("%5u %7u %-18s", index, rank->record.pid, state);
+    screen_since(waits ? rank->record.wait_since : 0);
+    screen_rates(&rates);
+}
+
+static void screen_pair(uint32_t index, uint32_t slot)
+{
+    const struct tpb_record_pipe *pipe =
+        &screen.sample->now.ranks[index].pipes[slot];
+    struct tptop_rates rates = tptop_pipe_rates(screen.sample, index, slot);
+
+    printw("%5u %5d %4u %-13s", index, (int)pipe->peer, pipe->number,
+           pipe->stats.transport[0] != '\0' ? pipe->stats.transport : "-");
+    screen_since(pipe->blocked_since);
+    screen_rates(&rates);
+}
+
+/* All rows there are; draws those from screen.first on.  Returns how many. */
+static long screen_rows(int top)
+{
+    long row = 0;
+
+    for (uint32_t i = 0; i < screen.sample->now.count; i++) {
+        uint32_t lines = screen.pairs ? screen.sample->now.ranks[i].record.used
+                                      : 1;
+
+        for (uint32_t j = 0; j < lines; j++, row++) {
+            if (row < screen.first || row - screen.first >= LINES - top)
+                continue;
+            move((int)(row - screen.first) + top, 0);
+            if (screen.pairs)
+                screen_pair(i, j);
+            else
+                screen_rank(i);
+        }
+    }
+    return row;
+}
+
+static void screen_draw(void)
+{
+    long rows;
+
+    erase();
+    printw("%.*s: %u ranks, every %.1f s    p: %s  arrows: scroll  q: leave",
+           (int)sizeof(screen.sample->file->job), screen.sample->file->job,
+           screen.sample->now.count, screen.sample->seconds,
+           screen.pairs ? "ranks" : "pairs");
+    attron(A_REVERSE);
+    mvprintw(1, 0, screen.pairs
+             ? "%5s %5s %4s %-13s" : "%5s %7.0s%7s %-11s",
+             "RANK", screen.pairs ? "PEER" : "", screen.pairs ? "PIPE" : "PID",
+             screen.pairs ? "BACKEND" : "STATE");
+    mvprintw(1, screen.pairs ? 30 : 32, " %8s %8s %8s %8s %8s %7s %8s",
+             screen.pairs ? "BLOCKED" : "WAITS", "MSG/S>", "B/S>", "MSG/S<",
+             "B/S<", "QUEUED", "BUFFERED");
+    attroff(A_REVERSE);
+    rows = screen_rows(2);
+    if (screen.first >= rows)
+        screen.first = rows > 0 ? rows - 1 : 0;
+    refresh();
+}
+
+void tptop_screen_show(const struct tptop_sample *sample)
+{
+    screen.sample = sample;
+    screen_draw();
+}
+
+/* False: the user wants to leave. */
+static bool screen_key(int key)
+{
+    switch (key) {
+    case 'q':
+    case 3:
+        return false;
+    case 'p':
+        screen.pairs = !screen.pairs;
+        screen.first = 0;
+        break;
+    case KEY_DOWN:
+        screen.first++;
+        break;
+    case KEY_UP:
+        screen.first -= screen.first > 0;
+        break;
+    case KEY_NPAGE:
+        screen.first += LINES - 2;
+        break;
+    case KEY_PPAGE:
+        screen.first -= screen.first > LINES - 2 ? LINES - 2 : screen.first;
+        break;
+    default:
+        break;
+    }
+    screen_draw();
+    return true;
+}
+
+bool tptop_screen_wait(double seconds)
+{
+    uint64_t until = tpb_now() + (uint64_t)(seconds * 1e9), now;
+
+    while ((now = tpb_now()) < until) {
+        int key;
+
+        timeout((int)((until - now) / 1000000) + 1);
+        key = getch();
+        if (key != ERR && !screen_key(key))
+            return false;
+    }
+    return true;
+}

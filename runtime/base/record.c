@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The record of a job: made, mapped, checked. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/io.h"
+#include "runtime/base/record.h"
+
+/* Without SHRINK a mapping could turn into SIGBUS. */
+#define RECORD_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static size_t record_stride(uint32_t slots)
+{
+    size_t bytes = sizeof(struct tpb_record_rank)
+                   + slots * sizeof(struct tpb_record_pipe);
+
+    return (bytes + TPB_RECORD_PAGE - 1) / TPB_RECORD_PAGE * TPB_RECORD_PAGE;
+}
+
+static size_t record_size(const struct tpb_record_file *file)
+{
+    return TPB_RECORD_PAGE + (size_t)file->ranks * file->stride;
+}
+
+static bool record_valid(const struct tpb_record_file *file, size_t size)
+{
+    return file->magic == TPB_RECORD_MAGIC
+           && file->version == TPB_RECORD_VERSION && file->ranks > 0
+           && file->ranks <= TPB_RECORD_RANKS
+           && file->slots <= TPB_RECORD_SLOTS
+           && file->stride == record_stride(file->slots)
+           && size == record_size(file);
+}
+
+tp_status tpb_record_make(const char *job, uint32_t ranks,
+                          struct tpb_record *record, int *fd, char text[64],
+                          struct tpb_error *error)
+{
+    /* Pages that nobody writes cost nothing. */
+    uint32_t slots = ranks + 16 < TPB_RECORD_SLOTS ? ranks + 16
+                                                   : TPB_RECORD_SLOTS;
+    struct tpb_record_file file = {
+        .magic = TPB_RECORD_MAGIC, .version = TPB_RECORD_VERSION,
+        .ranks = ranks, .slots = slots,
+        .stride = (uint32_t)record_stride(slots),
+    };
+    size_t size = record_size(&file);
+    struct timespec now;
+    int made = memfd_create(TPB_RECORD_NAME, MFD_ALLOW_SEALING);
+    void *memory = MAP_FAILED;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    file.started = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    snprintf(file.job, sizeof(file.job), "%s", job);
+    if (made >= 0 && ftruncate(made, (off_t)size) == 0
+        && fcntl(made, F_ADD_SEALS, RECORD_SEALS) == 0)
+        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, made,
+                      0);
+    if (memory == MAP_FAILED) {
+        int code = errno;
+
+        tpb_close(&made);
+        return tpb_fail_errno(error, code, "cannot make the record of the "
+                              "job");
+    }
+    *record = (struct tpb_record){ memory, size };
+    *record->file = file;
+    snprintf(text, 64, "%d:%zu", made, size);
+    *fd = made;
+    return TP_OK;
+}
+
+tp_status tpb_record_open(int fd, struct tpb_record *record,
+                          struct tpb_error *error)
+{
+    struct stat status;
+    size_t size;
+    void *memory;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (fstat(fd, &status) < 0)
+        return tpb_fail_errno(error, errno, "the record");
+    size = (size_t)status.st_size;
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || size < TPB_RECORD_PAGE)
+        return tpb_fail(error, TP_ERR_INVALID, "this is not a record of a job");
+    memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return tpb_fail_errno(error, errno, "cannot map the record");
+    *record = (struct tpb_record){ memory, size };
+    if (record_valid(record->file, size))
+        return TP_OK;
+    if (record->file->magic == TPB_RECORD_MAGIC)
+        tpb_fail(error, TP_ERR_INVALID, "the record is of version %u, this "
+                 "program reads version %d", record->file->version,
+                 TPB_RECORD_VERSION);
+    else
+        tpb_fail(error, TP_ERR_INVALID, "this is not a record of a job");
+    tpb_record_close(record);
+    return TP_ERR_INVALID;
+}
+
+void tpb_record_close(struct tpb_record *record)
+{
+    if (record->file != NULL)
+        munmap(record->file, record->size);
+    record->file = NULL;
+}
+
+static const char *record_section(const struct tpb_record *record,
+                                  uint32_t rank)
+{
+    /* The header is ours or was checked; its ranks cannot write to what they
+     * have not mapped, but could map it all: the size is ours. */
+    size_t at = TPB_RECORD_PAGE + (size_t)rank * record->file->stride;
+
+    if (record->file == NULL || at + record->file->stride > record->size)
+        return NULL;
+    return (const char *)record->file + at;
+}
+
+bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
+                     struct tpb_record_rank *copy)
+{
+    const char *section = record->file != NULL ? record_section(record, rank)
+                                               : NULL;
+
+    if (section == NULL)
+        return false;
+    memcpy(copy, section, sizeof(*copy));
+    if (copy->used > TPB_RECORD_SLOTS)
+        copy->used = 0;
+    if (copy->phase > TPB_PHASE_DONE)
+        copy->phase = TPB_PHASE_NONE;
+    if (copy->wait > TPB_WAIT_ANY)
+        copy->wait = TPB_WAIT_NONE;
+    return true;
+}
+
+bool tpb_record_pipe(const struct tpb_record *record, uint32_t rank,
+                     uint32_t slot, struct tpb_record_pipe *copy)
+{
+    const char *section = record->file != NULL ? record_section(record, rank)
+                                               : NULL;
+    size_t at = sizeof(struct tpb_record_rank)
+                + (size_t)slot * sizeof(struct tpb_record_pipe);
+
+    if (section == NULL || at + sizeof(*copy) > record->file->stride)
+        return false;
+    memcpy(copy, section + at, sizeof(*copy));
+    copy->stats.transport[sizeof(copy->stats.transport) - 1] = '\0';
+    return true;
+}
+
+/* ---- the rank's side ---------------------------------------------------- */
+
+/* Is it the launcher's memory, and not what somebody opened under the same
+ * number? */
+static bool record_ours(int fd, size_t size)
+{
+    char path[64], name[64];
+    struct stat status;
+    ssize_t got;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    got = readlink(path, name, sizeof(name) - 1);
+    name[got > 0 ? got : 0] = '\0';
+    return strcmp(name, "/memfd:" TPB_RECORD_NAME " (deleted)") == 0
+           && fstat(fd, &status) == 0 && (size_t)status.st_size == size
+           && (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0;
+}
+
+tp_status tpb_record_attach(const char *text, uint32_t rank,
+                            struct tpb_record_section *section,
+                            struct tpb_error *error)
+{
+    struct tpb_record_file file;
+    unsigned long size;
+    void *memory;
+    int fd, used = 0;
+
+    if (sscanf(text, "%d:%lu%n", &fd, &size, &used) != 2
+        || text[used] != '\0' || !record_ours(fd, size))
+        return tpb_fail(error, TP_ERR_INVALID, "TP_RECORD=%s is no record",
+                        text);
+    if (pread(fd, &file, sizeof(file), 0) != (ssize_t)sizeof(file)
+        || !record_valid(&file, size) || rank >= file.ranks)
+        return tpb_fail(error, TP_ERR_INVALID, "the record is of another "
+                        "version of tp");
+    memory = mmap(NULL, file.stride, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                  (off_t)(TPB_RECORD_PAGE + (size_t)rank * file.stride));
+    if (memory == MAP_FAILED)
+        return tpb_fail_errno(error, errno, "cannot map the record");
+    *section = (struct tpb_record_section){
+        memory, (void *)((char *)memory + sizeof(struct tpb_record_rank)),
+        file.slots, file.stride
+    };
+    return TP_OK;
+}
+
+void tpb_record_detach(struct tpb_record_section *section)
+{
+    if (section->rank != NULL)
+        munmap(section->rank, section->size);
+    section->rank = NULL;
+}

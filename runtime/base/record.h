@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a rank does, for others to read: counters per pipe, and what it waits
+ * for, in memory that tprun makes (a memfd without a name), its ranks write,
+ * and tprun and tptop read, also after the rank has died.
+ *
+ * A file of one header and, for each rank, a section: a tpb_record_rank and
+ * behind it `slots` tpb_record_pipe.  A rank maps its own section only.  All
+ * members are written by their rank with relaxed stores and may be read at any
+ * time; one word is never torn, several need not fit together.  Readers trust
+ * nothing: what they copy they check.
+ */
+#ifndef TPB_RECORD_H
+#define TPB_RECORD_H
+
+#include "runtime/base/base.h"
+
+#define TPB_RECORD_MAGIC UINT64_C(0x64726f6365727074)  /* "tprecord" */
+#define TPB_RECORD_NAME "tp-record"
+
+enum {
+    TPB_RECORD_VERSION = 1,
+    TPB_RECORD_PAGE = 4096,        /* the header; sections are multiples */
+    TPB_RECORD_SLOTS = 1024,       /* at most, of one rank */
+    TPB_RECORD_RANKS = 65536
+};
+
+struct tpb_record_file {
+    uint64_t magic;
+    uint32_t version, ranks;
+    uint32_t slots;                /* of each rank */
+    uint32_t stride;               /* bytes of one section */
+    uint64_t started;              /* nanoseconds since 1970 */
+    char job[64];
+};
+
+enum tpb_record_phase {
+    TPB_PHASE_NONE,                /* has not called tp_init */
+    TPB_PHASE_INIT, TPB_PHASE_RUNNING, TPB_PHASE_FINALIZE,
+    TPB_PHASE_DONE                 /* tp_finalize is over */
+};
+
+enum tpb_record_wait {
+    TPB_WAIT_NONE,
+    TPB_WAIT_SEND,                 /* for the peer to take a message */
+    TPB_WAIT_RECEIVE,              /* for a message to come */
+    TPB_WAIT_READ,                 /* for the rest of one that has come */
+    TPB_WAIT_ANY                   /* tp_wait: for anything */
+};
+
+struct tpb_record_rank {
+    uint32_t phase;                /* enum tpb_record_phase */
+    uint32_t pid;
+    uint32_t used;                 /* slots */
+    uint32_t unrecorded;           /* pipes that found no slot */
+    uint32_t wait;                 /* enum tpb_record_wait; once it sleeps */
+    int32_t wait_peer;             /* -1: no certain one */
+    uint64_t wait_since;           /* tpb_now() of the rank's host */
+    uint64_t unused[12];
+};
+_Static_assert(sizeof(struct tpb_record_rank) == 128, "record of a rank");
+
+struct tpb_record_pipe {
+    int32_t peer;                  /* -1: outside the job */
+    uint32_t number;
+    uint64_t blocked_since;        /* no room or credit for a write; 0: fine */
+    struct tp_stats stats;         /* `transport` too, once connected */
+};
+_Static_assert(sizeof(struct tpb_record_pipe) == 104, "record of a pipe");
+
+/* A mapped record. */
+struct tpb_record {
+    struct tpb_record_file *file;  /* NULL: none */
+    size_t size;                   /* bytes */
+};
+
+/*
+ * Makes the record of a job and maps it.  *fd is the caller's, and not
+ * close-on-exec, for ranks inherit it; `text` becomes the value of TP_RECORD.
+ */
+tp_status tpb_record_make(const char *job, uint32_t ranks,
+                          struct tpb_record *record, int *fd, char text[64],
+                          struct tpb_error *error);
+
+/* Maps a record to read, INVALID with words if it is none.  The descriptor
+ * stays the caller's. */
+tp_status tpb_record_open(int fd, struct tpb_record *record,
+                          struct tpb_error *error);
+void tpb_record_close(struct tpb_record *record);
+
+/* Copies of what a rank says, its counts within bounds; false if there is no
+ * such rank or slot. */
+bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
+                     struct tpb_record_rank *copy);
+bool tpb_record_pipe(const struct tpb_record *record, uint32_t rank,
+                     uint32_t slot, struct tpb_record_pipe *copy);
+
+/* ---- the rank's side ---------------------------------------------------- */
+
+struct tpb_record_section {
+    struct tpb_record_rank *rank;  /* NULL: none */
+    struct tpb_record_pipe *pipes;
+    uint32_t slots;
+    size_t size;
+};
+
+/*
+ * Maps the section of `rank`, `text` being the value of TP_RECORD.  Any failure
+ * is INVALID with words, and harmless.
+ */
+tp_status tpb_record_attach(const char *text, uint32_t rank,
+                            struct tpb_record_section *section,
+                            struct tpb_error *error);
+void tpb_record_detach(struct tpb_record_section *section);
+
+#define TPB_RECORD_SET(member, value) \
+    __atomic_store_n(&(member), (value), __ATOMIC_RELAXED)
+#define TPB_RECORD_GET(member) __atomic_load_n(&(member), __ATOMIC_RELAXED)
+
+#endif

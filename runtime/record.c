@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * This rank's part of the job's record (runtime/base/record.h).  The counters
+ * of a pipe are kept there and nowhere else, so that keeping them costs nothing
+ * more; what a rank waits for is written when it is about to sleep.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "runtime/core.h"
+
+TPB_LOG_COMPONENT("record");
+
+void tpr_record_open(tp_context *context)
+{
+    const char *text = context->settings.text[TPB_SET_RECORD];
+    struct tpb_record_section *record = &context->record;
+    struct tpb_error error = { "" };
+    uint32_t free = TPB_PHASE_NONE;
+
+    if (*text == '\0')
+        return;
+    if (tpb_record_attach(text, (uint32_t)context->rank, record,
+                          &error) != TP_OK) {
+        tpb_debug("%s", error.text);
+        return;
+    }
+    /* The first context of the rank has it; others go unrecorded. */
+    if (!__atomic_compare_exchange_n(&record->rank->phase, &free,
+                                     TPB_PHASE_INIT, false, __ATOMIC_RELAXED,
+                                     __ATOMIC_RELAXED)) {
+        tpb_record_detach(record);
+        return;
+    }
+    TPB_RECORD_SET(record->rank->pid, (uint32_t)getpid());
+    TPB_RECORD_SET(record->rank->wait_peer, -1);
+}
+
+void tpr_record_close(tp_context *context)
+{
+    tpr_record_phase(context, TPB_PHASE_DONE);
+    tpb_record_detach(&context->record);
+}
+
+void tpr_record_phase(tp_context *context, uint32_t phase)
+{
+    if (context->record.rank != NULL)
+        TPB_RECORD_SET(context->record.rank->phase, phase);
+}
+
+void tpr_record_pipe(tp_pipe *pipe)
+{
+    struct tpb_record_section *record = &pipe->context->record;
+    struct tpb_record_pipe *slot;
+    uint32_t used;
+
+    pipe->record = &pipe->unrecorded;
+    if (record->rank == NULL)
+        return;
+    used = TPB_RECORD_GET(record->rank->used);
+    if (used >= record->slots) {
+        TPB_RECORD_SET(record->rank->unrecorded,
+                       TPB_RECORD_GET(record->rank->unrecorded) + 1);
+        return;
+    }
+    slot = &record->pipes[used];
+    TPB_RECORD_SET(slot->peer, pipe->peer->rank);
+    TPB_RECORD_SET(slot->number, pipe->number);
+    pipe->record = slot;
+    TPB_RECORD_SET(record->rank->used, used + 1);
+    tpr_record_transport(pipe);
+}
+
+void tpr_record_transport(tp_pipe *pipe)
+{
+    snprintf(pipe->record->stats.transport,
+             sizeof(pipe->record->stats.transport), "%s",
+             atomic_load(&pipe->peer->transport));
+}
+
+void tpr_record_wait(tp_context *context, const struct tpr_sync *sync)
+{
+    struct tpb_record_rank *rank = context->record.rank;
+
+    if (rank == NULL)
+        return;
+    TPB_RECORD_SET(rank->wait_peer, sync != NULL && sync->pipe != NULL
+                   ? sync->pipe->peer->rank : -1);
+    TPB_RECORD_SET(rank->wait_since, tpb_now());
+    TPB_RECORD_SET(rank->wait, sync != NULL ? sync->wait
+                                            : (uint32_t)TPB_WAIT_ANY);
+}
+
+void tpr_record_awake(tp_context *context)
+{
+    if (context->record.rank != NULL)
+        TPB_RECORD_SET(context->record.rank->wait, (uint32_t)TPB_WAIT_NONE);
+}

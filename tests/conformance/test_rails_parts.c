@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rails: which rail gets a frame, what is published, and rails that are lost
+ * in the middle of a transfer. */
+#include "config.h"
+
+#include <stdlib.h>
+
+#include "fabric/rails/rails.h"
+#include "tests/conformance/side.h"
+
+enum { PARTS_FRAME = 65536 };
+
+static const struct tpf_backend *parts_backend;
+
+/* ---- pace -------------------------------------------------------------- */
+
+/* Two links of `speeds` bytes per second, and a sender that always has more;
+ * the clock is ours.  Returns what the first one carried, in percent. */
+static double parts_share(struct rails_pace pace[2], const double speeds[2],
+                          uint64_t *now, int frames)
+{
+    struct rails_pace *const both[2] = { &pace[0], &pace[1] };
+    double carried[2] = { 0, 0 };
+    uint64_t free_at[2] = { *now, *now }, queue[2][1024];
+    unsigned first[2] = { 0, 0 }, last[2] = { 0, 0 };
+
+    while (frames > 0) {
+        int next = rails_pace_choose(both, 2, PARTS_FRAME, *now);
+
+        if (next >= 0) {
+            uint64_t start = free_at[next] > *now ? free_at[next] : *now;
+
+            free_at[next] = start + (uint64_t)(PARTS_FRAME * 1e9
+                                               / speeds[next]);
+            ck_assert_uint_lt(last[next] - first[next], 1024);
+            queue[next][last[next]++ % 1024] = free_at[next];
+            rails_pace_sent(&pace[next], PARTS_FRAME, *now);
+            carried[next] += PARTS_FRAME;
+            frames--;
+            continue;
+        }
+        next = last[0] == first[0]
+               || (last[1] != first[1]
+                   && queue[1][first[1] % 1024] < queue[0][first[0] % 1024]);
+        *now = queue[next][first[next]++ % 1024];
+        rails_pace_acked(&pace[next], PARTS_FRAME, *now);
+    }
+    for (int i = 0; i < 2; i++)
+        while (first[i] != last[i]) {
+            *now = queue[i][first[i]++ % 1024] > *now
+                       ? queue[i][(first[i] - 1) % 1024] : *now;
+            rails_pace_acked(&pace[i], PARTS_FRAME, *now);
+        }
+    return 100 * carried[0] / (carried[0] + carried[1]);
+}
+
+/* Nothing is told of the speeds; they are found out. */
+START_TEST(test_learns)
+{
+    static const double speeds[][2] = {
+        { 50e6, 12.5e6 }, { 12.5e6, 50e6 }, { 1e9, 1e9 }, { 1.2e9, 120e6 }
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(speeds); i++) {
+        double part = 100 * speeds[i][0] / (speeds[i][0] + speeds[i][1]);
+        struct rails_pace pace[2];
+        uint64_t now = 1;
+        double share;
+
+        rails_pace_init(&pace[0], 0);
+        rails_pace_init(&pace[1], 0);
+        parts_share(pace, speeds[i], &now, 200);
+        share = parts_share(pace, speeds[i], &now, 4000);
+        ck_assert_msg(share > part - 5 && share < part + 5,
+                      "%g of %g and %g: %.1f %%", speeds[i][0], speeds[i][0],
+                      speeds[i][1], share);
+    }
+}
+END_TEST
+
+/* A link that was slow becomes fast. */
+START_TEST(test_learns_again)
+{
+    static const double before[2] = { 50e6, 1e6 }, after[2] = { 50e6, 50e6 };
+    struct rails_pace pace[2];
+    uint64_t now = 1;
+    double share;
+
+    rails_pace_init(&pace[0], 0);
+    rails_pace_init(&pace[1], 0);
+    parts_share(pace, before, &now, 1000);
+    parts_share(pace, after, &now, 2000);
+    share = parts_share(pace, after, &now, 4000);
+    ck_assert_msg(share > 40 && share < 60, "%.1f %%", share);
+}
+END_TEST
+
+START_TEST(test_small_go_where_it_is_empty)
+{
+    struct rails_pace fast, slow, *both[3] = { &slow, &fast, NULL };
+
+    rails_pace_init(&slow, 100);
+    rails_pace_init(&fast, 400);
+    ck_assert_int_eq(rails_pace_choose(both, 3, 100, 1), 1);
+    rails_pace_sent(&fast, 4000, 1);
+    ck_assert_int_eq(rails_pace_choose(both, 3, 100, 1), 0);
+    both[0] = NULL;
+    ck_assert_int_eq(rails_pace_choose(both, 3, 100, 1), 1);
+    both[1] = NULL;
+    ck_assert_int_eq(rails_pace_choose(both, 3, 100, 1), -1);
+}
+END_TEST
+
+/* ---- address ----------------------------------------------------------- */
+
+START_TEST(test_damage)
+{
+    struct rails_card card = { .count = 2 }, again;
+    struct tpb_error error = { "" };
+    uint8_t bytes[TPT_ADDRESS];
+    size_t length;
+
+    card.places[0] = (struct rails_place){ .backend = "ofi:tcp", .nic = "eth0",
+                                           .megabits = 10000, .length = 3,
+                                           .address = { 1, 2, 3 } };
+    card.places[1] = card.places[0];
+    card.places[1].nic[3] = '1';
+    card.places[1].length = 0;
+    memset(card.key, 7, sizeof(card.key));
+    card.places[1].length = 5;
+    length = rails_card_encode(&card, bytes, sizeof(bytes));
+    ck_assert_uint_gt(length, 0);
+    ck_assert_int_eq(rails_card_decode(&again, bytes, length, &error), TP_OK);
+    ck_assert_mem_eq(&card, &again, sizeof(card));
+    for (size_t i = 0; i < length; i++) {
+        bytes[i] ^= 1;
+        ck_assert_int_eq(rails_card_decode(&again, bytes, length, &error),
+                         TP_ERR_PROTOCOL);
+        bytes[i] ^= 1;
+        ck_assert_int_eq(rails_card_decode(&again, bytes, i, &error),
+                         TP_ERR_PROTOCOL);
+    }
+    /* What does not fit is left out. */
+    ck_assert_uint_lt(rails_card_encode(&card, bytes, length - 1), length);
+    ck_assert_uint_eq(rails_card_encode(&card, bytes, 30), 0);
+}
+END_TEST
+
+/* ---- loss -------------------------------------------------------------- */
+
+static bool parts_possible(void)
+{
+    struct tpb_settings settings;
+    struct tpt_card card = { .rank = 0 };
+    struct tpf_env env = { .epoll = -1, .settings = &settings, .card = &card };
+    struct tpb_error error = { "" };
+    tp_status status;
+
+    ck_assert_int_eq(tpb_settings_load(&settings, &error), TP_OK);
+    status = parts_backend->probe(&env, &error);
+    tpb_settings_fini(&settings);
+    if (status != TP_OK)
+        tpx_skip("rails", error.text);
+    return status == TP_OK;
+}
+
+static struct rails_rail *parts_a_rail(struct tpx_link *link, uint64_t seed)
+{
+    struct rails_conn *conn = rails_conn_of(link->conn);
+
+    for (uint64_t i = 0; i < RAILS_MAX; i++) {
+        struct rails_rail *rail = conn->rails[(seed + i) % RAILS_MAX];
+
+        if (rail != NULL && rail->stage == RAILS_UP)
+            return rail;
+    }
+    return NULL;
+}
+
+static void parts_step(struct tpx_pair *pair, struct tpx_link *from)
+{
+    tpx_send(from);
+    tpx_pair_step(pair);
+    TPX_MUST(!pair->ab->failed, "%s", pair->ab->text);
+    TPX_MUST(!pair->ba->failed, "%s", pair->ba->text);
+}
+
+/* Again and again a rail is lost, on either side, with frames under way both
+ * ways; they come back; not a frame is lost, doubled or out of order. */
+START_TEST(test_lost_and_back)
+{
+    enum { LOSSES = 40, BETWEEN = 60 };
+    struct tpx_pair pair;
+
+    if (!parts_possible())
+        return;
+    tpx_pair_open(&pair, parts_backend);
+    tpx_stream_set(pair.ab, pair.ba, 50, tpx_size_random, 0);
+    tpx_stream_set(pair.ba, pair.ab, 51, tpx_size_random, 0);
+    for (uint64_t i = 0; i < LOSSES; i++) {
+        struct tpx_link *side = i % 2 == 0 ? pair.ab : pair.ba;
+        uint64_t end = pair.ba->in.next + BETWEEN;
+
+        TPX_UNTIL((parts_step(&pair, pair.ab), parts_step(&pair, pair.ba)),
+                  pair.ba->in.next >= end
+                      && rails_conn_of(pair.ab->conn)->up >= 2
+                      && rails_conn_of(pair.ba->conn)->up
+                             == rails_conn_of(pair.ab->conn)->up);
+        for (int k = 0; k < 20; k++) {
+            tpx_send(pair.ab);
+            tpx_send(pair.ba);
+        }
+        rails_lose(parts_a_rail(side, i), TP_ERR_PEER_FAILED, "by the test");
+    }
+    TPX_UNTIL(parts_step(&pair, pair.ab),
+              rails_conn_of(pair.ab->conn)->up == 3
+                  && rails_conn_of(pair.ba->conn)->up == 3);
+    TPX_UNTIL(tpx_pair_step(&pair), pair.ba->in.next == pair.ab->out.next
+                                        && pair.ab->in.next
+                                               == pair.ba->out.next);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
+/* Lent memory comes back although its rail is lost. */
+START_TEST(test_lent_and_lost)
+{
+    static unsigned char memory[PARTS_FRAME];
+    struct tpx_pair pair;
+    unsigned lent = 0;
+
+    if (!parts_possible())
+        return;
+    tpx_pair_open(&pair, parts_backend);
+    pair.ba->in = (struct tpx_stream){ .seed = 52, .size = tpx_size_fixed,
+                                       .fixed = 1000 };
+    pair.ab->out = pair.ba->in;
+    pair.ba->hold = true;
+    /* Every frame the same, so that the stream can be lent too. */
+    memcpy(memory, tpx_bytes(&pair.ab->out, 0), 1000);
+    ck_assert(tpx_send(pair.ab));
+    for (uint64_t k = 1; k <= 3; k++) {
+        unsigned char *copy = memory + 8192 * k;
+
+        memcpy(copy, tpx_bytes(&pair.ab->out, k), 1000);
+        lent += parts_backend->send_data(pair.ab->conn, copy, 16, copy + 16,
+                                         1000 - 16, copy);
+    }
+    ck_assert_uint_eq(lent, 3);
+    for (int i = 0; i < 2; i++)
+        rails_lose(parts_a_rail(pair.ab, (uint64_t)i), TP_ERR_PEER_FAILED,
+                   "by the test");
+    pair.ba->hold = false;
+    TPX_UNTIL(tpx_pair_step(&pair),
+              pair.ab->sent == lent && pair.ba->in.next == lent + 1);
+    ck_assert_ptr_eq(pair.ab->token, memory + 8192 * 3);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
+/* The last one: the connection ends, on both sides. */
+START_TEST(test_all_lost)
+{
+    struct rails_rail *rail;
+    struct tpx_pair pair;
+
+    if (!parts_possible())
+        return;
+    tpx_pair_open(&pair, parts_backend);
+    while ((rail = parts_a_rail(pair.ab, 0)) != NULL)
+        rails_lose(rail, TP_ERR_PEER_FAILED, "by the test");
+    TPX_UNTIL(tpx_pair_step(&pair), pair.ab->failed && pair.ba->failed);
+    ck_assert_int_eq(pair.ab->status, TP_ERR_PEER_FAILED);
+    ck_assert_int_eq(pair.ba->status, TP_ERR_PEER_FAILED);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("parts of rails");
+    TCase *tests = tcase_create("parts");
+
+    setenv("TP_RAILS", "3", 1);
+    setenv("TP_IFACE", "lo", 1);
+    parts_backend = tpf_backend_find("rails");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, test_learns);
+    tcase_add_test(tests, test_learns_again);
+    tcase_add_test(tests, test_small_go_where_it_is_empty);
+    tcase_add_test(tests, test_damage);
+    tcase_add_test(tests, test_lost_and_back);
+    tcase_add_test(tests, test_lent_and_lost);
+    tcase_add_test(tests, test_all_lost);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The program of tests about what ranks say to each other: it uses libtp, and
+ * gets into one situation per word of its command line.
+ */
+#include "config.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/tp.h"
+
+enum { BIG = 1 << 20 };
+
+static tp_context *context;
+static int rank, size;
+static char big[BIG];
+
+static tp_pipe *to(int peer)
+{
+    tp_pipe *pipe;
+
+    if (tp_pipe_to_rank(context, peer, &pipe) != TP_OK)
+        exit(97);
+    return pipe;
+}
+
+static void receive(int peer)
+{
+    tp_status status = tp_pipe_recv(to(peer), big, sizeof(big), NULL);
+
+    if (status != TP_OK) {
+        printf("rank %d: %s\n", rank, tp_strerror(status));
+        fflush(stdout);
+    }
+}
+
+/* Each waits for the next. */
+static void do_ring(void)
+{
+    receive((rank + 1) % size);
+}
+
+/* Each sends to the next and receives from the one before. */
+static void do_once(void)
+{
+    if (tp_pipe_send(to((rank + 1) % size), big, 1000) != TP_OK)
+        exit(94);
+    receive((rank + size - 1) % size);
+}
+
+/* The last waits for rank 0, and is to be killed then; the others for it. */
+static void do_star(void)
+{
+    receive(rank == size - 1 ? 0 : size - 1);
+}
+
+/* The last dies as soon as the others have a connection to it. */
+static void do_fall(void)
+{
+    if (rank < size - 1) {
+        tp_pipe_send(to(size - 1), big, 1);
+        receive(size - 1);
+        return;
+    }
+    for (int i = 0; i < size - 1; i++)
+        receive(i);
+    raise(SIGKILL);
+}
+
+/* Rank 0 writes and nobody reads. */
+static void do_full(void)
+{
+    while (rank == 0)
+        if (tp_pipe_send(to(1), big, BIG) != TP_OK)
+            return;
+    if (rank == 1)
+        receive(0);
+    for (;;)
+        pause();
+}
+
+/* Ranks 0 and 1 talk until they are killed; the others never join in. */
+static void do_talk(void)
+{
+    char letter[64] = "";
+
+    for (;;) {
+        tp_status status = TP_OK;
+
+        if (rank > 1)
+            pause();
+        if (rank == 0)
+            status = tp_pipe_send(to(1), letter, sizeof(letter));
+        else if (rank == 1)
+            status = tp_pipe_recv(to(0), letter, sizeof(letter), NULL);
+        if (status != TP_OK)
+            return;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct { const char *word; void (*run)(void); } words[] = {
+        { "once", do_once }, { "ring", do_ring }, { "star", do_star },
+        { "full", do_full },
+        { "talk", do_talk }, { "fall", do_fall },
+    };
+    const char *word = argc > 1 ? argv[1] : "";
+
+    if (tp_init(NULL, &context) != TP_OK)
+        return 96;
+    rank = tp_rank(context);
+    size = tp_size(context);
+    printf("ready %d %d\n", rank, (int)getpid());
+    fflush(stdout);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(words[i].word, word) == 0)
+            words[i].run();
+    return tp_finalize(context) == TP_OK ? 0 : 95;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Kills anything of a job at any time: a rank, a child of a rank, tprun, two
+ * at once, during start, during the end.  Afterwards there is no process, no
+ * file and no segment.  Some dozens of times; TP_TEST_KILLS=N sets how often
+ * (make check-long: 1000), TP_TEST_SEED=N repeats a run.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "tests/launcher/run.h"
+
+static uint64_t state;
+
+/* xorshift64, Marsaglia 2003. */
+static unsigned below(unsigned limit)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (unsigned)(state >> 33) % limit;
+}
+
+static long number(const char *name, long otherwise)
+{
+    const char *text = getenv(name);
+
+    return text != NULL && *text != '\0' ? strtol(text, NULL, 10) : otherwise;
+}
+
+/* A /tmp, a /dev/shm and System V objects of our own, so that what is in them
+ * is ours.  False if we may not have them. */
+static bool isolate(void)
+{
+    const char *build = getenv("TP_TEST_BUILD");
+
+    if (unshare(CLONE_NEWNS | CLONE_NEWIPC) < 0)
+        return false;
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0
+        || mount("tmpfs", "/dev/shm", "tmpfs", 0, NULL) < 0)
+        return false;
+    /* Unless this is where the programs are. */
+    return (build != NULL && strncmp(build, "/tmp/", 5) == 0)
+           || mount("tmpfs", "/tmp", "tmpfs", 0, NULL) == 0;
+}
+
+/* The first name in the folder; "" if it is empty. */
+static const char *leftover(const char *folder)
+{
+    static char name[300];
+    struct dirent *entry;
+    DIR *open = opendir(folder);
+
+    *name = '\0';
+    while (open != NULL && (entry = readdir(open)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0
+            && strcmp(entry->d_name, "..") != 0)
+            snprintf(name, sizeof(name), "%s/%s", folder, entry->d_name);
+    if (open != NULL)
+        closedir(open);
+    return name;
+}
+
+static void check_nothing_left(bool isolated, const char *directory)
+{
+    char *segments;
+
+    ck_assert_str_eq(leftover(directory), "");
+    if (!isolated)
+        return;
+    ck_assert_str_eq(leftover("/dev/shm"), "");
+    segments = tpb_read_file("/proc/sysvipc/shm", NULL);
+    ck_assert_ptr_nonnull(segments);
+    /* One line: the heading. */
+    ck_assert_int_eq(tpx_count(segments, "\n"), 1);
+    tpb_free(segments);
+}
+
+/* One of several kinds of job; each goes on for ever or ends at once. */
+static void start(struct tpx_launch *launch)
+{
+    const char *talk = tpx_program("tests/launcher/talk");
+    char ranks[16];
+
+    snprintf(ranks, sizeof(ranks), "%u", 1 + below(5));
+    switch (below(6)) {
+    case 0:
+        tpx_launch(launch, -1, (const char *const[]){ "-n", ranks, "RANK",
+                   "modex", NULL });
+        break;
+    case 1:
+        tpx_launch(launch, -1, (const char *const[]){ "-n", ranks, "true",
+                   NULL });
+        break;
+    case 2:
+        tpx_launch(launch, -1, (const char *const[]){ "-n", ranks, "sh", "-c",
+                   "sleep 1000 & setsid sleep 1000 & wait", NULL });
+        break;
+    case 3:
+        tpx_launch(launch, -1, (const char *const[]){ "-n", ranks,
+                   "--keep-going", "sh", "-c", "sleep 0.05; exit 3", NULL });
+        break;
+    case 4:
+        tpx_launch(launch, -1, (const char *const[]){ "-n", ranks, "--pty",
+                   talk, "ring", NULL });
+        break;
+    default:
+        tpx_launch(launch, -1, (const char *const[]){ "-n", "2", talk, "talk",
+                   NULL });
+    }
+}
+
+/* One kill, or two at once; at last tprun is killed, so that all ends. */
+static void storm(struct tpx_launch *launch)
+{
+    static const int signals[] = { SIGKILL, SIGKILL, SIGTERM, SIGINT,
+                                   SIGHUP, SIGSEGV, SIGABRT, SIGUSR1 };
+    unsigned kills = 1 + below(3);
+
+    for (unsigned i = 0; i < kills; i++) {
+        /* Most of what can go wrong is in the first and last moments. */
+        tpx_doze(below(2) == 0 ? 0.00002 * below(1000)
+                               : 0.0002 * below(1000));
+        if (below(8) == 0) {
+            pid_t guard = tpx_find_guard(launch->pid);
+
+            if (guard > 0)
+                kill(guard, SIGKILL);
+            /* Both gone leaves nobody to tell a rank's own children: give
+             * tprun the moment it takes to start another. */
+            tpx_doze(0.05);
+        } else {
+            tpx_kill_marked(launch->mark, below(8),
+                            signals[below(TPB_COUNT(signals))]);
+        }
+    }
+    tpx_doze(0.0001 * below(300));
+    kill(launch->pid, below(2) == 0 ? SIGKILL : SIGTERM);
+}
+
+START_TEST(test_storm)
+{
+    long count = number("TP_TEST_KILLS", 40);
+    uint64_t seed = (uint64_t)number("TP_TEST_SEED", (long)(tpb_now() >> 4));
+    char directory[] = "/tmp/tpx-kills-XXXXXX";
+    bool isolated = isolate();
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    setenv("TMPDIR", directory, 1);
+    for (long i = 0; i < count; i++) {
+        struct tpx_launch launch = { 0 };
+
+        state = (seed + (uint64_t)i) * UINT64_C(0x9e3779b97f4a7c15) | 1;
+        printf("TP_TEST_SEED=%llu\n", (unsigned long long)seed + i);
+        fflush(stdout);
+        start(&launch);
+        storm(&launch);
+        tpx_finish(&launch, 30);
+        check_nothing_left(isolated, directory);
+        tpx_release(&launch);
+    }
+    ck_assert_int_eq(rmdir(directory), 0);
+    if (!isolated)
+        tpx_skip("root", "/dev/shm is everybody's, so it was not looked at");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kills");
+    TCase *tests = tcase_create("kills");
+
+    tcase_set_timeout(tests, 60 + 2 * number("TP_TEST_KILLS", 40));
+    tcase_add_test(tests, test_storm);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

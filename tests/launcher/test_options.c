@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Options of tprun that change what a job is given, or what is said of it. */
+#include "config.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "tests/launcher/run.h"
+
+static void check_lines(const struct tpx_launch *launch, int status,
+                        const char *const *lines)
+{
+    ck_assert_msg(launch->status == status, "status %d: %s", launch->status,
+                  launch->err);
+    for (; *lines != NULL; lines++)
+        ck_assert_msg(tpx_count(launch->out, *lines) == 1,
+                      "not once: %sin: %s", *lines, launch->out);
+}
+
+/* Several programs, each with its own ranks, folder and environment. */
+START_TEST(test_programs)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "2", "-x", "TPX_A=one", "sh", "-c",
+                  "echo $PMIX_RANK $TPX_A $TPX_B $0", "x y", ":", "--wdir",
+                  "/", "-x", "TPX_B=two", "sh", "-c",
+                  "echo $PMIX_RANK $TPX_A $TPX_B; pwd", ":", "-n", "2",
+                  "--", "printf", "%s%s\\n", "third", ":");
+    check_lines(&launch, 0, (const char *const[]){ "0 one x y\n",
+                "1 one x y\n", "2 two\n/\n", NULL });
+    ck_assert_int_eq(tpx_count(launch.out, "third:\n"), 2);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* The first program's job, seen by its own ranks: one job of all. */
+START_TEST(test_programs_one_job)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "RANK", "modex", ":", "-n", "2", "RANK", "modex",
+                  ":", "RANK", "modex");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_wrap)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "4", "--wrap", "1,3:env TPX_A='a  b' nice",
+                  "--wrap", "2:env TPX_A=c", "sh", "-c",
+                  "echo \"$PMIX_RANK<$TPX_A> $0\" $1", "d  e", "f");
+    check_lines(&launch, 0, (const char *const[]){ "0<> d  e f\n",
+                "1<a  b> d  e f\n", "2<c> d  e f\n", "3<a  b> d  e f\n",
+                NULL });
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_output_files)
+{
+    char directory[] = "/tmp/tpx-options-XXXXXX", path[64], *text;
+    struct tpx_launch launch = { 0 };
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(path, sizeof(path), "%s/new", directory);
+    tpx_run_tprun(&launch, "-n", "3", "--output", path, "sh", "-c",
+                  "echo out $PMIX_RANK; echo err $PMIX_RANK >&2");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_str_eq(launch.out, "");
+    ck_assert_str_eq(launch.err, "");
+    for (int i = 0; i < 6; i++) {
+        char wanted[32];
+
+        snprintf(wanted, sizeof(wanted), "%s %d\n", i % 2 ? "err" : "out",
+                 i / 2);
+        snprintf(path, sizeof(path), "%s/new/%d.%s", directory, i / 2,
+                 i % 2 ? "err" : "out");
+        text = tpb_read_file(path, NULL);
+        ck_assert_ptr_nonnull(text);
+        ck_assert_str_eq(text, wanted);
+        tpb_free(text);
+        unlink(path);
+    }
+    tpx_release(&launch);
+    snprintf(path, sizeof(path), "%s/new", directory);
+    rmdir(path);
+    snprintf(path, sizeof(path), "%s/no/such", directory);
+    tpx_run_tprun(&launch, "--output", path, "true");
+    ck_assert_int_eq(launch.status, 2);
+    ck_assert_ptr_nonnull(strstr(launch.err, "No such file or directory"));
+    tpx_release(&launch);
+    rmdir(directory);
+}
+END_TEST
+
+START_TEST(test_merge)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "--merge-stderr", "sh", "-c",
+                  "echo 1; echo 2 >&2; echo 3; echo 4 >&2");
+    ck_assert_str_eq(launch.out, "1\n2\n3\n4\n");
+    ck_assert_str_eq(launch.err, "");
+    tpx_release(&launch);
+}
+END_TEST
+
+/* "12:46:30.123 [0] line" */
+START_TEST(test_timestamp)
+{
+    struct tpx_launch launch = { 0 };
+    int hour, minute, second, thousandth, used = 0;
+
+    tpx_run_tprun(&launch, "--timestamp", "--tag", "printf", "one\\ntwo");
+    ck_assert_int_eq(sscanf(launch.out, "%2d:%2d:%2d.%3d [0] one\n%n", &hour,
+                            &minute, &second, &thousandth, &used), 4);
+    ck_assert_int_gt(used, 0);
+    ck_assert_msg(hour < 24 && minute < 60 && second < 61, "%s", launch.out);
+    ck_assert_str_eq(launch.out + used + 13, "[0] two");
+    tpx_release(&launch);
+}
+END_TEST
+
+/* A pipe, and a file, which cannot be waited for. */
+START_TEST(test_stdin_all)
+{
+    struct tpx_launch launch = { 0 };
+    char path[] = "/tmp/tpx-stdin-XXXXXX";
+    int fd = mkstemp(path), ends[2], rest;
+    static char much[200000];
+
+    ck_assert_int_ge(fd, 0);
+    unlink(path);
+    memset(much, 'x', sizeof(much));
+    ck_assert_int_eq(tpb_write_all(fd, much, sizeof(much)), 0);
+    lseek(fd, 0, SEEK_SET);
+    tpx_launch(&launch, fd, (const char *const[]){ "-n", "5", "--stdin",
+               "all", "sh", "-c", "test $PMIX_RANK = 3 || wc -c", NULL });
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(tpx_count(launch.out, "200000\n"), 4);
+    tpx_release(&launch);
+    close(fd);
+    ck_assert_int_eq(pipe(ends), 0);
+    rest = (int)write(ends[1], "a\nb\n", 4);
+    ck_assert_int_eq(rest, 4);
+    tpx_launch(&launch, ends[0], (const char *const[]){ "-n", "3", "--stdin",
+               "all", "cat", NULL });
+    close(ends[1]);
+    tpx_finish(&launch, 30);
+    close(ends[0]);
+    ck_assert_int_eq(tpx_count(launch.out, "a\n"), 3);
+    ck_assert_int_eq(tpx_count(launch.out, "b\n"), 3);
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_stdin_one)
+{
+    struct tpx_launch launch = { 0 };
+    int ends[2], rest;
+
+    ck_assert_int_eq(pipe(ends), 0);
+    rest = (int)write(ends[1], "word\n", 5);
+    ck_assert_int_eq(rest, 5);
+    close(ends[1]);
+    tpx_launch(&launch, ends[0], (const char *const[]){ "-n", "3", "--stdin",
+               _i == 0 ? "2" : "none", "--tag", "cat", NULL });
+    tpx_finish(&launch, 30);
+    close(ends[0]);
+    ck_assert_str_eq(launch.out, _i == 0 ? "[2] word\n" : "");
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Ranks see a terminal; what they write comes out as it is, and all of it. */
+START_TEST(test_pty)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "3", "--pty", "--tag", "sh", "-c",
+                  "test -t 1 && test -t 2 && echo terminal; seq 3000");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_int_eq(tpx_count(launch.out, "] terminal\n"), 3);
+    ck_assert_int_eq(tpx_count(launch.out, "\n"), 9003);
+    ck_assert_int_eq(tpx_count(launch.out, "] 3000\n"), 3);
+    ck_assert_ptr_null(strchr(launch.out, '\r'));
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_map_shown)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "2", "--dry-run", "touch", "/tmp/tpx-never");
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_int_ne(access("/tmp/tpx-never", F_OK), 0);
+    ck_assert_int_eq(tpx_count(launch.out, "  rank "), 2);
+    tpx_release(&launch);
+    tpx_run_tprun(&launch, "-n", "2", "--display-map", "echo", "ran");
+    ck_assert_int_eq(tpx_count(launch.out, "  rank 1: "), 1);
+    ck_assert_int_eq(tpx_count(launch.out, "ran\n"), 2);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* As on another machine, from its record. */
+START_TEST(test_map_elsewhere)
+{
+    struct tpx_launch launch = { 0 };
+    char path[1024];
+
+    snprintf(path, sizeof(path), "TP_TOPOLOGY=%s/tests/data/topology/"
+             "gpus-eight.xml", getenv("TP_TEST_SOURCE"));
+    tpx_run_tprun(&launch, "-x", path, "-n", "4", "--gpus-per-rank", "2",
+                  "--dry-run", "true");
+    check_lines(&launch, 0, (const char *const[]){
+                "  rank 0: package 0, numa 0, l3 0, core 0, cpus 0, gpus 0,1;",
+                "  rank 3: package 1, numa 1, l3 1, core 9, cpus 9, gpus 6,7;",
+                NULL });
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Who starts slowly is named to people who want to know. */
+START_TEST(test_slow_start)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "3", "-v", "sh", "-c",
+                  "test $PMIX_RANK = 1 && sleep 5; exec $0 modex", "RANK");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_msg(tpx_count(launch.err, " s: 2 of 3 ranks have joined the "
+                            "job; still to call tp_init (PMIx_Init): rank 1\n")
+                  == 1, "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_report_bindings)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "3", "--bind-to", "core",
+                  "--report-bindings", "sleep", "0.1");
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_int_eq(tpx_count(launch.err, "the kernel says the same\n"), 3);
+    tpx_release(&launch);
+    /* A wrap may bind otherwise; so may anybody. */
+    tpx_run_tprun(&launch, "--report-bindings", "--bind-to", "none",
+                  "sleep", "0.1");
+    ck_assert_int_eq(tpx_count(launch.err, "asked for any of cpus"), 1);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Of two jobs side by side, the second leaves the first its cores. */
+START_TEST(test_two_jobs)
+{
+    struct tpx_launch first = { 0 }, second = { 0 };
+    char ranks[16];
+
+    snprintf(ranks, sizeof(ranks), "%ld", sysconf(_SC_NPROCESSORS_ONLN));
+    tpx_launch(&first, -1, (const char *const[]){ "-n", ranks, "--bind-to",
+               "core", "sh", "-c", "echo ready; sleep 60", NULL });
+    tpx_await_output(&first, "ready", (int)sysconf(_SC_NPROCESSORS_ONLN));
+    tpx_run_tprun(&second, "-n", "1", "-v", "--display-map", "true");
+    ck_assert_int_eq(second.status, 0);
+    ck_assert_int_eq(tpx_count(second.err, "bound to cpus"), 0);
+    ck_assert_int_eq(tpx_count(second.out, "another job has the cores"), 1);
+    tpx_release(&second);
+    kill(first.pid, SIGTERM);
+    tpx_finish(&first, 30);
+    tpx_release(&first);
+}
+END_TEST
+
+/* What the shells get knows every option, and is a script. */
+START_TEST(test_completion)
+{
+    struct tpx_launch launch = { 0 };
+    char command[1200];
+
+    tpx_run_tprun(&launch, "--completion", _i == 0 ? "bash" : "zsh");
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_ptr_nonnull(strstr(launch.out, "--report-bindings"));
+    tpx_release(&launch);
+    if (_i == 1 || system("command -v bash >/dev/null") != 0)
+        return;
+    snprintf(command, sizeof(command), "bash -c 'eval \"$(%s --completion "
+             "bash)\"; COMP_WORDS=(tprun -n 2 --bind-to p); COMP_CWORD=4; "
+             "_tprun; test \"${COMPREPLY[*]}\" = package || exit 1; "
+             "COMP_WORDS=(tprun --display); COMP_CWORD=1; "
+             "_tprun; test \"${COMPREPLY[*]}\" = --display-map'",
+             tpx_program("launcher/tprun"));
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("options");
+    TCase *tests = tcase_create("options");
+
+    tcase_set_timeout(tests, 90);
+    tcase_add_test(tests, test_programs);
+    tcase_add_test(tests, test_programs_one_job);
+    tcase_add_test(tests, test_wrap);
+    tcase_add_test(tests, test_output_files);
+    tcase_add_test(tests, test_merge);
+    tcase_add_test(tests, test_timestamp);
+    tcase_add_test(tests, test_stdin_all);
+    tcase_add_loop_test(tests, test_stdin_one, 0, 2);
+    tcase_add_test(tests, test_pty);
+    tcase_add_test(tests, test_map_shown);
+    tcase_add_test(tests, test_map_elsewhere);
+    tcase_add_test(tests, test_slow_start);
+    tcase_add_test(tests, test_report_bindings);
+    tcase_add_test(tests, test_two_jobs);
+    tcase_add_loop_test(tests, test_completion, 0, 2);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What ranks record of themselves: tprun's last words, and tptop. */
+#include "config.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "runtime/base/record.h"
+#include "tests/launcher/run.h"
+
+/* Starts N ranks of the talker and waits until all have called tp_init. */
+static void talk(struct tpx_launch *launch, const char *ranks,
+                 const char *word)
+{
+    tpx_launch(launch, -1, (const char *const[]){ "-n", ranks,
+               tpx_program("tests/launcher/talk"), word, NULL });
+    tpx_await_output(launch, "ready ", atoi(ranks));
+}
+
+/* tptop --json --count 1, parsed; NULL if it failed. */
+static json_t *top(pid_t pid)
+{
+    char command[2048];
+    FILE *pipe;
+    json_t *object;
+
+    snprintf(command, sizeof(command), "%s --json --count 1 --interval 0.05 "
+             "%d", tpx_program("launcher/tptop"), (int)pid);
+    pipe = popen(command, "r");
+    ck_assert_ptr_nonnull(pipe);
+    object = json_loadf(pipe, JSON_DISABLE_EOF_CHECK, NULL);
+    if (pclose(pipe) != 0) {
+        json_decref(object);
+        object = NULL;
+    }
+    return object;
+}
+
+/* Looks until rank `rank` waits for `peer` in that call. */
+static void await_wait(pid_t pid, size_t rank, const char *call, int peer)
+{
+    for (int i = 0; i < 500; i++) {
+        json_t *object = top(pid), *waits;
+        bool found;
+
+        ck_assert_ptr_nonnull(object);
+        waits = json_object_get(json_array_get(json_object_get(object,
+                                "ranks"), rank), "waits");
+        found = json_is_object(waits)
+                && strcmp(json_string_value(json_object_get(waits, "for")),
+                          call) == 0
+                && json_integer_value(json_object_get(waits, "peer")) == peer;
+        json_decref(object);
+        if (found)
+            return;
+        tpx_doze(0.02);
+    }
+    ck_abort_msg("rank %zu does not wait for rank %d", rank, peer);
+}
+
+/* SIGQUIT asks for it. */
+START_TEST(test_circle)
+{
+    struct tpx_launch launch = { 0 };
+
+    talk(&launch, "3", "ring");
+    for (int i = 0; i < 3; i++)
+        await_wait(launch.pid, (size_t)i, "receive", (i + 1) % 3);
+    kill(launch.pid, SIGQUIT);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 128 + SIGQUIT);
+    ck_assert_int_eq(tpx_count(launch.err, " for a message from rank "), 3);
+    ck_assert_int_eq(tpx_count(launch.err, "3 ranks wait for each other: "
+                               "0 -> 1 -> 2 -> 0\n"), 1);
+    tpx_release(&launch);
+}
+END_TEST
+
+START_TEST(test_timeout)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "3", "--timeout", "2",
+                  tpx_program("tests/launcher/talk"), "full");
+    ck_assert_int_eq(launch.status, 124);
+    ck_assert_int_eq(tpx_count(launch.err, "who waits for whom"), 1);
+    ck_assert_ptr_nonnull(strstr(launch.err, "for rank 1 to take a message; "
+                                 "writes pending: 1 to rank 1"));
+    ck_assert_ptr_nonnull(strstr(launch.err, "outside any call that blocks"));
+    tpx_release(&launch);
+}
+END_TEST
+
+/* The dead rank's own words, read after its death. */
+START_TEST(test_death)
+{
+    struct tpx_launch launch = { 0 };
+    const char *at;
+    char *text;
+    size_t length;
+    int pid = 0;
+
+    talk(&launch, "3", "star");
+    await_wait(launch.pid, 2, "receive", 0);
+    text = tpb_zalloc(4096);
+    length = (size_t)pread(launch.out_fd, text, 4095, 0);
+    ck_assert_uint_gt(length, 0);
+    at = strstr(text, "ready 2 ");
+    ck_assert_ptr_nonnull(at);
+    ck_assert_int_eq(sscanf(at, "ready 2 %d", &pid), 1);
+    tpb_free(text);
+    kill(pid, SIGKILL);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 128 + SIGKILL);
+    at = strstr(launch.err, "tprun: rank 2 (pid ");
+    ck_assert_msg(at != NULL, "%s", launch.err);
+    ck_assert_ptr_nonnull(strstr(at, " was killed by signal 9 (SIGKILL); it "
+                                 "was waiting "));
+    ck_assert_ptr_nonnull(strstr(at, " for a message from rank 0\n"));
+    tpx_release(&launch);
+}
+END_TEST
+
+/* With --keep-going the others live on, and are told. */
+START_TEST(test_keep_going)
+{
+    struct tpx_launch launch = { 0 };
+    char words[64];
+
+    tpx_run_tprun(&launch, "-n", "3", "--keep-going",
+                  tpx_program("tests/launcher/talk"), "fall");
+    ck_assert_int_eq(launch.status, 128 + SIGKILL);
+    for (int i = 0; i < 2; i++) {
+        snprintf(words, sizeof(words), "rank %d: %s\n", i,
+                 tp_strerror(TP_ERR_PEER_FAILED));
+        ck_assert_msg(tpx_count(launch.out, words) == 1, "%s%s", launch.out,
+                      launch.err);
+    }
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Looks until ranks 0 and 1 have a pipe in use. */
+static json_t *await_talk(pid_t pid)
+{
+    for (int i = 0; i < 500; i++) {
+        json_t *object = top(pid), *pipe;
+
+        ck_assert_ptr_nonnull(object);
+        pipe = json_array_get(json_object_get(json_array_get(
+            json_object_get(object, "ranks"), 1), "pipes"), 0);
+        if (json_real_value(json_object_get(pipe, "bytes_received_per_s")) > 0)
+            return object;
+        json_decref(object);
+        tpx_doze(0.02);
+    }
+    ck_abort_msg("the ranks do not talk");
+    return NULL;
+}
+
+/* Numbers that grow, on both sides of the pair. */
+START_TEST(test_top)
+{
+    struct tpx_launch launch = { 0 };
+    json_t *object, *ranks, *pipe;
+    json_int_t sent, received;
+
+    talk(&launch, "3", "talk");
+    object = await_talk(launch.pid);
+    ranks = json_object_get(object, "ranks");
+    ck_assert_uint_eq(json_array_size(ranks), 3);
+    for (size_t i = 0; i < 2; i++) {
+        pipe = json_array_get(json_object_get(json_array_get(ranks, i),
+                                              "pipes"), 0);
+        ck_assert_int_eq(json_integer_value(json_object_get(pipe, "peer")),
+                         i == 0 ? 1 : 0);
+        ck_assert_str_eq(json_string_value(json_object_get(pipe, "backend")),
+                         "shm");
+        sent = json_integer_value(json_object_get(pipe, "bytes_sent"));
+        received = json_integer_value(json_object_get(pipe,
+                                                      "bytes_received"));
+        ck_assert_int_gt(i == 0 ? sent : received, 64);
+        ck_assert_int_eq((i == 0 ? sent : received) % 64, 0);
+        ck_assert(json_real_value(json_object_get(pipe, i == 0
+                  ? "bytes_sent_per_s" : "bytes_received_per_s")) > 0);
+    }
+    json_decref(object);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 30);
+    ck_assert_ptr_null(top(launch.pid));
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Reads what the screen shows until `text` comes. */
+static void await_screen(int master, const char *text)
+{
+    static char seen[65536];
+    size_t used = 0;
+    struct pollfd ready = { master, POLLIN, 0 };
+
+    while (used < sizeof(seen) - 1 && poll(&ready, 1, 15000) > 0) {
+        ssize_t got = read(master, seen + used, sizeof(seen) - 1 - used);
+
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+        seen[used] = '\0';
+        if (strstr(seen, text) != NULL)
+            return;
+    }
+    ck_abort_msg("no \"%s\" on the screen: %s", text, seen);
+}
+
+START_TEST(test_screen)
+{
+    struct tpx_launch launch = { 0 };
+    struct winsize window = { 24, 100, 0, 0 };
+    int master, status;
+    char pid[16];
+    pid_t child;
+
+    talk(&launch, "2", "ring");
+    await_wait(launch.pid, 0, "receive", 1);
+    snprintf(pid, sizeof(pid), "%d", (int)launch.pid);
+    child = forkpty(&master, NULL, NULL, &window);
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        setenv("TERM", "vt100", 1);
+        execl(tpx_program("launcher/tptop"), "tptop", "-i", "0.1", pid, NULL);
+        _exit(255);
+    }
+    await_screen(master, "receive from 1");
+    ck_assert_int_eq(write(master, "p", 1), 1);
+    await_screen(master, "BACKEND");
+    ck_assert_int_eq(write(master, "q", 1), 1);
+    while (read(master, pid, sizeof(pid)) > 0)
+        ;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    close(master);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 30);
+    tpx_release(&launch);
+}
+END_TEST
+
+static int run_top(const char *arguments)
+{
+    char command[2048];
+    int status;
+
+    snprintf(command, sizeof(command), "%s %s >/dev/null 2>&1 </dev/null",
+             tpx_program("launcher/tptop"), arguments);
+    status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+START_TEST(test_top_refusals)
+{
+    char arguments[32];
+
+    ck_assert_int_eq(run_top("--help"), 0);
+    ck_assert_int_eq(run_top("--version"), 0);
+    ck_assert_int_eq(run_top("--what"), 2);
+    ck_assert_int_eq(run_top("--interval 0 1"), 2);
+    ck_assert_int_eq(run_top("--json 1 2"), 2);
+    /* A process without a job: this one. */
+    snprintf(arguments, sizeof(arguments), "--json %d", (int)getpid());
+    ck_assert_int_eq(run_top(arguments), 1);
+}
+END_TEST
+
+/* Memory that is no record, or was damaged, is refused. */
+START_TEST(test_damage)
+{
+    struct tpb_record record, copy;
+    struct tpb_record_rank rank;
+    struct tpb_record_pipe pipe;
+    char text[64];
+    int fd, other = memfd_create(TPB_RECORD_NAME, 0);
+
+    ck_assert_int_eq(tpb_record_open(other, &copy, NULL), TP_ERR_INVALID);
+    close(other);
+    ck_assert_int_eq(tpb_record_make("job", 4, &record, &fd, text, NULL),
+                     TP_OK);
+    ck_assert_int_eq(tpb_record_open(fd, &copy, NULL), TP_OK);
+    ck_assert(tpb_record_rank(&copy, 3, &rank));
+    ck_assert(!tpb_record_rank(&copy, 4, &rank));
+    ck_assert(tpb_record_pipe(&copy, 3, 0, &pipe));
+    ck_assert(!tpb_record_pipe(&copy, 3, 1 << 20, &pipe));
+    tpb_record_close(&copy);
+    record.file->version++;
+    ck_assert_int_eq(tpb_record_open(fd, &copy, NULL), TP_ERR_INVALID);
+    record.file->version--;
+    record.file->ranks = 1u << 30;
+    ck_assert_int_eq(tpb_record_open(fd, &copy, NULL), TP_ERR_INVALID);
+    ck_assert_int_eq(ftruncate(fd, 0), -1);
+    tpb_record_close(&record);
+    close(fd);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("record");
+    TCase *tests = tcase_create("record");
+
+    tcase_set_timeout(tests, 90);
+    tcase_add_test(tests, test_circle);
+    tcase_add_test(tests, test_timeout);
+    tcase_add_test(tests, test_death);
+    tcase_add_test(tests, test_keep_going);
+    tcase_add_test(tests, test_top);
+    tcase_add_test(tests, test_screen);
+    tcase_add_test(tests, test_top_refusals);
+    tcase_add_test(tests, test_damage);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Places and limits that are not as they should be. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "tests/launcher/run.h"
+
+/* A job that talks works, whatever TMPDIR and HOME are. */
+static void check_job(void)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "3", tpx_program("tests/launcher/talk"),
+                  "once");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_str_eq(launch.err, "");
+    tpx_release(&launch);
+}
+
+START_TEST(test_tmpdir)
+{
+    static char lengthy[5000];
+
+    memset(lengthy, 'x', sizeof(lengthy) - 1);
+    lengthy[0] = '/';
+    setenv("TMPDIR", _i == 0 ? "/nonexistent/place" : _i == 1 ? lengthy
+           : _i == 2 ? "/proc" : "", 1);
+    if (_i == 3)
+        unsetenv("HOME");
+    check_job();
+}
+END_TEST
+
+/* Not a byte is left in /tmp nor in /dev/shm. */
+START_TEST(test_full)
+{
+    const char *build = getenv("TP_TEST_BUILD");
+    static const char zeroes[65536];
+    int fd;
+
+    if ((build != NULL && strncmp(build, "/tmp/", 5) == 0)
+        || unshare(CLONE_NEWNS) < 0
+        || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0
+        || mount("tmpfs", "/tmp", "tmpfs", 0, "size=64k") < 0
+        || mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64k") < 0) {
+        tpx_skip("root", "no /tmp of our own");
+        return;
+    }
+    fd = open("/tmp/fill", O_WRONLY | O_CREAT, 0600);
+    while (write(fd, zeroes, sizeof(zeroes)) > 0)
+        ;
+    close(fd);
+    fd = open("/dev/shm/fill", O_WRONLY | O_CREAT, 0600);
+    while (write(fd, zeroes, sizeof(zeroes)) > 0)
+        ;
+    close(fd);
+    check_job();
+}
+END_TEST
+
+/* The limit of processes: named, and nothing left. */
+START_TEST(test_processes)
+{
+    char command[2048];
+    char path[] = "/tmp/tpx-trouble-XXXXXX", *text;
+    int fd, status;
+
+    if (geteuid() != 0 || system("command -v setpriv >/dev/null"
+                                 " && command -v prlimit >/dev/null") != 0) {
+        tpx_skip("root", "the limit does not hold for this user");
+        return;
+    }
+    fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(chmod(path, 0666), 0);
+    snprintf(command, sizeof(command), "setpriv --reuid=54321 --regid=54321 "
+             "--clear-groups prlimit --nproc=12:12 %s -n 40 sleep 60 2>%s",
+             tpx_program("launcher/tprun"), path);
+    status = system(command);
+    text = tpb_read_file(path, NULL);
+    unlink(path);
+    close(fd);
+    ck_assert_ptr_nonnull(text);
+    /* Where that user may not even look at the build tree. */
+    if (strstr(text, "Permission denied") != NULL) {
+        tpx_skip("root", "the build tree is closed to others");
+        return;
+    }
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%s", text);
+    ck_assert_msg(strstr(text, " of 40: ") != NULL
+                  && strstr(text, "the limit of processes") != NULL, "%s",
+                  text);
+    ck_assert_int_eq(tpx_count(text, "\n"), 1);
+    tpb_free(text);
+}
+END_TEST
+
+/* A low soft limit of files is raised for tprun, and left to the ranks; a low
+ * hard one is named. */
+START_TEST(test_files)
+{
+    struct rlimit limit = { 64, 4096 };
+    struct tpx_launch launch = { 0 };
+
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0) {
+        tpx_skip("limits", "the hard limit of files is below 4096");
+        return;
+    }
+    tpx_run_tprun(&launch, "-n", "50", "sh", "-c", "ulimit -n");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_int_eq(tpx_count(launch.out, "64\n"), 50);
+    tpx_release(&launch);
+    limit.rlim_max = 64;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    tpx_run_tprun(&launch, "-n", "50", "true");
+    ck_assert_int_eq(launch.status, 1);
+    ck_assert_ptr_nonnull(strstr(launch.err, "ulimit -Hn"));
+    ck_assert_int_eq(tpx_count(launch.err, "\n"), 1);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* A core is named with its place where the kernel writes it to a file. */
+START_TEST(test_core)
+{
+    struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+    char directory[] = "/tmp/tpx-core-XXXXXX", command[64], words[128];
+    char *pattern = tpb_read_file("/proc/sys/kernel/core_pattern", NULL);
+    struct tpx_launch launch = { 0 };
+
+    ck_assert_ptr_nonnull(pattern);
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    if (setrlimit(RLIMIT_CORE, &limit) < 0) {
+        tpx_skip("limits", "cores are not allowed");
+        return;
+    }
+    tpx_run_tprun(&launch, "-n", "2", "--wdir", directory, "sh", "-c",
+                  "test $PMIX_RANK = 0 && exec sleep 60; kill -SEGV $$");
+    ck_assert_int_eq(launch.status, 139);
+    ck_assert_ptr_nonnull(strstr(launch.err,
+                                 " was killed by signal 11 (SIGSEGV), core"));
+    snprintf(words, sizeof(words), ", core in %s/core", directory);
+    if (strcmp(pattern, "core\n") == 0)
+        ck_assert_msg(strstr(launch.err, words) != NULL, "%s", launch.err);
+    tpb_free(pattern);
+    tpx_release(&launch);
+    snprintf(command, sizeof(command), "rm -rf '%s'", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("trouble");
+    TCase *tests = tcase_create("trouble");
+
+    tcase_set_timeout(tests, 90);
+    tcase_add_loop_test(tests, test_tmpdir, 0, 4);
+    tcase_add_test(tests, test_full);
+    tcase_add_test(tests, test_processes);
+    tcase_add_test(tests, test_files);
+    tcase_add_test(tests, test_core);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

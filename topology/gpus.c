@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which GPUs there are, and who gets them. */
+#include "config.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "topology/gpus.h"
+#include "topology/private.h"
+
+enum { GPUS_NVIDIA = 0x10de, GPUS_DISPLAY = 0x03 };    /* vendor, class */
+
+static struct tpt_gpu *gpus_add(struct tpt_gpus *gpus, const char *bus)
+{
+    struct tpt_gpu *gpu;
+
+    if (gpus->count == TPT_GPUS || strlen(bus) >= sizeof(gpu->bus))
+        return NULL;
+    gpu = &gpus->list[gpus->count++];
+    memset(gpu, 0, sizeof(*gpu));
+    strcpy(gpu->bus, bus);
+    return gpu;
+}
+
+/* ---- recorded ---------------------------------------------------------- */
+
+static void gpus_recorded(hwloc_topology_t hwloc, struct tpt_gpus *gpus)
+{
+    hwloc_obj_t device = NULL;
+
+    while ((device = hwloc_get_next_pcidev(hwloc, device)) != NULL) {
+        const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
+        hwloc_obj_t parent;
+        struct tpt_gpu *gpu;
+        char bus[32];
+
+        if (pci->vendor_id != GPUS_NVIDIA
+            || pci->class_id >> 8 != GPUS_DISPLAY)
+            continue;
+        snprintf(bus, sizeof(bus), "%04x:%02x:%02x.%x", pci->domain, pci->bus,
+                 pci->dev, pci->func);
+        gpu = gpus_add(gpus, bus);
+        parent = hwloc_get_non_io_ancestor_obj(hwloc, device);
+        if (gpu != NULL && parent != NULL)
+            hwloc_bitmap_list_snprintf(gpu->near, sizeof(gpu->near),
+                                       parent->cpuset);
+    }
+}
+
+/* ---- this machine ------------------------------------------------------ */
+
+/* The value of a line "NAME: value" of the driver's information. */
+static void gpus_information(const char *text, const char *name, char *value,
+                             size_t size)
+{
+    const char *line = strstr(text, name);
+
+    *value = '\0';
+    if (line == NULL)
+        return;
+    line += strlen(name);
+    line += strspn(line, ": \t");
+    snprintf(value, size, "%.*s", (int)strcspn(line, " \n"), line);
+}
+
+static void gpus_read(const char *root, const char *bus,
+                      struct tpt_gpus *gpus)
+{
+    struct tpt_gpu *gpu = gpus_add(gpus, bus);
+    char path[512], *text;
+
+    if (gpu == NULL)
+        return;
+    snprintf(path, sizeof(path), "%s/proc/driver/nvidia/gpus/%s/information",
+             root, bus);
+    text = tpb_read_file(path, NULL);
+    if (text != NULL)
+        gpus_information(text, "GPU UUID", gpu->uuid, sizeof(gpu->uuid));
+    tpb_free(text);
+    snprintf(path, sizeof(path), "%s/sys/bus/pci/devices/%s/local_cpulist",
+             root, bus);
+    text = tpb_read_file(path, NULL);
+    if (text != NULL)
+        snprintf(gpu->near, sizeof(gpu->near), "%.*s",
+                 (int)strcspn(text, "\n"), text);
+    tpb_free(text);
+}
+
+static int gpus_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct tpt_gpu *)a)->bus,
+                  ((const struct tpt_gpu *)b)->bus);
+}
+
+static void gpus_machine(const char *root, struct tpt_gpus *gpus)
+{
+    struct dirent *entry;
+    char path[256];
+    DIR *folder;
+
+    snprintf(path, sizeof(path), "%s/proc/driver/nvidia/gpus", root);
+    folder = opendir(path);
+    if (folder == NULL)
+        return;
+    while ((entry = readdir(folder)) != NULL)
+        if (entry->d_name[0] != '.')
+            gpus_read(root, entry->d_name, gpus);
+    closedir(folder);
+}
+
+/* ---- what CUDA_VISIBLE_DEVICES leaves ---------------------------------- */
+
+/* Which GPU a word of the list means; -1: none that we know. */
+static int gpus_named(const struct tpt_gpus *gpus, const char *word)
+{
+    char *end;
+    long index = strtol(word, &end, 10);
+
+    if (end != word && *end == '\0')
+        return index >= 0 && index < gpus->count ? (int)index : -1;
+    for (int i = 0; i < gpus->count; i++)
+        if (strncmp(word, "GPU-", 4) == 0 && strlen(word) > 4
+            && strncmp(gpus->list[i].uuid, word, strlen(word)) == 0)
+            return i;
+    return -1;
+}
+
+static tp_status gpus_restrict(struct tpt_gpus *gpus, const char *visible,
+                               struct tpb_error *error)
+{
+    bool keep[TPT_GPUS] = { false };
+    struct tpt_gpus left = { 0 };
+    char *copy = tpb_copy_string(visible), *save = NULL;
+    int unknown = 0;
+
+    if (copy == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    for (char *word = strtok_r(copy, ", ", &save); word != NULL;
+         word = strtok_r(NULL, ", ", &save)) {
+        int index = gpus_named(gpus, word);
+
+        if (index >= 0)
+            keep[index] = true;
+        else
+            unknown++;
+    }
+    tpb_free(copy);
+    if (unknown > 0)
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "CUDA_VISIBLE_DEVICES=%s names what is none of the %d "
+                        "GPUs here; --gpus-per-rank needs numbers or GPU-... "
+                        "names", visible, gpus->count);
+    for (int i = 0; i < gpus->count; i++)
+        if (keep[i])
+            left.list[left.count++] = gpus->list[i];
+    *gpus = left;
+    return TP_OK;
+}
+
+tp_status tpt_gpus_find(struct tpt_topology *topology, const char *root,
+                        const char *visible, struct tpt_gpus *gpus,
+                        struct tpb_error *error)
+{
+    hwloc_topology_t hwloc = tpt_topology_handle(topology);
+
+    memset(gpus, 0, sizeof(*gpus));
+    if (hwloc != NULL && !hwloc_topology_is_thissystem(hwloc) && *root == '\0')
+        gpus_recorded(hwloc, gpus);
+    else
+        gpus_machine(root, gpus);
+    qsort(gpus->list, (size_t)gpus->count, sizeof(gpus->list[0]),
+          gpus_compare);
+    /* Numbers count in this order because the ranks get
+     * CUDA_DEVICE_ORDER=PCI_BUS_ID. */
+    for (int i = 0; i < gpus->count; i++)
+        snprintf(gpus->list[i].visible, sizeof(gpus->list[i].visible), "%d",
+                 i);
+    return visible != NULL ? gpus_restrict(gpus, visible, error) : TP_OK;
+}
+
+/* The next free GPU, the first near to `like` (NULL: anywhere); -1: none. */
+static int gpus_next(const struct tpt_gpus *gpus, const int *owner,
+                     const struct tpt_gpu *like)
+{
+    int first = -1;
+
+    for (int g = 0; g < gpus->count; g++) {
+        if (owner[g] >= 0)
+            continue;
+        if (like == NULL || strcmp(like->near, gpus->list[g].near) == 0)
+            return g;
+        if (first < 0)
+            first = g;
+    }
+    return first;
+}
+
+tp_status tpt_gpus_assign(const struct tpt_gpus *gpus, const int *want,
+                          int ranks, int owner[TPT_GPUS],
+                          struct tpb_error *error)
+{
+    long needed = 0;
+
+    for (int i = 0; i < ranks; i++)
+        needed += want[i];
+    if (needed > gpus->count)
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "--gpus-per-rank: the ranks need %ld GPUs, there %s "
+                        "%d; start fewer ranks, or let them share with "
+                        "-x CUDA_VISIBLE_DEVICES=...", needed,
+                        gpus->count == 1 ? "is" : "are", gpus->count);
+    for (int g = 0; g < TPT_GPUS; g++)
+        owner[g] = -1;
+    for (int i = 0; i < ranks; i++) {
+        const struct tpt_gpu *like = NULL;
+
+        for (int n = 0; n < want[i]; n++) {
+            int g = gpus_next(gpus, owner, like);
+
+            owner[g] = i;
+            if (like == NULL)
+                like = &gpus->list[g];
+        }
+    }
+    return TP_OK;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The GPUs of a machine as far as placement needs them: which there are, in
+ * CUDA's order by PCI bus, and which cpus are near.  Nothing wakes them.
+ */
+#ifndef TPT_GPUS_H
+#define TPT_GPUS_H
+
+#include "topology/discover.h"
+
+enum { TPT_GPUS = 64 };
+
+struct tpt_gpu {
+    char bus[16];                  /* "0000:18:00.0" */
+    char uuid[48];                 /* "GPU-..."; "" if not known */
+    char visible[48];              /* its word for CUDA_VISIBLE_DEVICES */
+    char near[256];                /* cpus, "0-15,32-47"; "" if not known */
+};
+
+struct tpt_gpus {
+    int count;
+    struct tpt_gpu list[TPT_GPUS];
+};
+
+/*
+ * Those of a recorded machine from its topology, those of this one from the
+ * driver's files below `root` ("" outside tests).  `visible` is what
+ * CUDA_VISIBLE_DEVICES says, NULL if nothing: only those remain, in PCI order.
+ * INVALID with words if it names what cannot be matched.
+ */
+tp_status tpt_gpus_find(struct tpt_topology *topology, const char *root,
+                        const char *visible, struct tpt_gpus *gpus,
+                        struct tpb_error *error);
+
+/*
+ * Gives `want[i]` GPUs to rank i: the first that are free, several for one rank
+ * from the same neighbourhood where possible.  owner[g] becomes the rank, -1
+ * for a GPU that is left over.  INVALID with words if there are too few.
+ */
+tp_status tpt_gpus_assign(const struct tpt_gpus *gpus, const int *want,
+                          int ranks, int owner[TPT_GPUS],
+                          struct tpb_error *error);
+
+#endif
