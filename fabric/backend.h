@@ -59,6 +59,7 @@ struct tpf_endpoint;
 struct tpf_conn;
 struct tpf_memories;
 struct tpf_pull;
+struct tpg_gpu;
 
 /* A descriptor in the context's epoll set.  Embedded in the backend's state;
  * `ready` is called with epoll's event bits, level-triggered, by whoever
@@ -101,6 +102,7 @@ struct tpf_env {
     int epoll;                     /* for tpf_watch_add() only */
     const struct tpb_settings *settings;
     const struct tpt_card *card;   /* this process: host, pid, place, NICs */
+    struct tpg_gpu *gpu;           /* the context's, gpu/cuda.h */
     struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };

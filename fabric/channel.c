@@ -4,11 +4,17 @@
 
 #include "fabric/channel.h"
 
-/* One line per kind; each is defined in fabric/NAME/. */
+#ifdef TP_CUDA
+#define CUDA_KINDS(row) row(tpg_cuda_ipc)
+#else
+#define CUDA_KINDS(row)
+#endif
+
+/* One line per kind; each is defined in fabric/NAME/ or gpu/NAME/. */
 #define KINDS(row) \
     row(tpf_map) \
     row(tpf_cma) \
-    row(tpf_rma)
+    row(tpf_rma) CUDA_KINDS(row)
 
 #define KIND_DECLARE(object) extern const struct tpf_channel_kind object;
 KINDS(KIND_DECLARE)

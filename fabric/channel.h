@@ -31,8 +31,8 @@
 
 enum {
     TPF_CHANNELS = 8,              /* the most kinds; their numbers are below */
-    TPF_SOURCE = 64,               /* the most bytes of a source */
-    TPF_PULL = 256,                /* the most a kind's pull_size may be */
+    TPF_SOURCE = 128,              /* the most bytes of a source */
+    TPF_PULL = 384,                /* the most a kind's pull_size may be */
     TPF_STRIDE = 512 * 1024
 };
 
@@ -84,6 +84,8 @@ struct tpf_channel_kind {
     const char *name;              /* "cma" */
     enum tpf_channel_number number;
     enum tpt_reach reach;
+    bool devices;                  /* reads from and writes to devices' memory;
+                                      else buffers of the CPU only come */
     const char *over;              /* transports it needs, as "ofi:verbs"; NULL
                                       for any */
     uint32_t latency_ns;           /* the built-in model, for the card: what a

@@ -35,10 +35,17 @@ static unsigned char *borrow_copy(struct tpr_skeleton *skeleton, size_t length)
 
 static void borrow_place(tp_message *message, size_t index, void *data)
 {
-    if (index < message->payload_count)
+    tp_tensor *tensor;
+
+    if (index < message->payload_count) {
         message->payloads[index].data = data;
-    else
-        message->tensors[index - message->payload_count].data = data;
+        return;
+    }
+    tensor = &message->tensors[index - message->payload_count];
+    tensor->data = data;
+    /* What is lent or copied lies in this process's CPU memory. */
+    tensor->device = (tp_device){ TP_DEVICE_CPU, 0 };
+    tensor->stream = NULL;
 }
 
 /* Could a channel lend the next buffer?  `offer` is the first one that is not

@@ -316,6 +316,11 @@ static tp_context *context_new(void)
 
     if (context == NULL)
         return NULL;
+    context->gpu = tpg_open(&context->settings);
+    if (context->gpu == NULL) {
+        tpb_free(context);
+        return NULL;
+    }
     context->serial = atomic_fetch_add(&serial, 1) + 1;
     pthread_mutex_init(&context->table_lock, NULL);
     tpb_list_init(&context->env.ready);
@@ -324,10 +329,13 @@ static tp_context *context_new(void)
     context->env.settings = &context->settings;
     context->env.card = &context->card;
     context->env.memories = &context->memories;
+    context->env.gpu = context->gpu;
     tpf_memories_init(&context->memories);
     tpb_list_init(&context->lent);
     tpb_list_init(&context->done);
     tpb_list_init(&context->any);
+    tpb_list_init(&context->device_pipes);
+    tpb_list_init(&context->device_reads);
     tpb_list_init(&context->unread);
     tpb_list_init(&context->peers);
     tpb_list_init(&context->strangers);
@@ -356,6 +364,7 @@ static void context_free(tp_context *context)
     tpr_ops_fini(context);
     tpr_offers_fini(context);
     tpr_memory_fini(context);
+    tpg_close(context->gpu);
     if (context->bootstrap != NULL)
         context->bootstrap->ops->close(context->bootstrap);
     tpt_topology_free(context->topology);
@@ -484,6 +493,7 @@ static void context_end_operations(tp_context *context, bool flushed)
     }
     while ((node = tpb_list_take(&context->any)) != NULL)
         tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), TP_ERR_CLOSED);
+    tpr_device_progress(context);  /* the reads that it held end, too */
     tpr_bury_now(context);         /* with it the last pulls end */
     tpr_dispatch(context);
     while ((node = tpb_list_take(&context->strangers)) != NULL) {

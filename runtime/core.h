@@ -20,6 +20,7 @@
 
 #include "fabric/channel.h"
 #include "fabric/memory.h"
+#include "gpu/gpu.h"
 #include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
 #include "runtime/wire.h"
@@ -88,6 +89,7 @@ struct tpr_op {
     tp_message_fn *done;           /* NULL: nobody wants to know */
     void *arg;
     struct tpr_sync *sync;         /* a blocking caller, instead of done */
+    struct tpg_work *work;         /* its tensors on devices; NULL: none */
 
     /* Of buffers that go by channels; `number` is the message's. */
     struct tpr_offer *offers;      /* of a write; a read's are its skeleton's */
@@ -179,6 +181,7 @@ struct tp_pipe {
     struct tpb_list notes;         /* tpr_note: found no room */
     uint32_t offering;             /* messages with offers so far */
     struct tpb_list blocked_link;  /* in peer->blocked */
+    struct tpb_list device_link;   /* in context->device_pipes */
     uint32_t sent, acknowledged;   /* credit, modulo 2^32 */
     bool close_due, credit_due;    /* control frames that found no room */
     tp_status tx_end;              /* why nothing can be written any more */
@@ -329,6 +332,10 @@ struct tp_context {
     struct tpf_env env;
     struct tpf_channel *channels[TPF_CHANNELS];    /* const; by number */
     struct tpf_memories memories;  /* its own lock */
+    struct tpg_gpu *gpu;           /* const */
+    /* What waits for a device, which is asked now and then. */
+    struct tpb_list device_pipes;  /* pipes whose next write does */
+    struct tpb_list device_reads;  /* tpr_op */
     uint32_t copying;              /* pulls that only progress() moves */
     struct tpr_offer *free_offers; /* via next */
     struct tpb_list lent;          /* table: skeletons that are borrowed */
@@ -596,8 +603,38 @@ bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
 void tpr_borrow_begin(struct tpr_op *op);
 void tpr_borrow_fini(tp_context *context);
 
+/* ---- device.c: what waits for devices ------------------------------------ */
+
+/* The pipe's writes go on when a device is further. */
+void tpr_device_wait(tp_pipe *pipe);
+/* The read may begin: its streams are through with its memory.  False: not
+ * yet, it is kept until then; or never, if op->status says so. */
+bool tpr_device_may_read(tp_pipe *pipe, struct tpr_op *op);
+/* Asks for all that waits.  Returns whether anything moved. */
+bool tpr_device_progress(tp_context *context);
+static inline bool tpr_device_waits(const tp_context *context)
+{
+    return !tpb_list_empty(&context->device_pipes)
+           || !tpb_list_empty(&context->device_reads);
+}
+/* Checks what the caller says of his buffers, and notes where their streams
+ * stand.  INVALID with a warning; others are for the operation's end. */
+tp_status tpr_device_claim(tp_context *context, const tp_message *message,
+                           struct tpg_work **work);
+/* How much of the next `length` bytes of the write's stream is at hand in host
+ * memory; 0: none yet.  A failure is in op->status. */
+size_t tpr_device_ahead(struct tpr_op *op, size_t length);
+/* As tpr_cursor_at(), but for device memory where its bytes are at hand. */
+bool tpr_device_cursor_at(struct tpr_op *op, struct tpr_cursor *cursor,
+                          unsigned char **data, size_t *left);
+/* Bytes of a read for its buffer at the cursor; false: *text says why. */
+bool tpr_device_store(struct tpr_op *op, size_t index, size_t offset,
+                      const void *bytes, size_t length, const char **text);
+
 /* ---- rx.c, skeleton.c --------------------------------------------------- */
 
+/* The pipe cannot go on, and the peer is told. */
+void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);
 void tpr_rx_conn(tp_context *context, struct tpf_conn *conn);
 void tpr_rx_stash_open(tp_context *context);
 void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op);

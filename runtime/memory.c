@@ -6,7 +6,34 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/log.h"
 #include "runtime/core.h"
+
+TPB_LOG_COMPONENT("memory");
+
+static tp_status memory_on_device(tp_context *context, size_t bytes,
+                                  tp_device device, struct tpf_memory *block)
+{
+    struct tpb_error error = { "" };
+    tp_status status;
+
+    if (device.type != TP_DEVICE_CUDA)
+        return TP_ERR_INVALID;
+    status = tpg_alloc(context->gpu, bytes, device, block, &error);
+    if (status == TP_ERR_INVALID || status == TP_ERR_NOT_SUPPORTED)
+        tpb_info("tp_alloc: %s", error.text);
+    else if (status != TP_OK)
+        tpb_warn("tp_alloc: %s", error.text);
+    return status;
+}
+
+static void memory_destroy(struct tpf_memory *block)
+{
+    if (block->device.type == TP_DEVICE_CPU)
+        tpf_memory_destroy(block);
+    else
+        tpg_free(block);
+}
 
 tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
                    void **result)
@@ -18,14 +45,13 @@ tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
         || bytes > SIZE_MAX / 2
         || (device.type == TP_DEVICE_CPU && device.index != 0))
         return TP_ERR_INVALID;
-    if (device.type != TP_DEVICE_CPU)
-        return TP_ERR_NOT_SUPPORTED;
-    status = tpf_memory_make(&block, bytes);
+    status = device.type == TP_DEVICE_CPU ? tpf_memory_make(&block, bytes)
+             : memory_on_device(context, bytes, device, &block);
     if (status != TP_OK)
         return status;
     status = tpf_memory_add(&context->memories, &block);
     if (status != TP_OK) {
-        tpf_memory_destroy(&block);
+        memory_destroy(&block);
         return status;
     }
     *result = block.address;
@@ -74,7 +100,7 @@ tp_status tp_free(tp_context *context, void *address)
     if (!tpf_memory_take(&context->memories, address, &block))
         return TP_ERR_INVALID;
     memory_tell(context, block.id);
-    tpf_memory_destroy(&block);
+    memory_destroy(&block);
     return TP_OK;
 }
 
@@ -83,6 +109,6 @@ void tpr_memory_fini(tp_context *context)
     struct tpf_memory block;
 
     while (tpf_memory_take(&context->memories, NULL, &block))
-        tpf_memory_destroy(&block);
+        memory_destroy(&block);
     tpf_memories_fini(&context->memories);
 }

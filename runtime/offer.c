@@ -240,7 +240,9 @@ bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
     for (size_t i = 0; i < length; i++)
         text[i] = words[i] >= ' ' && words[i] < 127 ? words[i] : '?';
     text[length] = '\0';
-    tpr_links_demote(pipe->peer, offer->channel, text);
+    /* A receiver on a device asks without blaming the channel. */
+    if (about->channel != TPF_CHANNEL_NONE)
+        tpr_links_demote(pipe->peer, offer->channel, text);
     offer_let_go(offer);
     offer->asked = true;
     offer->at = about->offset;

@@ -90,6 +90,10 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
     tpb_list_unlink(&op->link);
     tpb_free(op->descriptor);
     op->descriptor = NULL;
+    if (TPB_UNLIKELY(op->work != NULL)) {
+        tpg_work_end(op->work);
+        op->work = NULL;
+    }
     op->status = status;
     op_count(op, status);
     if (sync != NULL) {

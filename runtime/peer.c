@@ -108,6 +108,7 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     tpb_list_init(&pipe->pushes);
     tpb_list_init(&pipe->notes);
     tpb_list_init(&pipe->blocked_link);
+    tpb_list_init(&pipe->device_link);
     tpb_list_init(&pipe->armed);
     tpb_list_init(&pipe->reads);
     tpb_list_init(&pipe->backlog);

@@ -59,15 +59,6 @@ bool tpr_message_valid(const tp_message *message)
            && tpr_descriptor_length(message) <= WIRE_DESCRIPTOR;
 }
 
-static bool pipe_needs_gpu(const tp_message *message)
-{
-    for (size_t i = 0; i < message->tensor_count; i++)
-        if (message->tensors[i].device.type == TP_DEVICE_CUDA
-            && message->tensors[i].length > 0)
-            return true;
-    return false;
-}
-
 static uint64_t pipe_data_length(const tp_message *message)
 {
     uint64_t total = 0;
@@ -160,20 +151,26 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
 
     if (pipe == NULL || !tpr_message_valid(message))
         return TP_ERR_INVALID;
-    if (pipe_needs_gpu(message))
-        model.status = TP_ERR_NOT_SUPPORTED;   /* told in its turn */
+    status = tpr_device_claim(pipe->context, message, &model.work);
+    if (status == TP_ERR_INVALID || status == TP_ERR_NO_MEMORY)
+        return status;
+    model.status = status;         /* told in its turn */
     model.data_length = pipe_data_length(message);
     model.descriptor_length = tpr_descriptor_length(message);
     if (model.descriptor_length > PIPE_DESCRIPTOR) {
         model.descriptor = tpb_zalloc(model.descriptor_length);
-        if (model.descriptor == NULL)
+        if (model.descriptor == NULL) {
+            tpg_work_end(model.work);
             return TP_ERR_NO_MEMORY;
+        }
         tpr_descriptor_encode(message, NULL, model.descriptor_length,
                               model.descriptor);
     }
     status = pipe_call(pipe->context, &model);
-    if (status != TP_OK)
+    if (status != TP_OK) {
+        tpg_work_end(model.work);
         tpb_free(model.descriptor);
+    }
     return status;
 }
 
@@ -205,9 +202,15 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
         tpr_skeleton_unclaim(pipe, skeleton);
         return TP_ERR_NO_MEMORY;
     }
-    status = pipe_call(pipe->context, &model);
-    if (status != TP_OK)
+    status = tpr_device_claim(pipe->context, skeleton, &model.work);
+    if (status == TP_ERR_NOT_SUPPORTED)
+        status = TP_ERR_INVALID;   /* it can be read into CPU memory */
+    if (status == TP_OK)
+        status = pipe_call(pipe->context, &model);
+    if (status != TP_OK) {
+        tpg_work_end(model.work);
         tpr_skeleton_unclaim(pipe, skeleton);
+    }
     return status;
 }
 

@@ -225,6 +225,8 @@ bool tpr_pass(tp_context *context)
             context->endpoints[i]);
     if (TPB_UNLIKELY(context->copying > 0))
         moved |= tpr_channels_progress(context);
+    if (TPB_UNLIKELY(tpr_device_waits(context)))
+        moved |= tpr_device_progress(context);
     for (int i = 0; i < PROGRESS_READY; i++) {
         struct tpb_list *node = tpb_list_take(&context->env.ready);
 
@@ -267,7 +269,9 @@ int tpr_park_timeout(tp_context *context, uint64_t deadline)
     if (!tpb_list_empty(&context->contacts)
         || !tpb_list_empty(&context->strangers))
         limit = PROGRESS_TIMER_MS;
-    if (context->polled > 0)
+    if (tpr_device_waits(context))
+        limit = PROGRESS_POLL_MS;  /* no descriptor tells of its progress */
+    else if (context->polled > 0)
         limit = context->vain < PROGRESS_POLL_MOST_MS
                 ? PROGRESS_POLL_MS + (int)context->vain
                 : PROGRESS_POLL_MOST_MS;

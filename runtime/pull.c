@@ -42,14 +42,16 @@ static void pull_buffer_done(struct tpr_op *op)
     tpr_pull_settle(op);
 }
 
-/* The rest of the buffer shall come in frames. */
-static void pull_ask(struct tpr_offer *offer, const char *words)
+/* The rest of the buffer shall come in frames.  `channel` refused it; NONE: it
+ * was not asked. */
+static void pull_ask(struct tpr_offer *offer, unsigned channel,
+                     const char *words)
 {
     tp_pipe *pipe = offer->op->pipe;
     struct wire_about about = { .message = offer->op->number,
                                 .buffer = offer->buffer,
                                 .offset = offer->at,
-                                .channel = offer->channel };
+                                .channel = channel };
     size_t length = strlen(words);
 
     tpb_info("%s: a buffer comes in frames: %s",
@@ -90,7 +92,7 @@ void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
         pull_buffer_done(op);
     } else {
         offer->at = pull->moved;
-        pull_ask(offer, text);
+        pull_ask(offer, offer->channel, text);
     }
 }
 
@@ -106,7 +108,7 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
 
     offer->op = op;
     if (slot == NULL || slot->link == NULL) {
-        pull_ask(offer, error.text);
+        pull_ask(offer, offer->channel, error.text);
         return;
     }
     if (op->borrow && tpr_borrow_map(op, offer, slot->link)) {
@@ -117,6 +119,11 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
         return;                    /* no memory for a copy */
     pull->link = slot->link;
     tpr_message_buffer(op->message, offer->buffer, &pull->to);
+    if (pull->to.device.type != TP_DEVICE_CPU
+        && !slot->link->kind->devices) {
+        pull_ask(offer, TPF_CHANNEL_NONE, "it goes to a device");
+        return;
+    }
     memcpy(pull->source, offer->source, offer->source_length);
     pull->source_length = offer->source_length;
     tpb_list_init(&pull->node);
@@ -129,7 +136,7 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
         op->pulls--;
     } else {
         offer->at = pull->moved;
-        pull_ask(offer, error.text);
+        pull_ask(offer, offer->channel, error.text);
     }
 }
 
@@ -212,7 +219,17 @@ bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
         || length > offer->length - offer->at)
         return false;
     tpr_message_buffer(offer->op->message, offer->buffer, &buffer);
-    memcpy((unsigned char *)buffer.data + offer->at, bytes, length);
+    if (TPB_UNLIKELY(offer->op->work != NULL)) {
+        const char *text;
+
+        if (!tpr_device_store(offer->op, offer->buffer, offer->at, bytes,
+                              length, &text)) {
+            tpr_rx_break(pipe, TP_ERR_BACKEND, text);
+            return true;
+        }
+    } else {
+        memcpy((unsigned char *)buffer.data + offer->at, bytes, length);
+    }
     offer->at += length;
     if (offer->at == offer->length) {
         offer->asked = false;

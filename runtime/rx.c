@@ -26,7 +26,7 @@ struct rx_view {
     uint32_t *taken;
 };
 
-static void rx_break(tp_pipe *pipe, tp_status status, const char *text)
+void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text)
 {
     tpb_warn("%s: %s", atomic_load(&pipe->peer->name), text);
     if (status == TP_ERR_PROTOCOL) {
@@ -88,7 +88,7 @@ static void rx_begin_data(tp_pipe *pipe, struct tpr_op *op)
             return;
         if (op->status != TP_OK) { /* no memory for what was to be lent */
             tpr_pull_cancel(op, op->status);
-            rx_break(pipe, op->status, "out of memory to borrow into");
+            tpr_rx_break(pipe, op->status, "out of memory to borrow into");
             return;
         }
     }
@@ -108,6 +108,7 @@ static void rx_direct(tp_pipe *pipe, struct tpr_op *op)
     }
     for (size_t i = 0; i < message->tensor_count; i++) {
         message->tensors[i].data = to;
+        message->tensors[i].device = (tp_device){ TP_DEVICE_CPU, 0 };
         to += message->tensors[i].length;
     }
     rx_begin_data(pipe, op);
@@ -166,7 +167,7 @@ static void rx_offer(tp_pipe *pipe)
 static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
 {
     if (view->type != WIRE_MESSAGE) {
-        rx_break(pipe, TP_ERR_PROTOCOL, "data without a message");
+        tpr_rx_break(pipe, TP_ERR_PROTOCOL, "data without a message");
         return false;
     }
     if (!rx_wanted(pipe))
@@ -179,7 +180,7 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
     }
     pipe->skeleton = tpr_skeleton_short(pipe, view->length);
     if (pipe->skeleton == NULL) {
-        rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for a message");
+        tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for a message");
         return false;
     }
     pipe->missing = view->length;
@@ -194,7 +195,7 @@ static bool rx_decode(tp_pipe *pipe, const unsigned char *descriptor,
                                            &pipe->skeleton);
 
     if (status != TP_OK) {
-        rx_break(pipe, status, status == TP_ERR_PROTOCOL
+        tpr_rx_break(pipe, status, status == TP_ERR_PROTOCOL
                  ? "a descriptor of garbage" : "out of memory for a message");
         return false;
     }
@@ -247,14 +248,14 @@ static bool rx_gather(tp_pipe *pipe, struct rx_view *view)
         memcpy(&head, pipe->gather, sizeof(head));
         need = tpr_descriptor_check(&head);
         if (need == 0) {
-            rx_break(pipe, TP_ERR_PROTOCOL, "a descriptor of garbage");
+            tpr_rx_break(pipe, TP_ERR_PROTOCOL, "a descriptor of garbage");
             return false;
         }
     }
     if (left > need - pipe->gathered)
         left = need - pipe->gathered;
     if (!rx_gather_grow(pipe, pipe->gathered + left)) {
-        rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for a descriptor");
+        tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for a descriptor");
         return false;
     }
     memcpy(pipe->gather + pipe->gathered, bytes, left);
@@ -273,6 +274,7 @@ static bool rx_gather(tp_pipe *pipe, struct rx_view *view)
 static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
 {
     const tp_message *message = &pipe->skeleton->message;
+    struct tpr_op *op = TPB_CONTAINER(pipe->reads.prev, struct tpr_op, link);
     const unsigned char *bytes = view->bytes + *view->taken;
     size_t left = view->length - *view->taken, room;
     unsigned char *data;
@@ -280,12 +282,22 @@ static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
     if (left == 0)
         return false;
     if (!tpr_cursor_at(message, &pipe->cursor, &data, &room)) {
-        rx_break(pipe, TP_ERR_PROTOCOL, "more data than announced");
+        tpr_rx_break(pipe, TP_ERR_PROTOCOL, "more data than announced");
         return false;
     }
     if (left > room)
         left = room;
-    memcpy(data, bytes, left);
+    if (TPB_UNLIKELY(op->work != NULL)) {
+        const char *text;
+
+        if (!tpr_device_store(op, pipe->cursor.buffer, pipe->cursor.offset,
+                              bytes, left, &text)) {
+            tpr_rx_break(pipe, TP_ERR_BACKEND, text);
+            return false;
+        }
+    } else {
+        memcpy(data, bytes, left);
+    }
     pipe->cursor.offset += left;
     *view->taken += (uint32_t)left;
     pipe->missing -= left;
@@ -302,7 +314,7 @@ static bool rx_step(tp_pipe *pipe, struct rx_view *view)
         if (*view->started) {
             /* The frame's message is over, and so must be the frame. */
             if (*view->taken < view->length)
-                rx_break(pipe, TP_ERR_PROTOCOL, "more data than announced");
+                tpr_rx_break(pipe, TP_ERR_PROTOCOL, "more data than announced");
             return false;
         }
         return rx_start_message(pipe, view);
@@ -331,7 +343,7 @@ static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
     struct tpr_chunk *chunk = tpb_zalloc(sizeof(*chunk) + length);
 
     if (chunk == NULL) {
-        rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for what came");
+        tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for what came");
         return;
     }
     chunk->type = view->type;
@@ -677,6 +689,13 @@ void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op)
         op->status = pipe->closed ? TP_ERR_CLOSED : pipe->rx_end;
         tpb_list_append(&pipe->reads, &op->link);
         tpr_rx_land(pipe);
+        return;
+    }
+    if (TPB_UNLIKELY(op->work != NULL) && !tpr_device_may_read(pipe, op)) {
+        if (op->status != TP_OK) {
+            tpb_list_append(&pipe->reads, &op->link);
+            tpr_rx_break(pipe, op->status, tpg_work_error(op->work));
+        }
         return;
     }
     rx_begin_data(pipe, op);

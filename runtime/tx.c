@@ -183,7 +183,7 @@ static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
         unsigned char *data;
         size_t left;
 
-        if (!tpr_cursor_at(op->message, &op->cursor, &data, &left))
+        if (!tpr_device_cursor_at(op, &op->cursor, &data, &left))
             return;
         if (left > length)
             left = length;
@@ -238,6 +238,15 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     return true;
 }
 
+/* A write that has begun cannot be left out any more: the pipe breaks. */
+static void tx_wait_device(tp_pipe *pipe, struct tpr_op *op)
+{
+    if (op->status == TP_OK)
+        tpr_device_wait(pipe);
+    else
+        tpr_rx_break(pipe, op->status, tpg_work_error(op->work));
+}
+
 /* The next frame of a write.  False: no room or no credit now. */
 static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
 {
@@ -255,7 +264,7 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
         op->position = total;
         return true;
     }
-    if (conn->backend->send_data != NULL
+    if (conn->backend->send_data != NULL && op->work == NULL
         && op->position >= op->descriptor_length
         && total - op->position >= TX_ZERO_COPY)
         return tx_lend(pipe, op, conn);
@@ -263,6 +272,13 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     if (conn->backend->send_data != NULL && !op->begun
         && op->stream_length >= TX_ZERO_COPY && op->descriptor_length < length)
         length = op->descriptor_length;
+    if (TPB_UNLIKELY(op->work != NULL)) {
+        length = tpr_device_ahead(op, length);
+        if (length == 0) {
+            tx_wait_device(pipe, op);
+            return false;
+        }
+    }
     if (!tx_credit_for(pipe, sizeof(struct wire_frame) + length))
         return false;
     room = tx_reserve(pipe, sizeof(struct wire_frame) + length);
@@ -397,9 +413,17 @@ static bool tx_push(tp_pipe *pipe, struct tpr_offer *offer)
                                 .offset = offer->at };
     size_t head = sizeof(struct wire_frame) + sizeof(about);
     size_t length = offer->length - offer->at;
-    struct tpf_buffer buffer;
-    unsigned char *room;
+    struct tpr_cursor cursor = { .buffer = offer->buffer,
+                                 .offset = offer->at };
+    unsigned char *room, *data;
+    size_t left;
 
+    if (!tpr_device_cursor_at(offer->op, &cursor, &data, &left)) {
+        tx_wait_device(pipe, offer->op);
+        return false;
+    }
+    if (length > left)
+        length = left;
     if (length > conn->max_frame - head)
         length = conn->max_frame - head;
     if (!tx_credit_for(pipe, head + length))
@@ -407,10 +431,9 @@ static bool tx_push(tp_pipe *pipe, struct tpr_offer *offer)
     room = tx_reserve(pipe, head + length);
     if (room == NULL)
         return false;
-    tpr_message_buffer(offer->op->message, offer->buffer, &buffer);
     tx_head(pipe, room, WIRE_PUSH, 0, sizeof(about) + length);
     memcpy(room + sizeof(struct wire_frame), &about, sizeof(about));
-    memcpy(room + head, (unsigned char *)buffer.data + offer->at, length);
+    memcpy(room + head, data, length);
     conn->backend->commit(conn, head + length);
     pipe->sent += (uint32_t)(head + length);
     offer->at += length;
@@ -483,6 +506,19 @@ void tpr_tx_pump(tp_pipe *pipe)
         if (TPB_UNLIKELY(op->status != TP_OK)) {
             tx_finish(pipe, op, op->status);
             continue;
+        }
+        if (TPB_UNLIKELY(op->work != NULL) && !op->weighed) {
+            enum tpg_answer answer = tpg_work_ready(op->work);
+
+            if (answer == TPG_LATER) {
+                tpr_device_wait(pipe);
+                return;
+            }
+            if (answer == TPG_FAILED) {
+                tpr_pipe_fail(pipe, tpg_work_error(op->work));
+                op->status = TP_ERR_BACKEND;
+                continue;
+            }
         }
         if (!op->weighed) {
             tpr_offer_weigh(pipe, op);
@@ -567,4 +603,5 @@ void tpr_tx_end(tp_pipe *pipe, tp_status status)
     while (tpb_list_take(&pipe->pushes) != NULL)
         ;
     tpb_list_unlink(&pipe->blocked_link);
+    tpb_list_unlink(&pipe->device_link);
 }

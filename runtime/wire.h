@@ -135,7 +135,8 @@ struct wire_about {
     uint32_t message;          /* its number; WIRE_ALL: every one so far */
     uint32_t buffer;           /* payloads first, then tensors */
     uint64_t offset;           /* ASK: from here on; PUSH: of these bytes */
-    uint32_t channel;          /* ASK: which one refused; words follow */
+    uint32_t channel;          /* ASK: which one refused, 0 if none
+                                  did; words follow */
     uint32_t zero;
 };
 _Static_assert(sizeof(struct wire_about) == 24, "wire layout");

@@ -339,6 +339,7 @@ static void read_arrived(tp_pipe *pipe, tp_status status,
     }
     for (size_t i = 0; i < skeleton->tensor_count; i++) {
         skeleton->tensors[i].data = room + total;
+        skeleton->tensors[i].device = (tp_device){ TP_DEVICE_CPU, 0 };
         total += skeleton->tensors[i].length;
     }
     reads_armed++;

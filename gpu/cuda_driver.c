@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Loading libcuda, and the contexts of the devices. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "gpu/cuda_driver.h"
+
+enum { DRIVER_OLDEST = 11040 };
+
+static struct {
+    pthread_mutex_t lock;
+    _Atomic uint64_t looked;           /* when for the program's own */
+    _Atomic bool tried;                /* release: all below is there */
+    tp_status status;
+    struct tpb_error error;
+    pid_t pid;                         /* who initialised it */
+    struct tpg_cuda cuda;
+    cu_context contexts[TPG_DEVICES];
+} driver = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+enum driver_group { DRIVER_CORE, DRIVER_IPC, DRIVER_VMM, DRIVER_TEST };
+
+static const struct {
+    const char *name;
+    enum driver_group group;
+    size_t place;
+} driver_symbols[] = {
+#define CUDA_SYMBOL(group, name, parameters) \
+    { #name, DRIVER_##group, offsetof(struct tpg_cuda, name) },
+#include "gpu/driver_symbols.def"
+#undef CUDA_SYMBOL
+};
+
+static tp_status driver_resolve(void *library, const char *path)
+{
+    struct tpg_cuda *cuda = &driver.cuda;
+
+    cuda->ipc = cuda->vmm = true;
+    for (size_t i = 0; i < TPB_COUNT(driver_symbols); i++) {
+        void *symbol = dlsym(library, driver_symbols[i].name);
+
+        memcpy((char *)cuda + driver_symbols[i].place, &symbol,
+               sizeof(symbol));
+        if (symbol != NULL)
+            continue;
+        if (driver_symbols[i].group == DRIVER_CORE)
+            return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED,
+                            "%s is too old, it lacks %s (an NVIDIA driver for"
+                            " CUDA 11.4 or later is needed)", path,
+                            driver_symbols[i].name);
+        cuda->ipc &= driver_symbols[i].group != DRIVER_IPC;
+        cuda->vmm &= driver_symbols[i].group != DRIVER_VMM;
+    }
+    return TP_OK;
+}
+
+/* What the answers of cuInit() mean to people. */
+static tp_status driver_refused(cu_result code)
+{
+    static const struct {
+        cu_result code;
+        const char *text;
+    } meanings[] = {
+        { CU_NO_DEVICE, "no CUDA device is visible (is there a GPU, does"
+          " CUDA_VISIBLE_DEVICES hide it, is /dev/nvidia* in the container?)" },
+        { CU_STUB_LIBRARY, "the libcuda found is the toolkit's stub, not a"
+          " driver (its folder is in LD_LIBRARY_PATH)" },
+        { CU_NOT_INITIALIZED, "the driver refuses to start (a fork() after"
+          " CUDA was used, or the device files may not be opened)" },
+        { CU_SYSTEM_DRIVER_MISMATCH, "the driver's library and its kernel"
+          " module are of different versions (reboot after an update)" },
+        { CU_COMPAT_NOT_SUPPORTED, "the compatibility libcuda does not support"
+          " this GPU (take it out of LD_LIBRARY_PATH)" },
+        { CU_NOT_PERMITTED, "the driver refuses permission (may this user open"
+          " /dev/nvidia*?)" }
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(meanings); i++)
+        if (meanings[i].code == code)
+            return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED, "%s",
+                            meanings[i].text);
+    return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED,
+                    "the CUDA driver says error %d when it starts", code);
+}
+
+static tp_status driver_devices(void)
+{
+    struct tpg_cuda *cuda = &driver.cuda;
+    cu_result code = cuda->cuDriverGetVersion(&cuda->version);
+
+    if (code == CU_OK && cuda->version < DRIVER_OLDEST)
+        return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED,
+                        "the driver is for CUDA %d.%d, 11.4 is needed",
+                        cuda->version / 1000, cuda->version % 1000 / 10);
+    if (code == CU_OK)
+        code = cuda->cuDeviceGetCount(&cuda->devices);
+    if (code == CU_OK && cuda->devices == 0)
+        code = CU_NO_DEVICE;
+    if (cuda->devices > TPG_DEVICES)
+        cuda->devices = TPG_DEVICES;
+    for (int i = 0; code == CU_OK && i < cuda->devices; i++)
+        code = cuda->cuDeviceGetUuid_v2(&cuda->uuids[i], i);
+    return code == CU_OK ? TP_OK : driver_refused(code);
+}
+
+static tp_status driver_load(const char *path)
+{
+    void *library;
+    tp_status status;
+    cu_result code;
+
+    if (strcmp(path, "none") == 0)
+        return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED,
+                        "TP_CUDA_LIBRARY=none forbids the use of GPUs");
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        const char *why = dlerror();
+
+        return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED,
+                        "no NVIDIA driver here (%s)",
+                        why != NULL ? why : path);
+    }
+    status = driver_resolve(library, path);
+    if (status != TP_OK)
+        return status;
+    driver.pid = getpid();
+    code = driver.cuda.cuInit(0);
+    return code == CU_OK ? driver_devices() : driver_refused(code);
+}
+
+tp_status tpg_cuda_load(const struct tpb_settings *settings,
+                        const struct tpg_cuda **cuda,
+                        struct tpb_error *error)
+{
+    tp_status status;
+
+    pthread_mutex_lock(&driver.lock);
+    if (!driver.tried) {
+        driver.status = driver_load(settings->text[TPB_SET_CUDA_LIBRARY]);
+        atomic_store(&driver.tried, true);
+    }
+    status = driver.status;
+    if (status == TP_OK && driver.pid != getpid())
+        status = tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                          "CUDA was started before the fork() that made this"
+                          " process, and does not work in it");
+    else if (status != TP_OK)
+        tpb_fail(error, status, "%s", driver.error.text);
+    else
+        *cuda = &driver.cuda;
+    pthread_mutex_unlock(&driver.lock);
+    return status;
+}
+
+const struct tpg_cuda *tpg_cuda_loaded(void)
+{
+    /* Pairs with the store in tpg_cuda_load(). */
+    return atomic_load(&driver.tried) && driver.status == TP_OK
+           && driver.pid == getpid() ? &driver.cuda : NULL;
+}
+
+const struct tpg_cuda *tpg_cuda_notice(const struct tpb_settings *settings)
+{
+    const struct tpg_cuda *cuda = tpg_cuda_loaded();
+    uint64_t now;
+    void *library;
+
+    if (cuda != NULL || atomic_load(&driver.tried))
+        return cuda;
+    now = tpb_now();
+    if (now - atomic_load(&driver.looked) < 1000000)
+        return NULL;
+    atomic_store(&driver.looked, now);
+    library = dlopen(settings->text[TPB_SET_CUDA_LIBRARY],
+                     RTLD_NOW | RTLD_NOLOAD);
+    if (library == NULL)
+        return NULL;
+    dlclose(library);
+    return tpg_cuda_load(settings, &cuda, NULL) == TP_OK ? cuda : NULL;
+}
+
+tp_status tpg_cuda_fail(const struct tpg_cuda *cuda, cu_result code,
+                        const char *what, struct tpb_error *error)
+{
+    const char *name = NULL;
+
+    if (code == CU_OK)
+        return TP_OK;
+    if (cuda->cuGetErrorName(code, &name) != CU_OK || name == NULL)
+        name = "unknown error";
+    return tpb_fail(error, code == CU_OUT_OF_MEMORY ? TP_ERR_NO_MEMORY
+                    : TP_ERR_BACKEND, "%s: %s (%d)", what, name, code);
+}
+
+tp_status tpg_cuda_context(const struct tpg_cuda *cuda, int device,
+                           cu_context *context, struct tpb_error *error)
+{
+    tp_status status = TP_OK;
+
+    if (device < 0 || device >= cuda->devices)
+        return tpb_fail(error, TP_ERR_INVALID, "there is no CUDA device %d"
+                        " here (%d visible)", device, cuda->devices);
+    pthread_mutex_lock(&driver.lock);
+    if (driver.contexts[device] == NULL)
+        status = tpg_cuda_fail(cuda, cuda->cuDevicePrimaryCtxRetain(
+            &driver.contexts[device], device), "the device's primary context",
+            error);
+    *context = driver.contexts[device];
+    pthread_mutex_unlock(&driver.lock);
+    return status;
+}
+
+tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
+                         struct tpb_error *error)
+{
+    cu_context context;
+    tp_status status = tpg_cuda_context(cuda, device, &context, error);
+
+    return status != TP_OK ? status
+           : tpg_cuda_fail(cuda, cuda->cuCtxPushCurrent_v2(context),
+                           "cuCtxPushCurrent", error);
+}
+
+void tpg_cuda_leave(const struct tpg_cuda *cuda)
+{
+    cu_context context;
+
+    cuda->cuCtxPopCurrent_v2(&context);
+}
+
+int tpg_cuda_find(const struct tpg_cuda *cuda, const cu_uuid *uuid)
+{
+    for (int i = 0; i < cuda->devices; i++)
+        if (memcmp(&cuda->uuids[i], uuid, sizeof(*uuid)) == 0)
+            return i;
+    return -1;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libcuda, loaded when a GPU is first used, once per process: a process that
+ * never uses one never loads it.  Any thread may call.
+ *
+ * The driver does not work in the child of a fork() that came after it was
+ * initialised; such a child is told so.
+ */
+#ifndef TPG_CUDA_DRIVER_H
+#define TPG_CUDA_DRIVER_H
+
+#include "gpu/driver_abi.h"
+#include "runtime/base/settings.h"
+
+enum { TPG_DEVICES = 64 };             /* the most that one process sees */
+
+struct tpg_cuda {
+#define CUDA_SYMBOL(group, name, parameters) cu_result (*name) parameters;
+#include "gpu/driver_symbols.def"
+#undef CUDA_SYMBOL
+    int version;                       /* 13000 is 13.0 */
+    int devices;
+    bool ipc, vmm;                     /* the groups are whole */
+    cu_uuid uuids[TPG_DEVICES];
+};
+
+/*
+ * Loads and initialises it if that has not been tried yet; the first answer
+ * holds for the life of the process.  NOT_SUPPORTED: there is no GPU, or no
+ * driver; words say which and what helps.  May take a second the first time.
+ */
+tp_status tpg_cuda_load(const struct tpb_settings *settings,
+                        const struct tpg_cuda **cuda,
+                        struct tpb_error *error);
+
+/* The driver if it is loaded already, else NULL. */
+const struct tpg_cuda *tpg_cuda_loaded(void);
+
+/* As tpg_cuda_loaded(); but if the program itself has loaded libcuda since,
+ * loads it, too: then some of its memory may be a device's.  Looks once a
+ * millisecond at most. */
+const struct tpg_cuda *tpg_cuda_notice(const struct tpb_settings *settings);
+
+/* The device's primary context, kept until the process ends. */
+tp_status tpg_cuda_context(const struct tpg_cuda *cuda, int device,
+                           cu_context *context, struct tpb_error *error);
+
+/* Makes the device's primary context current; pair with tpg_cuda_leave(),
+ * which brings back the caller's. */
+tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
+                         struct tpb_error *error);
+void tpg_cuda_leave(const struct tpg_cuda *cuda);
+
+/* The device with that UUID, -1 if this process does not see it. */
+int tpg_cuda_find(const struct tpg_cuda *cuda, const cu_uuid *uuid);
+
+/* BACKEND with what the driver said; OK for CU_OK. */
+tp_status tpg_cuda_fail(const struct tpg_cuda *cuda, cu_result code,
+                        const char *what, struct tpb_error *error);
+
+#endif

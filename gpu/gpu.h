@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the core asks of GPUs.  A build without CUDA, and a machine without a
+ * GPU, answer the same questions: with no (none.c).
+ *
+ * A context has one struct tpg_gpu.  Making it touches no driver: the driver
+ * is loaded when a device is first named.
+ *
+ * Order.  An operation on device memory begins when the work is done that was
+ * on the tensors' streams at the time of the call: an event is recorded there,
+ * and the host asks for it.  No stream of the user's ever waits for another
+ * process, nor for the host; at the end of an operation its streams wait for
+ * copies at most that have been enqueued on this device already.  So a dead
+ * peer leaves no stream waiting.
+ *
+ * Threads: tpg_claim(), tpg_work_new() and the allocator from any thread, the
+ * rest under the context's token.
+ */
+#ifndef TPG_GPU_H
+#define TPG_GPU_H
+
+#include "fabric/channel.h"
+#include "fabric/memory.h"
+
+struct tpg_gpu;
+struct tpg_work;
+
+/* NULL without memory.  `settings` outlive it. */
+struct tpg_gpu *tpg_open(const struct tpb_settings *settings);
+/* No work is left.  NULL is allowed. */
+void tpg_close(struct tpg_gpu *gpu);
+
+/*
+ * Is this what the caller says?  INVALID: memory of the host claimed for a
+ * device, of a device for the host, of another device, a length that goes over
+ * its end, or no such device; NOT_SUPPORTED: no GPU or driver.  With words.
+ */
+tp_status tpg_claim(struct tpg_gpu *gpu, const struct tpf_buffer *buffer,
+                    struct tpb_error *error);
+
+/* ---- one operation's device memory --------------------------------------- */
+
+/*
+ * For a message with tensors on devices: records where their streams stand.
+ * *work is NULL if none of them is on one.  The message stays the caller's,
+ * and as it is until tpg_work_end().
+ */
+tp_status tpg_work_new(struct tpg_gpu *gpu, const tp_message *message,
+                       struct tpg_work **work, struct tpb_error *error);
+
+enum tpg_answer { TPG_NOW, TPG_LATER, TPG_FAILED };
+
+/* May the memory be used?  LATER: ask again.  FAILED: tpg_work_error(). */
+enum tpg_answer tpg_work_ready(struct tpg_work *work);
+const char *tpg_work_error(const struct tpg_work *work);
+
+/*
+ * The sender's way out: bytes of a device buffer, from `offset` on, in host
+ * memory that holds until the next call.  NOW: *bytes and *length, at least 1.
+ * LATER: the copy is under way.  `index` tells the message's buffers apart.
+ */
+enum tpg_answer tpg_work_fetch(struct tpg_work *work, size_t index,
+                               const struct tpf_buffer *buffer, size_t offset,
+                               const unsigned char **bytes, size_t *length);
+
+/* The receiver's way in: bytes that are copied at once and brought to the
+ * device by and by; the buffer's last byte starts the last copy.  May wait for
+ * earlier copies of our own, never for a stream of the user's.  BACKEND: see
+ * tpg_work_error(). */
+tp_status tpg_work_store(struct tpg_work *work, size_t index,
+                         const struct tpf_buffer *buffer, size_t offset,
+                         const void *bytes, size_t length);
+
+/* The operation is over, however it went: later work on its streams comes
+ * after what it enqueued.  NULL is allowed. */
+void tpg_work_end(struct tpg_work *work);
+
+/* ---- tp_alloc() ---------------------------------------------------------- */
+
+tp_status tpg_alloc(struct tpg_gpu *gpu, size_t bytes, tp_device device,
+                    struct tpf_memory *block, struct tpb_error *error);
+void tpg_free(struct tpf_memory *block);
+
+#endif

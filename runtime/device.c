@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Tensors on devices, as the message machinery sees them: what waits for a
+ * device, and bytes that go through host memory on their way in or out.
+ */
+#include "config.h"
+
+#include "runtime/base/log.h"
+#include "runtime/core.h"
+
+TPB_LOG_COMPONENT("device");
+
+/* ---- what callers say ---------------------------------------------------- */
+
+static bool device_any(const tp_message *message)
+{
+    for (size_t i = 0; i < message->tensor_count; i++)
+        if (message->tensors[i].device.type == TP_DEVICE_CUDA)
+            return true;
+    return false;
+}
+
+tp_status tpr_device_claim(tp_context *context, const tp_message *message,
+                           struct tpg_work **work)
+{
+    struct tpb_error error = { "" };
+    struct tpf_buffer buffer;
+    tp_status status = TP_OK;
+
+    *work = NULL;
+    if (message->tensor_count == 0)
+        return TP_OK;
+    for (size_t i = message->payload_count;
+         status == TP_OK && tpr_message_buffer(message, i, &buffer); i++)
+        if (buffer.device.type != TP_DEVICE_CPU
+            && buffer.device.type != TP_DEVICE_CUDA)
+            status = tpb_fail(&error, TP_ERR_INVALID, "no such kind of device:"
+                              " %d", (int)buffer.device.type);
+        else if (buffer.data != NULL)
+            status = tpg_claim(context->gpu, &buffer, &error);
+    if (status == TP_OK && device_any(message))
+        status = tpg_work_new(context->gpu, message, work, &error);
+    if (status == TP_ERR_NOT_SUPPORTED)
+        tpb_info("a tensor on a device: %s", error.text);
+    else if (status != TP_OK)
+        tpb_warn("a tensor on a device: %s", error.text);
+    return status;
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+void tpr_device_wait(tp_pipe *pipe)
+{
+    if (tpb_list_empty(&pipe->device_link))
+        tpb_list_append(&pipe->context->device_pipes, &pipe->device_link);
+    tpr_touch(pipe->context);
+}
+
+bool tpr_device_may_read(tp_pipe *pipe, struct tpr_op *op)
+{
+    enum tpg_answer answer = tpg_work_ready(op->work);
+
+    if (answer == TPG_NOW)
+        return true;
+    if (answer == TPG_FAILED) {
+        op->status = TP_ERR_BACKEND;
+        return false;
+    }
+    tpb_list_append(&pipe->context->device_reads, &op->link);
+    tpr_touch(pipe->context);
+    return false;
+}
+
+static bool device_read_over(const struct tpr_op *op)
+{
+    const tp_pipe *pipe = op->pipe;
+
+    return pipe->rx_state != TPR_RX_OFFERED || pipe->skeleton == NULL
+           || op->message != &pipe->skeleton->message;
+}
+
+bool tpr_device_progress(tp_context *context)
+{
+    struct tpb_list turn, *node;
+    bool moved = false;
+
+    tpb_list_init(&turn);
+    while ((node = tpb_list_take(&context->device_pipes)) != NULL)
+        tpb_list_append(&turn, node);
+    while ((node = tpb_list_take(&turn)) != NULL) {
+        tp_pipe *pipe = TPB_CONTAINER(node, tp_pipe, device_link);
+
+        tpr_tx_pump(pipe);
+        moved |= tpb_list_empty(&pipe->device_link);
+    }
+    while ((node = tpb_list_take(&context->device_reads)) != NULL)
+        tpb_list_append(&turn, node);
+    while ((node = tpb_list_take(&turn)) != NULL) {
+        struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+        tp_pipe *pipe = op->pipe;
+
+        /* Its peer is gone: that does not wait for a stream. */
+        if (!device_read_over(op) && pipe->rx_end != TP_OK
+            && tpg_work_ready(op->work) == TPG_LATER)
+            tpr_rx_drop(pipe, pipe->rx_end);
+        tpr_rx_read(pipe, op);
+        moved |= tpb_list_empty(&context->device_reads);
+    }
+    return moved;
+}
+
+/* ---- out ----------------------------------------------------------------- */
+
+/* Is the cursor in a buffer on a device? */
+static bool device_at(const struct tpr_op *op, const struct tpr_cursor *cursor,
+                      struct tpf_buffer *buffer)
+{
+    return op->work != NULL
+           && tpr_message_buffer(op->message, cursor->buffer, buffer)
+           && buffer->device.type != TP_DEVICE_CPU;
+}
+
+bool tpr_device_cursor_at(struct tpr_op *op, struct tpr_cursor *cursor,
+                          unsigned char **data, size_t *left)
+{
+    const unsigned char *bytes;
+    struct tpf_buffer buffer;
+    enum tpg_answer answer;
+
+    if (!tpr_cursor_at(op->message, cursor, data, left))
+        return false;
+    if (TPB_LIKELY(!device_at(op, cursor, &buffer)))
+        return true;
+    answer = tpg_work_fetch(op->work, cursor->buffer, &buffer, cursor->offset,
+                            &bytes, left);
+    if (answer == TPG_FAILED)
+        op->status = TP_ERR_BACKEND;
+    if (answer == TPG_NOW)
+        *data = (unsigned char *)(uintptr_t)bytes;
+    return answer == TPG_NOW;
+}
+
+size_t tpr_device_ahead(struct tpr_op *op, size_t length)
+{
+    struct tpr_cursor cursor = op->cursor;
+    size_t ready = 0;
+
+    if (op->position < op->descriptor_length)
+        ready = op->descriptor_length - op->position;
+    while (ready < length) {
+        struct tpf_buffer buffer;
+        unsigned char *data;
+        size_t left;
+
+        if (!tpr_device_cursor_at(op, &cursor, &data, &left))
+            break;
+        ready += left;
+        cursor.offset += left;
+        /* Only one device buffer's bytes are at hand at a time. */
+        if (device_at(op, &cursor, &buffer))
+            break;
+    }
+    if (op->status != TP_OK)
+        return 0;
+    return ready < length ? ready : length;
+}
+
+/* ---- in ------------------------------------------------------------------ */
+
+bool tpr_device_store(struct tpr_op *op, size_t index, size_t offset,
+                      const void *bytes, size_t length, const char **text)
+{
+    struct tpr_cursor cursor = { .buffer = index, .offset = offset };
+    struct tpf_buffer buffer;
+
+    tpr_message_buffer(op->message, index, &buffer);
+    if (!device_at(op, &cursor, &buffer)) {
+        memcpy((unsigned char *)buffer.data + offset, bytes, length);
+        return true;
+    }
+    if (tpg_work_store(op->work, index, &buffer, offset, bytes, length)
+        == TP_OK)
+        return true;
+    *text = tpg_work_error(op->work);
+    return false;
+}

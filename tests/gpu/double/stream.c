@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Streams and events of the test double.  Nothing runs by itself: an operation
+ * runs when somebody asks for it (a query, a synchronise), or, in the mode
+ * "eager", when it is enqueued and nothing holds it up.  "lazy" is the worst
+ * order that is legal; in "delay" a query drives one step at a time, and may
+ * drive none.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/gpu/double/double.h"
+
+enum stream_what {
+    STREAM_COPY, STREAM_FILL, STREAM_RECORD, STREAM_WAIT, STREAM_GATE
+};
+
+struct stream_op {
+    struct stream_op *next;
+    enum stream_what what;
+    cu_pointer to, from;
+    size_t size;
+    unsigned char byte;
+    struct cu_event_s *event;
+    uint64_t turn;                     /* of the event's record */
+    uint32_t value;
+};
+
+struct cu_stream_s {
+    struct cu_stream_s *next;
+    struct cu_context_s *context;
+    struct stream_op *first, **end;
+    bool destroyed, running;
+};
+
+struct cu_event_s {
+    struct cu_context_s *context;
+    struct cu_stream_s *stream;        /* of the last record */
+    uint64_t recorded, done;           /* turns */
+    int uses;                          /* operations that name it */
+    bool destroyed;
+};
+
+static struct cu_stream_s *stream_all;
+
+struct cu_stream_s *double_stream_new_locked(struct cu_context_s *context)
+{
+    struct cu_stream_s *stream = calloc(1, sizeof(*stream));
+
+    if (stream == NULL)
+        double_report("out of memory");
+    stream->context = context;
+    stream->end = &stream->first;
+    stream->next = stream_all;
+    stream_all = stream;
+    return stream;
+}
+
+/* The stream meant: NULL is the current context's stream 0. */
+static struct cu_stream_s *stream_get(cu_stream stream)
+{
+    struct cu_context_s *context = double_context_locked();
+
+    if (context == NULL)
+        return NULL;
+    if (stream == NULL)
+        return context->legacy;
+    for (struct cu_stream_s *each = stream_all; each != NULL;
+         each = each->next)
+        if (each == stream) {
+            if (each->destroyed)
+                double_report("a destroyed stream is used");
+            return stream;
+        }
+    double_report("a stream that never was is used");
+}
+
+static void stream_event_drop(struct cu_event_s *event)
+{
+    if (--event->uses == 0 && event->destroyed)
+        free(event);
+}
+
+/* ---- running ------------------------------------------------------------- */
+
+static void stream_copy(struct stream_op *op)
+{
+    size_t done = 0;
+
+    while (done < op->size) {
+        size_t part = op->size - done, other = part;
+        unsigned char *to = double_bytes_locked(op->to + done, &part,
+                                                "a copy to");
+        unsigned char *from = double_bytes_locked(op->from + done, &other,
+                                                  "a copy from");
+
+        if (other < part)
+            part = other;
+        memmove(to, from, part);
+        done += part;
+    }
+}
+
+static void stream_fill(struct stream_op *op)
+{
+    size_t done = 0;
+
+    while (done < op->size) {
+        size_t part = op->size - done;
+        unsigned char *to = double_bytes_locked(op->to + done, &part,
+                                                "a memset of");
+
+        memset(to, op->byte, part);
+        done += part;
+    }
+}
+
+static bool stream_run(struct cu_stream_s *stream, unsigned most);
+
+/* May it go?  Drives what it waits for. */
+static bool stream_may(struct stream_op *op)
+{
+    size_t four = 4;
+
+    switch (op->what) {
+    case STREAM_WAIT:
+        if (op->event->done < op->turn && op->event->stream != NULL)
+            stream_run(op->event->stream, 1000000);
+        return op->event->done >= op->turn;
+    case STREAM_GATE:
+        return __atomic_load_n((uint32_t *)(void *)double_bytes_locked(
+                   op->to, &four, "a wait for"), __ATOMIC_ACQUIRE)
+               == op->value;
+    default:
+        return true;
+    }
+}
+
+/* Runs at most that many operations; returns whether any ran. */
+static bool stream_run(struct cu_stream_s *stream, unsigned most)
+{
+    bool any = false;
+
+    if (stream->running)
+        return false;                  /* waits for itself */
+    stream->running = true;
+    while (stream->first != NULL && most-- > 0 && stream_may(stream->first)) {
+        struct stream_op *op = stream->first;
+
+        if (op->what == STREAM_COPY)
+            stream_copy(op);
+        else if (op->what == STREAM_FILL)
+            stream_fill(op);
+        else if (op->what == STREAM_RECORD && op->event->done < op->turn)
+            op->event->done = op->turn;
+        if (op->event != NULL)
+            stream_event_drop(op->event);
+        stream->first = op->next;
+        if (stream->first == NULL)
+            stream->end = &stream->first;
+        free(op);
+        any = true;
+    }
+    stream->running = false;
+    return any;
+}
+
+void double_settle_locked(void)
+{
+    bool any = true;
+
+    while (any) {
+        any = false;
+        for (struct cu_stream_s *stream = stream_all; stream != NULL;
+             stream = stream->next)
+            any |= stream_run(stream, 1000000);
+    }
+}
+
+/* Somebody asks how far it is. */
+static void stream_asked(struct cu_stream_s *stream)
+{
+    if (double_settings.mode != DOUBLE_DELAY)
+        stream_run(stream, 1000000);
+    else if (rand_r(&double_settings.seed) % 3 == 0)
+        stream_run(stream, 1);
+}
+
+static void stream_enqueue(struct cu_stream_s *stream, struct stream_op model)
+{
+    struct stream_op *op = malloc(sizeof(*op));
+
+    if (op == NULL)
+        double_report("out of memory");
+    *op = model;
+    op->next = NULL;
+    if (op->event != NULL)
+        op->event->uses++;
+    *stream->end = op;
+    stream->end = &op->next;
+    if (double_settings.mode == DOUBLE_EAGER)
+        double_settle_locked();
+}
+
+/* ---- streams ------------------------------------------------------------- */
+
+cu_result cuStreamCreateWithPriority(cu_stream *stream, unsigned flags,
+                                     int priority)
+{
+    struct cu_context_s *context;
+
+    (void)flags;
+    (void)priority;
+    DOUBLE_BEGIN();
+    context = double_context_locked();
+    if (context == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    *stream = double_stream_new_locked(context);
+    return double_end(CU_OK);
+}
+
+/* Returns at once; what was enqueued still runs. */
+cu_result cuStreamDestroy_v2(cu_stream stream)
+{
+    DOUBLE_BEGIN();
+    stream = stream_get(stream);
+    if (stream == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    stream->destroyed = true;
+    return double_end(CU_OK);
+}
+
+cu_result cuStreamQuery(cu_stream stream)
+{
+    cu_result code;
+
+    DOUBLE_BEGIN();
+    stream = stream_get(stream);
+    if (stream == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    stream_asked(stream);
+    code = stream->first == NULL ? CU_OK : CU_NOT_READY;
+    return double_end(code);
+}
+
+cu_result cuStreamSynchronize(cu_stream stream)
+{
+    static const struct timespec nap = { 0, 200000 };
+
+    DOUBLE_BEGIN();
+    stream = stream_get(stream);
+    if (stream == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    for (int naps = 0; stream->first != NULL; naps++) {
+        if (stream_run(stream, 1000000))
+            continue;
+        if (naps > 100000)
+            double_report("a stream waits for something that never comes");
+        pthread_mutex_unlock(&double_lock);
+        nanosleep(&nap, NULL);
+        pthread_mutex_lock(&double_lock);
+    }
+    return double_end(CU_OK);
+}
+
+cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags)
+{
+    (void)flags;
+    DOUBLE_BEGIN();
+    stream = stream_get(stream);
+    if (stream == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    if (event->destroyed)
+        double_report("a destroyed event is waited for");
+    stream_enqueue(stream, (struct stream_op){ .what = STREAM_WAIT,
+                                               .event = event,
+                                               .turn = event->recorded });
+    return double_end(CU_OK);
+}
+
+cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_pointer address,
+                                 uint32_t value, unsigned flags)
+{
+    DOUBLE_BEGIN();
+    stream = stream_get(stream);
+    if (stream == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    if (flags != 1)                    /* CU_STREAM_WAIT_VALUE_EQ */
+        return double_end(CU_NOT_SUPPORTED);
+    stream_enqueue(stream, (struct stream_op){ .what = STREAM_GATE,
+                                               .to = address,
+                                               .value = value });
+    return double_end(CU_OK);
+}
+
+cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t size,
+                        cu_stream stream)
+{
+    DOUBLE_BEGIN();
+    stream = stream_get(stream);
+    if (stream == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    if (size > 0) {
+        size_t part = size;
+
+        /* The driver looks at both when it is called. */
+        double_bytes_locked(to, &part, "a copy to");
+        part = size;
+        double_bytes_locked(from, &part, "a copy from");
+        stream_enqueue(stream, (struct stream_op){ .what = STREAM_COPY,
+                                                   .to = to, .from = from,
+                                                   .size = size });
+    }
+    return double_end(CU_OK);
+}
+
+cu_result cuMemsetD8Async(cu_pointer pointer, unsigned char byte, size_t size,
+                          cu_stream stream)
+{
+    DOUBLE_BEGIN();
+    stream = stream_get(stream);
+    if (stream == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    stream_enqueue(stream, (struct stream_op){ .what = STREAM_FILL,
+                                               .to = pointer, .byte = byte,
+                                               .size = size });
+    return double_end(CU_OK);
+}
+
+/* ---- events -------------------------------------------------------------- */
+
+cu_result cuEventCreate(cu_event *event, unsigned flags)
+{
+    struct cu_context_s *context;
+
+    (void)flags;
+    DOUBLE_BEGIN();
+    context = double_context_locked();
+    if (context == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    *event = calloc(1, sizeof(**event));
+    if (*event == NULL)
+        return double_end(CU_OUT_OF_MEMORY);
+    (*event)->context = context;
+    return double_end(CU_OK);
+}
+
+cu_result cuEventDestroy_v2(cu_event event)
+{
+    DOUBLE_BEGIN();
+    if (event == NULL || event->destroyed)
+        return double_end(CU_INVALID_HANDLE);
+    event->destroyed = true;
+    event->uses++;
+    stream_event_drop(event);
+    return double_end(CU_OK);
+}
+
+cu_result cuEventRecord(cu_event event, cu_stream stream)
+{
+    DOUBLE_BEGIN();
+    stream = stream_get(stream);
+    if (stream == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    if (event == NULL || event->destroyed
+        || stream->context != event->context)
+        return double_end(CU_INVALID_HANDLE);
+    event->stream = stream;
+    stream_enqueue(stream, (struct stream_op){ .what = STREAM_RECORD,
+                                               .event = event,
+                                               .turn = ++event->recorded });
+    return double_end(CU_OK);
+}
+
+cu_result cuEventQuery(cu_event event)
+{
+    cu_result code;
+
+    DOUBLE_BEGIN();
+    if (event == NULL || event->destroyed)
+        return double_end(CU_INVALID_HANDLE);
+    if (event->done < event->recorded && event->stream != NULL)
+        stream_asked(event->stream);
+    code = event->done >= event->recorded ? CU_OK : CU_NOT_READY;
+    return double_end(code);
+}

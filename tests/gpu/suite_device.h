@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The tests of tensors on devices, for whoever runs ranks. */
+#ifndef TPX_SUITE_DEVICE_H
+#define TPX_SUITE_DEVICE_H
+
+#include "tests/multi/spmd.h"
+
+extern const struct tpx_spmd tpx_device_suite[];
+
+#endif
