@@ -352,7 +352,7 @@ static void device_borrowed(tp_pipe *pipe, tp_status status,
     tpx_equal(message->tensors[0].device.type, TP_DEVICE_CPU);
     tpx_equal(tpx_verify(message->tensors[0].data, 300000, 4), 300000);
     tpx_ok(tp_pipe_release(pipe, message));
-    ++*(unsigned *)arg;
+    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_RELEASE);
 }
 
 static void device_borrow(void)
@@ -408,7 +408,7 @@ static void device_ended(tp_pipe *pipe, tp_status status, tp_message *message,
     (void)pipe;
     (void)message;
     device_end_status = status;
-    ++*(unsigned *)arg;
+    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_RELEASE);
 }
 
 /* The peer dies while a read waits for its stream: it ends, and the stream is

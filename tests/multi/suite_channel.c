@@ -36,6 +36,12 @@ static bool channel_is_chosen(tp_pipe *pipe, const char *name)
     return chosen;
 }
 
+/* For tpx_until(), in whichever thread the callback runs. */
+static void channel_count(unsigned *counter)
+{
+    __atomic_fetch_add(counter, 1, __ATOMIC_RELEASE);
+}
+
 static unsigned char *channel_memory(size_t length, uint64_t seed)
 {
     unsigned char *memory = malloc(length);
@@ -98,7 +104,7 @@ static void channel_read_done(tp_pipe *pipe, tp_status status,
     (void)pipe;
     (void)message;
     tpx_ok(status);
-    ((struct channel_read *)arg)->done++;
+    channel_count(&((struct channel_read *)arg)->done);
 }
 
 static void channel_arrived(tp_pipe *pipe, tp_status status,
@@ -108,7 +114,7 @@ static void channel_arrived(tp_pipe *pipe, tp_status status,
 
     tpx_ok(status);
     skeleton->payloads[0].data = read->memory;
-    read->arrived++;
+    channel_count(&read->arrived);
     tpx_ok(tp_pipe_read(pipe, skeleton, channel_read_done, read));
 }
 
@@ -223,7 +229,7 @@ static void channel_lent(tp_pipe *pipe, tp_status status, tp_message *message,
     (void)pipe;
     borrow->status = status;
     borrow->message = message;
-    borrow->lent++;
+    channel_count(&borrow->lent);
 }
 
 static void channel_lend(tp_pipe *pipe, tp_status status,
@@ -432,7 +438,7 @@ static void channel_ended(tp_pipe *pipe, tp_status status, tp_message *message,
     (void)pipe;
     (void)message;
     end->status = status;
-    end->over++;
+    channel_count(&end->over);
 }
 
 /* The sender closes over what the receiver is pulling: nobody gets bytes that
