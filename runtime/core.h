@@ -382,6 +382,7 @@ struct tp_context {
     struct tpr_op *free_ops;       /* via link.next */
     uint32_t free_op_count;
     struct tpr_open_frame open;
+    struct tpf_conn *serving;      /* whose frames are being looked at */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
     struct tpb_list unread;        /* pipes with a backlog and no reader */
 

@@ -220,6 +220,10 @@ bool tpr_pass(tp_context *context)
     if (TPB_UNLIKELY(context->open.pipe != NULL))
         tpr_rx_stash_open(context);
     token_run_tasks(context);
+    /* In a callback that waits: what this conn has brought already must not
+     * wait for the end of the callback. */
+    if (TPB_UNLIKELY(context->serving != NULL))
+        tpf_conn_ready(context->serving);
     for (uint32_t i = 0; i < context->endpoint_count; i++)
         moved |= context->endpoints[i]->backend->progress(
             context->endpoints[i]);

@@ -612,8 +612,8 @@ static void rx_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     }
 }
 
-/* Serves one conn that has frames; puts it back if it may have more. */
-void tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
+/* True if it may have more frames. */
+static bool rx_serve(tp_context *context, struct tpf_conn *conn)
 {
     for (int i = 0; i < RX_FRAMES; i++) {
         struct tpr_peer *peer;
@@ -622,28 +622,39 @@ void tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
 
         frame = conn->backend->peek(conn, &size);
         if (frame == NULL)
-            return;
+            return false;
         peer = conn->peer;
         if (peer == NULL || peer->state != TPR_PEER_CONNECTED) {
             tpr_hello_frame(context, conn, frame, size);
             rx_pop(conn);
             if (conn->peer == NULL)
-                return;
+                return false;
             continue;
         }
         rx_frame(peer, conn, frame, size);
         if (conn->peer == NULL)
-            return;                /* it ended; the conn is buried */
+            return false;          /* it ended; the conn is buried */
         if (!context->dispatching && !tpb_list_empty(&context->done))
             tpr_dispatch(context);
         if (conn->peer == NULL)
-            return;
+            return false;
         /* A waiting caller has what it wanted.  It may ask for the next frame
          * in a moment: until then that is better left where it is. */
         if (context->served)
             break;
     }
-    tpf_conn_ready(conn);
+    return true;
+}
+
+/* Serves one conn that has frames; puts it back if it may have more. */
+void tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
+{
+    struct tpf_conn *before = context->serving;
+
+    context->serving = conn;
+    if (rx_serve(context, conn))
+        tpf_conn_ready(conn);
+    context->serving = before;
 }
 
 /* ---- what readers ask --------------------------------------------------- */
