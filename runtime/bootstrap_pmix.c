@@ -35,11 +35,12 @@ struct pmix_bootstrap {
     _Atomic uint32_t holders;
     pthread_mutex_t lock;
     bool closed;                   /* under lock */
-    struct tpb_list retries;       /* under lock: pmix_fetch to start again */
+    struct tpb_list asked;         /* under lock: pmix_fetch, under way ... */
+    struct tpb_list retries;       /* ... and to start again */
 };
 
 struct pmix_fetch {
-    struct tpb_list link;          /* in the bootstrap's retries */
+    struct tpb_list link;          /* in the bootstrap's asked or retries */
     struct pmix_bootstrap *bootstrap;
     int rank;
     pmix_proc_t proc;
@@ -107,8 +108,6 @@ static tp_status pmix_publish(struct tpr_bootstrap *base, const void *blob,
     return TP_OK;
 }
 
-static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg);
-
 static void pmix_fetch_end(struct pmix_fetch *fetch)
 {
     struct pmix_bootstrap *self = fetch->bootstrap;
@@ -139,6 +138,7 @@ static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg)
     bool again = false;
 
     pthread_mutex_lock(&self->lock);
+    tpb_list_unlink(&fetch->link);
     if (!self->closed) {
         if (code == PMIX_SUCCESS && value != NULL
             && value->type == PMIX_BYTE_OBJECT) {
@@ -158,12 +158,31 @@ static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg)
         pmix_fetch_end(fetch);
 }
 
+/* Asks; the answer comes on libpmix's thread, maybe before this returns. */
+static void pmix_fetch_ask(struct pmix_fetch *fetch)
+{
+    struct pmix_bootstrap *self = fetch->bootstrap;
+    pmix_status_t code;
+
+    pthread_mutex_lock(&self->lock);
+    tpb_list_append(&self->asked, &fetch->link);
+    pthread_mutex_unlock(&self->lock);
+    code = PMIx_Get_nb(&fetch->proc, self->key, fetch->limit, 1,
+                       pmix_fetched, fetch);
+    if (code == PMIX_SUCCESS)
+        return;
+    pthread_mutex_lock(&self->lock);
+    tpb_list_unlink(&fetch->link);
+    pthread_mutex_unlock(&self->lock);
+    pmix_fetch_failed(fetch, code);
+    pmix_fetch_end(fetch);
+}
+
 static void pmix_fetch_start(struct tpr_bootstrap *base, int rank)
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
     struct pmix_fetch *fetch = tpb_zalloc(sizeof(*fetch));
     int seconds = PMIX_SLICE_SECONDS;
-    pmix_status_t code;
 
     if (fetch == NULL) {
         tpr_card_arrived(base->context, rank, TP_ERR_NO_MEMORY, NULL, 0,
@@ -178,12 +197,7 @@ static void pmix_fetch_start(struct tpr_bootstrap *base, int rank)
     PMIX_LOAD_PROCID(&fetch->proc, self->me.nspace, (pmix_rank_t)rank);
     PMIX_INFO_LOAD(&fetch->limit[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
     atomic_fetch_add(&self->holders, 1);
-    code = PMIx_Get_nb(&fetch->proc, self->key, fetch->limit, 1,
-                       pmix_fetched, fetch);
-    if (code != PMIX_SUCCESS) {
-        pmix_fetch_failed(fetch, code);
-        pmix_fetch_end(fetch);
-    }
+    pmix_fetch_ask(fetch);
 }
 
 /* Asks again for the cards that were not there.  The core calls it now and
@@ -200,18 +214,8 @@ static uint64_t pmix_poll(struct tpr_bootstrap *base)
     while ((node = tpb_list_take(&self->retries)) != NULL)
         tpb_list_append(&again, node);
     pthread_mutex_unlock(&self->lock);
-    while ((node = tpb_list_take(&again)) != NULL) {
-        struct pmix_fetch *fetch = TPB_CONTAINER(node, struct pmix_fetch,
-                                                 link);
-        pmix_status_t code = PMIx_Get_nb(&fetch->proc, self->key,
-                                         fetch->limit, 1, pmix_fetched,
-                                         fetch);
-
-        if (code != PMIX_SUCCESS) {
-            pmix_fetch_failed(fetch, code);
-            pmix_fetch_end(fetch);
-        }
-    }
+    while ((node = tpb_list_take(&again)) != NULL)
+        pmix_fetch_ask(TPB_CONTAINER(node, struct pmix_fetch, link));
     return 0;
 }
 
@@ -290,12 +294,14 @@ static void pmix_close(struct tpr_bootstrap *base)
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
     struct tpb_list *node;
     pmix_status_t code;
+    bool last;
 
     tpr_broker_close(self->broker);
     self->broker = NULL;
     pthread_mutex_lock(&pmix_live_lock);
     tpb_list_unlink(&self->live);
-    if (tpb_list_empty(&pmix_live))
+    last = tpb_list_empty(&pmix_live);
+    if (last)
         tpr_report_left();
     pthread_mutex_unlock(&pmix_live_lock);
     pthread_mutex_lock(&self->lock);
@@ -305,6 +311,10 @@ static void pmix_close(struct tpr_bootstrap *base)
     if (code != PMIX_SUCCESS)
         tpb_info("PMIx_Finalize: %s", PMIx_Error_string(code));
     while ((node = tpb_list_take(&self->retries)) != NULL)
+        pmix_fetch_end(TPB_CONTAINER(node, struct pmix_fetch, link));
+    /* libpmix forgets what it was asked when it ends, and tells nobody; as long
+     * as another context uses it the answers still come. */
+    while (last && (node = tpb_list_take(&self->asked)) != NULL)
         pmix_fetch_end(TPB_CONTAINER(node, struct pmix_fetch, link));
     pmix_drop(self);
 }
@@ -377,6 +387,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     self->base.ops = &pmix_ops;
     tpb_list_init(&self->live);
+    tpb_list_init(&self->asked);
     tpb_list_init(&self->retries);
     atomic_init(&self->holders, 1);
     pthread_mutex_init(&self->lock, NULL);
