@@ -185,7 +185,7 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
     }
     pipe->missing = view->length;
     rx_offer(pipe);
-    return true;
+    return pipe->rx_state != TPR_RX_ENDED;     /* else the view is gone */
 }
 
 static bool rx_decode(tp_pipe *pipe, const unsigned char *descriptor,
@@ -205,7 +205,7 @@ static bool rx_decode(tp_pipe *pipe, const unsigned char *descriptor,
         pipe->offers_seen = true;
     }
     rx_offer(pipe);
-    return true;
+    return pipe->rx_state != TPR_RX_ENDED;     /* else the view is gone */
 }
 
 static bool rx_gather_grow(tp_pipe *pipe, uint64_t need)

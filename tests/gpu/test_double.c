@@ -183,6 +183,7 @@ START_TEST(contexts_count)
     TPX_CU(cuda->cuCtxPopCurrent_v2(&other));
     TPX_CU(cuda->cuCtxSetCurrent(NULL));
     ck_assert_int_eq(cuda->cuMemAlloc_v2(&pointer, SIZE), CU_INVALID_CONTEXT);
+    TPX_CU(cuda->cuEventDestroy_v2(event));
 }
 END_TEST
 
