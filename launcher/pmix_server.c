@@ -2,7 +2,6 @@
 /* The PMIx server: start, registration, upcalls, events. */
 #include "config.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,6 +13,7 @@
 #include "launcher/pmix_private.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/library.h"
 
 enum { SERVER_PATIENCE = 30 };     /* seconds, for libpmix at start-up */
 
@@ -303,32 +303,13 @@ static void server_clear_environment(void)
     *keep = NULL;
 }
 
-/* Releases 3, 4 and 5 all call themselves libpmix.so.2, so the loader takes
- * whichever it finds. */
-static tp_status server_fits(struct tpb_error *error)
-{
-    const char *version = PMIx_Get_version();
-    const char *number = version + strcspn(version, "0123456789");
-    int major = 0, minor = 0;
-    Dl_info place = { 0 };
-
-    if (sscanf(number, "%d.%d", &major, &minor) == 2
-        && (major > 4 || (major == 4 && minor >= 2)))
-        return TP_OK;
-    dladdr((void *)(uintptr_t)PMIx_Get_version, &place);
-    return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "%s is version %.*s; tp %s "
-                    "was built with %ld.%ld and needs 4.2 or newer (is "
-                    "LD_LIBRARY_PATH right?)", place.dli_fname != NULL
-                    ? place.dli_fname : "libpmix",
-                    (int)strcspn(number, ", "), number, PACKAGE_VERSION,
-                    (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR);
-}
-
 tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
 {
     pmix_status_t status;
 
-    if (server_fits(error) != TP_OK)
+    if (!tpb_pmix_fits(PMIx_Get_version(),
+                       (void *)(uintptr_t)PMIx_Get_version,
+                       PMIX_VERSION_MAJOR, PMIX_VERSION_MINOR, error))
         return TP_ERR_NOT_SUPPORTED;
 
     PMIX_LOAD_NSPACE(server.job, job);

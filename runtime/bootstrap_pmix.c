@@ -11,13 +11,13 @@
 
 #include <pmix.h>
 
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/library.h"
 #include "runtime/base/log.h"
 #include "runtime/broker.h"
 #include "runtime/core.h"
@@ -353,27 +353,6 @@ static tp_status pmix_job(struct pmix_bootstrap *self,
     return TP_OK;
 }
 
-/* Releases 3, 4 and 5 all call themselves libpmix.so.2, so the loader takes
- * whichever it finds; and the launcher may have another. */
-static tp_status pmix_fits(struct tpb_error *error)
-{
-    const char *version = PMIx_Get_version();
-    const char *number = version + strcspn(version, "0123456789");
-    int major = 0, minor = 0;
-    Dl_info place = { 0 };
-
-    if (sscanf(number, "%d.%d", &major, &minor) == 2
-        && (major > 4 || (major == 4 && minor >= 2)))
-        return TP_OK;
-    dladdr((void *)(uintptr_t)PMIx_Get_version, &place);
-    return tpb_fail(error, TP_ERR_BACKEND, "%s is version %.*s; tp %s was "
-                    "built with %ld.%ld and needs 4.2 or newer (is "
-                    "LD_LIBRARY_PATH right?)", place.dli_fname != NULL
-                    ? place.dli_fname : "libpmix",
-                    (int)strcspn(number, ", "), number, PACKAGE_VERSION,
-                    (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR);
-}
-
 tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                              tp_context *context,
                              struct tpr_bootstrap **result,
@@ -391,10 +370,12 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     tpb_list_init(&self->retries);
     atomic_init(&self->holders, 1);
     pthread_mutex_init(&self->lock, NULL);
-    status = pmix_fits(error);
-    if (status != TP_OK) {
+    /* The launcher may have another one. */
+    if (!tpb_pmix_fits(PMIx_Get_version(),
+                       (void *)(uintptr_t)PMIx_Get_version,
+                       PMIX_VERSION_MAJOR, PMIX_VERSION_MINOR, error)) {
         pmix_drop(self);
-        return status;
+        return TP_ERR_BACKEND;
     }
     code = PMIx_Init(&self->me, NULL, 0);
     if (code != PMIX_SUCCESS) {

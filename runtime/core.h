@@ -552,6 +552,8 @@ void tpr_links_free(struct tpr_links *links);
 /* What this side's trials said, for the hello; what the peer's said. */
 void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
 void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard);
+/* A peer's words, cut to the room there is and fit to be shown. */
+void tpr_links_words(char *to, size_t room, const char *from, size_t length);
 /* The peer's pull was refused: that channel carries nothing more. */
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
                       const char *words);

@@ -256,8 +256,7 @@ void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told)
     }
 }
 
-/* A peer's words, fit to be shown. */
-static void link_words(char *to, size_t room, const char *from, size_t length)
+void tpr_links_words(char *to, size_t room, const char *from, size_t length)
 {
     if (length >= room)
         length = room - 1;
@@ -300,7 +299,7 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
 
         if (part > length)
             part = length;
-        link_words(text, sizeof(text), words, part);
+        tpr_links_words(text, sizeof(text), words, part);
         words += part;
         length -= part;
         link->theirs = heard->trials[i].tried != 0

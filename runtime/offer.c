@@ -235,11 +235,7 @@ bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
         offer = offer->next;
     if (offer == NULL || offer->asked || about->offset >= offer->length)
         return false;
-    if (length >= sizeof(text))
-        length = sizeof(text) - 1;
-    for (size_t i = 0; i < length; i++)
-        text[i] = words[i] >= ' ' && words[i] < 127 ? words[i] : '?';
-    text[length] = '\0';
+    tpr_links_words(text, sizeof(text), words, length);
     /* A receiver on a device asks without blaming the channel. */
     if (about->channel != TPF_CHANNEL_NONE)
         tpr_links_demote(pipe->peer, offer->channel, text);

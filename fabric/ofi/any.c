@@ -168,12 +168,7 @@ static tp_status any_visit(struct ofi_conn *conn, struct tpb_error *error)
 
 static void any_leave(struct ofi_conn *conn)
 {
-    if (conn->ep != NULL)
-        fi_close(&conn->ep->fid);
-    if (conn->av != NULL)
-        fi_close(&conn->av->fid);
-    if (conn->cq != NULL)
-        fi_close(&conn->cq->fid);
+    ofi_rdm_close(conn->ep, conn->av, conn->cq);
     conn->ep = NULL;
     conn->av = NULL;
     conn->cq = NULL;

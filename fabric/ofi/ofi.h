@@ -102,6 +102,9 @@ struct ofi_join {
 };
 extern const struct ofi_join ofi_join_msg, ofi_join_rdm, ofi_join_any;
 
+/* What a conn of datagrams has; each may be NULL. */
+void ofi_rdm_close(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq);
+
 /* ---- library.c --------------------------------------------------------- */
 
 /* The few functions that are not inline in libfabric's headers. */

@@ -156,7 +156,7 @@ struct rdm_twin {
 static pthread_mutex_t rdm_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tpb_list rdm_twins = { &rdm_twins, &rdm_twins };
 
-static void rdm_close(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq)
+void ofi_rdm_close(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq)
 {
     if (ep != NULL)
         fi_close(&ep->fid);
@@ -183,7 +183,7 @@ static void rdm_reap(void)
         if (!rdm_left(twin->fd))
             continue;
         tpb_list_unlink(&twin->link);
-        rdm_close(twin->ep, twin->av, twin->cq);
+        ofi_rdm_close(twin->ep, twin->av, twin->cq);
         ofi_rail_drop(twin->rail);
         tpb_close(&twin->fd);
         tpb_free(twin);
@@ -277,7 +277,7 @@ static void rdm_leave(struct ofi_conn *conn)
         conn->life.fd = -1;
         conn->rail = NULL;
     } else {
-        rdm_close(conn->ep, conn->av, conn->cq);
+        ofi_rdm_close(conn->ep, conn->av, conn->cq);
         tpb_close(&conn->life.fd);
         if (conn->rail != NULL)
             ofi_rail_drop(conn->rail);

@@ -2,29 +2,12 @@
 /* The conformance suite over ofi:tcp. */
 #include "config.h"
 
-#include "fabric/ofi/ofi.h"
-#include "tests/conformance/suite.h"
-
-static int tcp_listening(const void *address, size_t length,
-                         struct sockaddr_storage *sockets, int capacity)
-{
-    struct tpb_error error = { "" };
-    struct ofi_card card;
-    int count = 0;
-
-    ck_assert_msg(ofi_card_decode(&card, address, length, &error) == TP_OK,
-                  "%s", error.text);
-    while (count < card.count && count < capacity) {
-        ofi_where_to_socket(&card.wheres[count], &sockets[count]);
-        count++;
-    }
-    return count;
-}
+#include "tests/conformance/ofi.h"
 
 int main(void)
 {
     static const struct tpx_target target = {
-        .name = "ofi:tcp", .listening = tcp_listening
+        .name = "ofi:tcp", .listening = tpx_ofi_listening
     };
 
     return tpx_conform(&target);

@@ -4,9 +4,8 @@
 
 #include <stdlib.h>
 
-#include "fabric/ofi/ofi.h"
 #include "fabric/rails/rails.h"
-#include "tests/conformance/suite.h"
+#include "tests/conformance/ofi.h"
 
 static int rails_listening(const void *address, size_t length,
                            struct sockaddr_storage *sockets, int capacity)
@@ -19,12 +18,9 @@ static int rails_listening(const void *address, size_t length,
                   "%s", error.text);
     for (unsigned i = 0; i < rails.count; i++) {
         const struct rails_place *place = &rails.places[i];
-        struct ofi_card card;
 
-        ck_assert_msg(ofi_card_decode(&card, place->address, place->length,
-                                      &error) == TP_OK, "%s", error.text);
-        for (int k = 0; k < card.count && count < capacity; k++)
-            ofi_where_to_socket(&card.wheres[k], &sockets[count++]);
+        count += tpx_ofi_listening(place->address, place->length,
+                                   sockets + count, capacity - count);
     }
     return count;
 }

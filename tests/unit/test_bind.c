@@ -9,26 +9,13 @@
 
 #include "runtime/base/alloc.h"
 #include "tests/lib/tpx.h"
+#include "tests/unit/cards.h"
 #include "topology/bind.h"
-
-static struct tpt_topology *machine(const char *name)
-{
-    const char *source = getenv("TP_TEST_SOURCE");
-    struct tpt_topology *topology = NULL;
-    struct tpb_error error = { "" };
-    char path[1024];
-
-    snprintf(path, sizeof(path), "%s/tests/data/topology/%s.xml",
-             source != NULL ? source : ".", name);
-    ck_assert_msg(tpt_topology_load_file(path, &topology, &error) == TP_OK,
-                  "%s", error.text);
-    return topology;
-}
 
 /* "0 1 2": the cpus of each rank; an unbound one is "*". */
 static char *placed(const char *name, const struct tpt_bind_wish *wish)
 {
-    struct tpt_topology *topology = machine(name);
+    struct tpt_topology *topology = tpx_machine(name);
     struct tpt_bind_plan plan;
     struct tpb_error error = { "" };
     struct tpb_text text = { 0 };
@@ -106,7 +93,7 @@ START_TEST(test_fair)
                                          TPT_MAP_PACKAGE };
 
     for (size_t m = 0; m < TPB_COUNT(maps); m++) {
-        struct tpt_topology *topology = machine(names[_i]);
+        struct tpt_topology *topology = tpx_machine(names[_i]);
         struct tpt_bind_wish wish = { .bind = TPT_BIND_CORE, .map = maps[m],
                                       .ranks = 100 };
         struct tpt_bind_plan plan;
@@ -179,7 +166,7 @@ START_TEST(test_gpus)
         { NULL, { 0, 4, 4, 0 }, "-@0 0,1,2,3@1 4,5,6,7@8 -@2 " },
         { "5,1,6", { 1, 1, 1, 0 }, "1@0 5@8 6@9 -@1 " },
     };
-    struct tpt_topology *topology = machine("gpus-eight");
+    struct tpt_topology *topology = tpx_machine("gpus-eight");
     struct tpt_gpus gpus;
     struct tpt_bind_wish wish = { .ranks = 4, .gpus = cases[_i].want,
                                   .there = &gpus };
@@ -202,7 +189,7 @@ END_TEST
 
 START_TEST(test_gpus_refused)
 {
-    struct tpt_topology *topology = machine("gpus-eight");
+    struct tpt_topology *topology = tpx_machine("gpus-eight");
     int want[3] = { 3, 3, 3 }, owner[TPT_GPUS];
     struct tpt_gpus gpus;
     struct tpb_error error = { "" };
@@ -243,7 +230,7 @@ static void put(const char *root, const char *folder, const char *name,
 START_TEST(test_gpus_of_driver)
 {
     char root[] = "/tmp/tpx-gpus-XXXXXX", command[64];
-    struct tpt_topology *topology = machine("small-vm");
+    struct tpt_topology *topology = tpx_machine("small-vm");
     struct tpt_gpus gpus;
 
     ck_assert_ptr_nonnull(mkdtemp(root));

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The version of libpmix, for all that use it. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "runtime/base/library.h"
+
+bool tpb_pmix_fits(const char *version, const void *function,
+                   long built_major, long built_minor,
+                   struct tpb_error *error)
+{
+    const char *number = version + strcspn(version, "0123456789");
+    int major = 0, minor = 0;
+    Dl_info place = { 0 };
+
+    if (sscanf(number, "%d.%d", &major, &minor) == 2
+        && (major > 4 || (major == 4 && minor >= 2)))
+        return true;
+    dladdr(function, &place);
+    tpb_fail(error, TP_ERR_BACKEND, "%s is version %.*s; tp %s was built with"
+             " %ld.%ld and needs 4.2 or newer (is LD_LIBRARY_PATH right?)",
+             place.dli_fname != NULL ? place.dli_fname : "libpmix",
+             (int)strcspn(number, ", "), number, PACKAGE_VERSION, built_major,
+             built_minor);
+    return false;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Is the library that the loader took the one that was asked for?  Releases 3,
+ * 4 and 5 of PMIx all call themselves libpmix.so.2.
+ */
+#ifndef TPB_LIBRARY_H
+#define TPB_LIBRARY_H
+
+#include "runtime/base/base.h"
+
+/*
+ * `version` is what libpmix says of itself, `function` one of its functions,
+ * which tells its place, and built_* what we were compiled with.  False, with
+ * words that have both versions and the place, for what is older than 4.2.
+ */
+bool tpb_pmix_fits(const char *version, const void *function,
+                   long built_major, long built_minor,
+                   struct tpb_error *error);
+
+#endif
