@@ -26,6 +26,7 @@ static void show_probe(tp_status (*probe)(const struct tpf_env *env,
 
 /* A recorded machine: what it lacks for sure. */
 static void show_assume(const struct tpt_card *card,
+                        const struct tpf_backend *backend,
                         struct tpt_backend_card *entry)
 {
     bool rdma = entry->nic_kind != TPT_NIC_RDMA;
@@ -36,6 +37,13 @@ static void show_assume(const struct tpt_card *card,
     if (!rdma)
         snprintf(entry->why, sizeof(entry->why), "no RDMA device was "
                  "recorded");
+    if (backend == NULL || backend->nics_most < 2)
+        return;
+    entry->nics = tpt_card_nics(card, backend->nic_kind, backend->nics_most);
+    entry->usable = entry->nics != 0;
+    if (entry->nics == 0)
+        snprintf(entry->why, sizeof(entry->why), "no two network devices of a "
+                 "known speed were recorded");
 }
 
 static struct tpt_backend_card show_transport(const struct tpf_backend *from)
@@ -88,7 +96,7 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
         snprintf(entry->name, sizeof(entry->name), "%s", name);
         entry->forbidden = !tpb_list_allows(list, name);
         if (assume)
-            show_assume(card, entry);
+            show_assume(card, backend, entry);
         else
             show_probe(backend != NULL ? backend->probe : channel->probe, &env,
                        entry);
