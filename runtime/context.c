@@ -345,6 +345,7 @@ static tp_context *context_new(void)
     tpb_list_init(&context->any);
     tpb_list_init(&context->device_pipes);
     tpb_list_init(&context->device_reads);
+    tpb_list_init(&context->device_releases);
     tpb_list_init(&context->unread);
     tpb_list_init(&context->peers);
     tpb_list_init(&context->strangers);
