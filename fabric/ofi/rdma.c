@@ -34,6 +34,8 @@ enum {
     RDMA_FAR_PERCENT = 90          /* as score.c has it */
 };
 
+const char *ofi_rdma_sysfs = "/sys";
+
 /* The addresses that are looked for. */
 struct rdma_search {
     const struct tpt_card *card;
@@ -78,7 +80,7 @@ static void rdma_hardware(struct rdma_search *search, int at)
 {
     char path[PATH_MAX], line[64];
 
-    snprintf(path, sizeof(path), "/sys/class/net/%s/address",
+    snprintf(path, sizeof(path), "%s/class/net/%s/address", ofi_rdma_sysfs,
              search->interfaces[at]);
     if (rdma_line(path, line))
         search->hardware_length[at] = rdma_bytes(
@@ -211,10 +213,13 @@ static void rdma_device(struct rdma_search *search, const char *path,
 /* The number of devices; their worth by address is in the search. */
 static int rdma_search(struct rdma_search *search)
 {
+    char folder[PATH_MAX];
+
     for (int i = 0; i < OFI_WHERES; i++)
         search->value[i] = -1;
     rdma_interfaces(search);
-    return rdma_each(search, "/sys/class/infiniband", rdma_device, 0);
+    snprintf(folder, sizeof(folder), "%s/class/infiniband", ofi_rdma_sysfs);
+    return rdma_each(search, folder, rdma_device, 0);
 }
 
 /* ---- for the others ---------------------------------------------------- */
