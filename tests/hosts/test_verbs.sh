@@ -22,6 +22,7 @@ verdicts()
         echo "    $line"
         pass
     done <"$work/good"
+    grep '^left out: ' "$2" | sed 's/^/    /'
     grep -q -E '^(\[[01]\] )?bad: ' "$2" && fail "in a virtual machine:" &&
         grep -v -E '^(\[[01]\] )?(good: |end$)' "$2" | sed 's/^/    /'
     ends=$(grep -c -E '^(\[[01]\] )?end$' "$2")

@@ -494,7 +494,10 @@ int tpx_multi_main(const char *name, const struct tpx_spmd *tests)
     harness_suite = tests;
     harness_find_backends();
     for (int i = 0; tests[i].name != NULL; i++)
-        if (((tests[i].flags & TPX_LONG) == 0
+        if ((tests[i].flags & TPX_REAL) != 0 && harness_is_set("TP_TEST_FEW"))
+            printf("left out: %s: too slow on an emulated machine for the "
+                   "limits it sets itself\n", tests[i].name);
+        else if (((tests[i].flags & TPX_LONG) == 0
              || harness_is_set("TP_TEST_LONG"))
             && (only == NULL || strcmp(only, tests[i].name) == 0))
             harness_add(suite, i);

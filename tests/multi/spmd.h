@@ -40,7 +40,8 @@ enum {
     TPX_MANUAL = 16,           /* only TP_PROGRESS_MANUAL */
     TPX_LAUNCH = 32,           /* also run under launchers */
     TPX_LONG = 64,             /* only in make check-long */
-    TPX_CHANNELS = 128         /* about channels */
+    TPX_CHANNELS = 128,        /* about channels */
+    TPX_REAL = 256             /* not with TP_TEST_FEW: has limits of its own */
 };
 
 struct tpx_spmd {

@@ -225,6 +225,7 @@ const struct tpx_spmd tpx_bad[] = {
       TPX_BARE | TPX_WARNS | TPX_ONCE, 20 },
     { "bad_card_version", bad_card_version, 3,
       TPX_BARE | TPX_WARNS | TPX_ONCE, 20 },
-    { "bad_alloc", bad_alloc, 1, TPX_BARE | TPX_WARNS | TPX_MANUAL, 60 },
+    { "bad_alloc", bad_alloc, 1,
+      TPX_BARE | TPX_WARNS | TPX_MANUAL | TPX_REAL, 60 },
     { NULL }
 };
