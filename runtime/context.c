@@ -13,6 +13,7 @@
 #include "runtime/base/log.h"
 #include "runtime/core.h"
 #include "topology/costs.h"
+#include "topology/gpus.h"
 
 TPB_LOG_COMPONENT("context");
 
@@ -260,6 +261,10 @@ static tp_status context_card(tp_context *context, struct tpb_error *error)
         return status;
     tpt_topology_place(context->topology, &card->place);
     card->nic_count = tpt_topology_nics(context->topology, card->nics);
+    tpg_nvml_ask(&context->settings,
+                 tpt_topology_gpus(context->topology, "",
+                                   getenv("CUDA_VISIBLE_DEVICES"), card),
+                 card);
     return TP_OK;
 }
 

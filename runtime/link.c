@@ -32,6 +32,7 @@ static struct tpt_backend_card *link_card(tp_context *context,
     card->reach = (uint8_t)kind->reach;
     card->latency_ns = kind->latency_ns;
     card->megabytes = kind->megabytes;
+    card->devices = kind->devices;
     return card;
 }
 
@@ -84,6 +85,7 @@ void tpr_channels_open(tp_context *context)
                      (int)sizeof(card->why) - 1, why.text);
         }
     }
+    tpg_staged_card(&context->settings, false, &context->card);
 }
 
 void tpr_channels_close(tp_context *context)
