@@ -28,8 +28,9 @@ static void show_probe(tp_status (*probe)(const struct tpf_env *env,
                  error.text[0] != '\0' ? error.text : tp_strerror(status));
 }
 
-/* An RDMA device? */
+/* An RDMA device, or several of any kind? */
 static void show_assume_nics(const struct tpt_card *card,
+                             const struct tpf_backend *backend,
                              struct tpt_backend_card *entry)
 {
     bool rdma = entry->nic_kind != TPT_NIC_RDMA;
@@ -40,10 +41,18 @@ static void show_assume_nics(const struct tpt_card *card,
     if (!rdma)
         snprintf(entry->why, sizeof(entry->why), "no RDMA device was "
                  "recorded");
+    if (backend == NULL || backend->nics_most < 2)
+        return;
+    entry->nics = tpt_card_nics(card, backend->nic_kind, backend->nics_most);
+    entry->usable = entry->nics != 0;
+    if (entry->nics == 0)
+        snprintf(entry->why, sizeof(entry->why), "no two network devices of a "
+                 "known speed were recorded");
 }
 
 /* A recorded machine: what it lacks for sure. */
 static void show_assume(const struct tpt_card *card,
+                        const struct tpf_backend *backend,
                         struct tpt_backend_card *entry)
 {
     if (entry->devices && card->gpu_count == 0) {
@@ -51,7 +60,7 @@ static void show_assume(const struct tpt_card *card,
         snprintf(entry->why, sizeof(entry->why), "no NVIDIA GPU was recorded");
         return;
     }
-    show_assume_nics(card, entry);
+    show_assume_nics(card, backend, entry);
 }
 
 static struct tpt_backend_card show_transport(const struct tpf_backend *from)
@@ -105,7 +114,7 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
         snprintf(entry->name, sizeof(entry->name), "%s", name);
         entry->forbidden = !tpb_list_allows(list, name);
         if (assume)
-            show_assume(card, entry);
+            show_assume(card, backend, entry);
         else
             show_probe(backend != NULL ? backend->probe : channel->probe, &env,
                        entry);

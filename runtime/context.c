@@ -170,6 +170,8 @@ static void context_backend(tp_context *context,
         if (status == TP_OK) {
             context->endpoints[context->endpoint_count++] = endpoint;
             card->usable = 1;
+            if (backend->nics != NULL)
+                card->nics = backend->nics(endpoint);
             card->address_length = (uint16_t)backend->address(
                 endpoint, card->address, sizeof(card->address));
             return;

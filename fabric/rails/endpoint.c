@@ -330,6 +330,21 @@ static size_t endpoint_address(struct tpf_endpoint *common, void *buffer,
     return rails_card_encode(&card, buffer, capacity);
 }
 
+/* Bridges and the like are not on the card: nobody knows how far they lead. */
+static uint16_t endpoint_nics_of_card(struct tpf_endpoint *common)
+{
+    const struct rails_endpoint *endpoint = rails_of(common);
+    const struct tpt_card *card = common->env->card;
+    uint16_t bits = 0;
+
+    for (uint32_t i = 0; i < card->nic_count; i++)
+        for (unsigned j = 0; j < endpoint->sub_count; j++)
+            if (card->nics[i].kind == TPT_NIC_IP
+                && strcmp(card->nics[i].name, endpoint->subs[j].nic) == 0)
+                bits |= (uint16_t)(1u << i);
+    return bits;
+}
+
 /* ---- moving on --------------------------------------------------------- */
 
 void rails_is_due(struct rails_conn *conn)
@@ -422,12 +437,14 @@ const struct tpf_backend tpf_rails = {
     .latency_ns = 18000,
     .megabytes = 3000,
     .nic_kind = TPT_NIC_IP,
+    .nics_most = RAILS_SUBS,
     .endpoint_size = sizeof(struct rails_endpoint),
     .conn_size = sizeof(struct rails_conn),
     .probe = endpoint_probe,
     .open = endpoint_open,
     .close = endpoint_close,
     .address = endpoint_address,
+    .nics = endpoint_nics_of_card,
     .connect = rails_connect,
     .disconnect = rails_disconnect,
     .reserve = rails_reserve,
