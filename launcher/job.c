@@ -184,9 +184,11 @@ static void job_hasten(struct tpl_job *job)
         job_kill(job);
         break;
     case TPL_ORPHANS:
+        if (job->kill_orphans)
+            break;
         job->kill_orphans = true;
         tpl_orphans_kill(SIGKILL);
-        job_set_grace(job, JOB_GRACE);
+        job_set_grace(job, JOB_STUCK);
         break;
     case TPL_DRAINING:
     case TPL_DONE:

@@ -239,7 +239,7 @@ bool tpx_kill_marked(const char *mark, unsigned n, int signal)
     return pid > 0 && kill(pid, signal) == 0;
 }
 
-pid_t tpx_find_guard(pid_t launcher)
+pid_t tpx_find_guard(pid_t launcher, unsigned n)
 {
     DIR *proc = opendir("/proc");
     struct dirent *entry;
@@ -255,7 +255,8 @@ pid_t tpx_find_guard(pid_t launcher)
         text = tpb_read_file(path, NULL);
         if (text != NULL
             && sscanf(text, "%d (%31[^)]) %*c %d", &pid, name, &parent) == 3
-            && parent == launcher && strcmp(name, "tprun-guard") == 0)
+            && parent == launcher && strcmp(name, "tprun-guard") == 0
+            && n-- == 0)
             found = pid;
         tpb_free(text);
     }

@@ -57,8 +57,8 @@ int tpx_await_none(const char *mark, double seconds);
  * many.  The order is that of /proc. */
 bool tpx_kill_marked(const char *mark, unsigned n, int signal);
 
-/* The guard of that tprun; 0 if it is not found. */
-pid_t tpx_find_guard(pid_t launcher);
+/* The n-th guard of that tprun; 0 if it is not found. */
+pid_t tpx_find_guard(pid_t launcher, unsigned n);
 
 void tpx_release(struct tpx_launch *launch);
 void tpx_doze(double seconds);
