@@ -200,6 +200,8 @@ static void job_hasten(struct tpl_job *job)
 void tpl_job_signal(struct tpl_job *job, int signal)
 {
     if (!tpl_signal_ends(signal)) {
+        if (signal == SIGWINCH)
+            tpl_iof_resize(job->iof);
         job_signal_ranks(job, signal);
         if (signal == SIGTSTP)
             tpl_signals_stop();
