@@ -35,6 +35,8 @@ struct plan {
     struct bench_job job;
     int participants;
     struct plan_figures *figures;      /* of each repetition */
+    uint64_t begun_ns;                 /* of the series */
+    double waited_ns;                  /* before it began */
 };
 
 static bool plan_exchanges(enum bench_test test)
@@ -281,7 +283,7 @@ static int plan_order(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static void plan_report(struct plan *plan)
+static void plan_report(struct plan *plan, double waited)
 {
     static const char *const units[BENCH_TESTS] = {
         [BENCH_LATENCY] = "us", [BENCH_PAIRS] = "us", [BENCH_RING] = "us",
@@ -297,7 +299,7 @@ static void plan_report(struct plan *plan)
         .ranks = plan->participants, .bytes = job->bytes,
         .window = plan_exchanges(job->test) ? 0 : job->window,
         .unit = units[job->test], .best = NAN, .p99 = NAN,
-        .repetitions = count
+        .repetitions = count, .waited = waited
     };
 
     qsort(f, count, sizeof(*f), plan_order);
@@ -311,18 +313,37 @@ static void plan_report(struct plan *plan)
     bench_report(&result);
 }
 
+/*
+ * How much of the series the rank that others disturbed most stood in line for
+ * a cpu, in percent; on rank 0.
+ */
+static bool plan_waited(struct plan *plan, double *most)
+{
+    double time = (double)(bench_system_ns() - plan->begun_ns) + 1;
+    double mine = 100 * (bench_waited_ns() - plan->waited_ns) / time, *all;
+
+    if (!bench_gather(plan->driver, plan->participants, &mine, 1, &all))
+        return false;
+    *most = mine;
+    for (int rank = 1; rank < plan->participants && all != NULL; rank++)
+        *most = fmax(*most, all[rank]);
+    free(all);
+    return true;
+}
+
 static bool plan_lead(struct plan *plan)
 {
     uint64_t count;
+    double waited;
 
     if (!plan_calibrate(plan, &count))
         return false;
     for (unsigned i = 0; i < plan->options->repetitions; i++)
         if (!plan_tell(plan, count) || !plan_repeat(plan, &plan->figures[i]))
             return false;
-    if (!plan_tell(plan, 0))
+    if (!plan_tell(plan, 0) || !plan_waited(plan, &waited))
         return false;
-    plan_report(plan);
+    plan_report(plan, waited);
     return true;
 }
 
@@ -330,6 +351,7 @@ static bool plan_follow(struct plan *plan)
 {
     struct bench_driver *driver = plan->driver;
     struct plan_figures figures;
+    double waited;
 
     for (;;) {
         uint64_t *count = &plan->job.count;
@@ -337,7 +359,7 @@ static bool plan_follow(struct plan *plan)
         if (!driver->receive(driver, 0, count, sizeof(*count)))
             return false;
         if (*count == 0)
-            return true;
+            return plan_waited(plan, &waited);
         if (!plan_repeat(plan, &figures))
             return false;
     }
@@ -353,6 +375,8 @@ static bool plan_series(struct plan *plan, enum bench_test test, size_t bytes,
         return true;
     if (!plan_job_init(plan, test, bytes, window))
         return false;
+    plan->begun_ns = bench_system_ns();
+    plan->waited_ns = bench_waited_ns();
     good = plan->driver->rank == 0 ? plan_lead(plan) : plan_follow(plan);
     plan_job_fini(plan);
     return good;

@@ -10,7 +10,7 @@ tprun=$build/launcher/tprun
 tpperf=$build/bench/tpperf
 brief='--repetitions 2 --time 0.2'
 header=who,test,mode,buffers,ranks,window,bytes,unit,value,low,high,best,p99
-header=$header,repetitions
+header=$header,repetitions,waited
 
 # run COMMAND...: with a deadline; what it says is in $work/out and $work/err,
 # its status in $status.
@@ -47,7 +47,7 @@ results()
     [ "$status" -eq 0 ] && [ ! -s "$work/err" ] &&
         [ "$(head -n 1 "$work/out")" = "$header" ] &&
         [ "$(($(wc -l <"$work/out") - 1))" -eq "$1" ] &&
-        awk -F, 'NR > 1 && (NF != 14 || !($9 > 0) || $10 > $9 || $11 < $9 ||
+        awk -F, 'NR > 1 && (NF != 15 || !($9 > 0) || $10 > $9 || $11 < $9 ||
                             ($12 != "" && !($12 > 0))) { bad = 1 }
                  END { exit bad }' "$work/out"
     check "expected $1 results"
@@ -225,13 +225,13 @@ comparing()
 {
     cat >"$work/system" <<'END'
 #!/bin/sh
-printf '%s\n' who,test,mode,buffers,ranks,window,bytes,unit,value,low,high,best,p99,repetitions
+printf '%s\n' who,test,mode,buffers,ranks,window,bytes,unit,value,low,high,best,p99,repetitions,waited
 n=$(cat "$1.count" 2>/dev/null || echo 0)
 echo $((n + 1)) >"$1.count"
 shift
 for i in $(seq $n); do shift; done
-printf 'x,latency,m,reused,2,0,8,us,%s,1,1,,,1\n' "$1"
-printf 'x,rate,m,reused,2,64,8,M/s,%s,1,1,,,1\n' "$1"
+printf 'x,latency,m,reused,2,0,8,us,%s,1,1,,,1,0\n' "$1"
+printf 'x,rate,m,reused,2,64,8,M/s,%s,1,1,,,1,0\n' "$1"
 END
     run "${SHELL:-/bin/sh}" bench/compare -a -n 3 -B "$work" -o "$work/csv" \
         ours="sh $work/system $work/ours 2 9 3" \

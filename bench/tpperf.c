@@ -254,7 +254,8 @@ static bool perf_finalize(struct perf *perf)
     struct bench_result result = {
         .who = perf->driver.who, .test = "finalize",
         .mode = perf->mode, .buffers = "-", .ranks = perf->driver.size,
-        .unit = "ms", .best = NAN, .p99 = NAN, .repetitions = 1
+        .unit = "ms", .best = NAN, .p99 = NAN, .repetitions = 1,
+        .waited = NAN
     };
     uint64_t begun = bench_ticks();
     tp_status status = tp_finalize(perf->context);

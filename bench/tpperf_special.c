@@ -74,7 +74,8 @@ static void special_report(struct perf *perf, const char *test,
         .who = perf->driver.who, .test = test, .mode = perf->mode,
         .buffers = "-", .ranks = perf->driver.size, .unit = unit,
         .value = bench_quantile(values, count, 0.5), .low = values[0],
-        .high = values[count - 1], .best = NAN, .p99 = NAN, .repetitions = 1
+        .high = values[count - 1], .best = NAN, .p99 = NAN, .repetitions = 1,
+        .waited = NAN
     };
 
     bench_report(&result);
