@@ -20,6 +20,7 @@
 enum bench_test {
     BENCH_INIT,                /* first: it wants peers not met before */
     BENCH_MEMORY,
+    BENCH_IDLE,
     BENCH_LATENCY,
     BENCH_BANDWIDTH,
     BENCH_BIDIRECTIONAL,

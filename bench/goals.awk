@@ -99,7 +99,7 @@ function size(bytes) {
 }
 
 function judge(g,    n, list, i, ours, theirs, higher, limit, ratio, text, all,
-               met, off) {
+               met, off, alone, before) {
     higher = goal[g, 9] ~ /^>=/
     limit = substr(goal[g, 9], 4) + 0
     n = split(goal[g, 6], list, ",")
@@ -109,15 +109,22 @@ function judge(g,    n, list, i, ours, theirs, higher, limit, ratio, text, all,
         if (ours == "") continue
         off = wide
         rival = ""
-        theirs = goal[g, 8] == "-" ? 1 : opponent(g, list[i], higher)
+        alone = goal[g, 8] == "-" || goal[g, 8] ~ /^growth@/
+        theirs = alone ? 1 : opponent(g, list[i], higher)
         if (theirs == "" || theirs == 0) continue
         ratio = ours / theirs
+        if (goal[g, 8] ~ /^growth@/) {
+            before = substr(goal[g, 8], 8)
+            ratio = (ours - figure(goal[g, 2], goal[g, 3], goal[g, 4], before,
+                                   list[i], goal[g, 7], higher)) \
+                    / (goal[g, 5] - before)
+        }
         all++
         met += higher ? ratio >= limit : ratio <= limit
         text = text (text == "" ? "" : ", ") \
                (list[i] == 0 ? "" : size(list[i]) ": ") \
                sprintf(ratio >= 100 ? "%.0f" : "%.2f", ratio) \
-               sprintf(" ±%.0f%%", 50 * (off + (goal[g, 8] == "-" ? 0 : wide))) \
+               sprintf(" ±%.0f%%", 50 * (off + (alone ? 0 : wide))) \
                (rival == "" ? "" : " " rival)
     }
     if (!all) return "not measured||"

@@ -209,6 +209,7 @@ int main(int argc, char **argv)
         .purpose = "Does by MPI what tpperf does by tp.",
         .scope = BENCH_PEER,
         .tests = (BENCH_BIT(BENCH_TESTS) - 1) & ~BENCH_BIT(BENCH_MEMORY)
+                 & ~BENCH_BIT(BENCH_IDLE)
     };
     struct bench_options options;
     struct bench_driver driver = {

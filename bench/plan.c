@@ -434,7 +434,7 @@ static bool plan_test(struct plan *plan, enum bench_test test)
     unsigned window_count = plan_choose_windows(plan, test, &windows);
 
     plan->participants = bench_participants(test, plan->driver->size);
-    if (test == BENCH_INIT || test == BENCH_MEMORY) {
+    if (test == BENCH_INIT || test == BENCH_MEMORY || test == BENCH_IDLE) {
         bench_limit(plan->options->limit_s);
         return plan->driver->special(plan->driver, test);
     }

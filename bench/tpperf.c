@@ -212,6 +212,7 @@ static bool perf_init(struct perf *perf)
 
     wanted.progress = perf_mode(options);
     perf->rss_before_kib = perf_rss_kib();
+    perf->private_before_kib = perf_private_kib();
     begun = bench_ticks();
     status = tp_init(&wanted, &perf->context);
     if (status != TP_OK)
