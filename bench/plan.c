@@ -154,7 +154,12 @@ static bool plan_move(struct plan *plan)
                                    : bench_stream)(driver, job);
 }
 
-/* Of this rank's own rounds, in microseconds one way. */
+/*
+ * Of this rank's own rounds, in microseconds one way: their median, which a
+ * time slice of somebody else does not move.  Where ranks may share cpus their
+ * mean: ranks that spin are quick while they have a cpu, and then have none for
+ * many times as long.
+ */
 static struct plan_figures plan_rounds(const struct bench_job *job, int ranks)
 {
     double ways = job->test == BENCH_RING ? ranks : 2;
@@ -165,30 +170,29 @@ static struct plan_figures plan_rounds(const struct bench_job *job, int ranks)
     if (job->samples == NULL)
         return figures;
     bench_sort_ticks(job->samples, job->count);
-    figures.value = bench_quantile_ticks(job->samples, job->count, 0.5) * us;
+    figures.value = (job->test == BENCH_LATENCY
+                         ? bench_quantile_ticks(job->samples, job->count, 0.5)
+                         : bench_mean_ticks(job->samples, job->count)) * us;
     figures.best = (double)job->samples[0] * us;
     figures.p99 = bench_quantile_ticks(job->samples, job->count, 0.99) * us;
     return figures;
 }
 
-/* Of all pairs: the mean of their medians, the best, and the worst tail. */
+/*
+ * Of all pairs: how long all of them took for their rounds, the best, and the
+ * worst tail.  Not the mean of their own times: where cpus are few, pairs that
+ * spin take turns, and each is quick in its own.
+ */
 static void plan_merge(struct plan_figures *merged, const double *all,
-                       int ranks)
+                       int ranks, const struct bench_job *job, uint64_t ticks)
 {
-    double sum = 0;
-    int pairs = 0;
-
-    for (int rank = 0; rank < ranks; rank++) {
+    for (int rank = 0; rank < ranks; rank += 2) {
         const double *row = all + 3 * (size_t)rank;
 
-        if (isnan(row[0]))
-            continue;
-        sum += row[0];
-        pairs++;
         merged->best = fmin(merged->best, row[1]);
         merged->p99 = fmax(merged->p99, row[2]);
     }
-    merged->value = sum / pairs;
+    merged->value = bench_ns(ticks) / 1e3 / 2 / (double)job->count;
 }
 
 static struct plan_figures plan_speed(const struct bench_job *job)
@@ -209,9 +213,11 @@ static struct plan_figures plan_speed(const struct bench_job *job)
 static bool plan_repeat(struct plan *plan, struct plan_figures *figures)
 {
     struct bench_job *job = &plan->job;
+    uint64_t begun;
     double *all;
 
     bench_limit(plan->options->limit_s);
+    begun = bench_ticks();
     if (!plan_move(plan))
         return false;
     job->sequence += job->count;
@@ -227,7 +233,8 @@ static bool plan_repeat(struct plan *plan, struct plan_figures *figures)
                                   figures->p99 }, 3, &all))
         return false;
     if (all != NULL)
-        plan_merge(figures, all, plan->participants);
+        plan_merge(figures, all, plan->participants, job,
+                   bench_ticks() - begun);
     free(all);
     return true;
 }
