@@ -113,6 +113,7 @@ struct tpf_env {
 struct tpf_endpoint {
     const struct tpf_backend *backend;
     struct tpf_env *env;
+    uint32_t conns;                /* the core's: those that it has begun */
 };
 
 struct tpf_conn {
