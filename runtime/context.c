@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
@@ -282,6 +283,16 @@ static void context_compare_versions(const tp_context *context)
                  (int)length, launcher, PACKAGE_VERSION);
 }
 
+/* Everything that wants to know this host's addresses finds them held. */
+static tp_status context_fabric(tp_context *context, struct tpb_error *error)
+{
+    const struct tpb_interfaces *interfaces = tpb_interfaces_hold();
+    tp_status status = context_backends(context, error);
+
+    tpb_interfaces_drop(interfaces);
+    return status;
+}
+
 static tp_status context_open(tp_context *context, const tp_options *options,
                               struct tpb_error *error)
 {
@@ -310,7 +321,7 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     context->explain = context->settings.number[TPB_SET_EXPLAIN] != 0;
     status = context_card(context, error);
     if (status == TP_OK)
-        status = context_backends(context, error);
+        status = context_fabric(context, error);
     if (status == TP_OK)
         status = tpt_policy_check(&(struct tpt_policy) {
             .backends = context->settings.text[TPB_SET_BACKENDS],
