@@ -386,6 +386,7 @@ static void context_free(tp_context *context)
         context_endpoint_drop(context->endpoints[i]);
     while ((node = tpb_list_take(&context->peers)) != NULL)
         tpr_peer_free(TPB_CONTAINER(node, struct tpr_peer, link));
+    tpt_book_free(context->book);
     tpb_free(context->table);
     tpr_ops_fini(context);
     tpr_offers_fini(context);
@@ -587,21 +588,4 @@ void tp_abort(tp_context *context, int exit_code, const char *reason)
     if (reason != NULL)
         fprintf(stderr, "tp: aborted: %s\n", reason);
     _exit(exit_code);
-}
-
-tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
-{
-    tp_context *context;
-    struct tpr_peer *peer;
-
-    if (pipe == NULL || json == NULL)
-        return TP_ERR_INVALID;
-    context = pipe->context;
-    peer = pipe->peer;
-    pthread_mutex_lock(&context->table_lock);
-    *json = peer->plan == NULL
-            ? tpb_copy_string("{\"connected\": false}")
-            : tpt_plan_json(peer->plan, &context->card, peer->card);
-    pthread_mutex_unlock(&context->table_lock);
-    return *json != NULL ? TP_OK : TP_ERR_NO_MEMORY;
 }

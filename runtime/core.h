@@ -24,8 +24,8 @@
 #include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
 #include "runtime/wire.h"
+#include "topology/book.h"
 #include "topology/discover.h"
-#include "topology/score.h"
 
 struct tpr_desk;
 struct tpr_guest;
@@ -282,8 +282,7 @@ struct tpr_peer {
     const char *end_text;          /* owned; table to replace */
     uint64_t deadline;             /* of the first contact */
     struct tpb_list contact_link;  /* in context->contacts while it runs */
-    struct tpt_card *card;         /* table to replace */
-    struct tpt_plan *plan;         /* table to change */
+    struct tpt_entry *entry;       /* table to change: its card and plan */
     struct tpb_list blocked;       /* pipes that wait for room */
     struct tpb_list link;          /* in context->peers */
     _Atomic(tp_pipe *) ready_made; /* atomic; table to set */
@@ -331,6 +330,7 @@ struct tp_context {
     bool spare;                    /* const: two cpus and more per rank */
     struct tpt_topology *topology; /* const */
     struct tpt_card card;          /* const */
+    struct tpt_book *book;         /* const; table to change: peers' cards */
     struct tpr_bootstrap *bootstrap;   /* const */
     struct tpb_record_section record;  /* const; its members relaxed atomic */
     struct tpf_endpoint *endpoints[TPR_ENDPOINTS];
@@ -488,12 +488,27 @@ int tpr_dispatch(tp_context *context);
 /* ---- peer.c, hello.c ---------------------------------------------------- */
 
 struct tpr_peer *tpr_peer_get(tp_context *context, int rank);  /* or NULL */
+/* What was decided for it; its card is there. */
+static inline const struct tpt_plan *tpr_peer_plan(const struct tpr_peer *peer)
+{
+    return tpt_entry_plan(peer->entry);
+}
+/* A trial failed, see tpt_plan_demote(); the peer's own did not.  Lack of memory
+ * ends the peer: false. */
+bool tpr_peer_demote(struct tpr_peer *peer, const char *name,
+                     const char *evidence);
+bool tpr_peer_restore(struct tpr_peer *peer, const char *name);
+/* One side's trial of a backend; `words` NULL: it passed. */
+void tpr_peer_tried(struct tpr_peer *peer, enum tpt_side side,
+                    const char *name, const char *words);
 /* A peer that is not in the table of ranks; or NULL.  Under table_lock. */
 struct tpr_peer *tpr_peer_new(tp_context *context, int rank);
 void tpr_peer_timer(struct tpr_peer *peer);            /* first contact */
 tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number); /* or NULL */
 void tpr_peer_contact(struct tpr_peer *peer);          /* token */
 void tpr_peer_next(struct tpr_peer *peer);             /* try a candidate */
+/* Its conn, which was not greeted yet, has failed: the next candidate. */
+void tpr_peer_failed(struct tpr_peer *peer, const char *text);
 void tpr_peer_connected(struct tpr_peer *peer);
 /* First use of a pipe, by the token's holder: starts the contact, or tells the
  * pipe that its peer has ended. */
@@ -719,6 +734,13 @@ bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
 /* A buffer by its index; false if there is none such. */
 bool tpr_message_buffer(const tp_message *message, size_t index,
                         struct tpf_buffer *buffer);
+
+/* ---- explain.c ----------------------------------------------------------- */
+
+/* The plan as a table, to standard error. */
+void tpr_explain_print(const struct tpr_peer *peer);
+/* Why nothing connects the pair; appended. */
+void tpr_explain_refusal(const struct tpr_peer *peer, struct tpb_text *text);
 
 /* ---- record.c: what others may know of this rank ------------------------- */
 
