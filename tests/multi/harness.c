@@ -211,6 +211,8 @@ static void harness_judge(struct harness_run *run, int rank)
     harness_read(child->output, output, sizeof(output));
     close(child->output);
     harness_notes(run, output);
+    if (getenv("TP_TEST_SHOW") != NULL)
+        printf("%s, rank %d:\n%s", run->job->test->name, rank, output);
     if (!harness_ended_well(run, child->status)) {
         bad = true;
         if (WIFSIGNALED(child->status))

@@ -23,6 +23,7 @@ struct tpx_rank {
     tp_progress_mode mode;     /* what TP_PROGRESS said */
     bool full;                 /* make check-long: more of everything */
     bool sanitized;            /* slow memory: less of everything */
+    bool few;                  /* slow machine: much less (TP_TEST_FEW) */
     uint64_t seed;             /* the same in all ranks */
     char **arguments;          /* after the test's name, when launched */
 };

@@ -310,7 +310,8 @@ static void *failure_stopper(void *arg)
 
 static void failure_stopped(void)
 {
-    struct tpx_flow_plan plan = { TPX_MIXED, tpx_me.sanitized ? 50 : 250, 4,
+    struct tpx_flow_plan plan = { TPX_MIXED, tpx_me.sanitized || tpx_me.few
+                                             ? 50 : 250, 4,
                                   2 };
     static struct tpx_flow flow;
     pid_t pid = getpid();

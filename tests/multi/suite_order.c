@@ -16,6 +16,8 @@ static unsigned order_scaled(unsigned count)
 {
     if (tpx_me.full)
         count *= 10;
+    if (tpx_me.few)
+        return count / 10 + 1;
     return tpx_me.sanitized ? count / 4 + 1 : count;
 }
 
