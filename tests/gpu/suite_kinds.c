@@ -337,6 +337,31 @@ static void kinds_orders(void)
     }
 }
 
+/* ---- for planted faults -------------------------------------------------- */
+
+/* Messages between devices, one after the other, in memory that comes back. */
+static void kinds_short(void)
+{
+    static const enum tpx_kind kinds[] = { TPX_MALLOC, TPX_MALLOC, TPX_POOL,
+                                           TPX_POOL, TPX_PIECES };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+
+    for (unsigned i = 0; i < 5; i++) {
+        struct tpx_buffer buffer;
+
+        tpx_buffer_make(&buffer, kinds[i], 0, BIG);
+        if (tpx_me.rank == 0)
+            kinds_send(pipe, &buffer, 1, i);
+        else
+            kinds_receive(pipe, &buffer, 1, i);
+        tpx_meet(!tpx_me.rank);
+        tpx_buffer_drop(&buffer);
+    }
+}
+
+const struct tpx_spmd tpx_kinds_short
+    = { "kinds_short", kinds_short, 2, 0, 10 };
+
 const struct tpx_spmd tpx_kinds_suite[] = {
     { "kinds_pairs", kinds_pairs, 2, 0, 60 },
     { "kinds_self", kinds_self, 1, 0, 30 },
