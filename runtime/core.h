@@ -712,6 +712,8 @@ void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op);
 /* Reads at the head that have all of their message end. */
 void tpr_rx_land(tp_pipe *pipe);
 void tpr_rx_pump(tp_pipe *pipe);
+/* Is all of the message whose skeleton is with the user in the backlog? */
+bool tpr_rx_has_all(const tp_pipe *pipe);
 void tpr_rx_end(tp_pipe *pipe, tp_status status);      /* after the backlog */
 void tpr_rx_drop(tp_pipe *pipe, tp_status status);     /* now */
 
