@@ -73,7 +73,8 @@ struct tpf_watch {
 enum tpf_progress {
     TPF_PULL_DONE,                 /* all of it is there; no upcall comes */
     TPF_PULL_MORE,                 /* under way; the pulled upcall will come */
-    TPF_PULL_REFUSED               /* not to be had; no upcall comes */
+    TPF_PULL_REFUSED,              /* not to be had; no upcall comes */
+    TPF_PULL_PASS                  /* nor is this one, but others may be */
 };
 
 /* What the core does when something happens.  `core` is the env's. */

@@ -66,6 +66,7 @@ struct tpf_buffer {
     void *data;
     size_t length;
     tp_device device;
+    tp_device target;              /* where the sender wants it; ANY: nowhere */
     void *stream;                  /* CUstream; NULL for CPU memory */
 };
 
@@ -126,7 +127,9 @@ struct tpf_channel_kind {
 
     /*
      * Receiver.  Starts to pull.  REFUSED, at once or by the upcall: `moved`
-     * is right, and `to` is not touched any more; `error` says why.
+     * is right, and `to` is not touched any more; `error` says why, and the
+     * channel carries nothing more for this pair.  PASS, at once only: the
+     * same for this buffer alone.
      */
     enum tpf_progress (*pull)(struct tpf_pull *pull, struct tpb_error *error);
 
@@ -136,6 +139,14 @@ struct tpf_channel_kind {
      * will come.
      */
     bool (*cancel)(struct tpf_pull *pull);
+
+    /*
+     * The two part.  Every pull of the link is over when this returns: `to` is
+     * not touched any more, and no upcall comes.  May wait for what a device
+     * of ours is at.  NULL: so it is after the conn's disconnect() anyway, or
+     * cancel() is always true.
+     */
+    void (*stop)(struct tpf_link *link);
 
     /* Moves its pulls on; called as long as there are some, and before the
      * process sleeps.  Returns whether anything moved.  May be NULL if all

@@ -220,6 +220,12 @@ void tpr_links_free(struct tpr_links *links)
 
     if (links == NULL)
         return;
+    /* A read that ends gives its memory back, to a waiting thread at once: so
+     * first the copies into it. */
+    for (size_t i = 0; i < TPF_CHANNELS; i++)
+        if (links->of[i].link != NULL
+            && links->of[i].link->kind->stop != NULL)
+            links->of[i].link->kind->stop(links->of[i].link);
     while ((node = tpb_list_take(&links->pulls)) != NULL)
         tpr_pull_over(TPB_CONTAINER(node, struct tpr_offer, link),
                       TPF_PULL_REFUSED, "the connection is gone");

@@ -136,7 +136,8 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
         op->pulls--;
     } else {
         offer->at = pull->moved;
-        pull_ask(offer, offer->channel, error.text);
+        pull_ask(offer, result == TPF_PULL_PASS ? TPF_CHANNEL_NONE
+                        : offer->channel, error.text);
     }
 }
 
