@@ -34,7 +34,9 @@ enum bench_format { BENCH_TEXT, BENCH_CSV, BENCH_JSON };
 
 /* Which program has an option: rows of options.def, usage of a program. */
 enum bench_scope {
-    BENCH_TP = 1, BENCH_FLOORS = 2, BENCH_PEER = 4, BENCH_ALL = 7
+    BENCH_TP = 1, BENCH_FLOORS = 2, BENCH_PEER = 4,
+    BENCH_FORKED = 8,          /* a peer that starts its ranks itself */
+    BENCH_ALL = 15
 };
 
 enum { BENCH_SIZES = 64, BENCH_WINDOWS = 16, BENCH_RANKS_MAX = 4096 };
@@ -57,6 +59,10 @@ struct bench_options {
     bool calibrate, compare;
     /* floors */
     const char *floors;
+    /* peers that start their ranks */
+    unsigned ranks;            /* 0: two */
+    const char *over;          /* NULL: the first it knows */
+    const char *waiting;       /* NULL: spin */
 };
 
 /* How a program calls itself and what it can do. */

@@ -87,6 +87,11 @@ struct tpf_channel_kind {
     enum tpt_reach reach;
     bool devices;                  /* reads from and writes to devices' memory;
                                       else buffers of the CPU only come */
+    bool by_device;                /* a device moves its pulls, not the CPU: the
+                                      kind counts them in env->on_devices */
+    bool exports;                  /* takes of a device's memory only what other
+                                      processes can open: the core copies what
+                                      they cannot, see tpg_work_outbox() */
     const char *over;              /* transports it needs, as "ofi:verbs"; NULL
                                       for any */
     uint32_t latency_ns;           /* the built-in model, for the card: what a
@@ -154,9 +159,10 @@ struct tpf_channel_kind {
     bool (*progress)(struct tpf_channel *channel);
 
     /*
-     * Receiver, may be NULL: the buffer in place, for tp_pipe_borrow(); what
-     * is at *data must not be written.  REFUSED: it has to be pulled.  Never
-     * MORE.  unmap() gives it back; the link may be gone by then.
+     * Receiver, may be NULL: the buffer in place, for tp_pipe_borrow(), with
+     * its device; what is at `data` must not be written.  REFUSED: it has to
+     * be pulled.  Never MORE.  unmap() gives it back; the link may be gone by
+     * then, and memory of a device is in nobody's use any more.
      */
     enum tpf_progress (*map)(struct tpf_link *link, const void *source,
                              size_t source_length, size_t length,
@@ -164,7 +170,7 @@ struct tpf_channel_kind {
                              struct tpb_error *error);
     void (*unmap)(struct tpf_channel *channel, void *hold);
 
-    /* A block of tp_alloc() is freed; may be NULL. */
+    /* A block of tp_alloc() is freed; may be NULL.  Before its memory is. */
     void (*freed)(struct tpf_channel *channel, uint64_t id);
 
     /* Something that the peer's side of the link sent with the transport's

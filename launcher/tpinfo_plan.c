@@ -7,7 +7,6 @@
 
 #include "launcher/tpinfo.h"
 #include "runtime/base/alloc.h"
-#include "topology/costs.h"
 
 enum { PLAN_MOST = TPT_OTHER_HOST + 1 };
 
@@ -98,7 +97,6 @@ void tpinfo_recorded(struct tpt_card *card, const char *path,
     tpt_topology_place_core(topology, 0, &card->place);
     card->nic_count = tpt_topology_nics(topology, card->nics);
     tpinfo_backends(settings, true, card);
-    tpt_costs_to_card(settings, card);
 }
 
 /* `other` NULL: both ranks on the one machine. */

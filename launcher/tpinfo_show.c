@@ -6,6 +6,8 @@
 
 #include "fabric/channel.h"
 #include "launcher/tpinfo.h"
+#include "runtime/base/alloc.h"
+#include "topology/costs.h"
 
 /* ---- backends ---------------------------------------------------------- */
 
@@ -26,6 +28,7 @@ static void show_probe(tp_status (*probe)(const struct tpf_env *env,
 
 /* A recorded machine: what it lacks for sure. */
 static void show_assume(const struct tpt_card *card,
+                        const struct tpf_backend *backend,
                         struct tpt_backend_card *entry)
 {
     bool rdma = entry->nic_kind != TPT_NIC_RDMA;
@@ -36,6 +39,13 @@ static void show_assume(const struct tpt_card *card,
     if (!rdma)
         snprintf(entry->why, sizeof(entry->why), "no RDMA device was "
                  "recorded");
+    if (backend == NULL || backend->nics_most < 2)
+        return;
+    entry->nics = tpt_card_nics(card, backend->nic_kind, backend->nics_most);
+    entry->usable = entry->nics != 0;
+    if (entry->nics == 0)
+        snprintf(entry->why, sizeof(entry->why), "no two network devices of a "
+                 "known speed were recorded");
 }
 
 static struct tpt_backend_card show_transport(const struct tpf_backend *from)
@@ -69,6 +79,7 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
     };
     const struct tpf_backend *backends[TPT_BACKENDS];
     size_t transports = tpf_backends_for(list, backends, TPT_BACKENDS);
+    struct tpt_costs *costs = tpt_costs_for(settings, card);
 
     tpb_list_init(&env.ready);
     card->backend_count = 0;
@@ -87,13 +98,16 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
                  : show_channel(channel);
         snprintf(entry->name, sizeof(entry->name), "%s", name);
         entry->forbidden = !tpb_list_allows(list, name);
+        card->backend_count++;
+        if (costs != NULL)
+            tpt_costs_apply(costs, card);
         if (assume)
-            show_assume(card, entry);
+            show_assume(card, backend, entry);
         else
             show_probe(backend != NULL ? backend->probe : channel->probe, &env,
                        entry);
-        card->backend_count++;
     }
+    tpb_free(costs);
 }
 
 static void show_backends(const struct tpt_card *card, struct tpb_text *text)

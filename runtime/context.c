@@ -133,7 +133,8 @@ static void context_endpoint_drop(struct tpf_endpoint *endpoint)
 
 /* Opens one backend; why not goes onto the card. */
 static void context_backend(tp_context *context,
-                            const struct tpf_backend *backend)
+                            const struct tpf_backend *backend,
+                            const struct tpt_costs *costs)
 {
     struct tpt_backend_card *card
         = &context->card.backends[context->card.backend_count++];
@@ -150,6 +151,7 @@ static void context_backend(tp_context *context,
      * cpu: else one after the other. */
     if (context->crowded && backend->reach == TPT_REACH_HOST)
         card->megabytes /= 2;
+    tpt_costs_apply(costs, &context->card);
     if (!tpb_list_allows(context->settings.text[TPB_SET_BACKENDS],
                          backend->name)) {
         snprintf(card->why, sizeof(card->why), "forbidden by TP_BACKENDS");
@@ -169,6 +171,8 @@ static void context_backend(tp_context *context,
         if (status == TP_OK) {
             context->endpoints[context->endpoint_count++] = endpoint;
             card->usable = 1;
+            if (backend->nics != NULL)
+                card->nics = backend->nics(endpoint);
             card->address_length = (uint16_t)backend->address(
                 endpoint, card->address, sizeof(card->address));
             return;
@@ -187,9 +191,17 @@ static tp_status context_backends(tp_context *context,
     const struct tpf_backend *backends[TPT_BACKENDS];
     size_t count = tpf_backends_for(context->settings.text[TPB_SET_BACKENDS],
                                     backends, TPT_BACKENDS);
+    struct tpt_costs *costs = tpt_costs_for(&context->settings,
+                                            &context->card);
 
+    if (costs == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < count; i++)
-        context_backend(context, backends[i]);
+        context_backend(context, backends[i], costs);
+    if (context->endpoint_count > 0)
+        tpr_channels_open(context);
+    tpt_costs_apply(costs, &context->card);
+    tpb_free(costs);
     if (context->endpoint_count == 0)
         return tpb_fail(error, TP_ERR_UNREACHABLE,
                         "TP_BACKENDS=%s leaves no backend that works here;"
@@ -219,7 +231,6 @@ static tp_status context_publish(tp_context *context, struct tpb_error *error)
 
     if (blob == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
-    tpt_costs_to_card(&context->settings, &context->card);
     tpt_card_pretend(&context->card,
                      context->settings.text[TPB_SET_CARD_HOOK]);
     status = tpt_card_encode(&context->card, blob, &length);
@@ -296,8 +307,6 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     if (status == TP_OK)
         status = context_backends(context, error);
     if (status == TP_OK)
-        tpr_channels_open(context);
-    if (status == TP_OK)
         status = tpt_policy_check(&(struct tpt_policy) {
             .backends = context->settings.text[TPB_SET_BACKENDS],
             .require = context->settings.text[TPB_SET_REQUIRE] },
@@ -336,6 +345,7 @@ static tp_context *context_new(void)
     tpb_list_init(&context->any);
     tpb_list_init(&context->device_pipes);
     tpb_list_init(&context->device_reads);
+    tpb_list_init(&context->device_releases);
     tpb_list_init(&context->unread);
     tpb_list_init(&context->peers);
     tpb_list_init(&context->strangers);

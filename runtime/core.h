@@ -155,6 +155,7 @@ struct tpr_skeleton {
     struct tpb_list lent_link;     /* table: in context->lent, or unlinked */
     struct tpr_copy *copies;       /* memory for what could not be lent */
     struct tpr_task task;          /* its release */
+    struct tpg_work *release;      /* what the release waits for; or NULL */
     unsigned char *storage;        /* arrays and metadata */
     size_t capacity;
 };
@@ -336,6 +337,7 @@ struct tp_context {
     /* What waits for a device, which is asked now and then. */
     struct tpb_list device_pipes;  /* pipes whose next write does */
     struct tpb_list device_reads;  /* tpr_op */
+    struct tpb_list device_releases;   /* skeletons that are given back */
     uint32_t copying;              /* pulls that only progress() moves */
     struct tpr_offer *free_offers; /* via next */
     struct tpb_list lent;          /* table: skeletons that are borrowed */
@@ -430,6 +432,8 @@ int tpr_park_timeout(tp_context *context, uint64_t deadline);   /* ms or -1 */
 bool tpr_poll_watches(tp_context *context);
 /* Sleeps a millisecond, or until a descriptor is ready; token, kept. */
 void tpr_nap(tp_context *context);
+/* How long to poll before parking, if `budget` is what pays without devices. */
+uint64_t tpr_spin(const tp_context *context, uint64_t budget);
 tp_status tpr_progress_init(tp_context *context, struct tpb_error *error);
 void tpr_progress_fini(tp_context *context);
 
@@ -563,6 +567,9 @@ void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
 struct tpr_offer *tpr_offer_new(tp_context *context);  /* or NULL */
 void tpr_offer_free(tp_context *context, struct tpr_offer *offer);
 void tpr_offers_fini(tp_context *context);
+/* Copies for what the peer could not open, before the write is weighed.  False:
+ * not there yet. */
+bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);
 /* Of a write whose first frame is due: settles which buffers go how. */
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
 /* The receiver has what it wanted, or will never have it. */
@@ -604,6 +611,9 @@ bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
                     struct tpf_link *link);
 /* The read that borrows has ended well: its message is lent from now on. */
 void tpr_borrow_begin(struct tpr_op *op);
+/* Releases whose devices are through with the memory.  Returns whether any
+ * ended. */
+bool tpr_borrow_progress(tp_context *context);
 void tpr_borrow_fini(tp_context *context);
 
 /* ---- device.c: what waits for devices ------------------------------------ */
@@ -618,7 +628,9 @@ bool tpr_device_progress(tp_context *context);
 static inline bool tpr_device_waits(const tp_context *context)
 {
     return !tpb_list_empty(&context->device_pipes)
-           || !tpb_list_empty(&context->device_reads);
+           || !tpb_list_empty(&context->device_reads)
+           || !tpb_list_empty(&context->device_releases)
+           || context->env.on_devices > 0;
 }
 /* Checks what the caller says of his buffers, and notes where their streams
  * stand.  INVALID with a warning; others are for the operation's end. */

@@ -106,6 +106,8 @@ bool tpr_device_progress(tp_context *context)
         tpr_rx_read(pipe, op);
         moved |= tpb_list_empty(&context->device_reads);
     }
+    if (!tpb_list_empty(&context->device_releases))
+        moved |= tpr_borrow_progress(context);
     return moved;
 }
 

@@ -30,7 +30,9 @@ enum {
     PROGRESS_EVENTS = 16,
     PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
     PROGRESS_POLL_MS = 1,          /* sleep between polls of TPF_POLLED ... */
-    PROGRESS_POLL_MOST_MS = 8      /* ... growing to this */
+    PROGRESS_POLL_MOST_MS = 8,     /* ... growing to this */
+    PROGRESS_DEVICE_NS = 200000    /* spin for a device: most copies take less,
+                                      and no descriptor tells of their end */
 };
 
 /* Its address tells threads apart. */
@@ -227,7 +229,7 @@ bool tpr_pass(tp_context *context)
     for (uint32_t i = 0; i < context->endpoint_count; i++)
         moved |= context->endpoints[i]->backend->progress(
             context->endpoints[i]);
-    if (TPB_UNLIKELY(context->copying > 0))
+    if (TPB_UNLIKELY(context->copying > 0 || context->env.on_devices > 0))
         moved |= tpr_channels_progress(context);
     if (TPB_UNLIKELY(tpr_device_waits(context)))
         moved |= tpr_device_progress(context);
@@ -348,6 +350,12 @@ static bool progress_late(const struct progress_wait *wait)
     return wait->deadline > 0 && tpb_now() >= wait->deadline;
 }
 
+uint64_t tpr_spin(const tp_context *context, uint64_t budget)
+{
+    return context->env.on_devices > 0 && budget < PROGRESS_DEVICE_NS
+           ? PROGRESS_DEVICE_NS : budget;
+}
+
 /* About to sleep: tells what for, once. */
 static void progress_record(tp_context *context, struct progress_wait *wait)
 {
@@ -412,7 +420,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 return true;
             if (idle_since == 0)
                 idle_since = now;
-            if (context->vain > 0 || now - idle_since >= context->spin_ns) {
+            if (context->vain > 0
+                || now - idle_since >= tpr_spin(context, context->spin_ns)) {
                 progress_record(context, wait);
                 return progress_park(context, wait->deadline);
             }

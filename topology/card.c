@@ -18,7 +18,7 @@
 
 enum {
     CARD_MAGIC = 0x44435054,       /* "TPCD" */
-    CARD_VERSION = 2,
+    CARD_VERSION = 3,
     CARD_HEADER = 8,
     CARD_CHECKSUM = 8,
     CARD_USABLE = 1,               /* flags of a backend */
@@ -28,6 +28,7 @@ enum {
 _Static_assert(TPT_CARD_BYTES <= UINT16_MAX, "length is 16 bits");
 _Static_assert(TPT_WORDS <= UINT8_MAX, "a string's length is 8 bits");
 _Static_assert(TPT_LOCALITIES <= 8, "a bit of a byte each");
+_Static_assert(TPT_NICS <= 16, "a bit of tpt_backend_card.nics each");
 
 /* ---- writing ----------------------------------------------------------- */
 
@@ -139,6 +140,7 @@ static void card_put_backend(struct card_writer *writer,
     card_put_number(writer, (backend->usable ? CARD_USABLE : 0)
                     | (backend->forbidden ? CARD_FORBIDDEN : 0), 1);
     card_put_number(writer, backend->nic_kind, 1);
+    card_put_number(writer, backend->nics, 2);
     card_put_number(writer, backend->latency_ns, 4);
     card_put_number(writer, backend->megabytes, 4);
     card_put_measured(writer, backend);
@@ -178,8 +180,10 @@ static void card_put_all(struct card_writer *writer,
     for (uint32_t i = 0; i < card->nic_count; i++)
         card_put_nic(writer, &card->nics[i]);
     card_put_number(writer, card->backend_count, 1);
-    for (uint32_t i = 0; i < card->backend_count; i++)
+    for (uint32_t i = 0; i < card->backend_count; i++) {
         card_put_backend(writer, &card->backends[i]);
+        writer->failed |= card->backends[i].nics >> card->nic_count != 0;
+    }
 }
 
 tp_status tpt_card_encode(const struct tpt_card *card,
@@ -349,6 +353,7 @@ static void card_get_backend(struct card_reader *reader,
     backend->forbidden = (flags & CARD_FORBIDDEN) != 0;
     backend->nic_kind = card_get_u8(reader, TPT_NIC_RDMA,
                                     "an unknown kind of NIC");
+    backend->nics = (uint16_t)card_get_number(reader, 2);
     backend->latency_ns = card_get_u32(reader);
     backend->megabytes = card_get_u32(reader);
     card_get_measured(reader, backend);
@@ -380,8 +385,11 @@ static void card_get_all(struct card_reader *reader, struct tpt_card *card)
         card_get_nic(reader, &card->nics[i]);
     card->backend_count = card_get_u8(reader, TPT_BACKENDS,
                                       "too many backends");
-    for (uint32_t i = 0; i < card->backend_count; i++)
+    for (uint32_t i = 0; i < card->backend_count; i++) {
         card_get_backend(reader, &card->backends[i]);
+        if (card->backends[i].nics >> card->nic_count != 0)
+            card_wrong(reader, "a backend goes over a NIC that is not there");
+    }
     if (reader->at != reader->end)
         card_wrong(reader, "there is more than belongs to it");
     if (card_has_twins(card))
@@ -443,6 +451,21 @@ const struct tpt_backend_card *tpt_card_backend(const struct tpt_card *card,
         if (strcmp(card->backends[i].name, name) == 0)
             return &card->backends[i];
     return NULL;
+}
+
+uint16_t tpt_card_nics(const struct tpt_card *card, enum tpt_nic_kind kind,
+                       uint32_t most)
+{
+    uint32_t count = 0;
+    uint16_t bits = 0;
+
+    /* They stand there in the order of their speed. */
+    for (uint32_t i = 0; i < card->nic_count && count < most; i++)
+        if (card->nics[i].kind == kind && card->nics[i].megabits > 0) {
+            bits |= (uint16_t)(1u << i);
+            count++;
+        }
+    return count > 1 ? bits : 0;
 }
 
 void tpt_pci_text(uint32_t pci, char text[TPT_PCI_TEXT])

@@ -93,6 +93,9 @@ struct tpt_backend_card {
     uint8_t usable;                /* 0: `why` says why not */
     uint8_t forbidden;             /* 1: by its rank's TP_BACKENDS */
     uint8_t nic_kind;              /* enum tpt_nic_kind: what it goes over */
+    uint16_t nics;                 /* over all of these at once: a bit for each,
+                                      by its place on the card; 0: over the
+                                      best one of the kind */
     uint16_t address_length;
     uint32_t latency_ns;           /* model: half round trip, small message */
     uint32_t megabytes;            /* model: MB/s for big ones */
@@ -140,6 +143,11 @@ tp_status tpt_card_decode(const void *blob, size_t length,
 /* "0000:18:00.0" */
 #define TPT_PCI_TEXT 16
 void tpt_pci_text(uint32_t pci, char text[TPT_PCI_TEXT]);
+
+/* Bits as in tpt_backend_card.nics for the fastest NICs of that kind, at most
+ * `most`; 0 if there are less than two. */
+uint16_t tpt_card_nics(const struct tpt_card *card, enum tpt_nic_kind kind,
+                       uint32_t most);
 
 /* The backend of that name on the card, or NULL. */
 const struct tpt_backend_card *tpt_card_backend(const struct tpt_card *card,

@@ -48,8 +48,9 @@ struct tpt_candidate {
     uint8_t role;                  /* enum tpt_role */
     bool insisted;                 /* a channel that the contract names */
     char over[TPT_NAME];           /* as on the card */
-    char nic[TPT_NAME];            /* what limits the bandwidth; "": nothing */
-    uint32_t nic_megabits;
+    char nic[TPT_WORDS];           /* what limits the bandwidth, "eth0" or
+                                      "eth0+eth1"; "": nothing */
+    uint32_t nic_megabits;         /* of all of them */
     bool measured;                 /* on either side: the terms are from there,
                                       and what the model says is only shown */
     uint64_t latency_ns;           /* terms of the score */
@@ -95,8 +96,10 @@ const char *tpt_role_name(enum tpt_role role);               /* "channel" */
  *             NIC is at another NUMA node
  *   MB/s    = the slower side's MB/s, times the locality's percentage,
  *             at most the speed of the best NIC of the backend's kind on
- *             either side; a NIC at another NUMA node counts 90 % of its
- *             speed.  Inside a host, IP touches no NIC, and RDMA gets half
+ *             either side, or of all together that it goes over at once (as
+ *             many on both sides: the fastest with the fastest, and so on); a
+ *             NIC at another NUMA node counts 90 % of its speed.  Inside a
+ *             host, IP touches no NIC, and RDMA gets half
  *   cost    = latency + 64 KiB / (MB/s)
  * The locality's numbers are in locality.c with their source.  What a card has
  * measured for this locality replaces latency and MB/s (of two that measured,

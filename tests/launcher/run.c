@@ -122,42 +122,6 @@ void tpx_await_output(struct tpx_launch *launch, const char *text, int count)
     ck_abort_msg("no \"%s\" came in 15 s", text);
 }
 
-void tpx_finish(struct tpx_launch *launch, double seconds)
-{
-    uint64_t until = tpb_now() + (uint64_t)(seconds * 1e9);
-    pid_t got;
-    int left;
-
-    while ((got = wait4(launch->pid, &launch->raw, WNOHANG,
-                        &launch->usage)) == 0 && tpb_now() < until)
-        tpx_doze(0.002);
-    if (got == 0) {
-        kill(launch->pid, SIGKILL);
-        wait4(launch->pid, &launch->raw, 0, &launch->usage);
-    }
-    launch->out = run_contents(launch->out_fd, &launch->out_length);
-    launch->err = run_contents(launch->err_fd, &launch->err_length);
-    ck_assert_msg(got == launch->pid, "tprun did not end in %g s; it said: %s",
-                  seconds, launch->err);
-    launch->status = WIFSIGNALED(launch->raw)
-                     ? 128 + WTERMSIG(launch->raw)
-                     : WEXITSTATUS(launch->raw);
-    /* An ordinary end leaves nothing even for an instant. */
-    left = WIFSIGNALED(launch->raw) && WTERMSIG(launch->raw) != SIGINT
-           ? tpx_await_none(launch->mark, 10)
-           : tpx_count_marked(launch->mark);
-    ck_assert_msg(left == 0, "%d processes are left", left);
-}
-
-void tpx_release(struct tpx_launch *launch)
-{
-    tpb_free(launch->out);
-    tpb_free(launch->err);
-    tpb_close(&launch->out_fd);
-    tpb_close(&launch->err_fd);
-    memset(launch, 0, sizeof(*launch));
-}
-
 /* Does the environment of that process hold the mark?  Empty for a zombie. */
 static bool run_marked(const char *name, const char *mark)
 {
@@ -188,6 +152,65 @@ static pid_t run_find(const char *mark, unsigned n, unsigned *count)
             found = (pid_t)atoi(entry->d_name);
     closedir(proc);
     return found;
+}
+
+/* What is left: number, name, state, parent, group and session of each. */
+static const char *run_describe(const char *mark)
+{
+    static char text[2000];
+    size_t used = 0;
+    unsigned count;
+    pid_t pid;
+
+    *text = '\0';
+    for (unsigned n = 0; (pid = run_find(mark, n, &count)) > 0; n++) {
+        char path[64], *stat;
+
+        snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        stat = tpb_read_file(path, NULL);
+        if (stat != NULL && used < sizeof(text) - 100)
+            used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                     "%.60s; ", stat);
+        tpb_free(stat);
+    }
+    return text;
+}
+
+void tpx_finish(struct tpx_launch *launch, double seconds)
+{
+    uint64_t until = tpb_now() + (uint64_t)(seconds * 1e9);
+    pid_t got;
+    int left;
+
+    while ((got = wait4(launch->pid, &launch->raw, WNOHANG,
+                        &launch->usage)) == 0 && tpb_now() < until)
+        tpx_doze(0.002);
+    if (got == 0) {
+        kill(launch->pid, SIGKILL);
+        wait4(launch->pid, &launch->raw, 0, &launch->usage);
+    }
+    launch->out = run_contents(launch->out_fd, &launch->out_length);
+    launch->err = run_contents(launch->err_fd, &launch->err_length);
+    ck_assert_msg(got == launch->pid, "tprun did not end in %g s; it said: %s",
+                  seconds, launch->err);
+    launch->status = WIFSIGNALED(launch->raw)
+                     ? 128 + WTERMSIG(launch->raw)
+                     : WEXITSTATUS(launch->raw);
+    /* An ordinary end leaves nothing even for an instant. */
+    left = WIFSIGNALED(launch->raw) && WTERMSIG(launch->raw) != SIGINT
+           ? tpx_await_none(launch->mark, 10)
+           : tpx_count_marked(launch->mark);
+    ck_assert_msg(left == 0, "%d processes are left: %s", left,
+                  run_describe(launch->mark));
+}
+
+void tpx_release(struct tpx_launch *launch)
+{
+    tpb_free(launch->out);
+    tpb_free(launch->err);
+    tpb_close(&launch->out_fd);
+    tpb_close(&launch->err_fd);
+    memset(launch, 0, sizeof(*launch));
 }
 
 int tpx_count_marked(const char *mark)

@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -148,6 +149,46 @@ static void storm(struct tpx_launch *launch)
     kill(launch->pid, below(2) == 0 ? SIGKILL : SIGTERM);
 }
 
+static pid_t owner;
+
+/* A signal that goes astray, from tprun or from elsewhere: who sent it? */
+static void astray(int number, siginfo_t *info, void *context)
+{
+    char path[64], text[256];
+    ssize_t got = 0;
+    int fd;
+
+    (void)context;
+    if (getpid() != owner) {
+        /* tprun before its exec, which was meant. */
+        signal(number, SIG_DFL);
+        raise(number);
+        return;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)info->si_pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        got = read(fd, text, sizeof(text) - 1);
+    for (ssize_t i = 0; i < got; i++)
+        if (text[i] == '\0')
+            text[i] = ' ';
+    text[got > 0 ? got : 0] = '\0';
+    dprintf(STDERR_FILENO, "test_kills: signal %d came from pid %d, uid %d: "
+            "%s\n", number, (int)info->si_pid, (int)info->si_uid, text);
+    _exit(1);
+}
+
+static void watch_for_strays(void)
+{
+    static const int signals[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGABRT };
+    struct sigaction tell = { .sa_sigaction = astray,
+                              .sa_flags = SA_SIGINFO };
+
+    owner = getpid();
+    for (size_t i = 0; i < TPB_COUNT(signals); i++)
+        sigaction(signals[i], &tell, NULL);
+}
+
 START_TEST(test_storm)
 {
     long count = number("TP_TEST_KILLS", 40);
@@ -155,6 +196,7 @@ START_TEST(test_storm)
     char directory[] = "/tmp/tpx-kills-XXXXXX";
     bool isolated = isolate();
 
+    watch_for_strays();
     ck_assert_ptr_nonnull(mkdtemp(directory));
     setenv("TMPDIR", directory, 1);
     for (long i = 0; i < count; i++) {

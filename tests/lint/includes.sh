@@ -51,7 +51,8 @@ home()
 
 home 'cuda[a-zA-Z_]*\.h' 'gpu/'
 home 'hwloc' 'topology/'
-home 'rdma/' 'fabric/ofi/'
+home 'rdma/' 'fabric/ofi/|bench/ofi'
+home 'ucp/' 'bench/ucx'
 home 'pmix[a-z_]*\.h' 'runtime/bootstrap|launcher/pmix|bench/startup_pmix'
 home 'nettle/' 'runtime/secret'
 home 'jansson\.h' 'topology/|launcher/tp(info|top_json)|bench/[a-z]*_json'

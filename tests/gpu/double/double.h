@@ -33,8 +33,8 @@ enum double_mode { DOUBLE_EAGER, DOUBLE_LAZY, DOUBLE_DELAY };
 /* Filled from the environment by cuInit(). */
 extern struct double_settings {
     enum double_mode mode;
-    int devices;
-    bool peers, vmm, reuse;
+    int devices, first;                /* first: of all the host's */
+    bool peers, vmm, reuse, flags;
     unsigned seed;
 } double_settings;
 
@@ -79,7 +79,9 @@ struct double_range {
     uint64_t id;
     struct double_store *store;        /* NULL for host memory */
     bool freed;                        /* kept to tell of use after free */
-    bool access;                       /* VMM: cuMemSetAccess was called */
+    uint32_t access;                   /* VMM: devices that may, a bit each */
+    uint64_t block;                    /* VMM: what is mapped */
+    bool mapped;                       /* host: a device may use it */
     bool synchronous;                  /* CU_POINTER_SYNC_MEMOPS is set */
     int opens;                         /* IMPORT */
 };
@@ -100,6 +102,9 @@ void *double_addresses_locked(size_t size);
  * and overrun.  `length` is cut to what lies in one piece. */
 unsigned char *double_bytes_locked(cu_pointer pointer, size_t *length,
                                    const char *what);
+
+/* Is all of it host memory that devices may use, or a device's? */
+bool double_mapped_locked(cu_pointer pointer, size_t length);
 
 /* ---- stream.c ------------------------------------------------------------ */
 

@@ -25,22 +25,22 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include <infiniband/verbs.h>
-
 #include "tests/gpu/rdma/rdma.h"
 
-#undef ibv_reg_mr
-#undef ibv_reg_mr_iova
+struct ibv_pd;
+struct ibv_mr;
 
+static _Thread_local enum rdma_permit rdma_permit;
+
+/* In front of libibverbs's, by their names. */
 #pragma GCC visibility push(default)
-_Thread_local enum rdma_permit rdma_permit;
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length,
                           int access);
 struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length,
                                uint64_t iova, int access);
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address,
                                 size_t length, uint64_t iova, unsigned access);
-void rdma_permit_set(enum rdma_permit permit);
+rdma_permit_fn rdma_permit_set;
 #pragma GCC visibility pop
 
 void rdma_permit_set(enum rdma_permit permit)
@@ -123,13 +123,13 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address,
     verbs_iova2_fn *call = atomic_load(&next);
     void *real = verbs_real(address, &length);
 
-    if (call == NULL) {
-        *(void **)&call = dlsym(RTLD_NEXT, "ibv_reg_mr_iova2");
-        if (call == NULL) {            /* loaded RTLD_LOCAL by libfabric */
-            void *library = dlopen("libibverbs.so.1", RTLD_NOW);
+    if (call == NULL) {                /* libfabric has loaded it for itself */
+        void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
 
+        if (library != NULL)
             *(void **)&call = dlsym(library, "ibv_reg_mr_iova2");
-        }
+        if (call == NULL)
+            abort();
         atomic_store(&next, call);
     }
     return real == NULL ? NULL : call(pd, real, length, iova, access);
