@@ -88,7 +88,7 @@ void gdr_ports_close(struct gdr_channel *channel);
 struct gdr_region {
     struct tpb_list node;              /* the port's; unlinked: of one use */
     struct gdr_port *port;
-    uint64_t id, base;
+    uint64_t id, block, base;          /* as tpg_memory_look() tells them */
     size_t size;
     struct tpf_registration *registration;
     unsigned holds;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "gpu/cuda_gdr/gdr.h"
+#include "gpu/mutants.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
 
@@ -121,7 +122,8 @@ static tp_status port_trial_compare(struct gdr_channel *channel,
     if (status == TP_OK)
         status = port_copy(channel, cuda, port->device, port_host(trial->got),
                            region->base + PORT_TRIAL, PORT_TRIAL, error);
-    if (status != TP_OK || memcmp(trial->sent, trial->got, PORT_TRIAL) == 0)
+    if (status != TP_OK || TPG_MUTANT(GDR_NO_TRIAL)
+        || memcmp(trial->sent, trial->got, PORT_TRIAL) == 0)
         return status;
     return tpb_fail(error, TP_ERR_BACKEND, "wrong bytes arrived (it was taken"
                     " for memory of the host?)");
@@ -303,7 +305,7 @@ tp_status gdr_port_flush(const struct gdr_port *port,
 {
     tp_status status;
 
-    if (!port->flush)
+    if (!port->flush || TPG_MUTANT(GDR_NO_FLUSH))
         return TP_OK;
     status = tpg_cuda_enter(cuda, port->device, error);
     if (status != TP_OK)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "gpu/cuda_gdr/gdr.h"
+#include "gpu/mutants.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 
@@ -42,6 +43,14 @@ void gdr_region_drop(struct gdr_region *region)
         region_free(region);
 }
 
+/* Of that very allocation? */
+static bool region_is(const struct gdr_region *region,
+                      const struct tpg_memory *memory)
+{
+    return (region->id == memory->id && region->block == memory->block)
+           || TPG_MUTANT(GDR_ADDRESS);
+}
+
 /* The one of that very allocation; others at its place are stale. */
 static struct gdr_region *region_find(struct gdr_port *port,
                                       const struct tpg_memory *memory)
@@ -55,7 +64,7 @@ static struct gdr_region *region_find(struct gdr_port *port,
         if (region->base >= memory->base + memory->size
             || memory->base >= region->base + region->size)
             continue;
-        if (region->id == memory->id && region->base == memory->base
+        if (region_is(region, memory) && region->base == memory->base
             && region->size == memory->size)
             found = region;
         else
@@ -138,7 +147,7 @@ static tp_status region_register(struct gdr_region *region,
         .length = region->size, .fd = -1, .device = port->device };
     tp_status status = TP_OK;
 
-    if (port->device >= 0)
+    if (port->device >= 0 && !TPG_MUTANT(GDR_NO_SYNC))
         status = region_synchronous(cuda, port->device, region->base, error);
     if (status == TP_OK && port->device >= 0
         && port->how == TPF_REMOTE_DMABUF)
@@ -152,8 +161,8 @@ static tp_status region_register(struct gdr_region *region,
 
 /* NULL with words. */
 static struct gdr_region *region_new(struct gdr_port *port,
-                                     const struct tpg_cuda *cuda, uint64_t id,
-                                     uint64_t base, size_t size,
+                                     const struct tpg_cuda *cuda,
+                                     const struct tpg_memory *memory,
                                      struct tpb_error *error)
 {
     struct gdr_region *region = tpb_zalloc(sizeof(*region));
@@ -164,9 +173,10 @@ static struct gdr_region *region_new(struct gdr_port *port,
     }
     tpb_list_init(&region->node);
     region->port = port;
-    region->id = id;
-    region->base = base;
-    region->size = size;
+    region->id = memory->id;
+    region->block = memory->block;
+    region->base = memory->base;
+    region->size = memory->size;
     if (region_register(region, cuda, error) == TP_OK)
         return region;
     tpb_free(region);
@@ -225,8 +235,7 @@ static struct gdr_region *region_of_device(struct gdr_port *port,
         return region;
     gdr_regions_sweep(port, cuda);
     region_room(port);
-    region = region_new(port, cuda, memory.id, memory.base, memory.size,
-                        error);
+    region = region_new(port, cuda, &memory, error);
     if (region == NULL)
         return NULL;
     tpb_list_append(&port->regions, &region->node);
@@ -239,11 +248,11 @@ struct gdr_region *gdr_region_hold(struct gdr_port *port,
                                    const struct tpf_buffer *buffer,
                                    struct tpb_error *error)
 {
+    struct tpg_memory host = { .base = (uint64_t)(uintptr_t)buffer->data,
+                               .size = buffer->length };
     struct gdr_region *region
-        = port->device >= 0
-          ? region_of_device(port, cuda, buffer, error)
-          : region_new(port, cuda, 0, (uint64_t)(uintptr_t)buffer->data,
-                       buffer->length, error);
+        = port->device >= 0 ? region_of_device(port, cuda, buffer, error)
+                            : region_new(port, cuda, &host, error);
 
     if (region != NULL)
         region->holds++;
@@ -260,7 +269,7 @@ void gdr_regions_sweep(struct gdr_port *port, const struct tpg_cuda *cuda)
         if (region->holds == 0
             && (tpg_memory_look(cuda, (void *)(uintptr_t)region->base,
                                 &memory, NULL) != TP_OK
-                || memory.id != region->id))
+                || !region_is(region, &memory)))
             region_free(region);
     }
 }

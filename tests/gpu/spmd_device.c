@@ -19,7 +19,7 @@ int main(int argc, char **argv)
     const struct tpx_spmd *const suites[] = { tpx_device_suite,
                                               tpx_gdr_suite };
 
-    alarm(120);                        /* whatever the launcher does */
+    alarm(300);                        /* whatever the launcher does */
     tpx_device_choose();
     for (size_t s = 0; argc > 1 && s < 2; s++)
         for (const struct tpx_spmd *test = suites[s]; test->name != NULL;

@@ -3,7 +3,7 @@
  * cuda_gdr between two ranks.  What goes that way is copied by neither rank's
  * device, so while "direct" messages flow, every copy by the driver fails.
  *
- * The first argument says what is expected of the way (see gdr_expect).
+ * The first argument says what is expected of the way .
  */
 #include "config.h"
 
@@ -14,7 +14,7 @@
 #include "tests/gpu/device.h"
 #include "tests/gpu/suite_gdr.h"
 
-enum { PATIENCE = 60000 };
+enum { PATIENCE = 120000 };
 
 static const tp_device gdr_cpu = { TP_DEVICE_CPU, 0 };
 static const tp_device gdr_zero = { TP_DEVICE_CUDA, 0 };
@@ -172,7 +172,8 @@ static unsigned gdr_flushes(void)
 
 static void gdr_mix(void)
 {
-    static const size_t sizes[] = { 131072, 1048577, 5 * 1024 * 1024 + 7 };
+    static const size_t sizes[] = { 131072, 1048577, 3 * 1024 * 1024 + 7 };
+    enum { SIZES = 3, FROM_ZERO = 4 };
     const tp_device places[] = { gdr_cpu, gdr_zero, gdr_one };
     const char *order = getenv("CUDADOUBLE_GDR_ORDER");
     bool direct = gdr_expect("direct");
@@ -181,11 +182,13 @@ static void gdr_mix(void)
 
     gdr_warm(pipe);
     before = gdr_flushes();
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+    for (size_t i = 0; i < SIZES; i++)
         for (unsigned mix = 1; mix < 9; mix++) {
             tp_device from = places[mix / 3], to = places[mix % 3];
             struct gdr_buffer buffer;
 
+            if (i == SIZES - 1 && mix != FROM_ZERO)
+                continue;          /* big ones once */
             wanted += to.type == TP_DEVICE_CUDA && tpx_me.rank == 1;
             gdr_make(&buffer, tpx_me.rank == 0 ? from : to, sizes[i]);
             gdr_move(pipe, &buffer, to, 100 * i + mix, direct);

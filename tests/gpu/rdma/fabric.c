@@ -11,6 +11,7 @@
  *   FABRICDOUBLE_HMEM=host   the same, and takes device memory for memory of
  *                            the host, which no status tells;
  *   FABRICDOUBLE_HMEM=refuse ... and refuses to register any
+ *   FABRICDOUBLE_INLINE=N    endpoints inline up to N bytes, whatever is asked
  *
  * The real one then registers the address as it is, and verbs.c, which stands
  * in for the kernel, is told to let it.
@@ -45,6 +46,7 @@ struct fabric_dmabuf {                 /* struct fi_mr_dmabuf of 1.20 */
 static struct fi_ops_mr fabric_mr_ours, fabric_mr_next_ops;
 static struct fi_ops_mr *fabric_mr_next;
 static struct fi_ops_fabric fabric_ops_ours, *fabric_ops_next;
+static struct fi_ops_domain fabric_domain_ours, fabric_domain_next;
 
 static void *fabric_real(const char *name)
 {
@@ -129,19 +131,64 @@ static int fabric_regattr(struct fid *fid, const struct fi_mr_attr *attr,
     return fabric_mr_next->regattr(fid, attr, flags, mr);
 }
 
-static int fabric_domain(struct fid_fabric *fabric, struct fi_info *info,
-                         struct fid_domain **domain, void *context)
+/* ---- what is made of an fi_info ------------------------------------------ */
+
+/* As the real one knows it: without FI_HMEM.  The caller's comes back. */
+static uint64_t fabric_strip(struct fi_info *info)
 {
     uint64_t caps = info->caps;
-    int mode = info->domain_attr->mr_mode, code;
 
     info->caps &= ~FI_HMEM;
     info->domain_attr->mr_mode &= ~FI_MR_HMEM;
-    code = fabric_ops_next->domain(fabric, info, domain, context);
+    return caps;
+}
+
+static void fabric_restore(struct fi_info *info, uint64_t caps)
+{
     info->caps = caps;
-    info->domain_attr->mr_mode = mode;
+    if ((caps & FI_HMEM) != 0)
+        info->domain_attr->mr_mode |= FI_MR_HMEM;
+}
+
+static int fabric_endpoint(struct fid_domain *domain, struct fi_info *info,
+                           struct fid_ep **ep, void *context)
+{
+    uint64_t caps = fabric_strip(info);
+    const char *size = getenv("FABRICDOUBLE_INLINE");
+    int code;
+
+    if (size != NULL)
+        info->tx_attr->inject_size = (size_t)atoi(size);
+    code = fabric_domain_next.endpoint(domain, info, ep, context);
+    fabric_restore(info, caps);
+    return code;
+}
+
+static int fabric_passive(struct fid_fabric *fabric, struct fi_info *info,
+                          struct fid_pep **pep, void *context)
+{
+    uint64_t caps = fabric_strip(info);
+    int code = fabric_ops_next->passive_ep(fabric, info, pep, context);
+
+    fabric_restore(info, caps);
+    return code;
+}
+
+static int fabric_domain(struct fid_fabric *fabric, struct fi_info *info,
+                         struct fid_domain **domain, void *context)
+{
+    uint64_t caps = fabric_strip(info);
+    int code = fabric_ops_next->domain(fabric, info, domain, context);
+
+    fabric_restore(info, caps);
     if (code != 0)
         return code;
+    if (fabric_domain_next.size == 0) {
+        fabric_domain_next = *(*domain)->ops;
+        fabric_domain_ours = fabric_domain_next;
+        fabric_domain_ours.endpoint = fabric_endpoint;
+    }
+    (*domain)->ops = &fabric_domain_ours;
     if (fabric_mr_next == NULL) {
         fabric_mr_next_ops = *(*domain)->mr;
         fabric_mr_next = &fabric_mr_next_ops;
@@ -242,6 +289,7 @@ int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric,
         fabric_ops_next = &next;
         fabric_ops_ours = next;
         fabric_ops_ours.domain = fabric_domain;
+        fabric_ops_ours.passive_ep = fabric_passive;
     }
     (*fabric)->ops = &fabric_ops_ours;
     return 0;
