@@ -66,6 +66,7 @@ struct tpf_buffer {
     void *data;
     size_t length;
     tp_device device;
+    tp_device target;              /* where the sender wants it; ANY: nowhere */
     void *stream;                  /* CUstream; NULL for CPU memory */
 };
 
