@@ -10,6 +10,7 @@
 #define TPG_CUDA_DRIVER_H
 
 #include "gpu/driver_abi.h"
+#include "gpu/mutants.h"
 #include "runtime/base/settings.h"
 
 enum { TPG_DEVICES = 64 };             /* the most that one process sees */
@@ -20,7 +21,7 @@ struct tpg_cuda {
 #undef CUDA_SYMBOL
     int version;                       /* 13000 is 13.0 */
     int devices;
-    bool ipc, vmm;                     /* the groups are whole */
+    bool ipc, vmm, flag;               /* the groups are whole */
     cu_uuid uuids[TPG_DEVICES];
 };
 
@@ -50,6 +51,8 @@ tp_status tpg_cuda_context(const struct tpg_cuda *cuda, int device,
 tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
                          struct tpb_error *error);
 void tpg_cuda_leave(const struct tpg_cuda *cuda);
+/* That of any device that is in use already. */
+tp_status tpg_cuda_enter_any(const struct tpg_cuda *cuda);
 
 /* The device with that UUID, -1 if this process does not see it. */
 int tpg_cuda_find(const struct tpg_cuda *cuda, const cu_uuid *uuid);

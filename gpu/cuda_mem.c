@@ -41,6 +41,28 @@ static void mem_sort(struct tpg_memory *memory, bool managed, bool legacy,
     }
 }
 
+/* VMM: the mapping, not the addresses reserved around it.  A driver that does
+ * not know these attributes answers cuMemGetAddressRange() with it. */
+static bool mem_mapping(const struct tpg_cuda *cuda, cu_pointer pointer,
+                        struct tpg_memory *memory)
+{
+    uint64_t base = 0, block = 0;
+    size_t size = 0;
+    int attributes[] = { CU_POINTER_MAPPING_BASE, CU_POINTER_MAPPING_SIZE,
+                         CU_POINTER_BLOCK_ID };
+    void *places[] = { &base, &size, &block };
+
+    if (memory->kind != TPG_VMM
+        || cuda->cuPointerGetAttributes(TPB_COUNT(attributes), attributes,
+                                        places, pointer) != CU_OK
+        || base == 0 || size == 0 || pointer - base >= size)
+        return false;
+    memory->base = base;
+    memory->size = size;
+    memory->block = block;
+    return true;
+}
+
 tp_status tpg_memory_look(const struct tpg_cuda *cuda, const void *data,
                           struct tpg_memory *memory,
                           struct tpb_error *error)
@@ -76,6 +98,8 @@ tp_status tpg_memory_look(const struct tpg_cuda *cuda, const void *data,
     }
     memory->device = ordinal;
     mem_sort(memory, managed != 0, legacy != 0, handles, pool);
+    if (mem_mapping(cuda, pointer, memory))
+        return TP_OK;
     return tpg_cuda_fail(cuda, cuda->cuMemGetAddressRange_v2(
         &memory->base, &memory->size, pointer), "cuMemGetAddressRange", error);
 }

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
 #include "topology/costs.h"
+#include "topology/gpus.h"
 
 TPB_LOG_COMPONENT("context");
 
@@ -260,6 +262,10 @@ static tp_status context_card(tp_context *context, struct tpb_error *error)
         return status;
     tpt_topology_place(context->topology, &card->place);
     card->nic_count = tpt_topology_nics(context->topology, card->nics);
+    tpg_nvml_ask(&context->settings,
+                 tpt_topology_gpus(context->topology, "",
+                                   getenv("CUDA_VISIBLE_DEVICES"), card),
+                 card);
     return TP_OK;
 }
 
@@ -275,6 +281,16 @@ static void context_compare_versions(const tp_context *context)
                        || strncmp(launcher, PACKAGE_VERSION, length) != 0))
         tpb_warn("tprun is of version %.*s, this rank's libtp of %s",
                  (int)length, launcher, PACKAGE_VERSION);
+}
+
+/* Everything that wants to know this host's addresses finds them held. */
+static tp_status context_fabric(tp_context *context, struct tpb_error *error)
+{
+    const struct tpb_interfaces *interfaces = tpb_interfaces_hold();
+    tp_status status = context_backends(context, error);
+
+    tpb_interfaces_drop(interfaces);
+    return status;
 }
 
 static tp_status context_open(tp_context *context, const tp_options *options,
@@ -305,7 +321,7 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     context->explain = context->settings.number[TPB_SET_EXPLAIN] != 0;
     status = context_card(context, error);
     if (status == TP_OK)
-        status = context_backends(context, error);
+        status = context_fabric(context, error);
     if (status == TP_OK)
         status = tpt_policy_check(&(struct tpt_policy) {
             .backends = context->settings.text[TPB_SET_BACKENDS],
@@ -345,6 +361,7 @@ static tp_context *context_new(void)
     tpb_list_init(&context->any);
     tpb_list_init(&context->device_pipes);
     tpb_list_init(&context->device_reads);
+    tpb_list_init(&context->device_releases);
     tpb_list_init(&context->unread);
     tpb_list_init(&context->peers);
     tpb_list_init(&context->strangers);

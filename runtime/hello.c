@@ -23,6 +23,7 @@ static const char hello_magic[4] = { 't', 'p', 'i', 'p' };
 void tpr_conn_begin(tp_context *context, struct tpf_conn *conn)
 {
     context->polled += (conn->backend->flags & TPF_POLLED) != 0;
+    conn->endpoint->conns++;
 }
 
 /* Not now: we may be inside one of the conn's own functions. */
@@ -42,6 +43,7 @@ void tpr_bury_now(tp_context *context)
         struct tpf_conn *conn = TPB_CONTAINER(node, struct tpf_conn, ready);
 
         context->polled -= (conn->backend->flags & TPF_POLLED) != 0;
+        conn->endpoint->conns--;
         conn->backend->disconnect(conn);
         tpr_links_free(conn->links);
         tpb_list_unlink(&conn->ready);

@@ -32,6 +32,7 @@ static struct tpt_backend_card *link_card(tp_context *context,
     card->reach = (uint8_t)kind->reach;
     card->latency_ns = kind->latency_ns;
     card->megabytes = kind->megabytes;
+    card->devices = kind->devices;
     return card;
 }
 
@@ -84,6 +85,7 @@ void tpr_channels_open(tp_context *context)
                      (int)sizeof(card->why) - 1, why.text);
         }
     }
+    tpg_staged_card(&context->settings, false, &context->card);
 }
 
 void tpr_channels_close(tp_context *context)
@@ -231,6 +233,12 @@ void tpr_links_free(struct tpr_links *links)
 
     if (links == NULL)
         return;
+    /* A read that ends gives its memory back, to a waiting thread at once: so
+     * first the copies into it. */
+    for (size_t i = 0; i < TPF_CHANNELS; i++)
+        if (links->of[i].link != NULL
+            && links->of[i].link->kind->stop != NULL)
+            links->of[i].link->kind->stop(links->of[i].link);
     while ((node = tpb_list_take(&links->pulls)) != NULL)
         tpr_pull_over(TPB_CONTAINER(node, struct tpr_offer, link),
                       TPF_PULL_REFUSED, "the connection is gone");

@@ -42,6 +42,7 @@ void tpr_skeleton_free(struct tpr_skeleton *skeleton)
 {
     tp_pipe *pipe = skeleton->pipe;
 
+    skeleton->release = NULL;
     while (skeleton->offers != NULL) {
         struct tpr_offer *offer = skeleton->offers;
 

@@ -35,7 +35,8 @@ char *tpt_json_dump(json_t *root)
 /* One side of the pair. */
 static json_t *explain_rank(const struct tpt_card *card)
 {
-    return json_pack("{s:o, s:i, s:o, s:I, s:{s:i, s:i, s:i, s:i, s:i, s:I}}",
+    return json_pack("{s:o, s:i, s:o, s:I, s:{s:i, s:i, s:i, s:i, s:i, s:I},"
+                     " s:o}",
                      "job", tpt_json_text(card->job), "rank", (int)card->rank,
                      "host", tpt_json_text(card->host.name),
                      "pid", (json_int_t)card->pid, "place",
@@ -44,7 +45,8 @@ static json_t *explain_rank(const struct tpt_card *card)
                      "l3", (int)card->place.l3,
                      "numa", (int)card->place.numa,
                      "package", (int)card->place.package,
-                     "cpus", (json_int_t)card->place.cpus);
+                     "cpus", (json_int_t)card->place.cpus,
+                     "gpus", tpt_json_gpus(card));
 }
 
 static json_t *explain_trial(const struct tpt_trial *trial)
@@ -79,10 +81,11 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
                                  const struct tpt_card *yours)
 {
     return json_pack(
-        "{s:o, s:s, s:b, s:s, s:i, s:s, s:o, s:f, s:f, s:f, s:o, s:s,"
+        "{s:o, s:s, s:b, s:b, s:s, s:i, s:s, s:o, s:f, s:f, s:f, s:o, s:s,"
         " s:{s:f, s:f}, s:o, s:o, s:o, s:o, s:o}",
         "name", tpt_json_text(candidate->name),
         "role", tpt_role_name((enum tpt_role)candidate->role),
+        "devices", (int)candidate->devices,
         "possible", (int)candidate->possible,
         "reason", tpt_reason_name(candidate->reason),
         "reason_code", (int)candidate->reason,
@@ -134,7 +137,8 @@ json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
             json_decref(candidates);
             return NULL;
         }
-    return json_pack("{s:i, s:o, s:o, s:s, s:s, s:o, s:o, s:i, s:o}",
+    return json_pack("{s:i, s:o, s:o, s:s, s:s, s:o, s:o, s:i, s:o,"
+                     " s:o}",
                      "version", 1,
                      "mine", explain_rank(mine), "yours", explain_rank(yours),
                      "locality", tpt_locality_name(plan->locality),
@@ -144,7 +148,8 @@ json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
                      : json_null(),
                      "routes", explain_routes(plan),
                      "omitted", (int)plan->omitted,
-                     "candidates", candidates);
+                     "candidates", candidates,
+                     "devices", tpt_json_devices(plan, mine, yours));
 }
 
 char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
@@ -169,7 +174,11 @@ static void explain_from(const struct tpt_candidate *candidate,
 {
     if (candidate->role != TPT_ROLE_CHANNEL)
         return;
-    if (candidate->from_bytes == UINT64_MAX)
+    if (candidate->devices)
+        tpb_text_add(text, "GPUs, ");
+    if (candidate->from_bytes <= TPT_DEVICE_LEAST)
+        tpb_text_add(text, "for all sizes");
+    else if (candidate->from_bytes == UINT64_MAX)
         tpb_text_add(text, "for no size");
     else
         explain_size(candidate->from_bytes, text);
@@ -264,4 +273,5 @@ void tpt_plan_text(const struct tpt_plan *plan, const struct tpt_card *mine,
     if (tpt_plan_best(plan) < 0)
         tpb_text_add(text, "  no backend connects them\n");
     explain_line_routes(plan, text);
+    tpt_devices_text(plan, mine, yours, text);
 }

@@ -30,8 +30,8 @@ enum double_mode { DOUBLE_EAGER, DOUBLE_LAZY, DOUBLE_DELAY };
 /* Filled from the environment by cuInit(). */
 extern struct double_settings {
     enum double_mode mode;
-    int devices;
-    bool peers, vmm, reuse;
+    int devices, first;                /* first: of all the host's */
+    bool peers, vmm, reuse, flags;
     unsigned seed;
 } double_settings;
 
@@ -64,6 +64,7 @@ struct double_store {
     unsigned char *bytes;              /* our way in: the program has none */
     size_t size;
     int holds;
+    bool closed;                       /* VMM: cannot be exported */
 };
 
 /* A range of addresses as the program knows it. */
@@ -76,7 +77,9 @@ struct double_range {
     uint64_t id;
     struct double_store *store;        /* NULL for host memory */
     bool freed;                        /* kept to tell of use after free */
-    bool access;                       /* VMM: cuMemSetAccess was called */
+    uint32_t access;                   /* VMM: devices that may, a bit each */
+    uint64_t block;                    /* VMM: what is mapped */
+    bool mapped;                       /* host: a device may use it */
     int opens;                         /* IMPORT */
 };
 
@@ -96,6 +99,9 @@ void *double_addresses_locked(size_t size);
  * and overrun.  `length` is cut to what lies in one piece. */
 unsigned char *double_bytes_locked(cu_pointer pointer, size_t *length,
                                    const char *what);
+
+/* Is all of it host memory that devices may use, or a device's? */
+bool double_mapped_locked(cu_pointer pointer, size_t length);
 
 /* ---- stream.c ------------------------------------------------------------ */
 
