@@ -137,6 +137,7 @@ void tpt_entry_drop(struct tpt_entry *entry)
     tpt_book_unshare(book, entry->words);
     tpt_book_unshare(book, entry->host);
     tpt_book_unshare(book, entry->place);
+    tpt_book_unshare(book, entry->gpus);
     book->size.entries--;
     book->size.bytes -= sizeof(*entry);
     tpb_free(entry);
@@ -172,8 +173,9 @@ tp_status tpt_book_enter(struct tpt_book *book, const struct tpt_card *card,
     made->words = tpt_book_share_words(book, card);
     made->host = tpt_book_share(book, &card->host, sizeof(card->host));
     made->place = tpt_book_share(book, &card->place, sizeof(card->place));
+    made->gpus = tpt_book_share_gpus(book, card);
     if (made->facts == NULL || made->words == NULL || made->host == NULL
-        || made->place == NULL)
+        || made->place == NULL || made->gpus == NULL)
         tpb_fail(error, status, "out of memory");
     else
         status = tpt_book_choose(book, made->facts, card, &made->choice,
@@ -216,6 +218,7 @@ void tpt_entry_card(const struct tpt_entry *entry, struct tpt_card *card)
 {
     memset(card, 0, sizeof(*card));
     tpt_book_unpack(entry->facts, entry->words, card);
+    tpt_book_unpack_gpus(entry->gpus, card);
     card->host = *tpt_entry_host(entry);
     memcpy(&card->place, entry->place->bytes, sizeof(card->place));
     card->rank = entry->rank;
