@@ -110,6 +110,37 @@ formats()
 }
 
 # shellcheck disable=SC2086
+pictures()
+{
+    job 2 --plot picture.txt
+    refused 'not picture.txt'
+    # A PATH without gnuplot; tprun wants nothing of it.
+    command='tpperf --plot without gnuplot'
+    PATH=$work "$tprun" -n 2 "$tpperf" $brief --sizes 8 \
+        --plot "$work/none.svg" latency >"$work/out" 2>"$work/err" </dev/null
+    status=$?
+    [ "$status" -eq 1 ] && grep -q 'apt-get install gnuplot-nox' "$work/err"
+    check "expected the package's name"
+    if ! command -v gnuplot >/dev/null; then
+        skip gnuplot "not installed (apt-get install gnuplot-nox)"
+        return
+    fi
+    for kind in svg png; do
+        job 2 $brief --fresh --sizes 8,4k --plot "$work/it's.$kind" latency \
+            bandwidth
+        [ "$status" -eq 0 ] && [ ! -s "$work/err" ] &&
+            [ "$(wc -c <"$work/it's.$kind")" -gt 4000 ]
+        check "expected a picture"
+    done
+    job 2 $brief --sizes 8 --plot "$work/none/none.svg" latency
+    [ "$status" -eq 1 ] && grep -q 'gnuplot could not draw' "$work/err"
+    check "expected to be told"
+    job 2 $brief --plot "$work/none.svg" init
+    [ "$status" -eq 1 ] && grep -q 'nothing of what was measured' "$work/err"
+    check "expected to be told"
+}
+
+# shellcheck disable=SC2086
 mistakes()
 {
     job 2 --sizes 8,,9
@@ -351,6 +382,7 @@ if [ ! -x "$tprun" ] || [ ! -x "$tpperf" ]; then
 fi
 suite
 formats
+pictures
 mistakes
 manual
 floors
