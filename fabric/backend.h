@@ -104,6 +104,7 @@ struct tpf_env {
     const struct tpt_card *card;   /* this process: host, pid, place, NICs */
     struct tpg_gpu *gpu;           /* the context's, gpu/cuda.h */
     struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
+    bool crowded;                  /* more ranks than cpus: sleeps often */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };
 
