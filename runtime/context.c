@@ -114,7 +114,7 @@ static void context_spin(tp_context *context)
     /* Without tprun: bound to one cpu usually means that each rank is. */
     if (cpus <= 0)
         cpus = own > 1 ? own : sysconf(_SC_NPROCESSORS_ONLN);
-    context->crowded = context->local_size > cpus;
+    context->crowded = context->env.crowded = context->local_size > cpus;
     spare = own > 1 && cpus >= 2 * context->local_size;
     if (!chosen)
         us = context->crowded ? CONTEXT_CROWDED_SPIN_US : CONTEXT_SPIN_US;

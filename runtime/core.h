@@ -367,6 +367,8 @@ struct tp_context {
     _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
     _Atomic uint32_t sleepers;     /* atomic */
     uint32_t passes;
+    bool ask_all;                  /* a descriptor told something: the next
+                                      pass asks endpoints without conns, too */
 
     /* The context's own thread (thread.c). */
     pthread_t thread;

@@ -24,7 +24,7 @@
 #include "runtime/futex.h"
 
 enum {
-    PROGRESS_WATCH_PASSES = 256,   /* look at epoll every so many passes */
+    PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
     PROGRESS_CLOCK_PASSES = 16,    /* look at the clock */
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
     PROGRESS_READY = 16,           /* conns served per pass */
@@ -191,8 +191,7 @@ bool tpr_poll_watches(tp_context *context)
 
         watch->ready(watch, events[i].events);
     }
-    if (count > 0)
-        context->passes = 0;       /* the next one asks all endpoints */
+    context->ask_all |= count > 0;
     if (!tpb_list_empty(&context->contacts)
         || !tpb_list_empty(&context->strangers))
         tpr_peer_timers(context, tpb_now());
@@ -203,8 +202,10 @@ bool tpr_poll_watches(tp_context *context)
  * too: they are asked seldom. */
 static bool progress_endpoints(tp_context *context)
 {
-    bool all = context->passes % PROGRESS_IDLE_PASSES == 0, moved = false;
+    bool all = context->ask_all || context->passes % PROGRESS_IDLE_PASSES == 0;
+    bool moved = false;
 
+    context->ask_all = false;
     for (uint32_t i = 0; i < context->endpoint_count; i++) {
         struct tpf_endpoint *endpoint = context->endpoints[i];
 
@@ -400,7 +401,7 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     bool nested = context->depth > 1;
     uint64_t idle_since = 0;
 
-    for (uint32_t turn = 0, idle = 0;; turn++, idle++) {
+    for (uint32_t turn = 1;; turn++) {
         bool moved = tpr_pass(context);
 
         if (!nested && !tpb_list_empty(&context->done))
@@ -409,7 +410,6 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
             return true;
         if (moved) {
             context->vain = 0;
-            idle = 0;
             idle_since = 0;
             if (!wait->deadline || turn % PROGRESS_CLOCK_PASSES != 0)
                 continue;
