@@ -104,6 +104,29 @@ static void offer_undo(struct tpr_op *op)
     tpr_offer_forget(op);
 }
 
+/* The size from which on the peer opens exported memory; SIZE_MAX: never. */
+static size_t offer_exports_from(const struct tpr_links *links)
+{
+    for (uint32_t i = 0; links != NULL && i < links->ordered; i++)
+        if (links->order[i]->link->kind->exports)
+            return links->order[i]->from;
+    return SIZE_MAX;
+}
+
+bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op)
+{
+    size_t from = offer_exports_from(pipe->peer->links);
+    struct tpf_buffer buffer;
+    bool ready = true;
+
+    if (op->data_length < from)
+        return true;
+    for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++)
+        if (buffer.device.type == TP_DEVICE_CUDA && buffer.length >= from)
+            ready &= tpg_work_outbox(op->work, i, &buffer) != TPG_LATER;
+    return ready;
+}
+
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 {
     struct tpr_peer *peer = pipe->peer;
@@ -122,6 +145,8 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
         offer = tpr_offer_new(pipe->context);
         if (offer == NULL)
             break;
+        if (op->work != NULL)
+            tpg_work_boxed(op->work, i, &buffer);
         if (!offer_describe(peer, offer, &buffer)) {
             tpr_offer_free(pipe->context, offer);
             if (!peer->links->insisted)
