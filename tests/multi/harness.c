@@ -313,6 +313,9 @@ int tpx_execute(char *const *command, int seconds, char *output,
             usleep(1000);
             continue;
         }
+        /* Launchers pass it on, and ranks tell where they hang. */
+        kill(pid, SIGUSR1);
+        usleep(1000000);
         kill(pid, SIGTERM);
         usleep(500000);
         kill(-pid, SIGKILL);
