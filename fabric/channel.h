@@ -58,7 +58,7 @@ struct tpf_link {
     const struct tpf_channel_kind *kind;
     struct tpf_channel *channel;
     struct tpf_conn *conn;         /* the pair's transport; outlives the link */
-    const struct tpt_card *card;   /* the peer's; likewise */
+    const struct tpt_card *card;   /* the peer's; NULL but for link() */
 };
 
 /* One side's memory, as the user named it. */

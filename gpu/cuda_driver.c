@@ -238,6 +238,8 @@ tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
     cu_context context;
     tp_status status = tpg_cuda_context(cuda, device, &context, error);
 
+    if (TPG_MUTANT(NO_PUSH))
+        return TP_OK;
     return status != TP_OK ? status
            : tpg_cuda_fail(cuda, cuda->cuCtxPushCurrent_v2(context),
                            "cuCtxPushCurrent", error);
@@ -247,6 +249,8 @@ void tpg_cuda_leave(const struct tpg_cuda *cuda)
 {
     cu_context context;
 
+    if (TPG_MUTANT(NO_PUSH))
+        return;
     cuda->cuCtxPopCurrent_v2(&context);
 }
 

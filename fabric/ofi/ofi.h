@@ -208,6 +208,9 @@ socklen_t ofi_unix_address(const uint8_t key[OFI_KEY],
 
 /* ---- rdma.c ------------------------------------------------------------ */
 
+/* Where sysfs is; tests have one of their own. */
+extern const char *ofi_rdma_sysfs;
+
 /* Takes out of `list` what no RDMA device with an active port carries, and
  * orders the rest: the device that serves this rank best comes first.  Returns
  * how many are left. */
@@ -445,7 +448,8 @@ struct ofi_mr {
     bool freed;                    /* the block is: closed with its last hold */
 };
 
-/* fi_mr_reg(); 0 or a negative fi_errno with words. */
+/* fi_mr_reg(); 0 or a negative fi_errno with words.  If there is no room it
+ * gives up registrations that are kept, but not held. */
 int ofi_mr_register(struct ofi_rail *rail, const void *start, size_t length,
                     uint64_t access, struct fid_mr **mr,
                     struct tpb_error *error);

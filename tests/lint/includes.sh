@@ -31,7 +31,7 @@ for folder in fabric/*/; do
 done
 may 'gpu/' "$base|topology/|fabric/(backend|channel|memory|remote)\.h|gpu/"
 may 'runtime/[^/]* ' "runtime/|topology/|fabric/(backend|channel|memory)\.h|gpu/gpu\.h"
-may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/(backend|channel|memory)\.h"
+may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/(backend|channel|memory)\.h|gpu/gpu\.h"
 grep -v '^launcher/tpinfo' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
 may 'launcher/' "$base|topology/|launcher/"

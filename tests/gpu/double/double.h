@@ -67,6 +67,7 @@ struct double_store {
     unsigned char *bytes;              /* our way in: the program has none */
     size_t size;
     int holds;
+    bool closed;                       /* VMM: cannot be exported */
 };
 
 /* A range of addresses as the program knows it. */
