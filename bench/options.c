@@ -33,6 +33,7 @@ static const struct option_test {
 } option_tests[BENCH_TESTS] = {
     [BENCH_INIT] = { "init", "time of tp_init, first contact and finalize" },
     [BENCH_MEMORY] = { "memory", "memory per context and per peer" },
+    [BENCH_IDLE] = { "idle", "processor time of ranks that only wait" },
     [BENCH_LATENCY] = { "latency", "half a round trip between ranks 0 and 1" },
     [BENCH_BANDWIDTH] = { "bandwidth", "a stream from rank 0 to rank 1" },
     [BENCH_BIDIRECTIONAL] = { "bidirectional", "a stream each way at once" },
@@ -191,6 +192,22 @@ static bool options_progress(const char *text, const char **progress)
            || strcmp(text, "thread") == 0;
 }
 
+static bool options_waiting(const char *text, const char **waiting)
+{
+    *waiting = text;
+    return strcmp(text, "spin") == 0 || strcmp(text, "yield") == 0;
+}
+
+static bool options_plot(const char *text, const char **plot)
+{
+    size_t length = strlen(text);
+
+    *plot = text;
+    return length > 4 && strchr(text, '\n') == NULL
+           && (strcmp(text + length - 4, ".svg") == 0
+               || strcmp(text + length - 4, ".png") == 0);
+}
+
 /* A column of the CSV: it must not look like two. */
 static bool options_who(const char *text, const char **who)
 {
@@ -219,9 +236,15 @@ static bool options_set(enum option_id id, const char *value,
     case OPTION_CALIBRATE: options->calibrate = true; break;
     case OPTION_COMPARE: options->compare = true; break;
     case OPTION_FLOOR: options->floors = value; break;
+    case OPTION_RANKS:
+        return options_unsigned(value, 64, &options->ranks)
+               && options->ranks > 1;
+    case OPTION_OVER: return options_who(value, &options->over);
+    case OPTION_WAITING: return options_waiting(value, &options->waiting);
     case OPTION_PIN: options->pin = true; break;
     case OPTION_CSV: options->format = BENCH_CSV; break;
     case OPTION_JSON: options->format = BENCH_JSON; break;
+    case OPTION_PLOT: return options_plot(value, &options->plot);
     case OPTION_WHO: return options_who(value, &options->who);
     case OPTION_HELP: case OPTION_VERSION: case OPTION_COUNT: break;
     }
@@ -276,7 +299,7 @@ static bool options_calibrate(const struct bench_usage *usage,
         && (tests || options->size_count > 0 || options->window_count > 0
             || options->blocking || options->borrow || options->poll
             || options->memory || options->verify || options->fresh
-            || options->format == BENCH_CSV))
+            || options->plot != NULL || options->format == BENCH_CSV))
         return options_mistake(usage, status, "--calibrate goes with --compare,"
                                " --json, --repetitions, --time and --limit "
                                "only", "");

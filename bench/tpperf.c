@@ -212,6 +212,7 @@ static bool perf_init(struct perf *perf)
 
     wanted.progress = perf_mode(options);
     perf->rss_before_kib = perf_rss_kib();
+    perf->private_before_kib = perf_private_kib();
     begun = bench_ticks();
     status = tp_init(&wanted, &perf->context);
     if (status != TP_OK)
@@ -254,7 +255,8 @@ static bool perf_finalize(struct perf *perf)
     struct bench_result result = {
         .who = perf->driver.who, .test = "finalize",
         .mode = perf->mode, .buffers = "-", .ranks = perf->driver.size,
-        .unit = "ms", .best = NAN, .p99 = NAN, .repetitions = 1
+        .unit = "ms", .best = NAN, .p99 = NAN, .repetitions = 1,
+        .waited = NAN
     };
     uint64_t begun = bench_ticks();
     tp_status status = tp_finalize(perf->context);
@@ -284,11 +286,16 @@ int main(int argc, char **argv)
         return status;
     if (options.calibrate)
         return calibrate(&options);
+    if (options.plot != NULL && !bench_plot_possible()) {
+        bench_say("--plot wants gnuplot (apt-get install gnuplot-nox)");
+        return 1;
+    }
     bench_clock_init();
     bench_limit(options.limit_s);
     if (!perf_init(&perf))
         return 1;
     bench_report_open(options.format, perf.driver.rank != 0);
+    bench_report_plot(options.plot);
     good = bench_run(&perf.driver, &options);
     bench_limit(options.limit_s);
     if (good && options.format == BENCH_JSON)

@@ -20,16 +20,14 @@ static bool device_any(const tp_message *message)
     return false;
 }
 
-tp_status tpr_device_claim(tp_context *context, const tp_message *message,
-                           struct tpg_work **work)
+tp_status tpr_device_claim_tensors(tp_context *context,
+                                   const tp_message *message,
+                                   struct tpg_work **work)
 {
     struct tpb_error error = { "" };
     struct tpf_buffer buffer;
     tp_status status = TP_OK;
 
-    *work = NULL;
-    if (message->tensor_count == 0)
-        return TP_OK;
     for (size_t i = message->payload_count;
          status == TP_OK && tpr_message_buffer(message, i, &buffer); i++)
         if (buffer.device.type != TP_DEVICE_CPU

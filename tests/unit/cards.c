@@ -58,6 +58,16 @@ void tpx_card(struct tpt_card *card, struct tpt_topology *machine,
         = TPT_NIC_RDMA;
 }
 
+struct tpt_backend_card *tpx_card_rails(struct tpt_card *card)
+{
+    struct tpt_backend_card *rails
+        = tpx_card_add(card, "rails", TPT_REACH_NETWORK, 11000, 3000);
+
+    rails->nic_kind = TPT_NIC_IP;
+    rails->nics = tpt_card_nics(card, TPT_NIC_IP, 4);
+    return rails;
+}
+
 struct tpt_backend_card *tpx_card_channel(struct tpt_card *card,
                                           const char *name, const char *over,
                                           uint32_t latency_ns,
@@ -167,8 +177,12 @@ void tpx_card_random(struct tpt_card *card, uint64_t *seed)
         nic->kind = (uint8_t)tpx_random_below(seed, 3);
     }
     card->backend_count = tpx_random_below(seed, TPT_BACKENDS + 1);
-    for (uint32_t i = 0; i < card->backend_count; i++)
+    for (uint32_t i = 0; i < card->backend_count; i++) {
         cards_random_backend(&card->backends[i], i, seed);
+        if (tpx_random_below(seed, 2) == 0)
+            card->backends[i].nics = (uint16_t)tpx_random_below(
+                seed, 1u << card->nic_count);
+    }
 }
 
 const char *tpx_plan_order(const struct tpt_plan *of)

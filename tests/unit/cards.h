@@ -20,6 +20,9 @@ struct tpt_backend_card *tpx_card_add(struct tpt_card *card, const char *name,
                                       enum tpt_reach reach,
                                       uint32_t latency_ns, uint32_t megabytes);
 
+/* Adds "rails" over the NICs of the card, as a rank there would. */
+struct tpt_backend_card *tpx_card_rails(struct tpt_card *card);
+
 /* Adds a usable channel inside a host, over the transport of that name or, if
  * "", over any. */
 struct tpt_backend_card *tpx_card_channel(struct tpt_card *card,

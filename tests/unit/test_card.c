@@ -212,6 +212,31 @@ START_TEST(test_garbage_behind_a_good_header)
 }
 END_TEST
 
+/* A backend says over which of the card's NICs it goes. */
+START_TEST(test_several_nics)
+{
+    char text[512];
+
+    usual_card();
+    card.backends[2].nics = 5;
+    encode();
+    ck_assert_int_eq(decode(blob, length, NULL), TP_OK);
+    ck_assert_uint_eq(decoded.backends[2].nics, 5);
+    ck_assert_uint_eq(decoded.backends[1].nics, 0);
+    card.backends[2].nics = (uint16_t)(1u << card.nic_count);
+    ck_assert_int_eq(tpt_card_encode(&card, blob, &length), TP_ERR_INVALID);
+    /* One that is not there, told by a peer. */
+    card.backends[2].nics = 1;
+    encode();
+    for (size_t i = 0; i + 12 < length; i++)
+        if (memcmp(blob + i, "\1\1\0\100\37\0\0", 7) == 0)
+            blob[i + 2] = 0x80;    /* kind, NICs, 8000 ns */
+    seal(blob, length);
+    ck_assert_int_eq(decode(blob, length, text), TP_ERR_PROTOCOL);
+    ck_assert_ptr_nonnull(strstr(text, "a NIC that is not there"));
+}
+END_TEST
+
 START_TEST(test_version)
 {
     char text[512];
@@ -221,7 +246,7 @@ START_TEST(test_version)
     blob[4]++;
     seal(blob, length);
     ck_assert_int_eq(decode(blob, length, text), TP_ERR_PROTOCOL);
-    ck_assert_ptr_nonnull(strstr(text, "version 2"));
+    ck_assert_ptr_nonnull(strstr(text, "version 3"));
     ck_assert_int_eq(decode("garbage", 7, text), TP_ERR_PROTOCOL);
     ck_assert_ptr_nonnull(strstr(text, "not a tp card"));
 }
@@ -352,6 +377,7 @@ int main(void)
     tcase_add_test(tests, test_every_damaged_byte);
     tcase_add_test(tests, test_damaged_and_sealed);
     tcase_add_test(tests, test_garbage_behind_a_good_header);
+    tcase_add_test(tests, test_several_nics);
     tcase_add_test(tests, test_version);
     tcase_add_test(tests, test_limits);
     tcase_add_test(tests, test_control_characters);
