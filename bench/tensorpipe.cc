@@ -278,6 +278,16 @@ struct Way {
     std::atomic<uint64_t> ended;
 };
 
+/* The last thing that is done with a way: then it may be gone. */
+void way_end(Way *way)
+{
+    Rank *rank = way->rank;
+    uint64_t total = way->total;
+
+    if (++way->ended == total)
+        sem_post(&rank->wake);
+}
+
 void way_out(Way *way)
 {
     std::lock_guard<std::mutex> lock(way->order);
@@ -288,9 +298,8 @@ void way_out(Way *way)
         return;
     bench_touch(job, job->send[k % job->lanes], job->sequence + k);
     send(way->rank, *way->pipe, job->send[k % job->lanes], job->bytes, [=] {
-        if (++way->ended == way->total)
-            sem_post(&way->rank->wake);
         way_out(way);
+        way_end(way);
     });
 }
 
@@ -311,9 +320,8 @@ void way_in(Way *way)
                     sem_post(&way->rank->wake);
                     return;
                 }
-                if (++way->ended == way->total)
-                    sem_post(&way->rank->wake);
                 way_in(way);
+                way_end(way);
             });
 }
 
