@@ -58,7 +58,7 @@ struct tpf_link {
     const struct tpf_channel_kind *kind;
     struct tpf_channel *channel;
     struct tpf_conn *conn;         /* the pair's transport; outlives the link */
-    const struct tpt_card *card;   /* the peer's; likewise */
+    const struct tpt_card *card;   /* the peer's; NULL but for link() */
 };
 
 /* One side's memory, as the user named it. */
@@ -66,6 +66,7 @@ struct tpf_buffer {
     void *data;
     size_t length;
     tp_device device;
+    tp_device target;              /* where the sender wants it; ANY: nowhere */
     void *stream;                  /* CUstream; NULL for CPU memory */
 };
 

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
 #include "topology/costs.h"
+#include "topology/gpus.h"
 
 TPB_LOG_COMPONENT("context");
 
@@ -112,7 +114,7 @@ static void context_spin(tp_context *context)
     /* Without tprun: bound to one cpu usually means that each rank is. */
     if (cpus <= 0)
         cpus = own > 1 ? own : sysconf(_SC_NPROCESSORS_ONLN);
-    context->crowded = context->local_size > cpus;
+    context->crowded = context->env.crowded = context->local_size > cpus;
     spare = own > 1 && cpus >= 2 * context->local_size;
     if (!chosen)
         us = context->crowded ? CONTEXT_CROWDED_SPIN_US : CONTEXT_SPIN_US;
@@ -260,6 +262,10 @@ static tp_status context_card(tp_context *context, struct tpb_error *error)
         return status;
     tpt_topology_place(context->topology, &card->place);
     card->nic_count = tpt_topology_nics(context->topology, card->nics);
+    tpg_nvml_ask(&context->settings,
+                 tpt_topology_gpus(context->topology, "",
+                                   getenv("CUDA_VISIBLE_DEVICES"), card),
+                 card);
     return TP_OK;
 }
 
@@ -275,6 +281,16 @@ static void context_compare_versions(const tp_context *context)
                        || strncmp(launcher, PACKAGE_VERSION, length) != 0))
         tpb_warn("tprun is of version %.*s, this rank's libtp of %s",
                  (int)length, launcher, PACKAGE_VERSION);
+}
+
+/* Everything that wants to know this host's addresses finds them held. */
+static tp_status context_fabric(tp_context *context, struct tpb_error *error)
+{
+    const struct tpb_interfaces *interfaces = tpb_interfaces_hold();
+    tp_status status = context_backends(context, error);
+
+    tpb_interfaces_drop(interfaces);
+    return status;
 }
 
 static tp_status context_open(tp_context *context, const tp_options *options,
@@ -305,7 +321,7 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     context->explain = context->settings.number[TPB_SET_EXPLAIN] != 0;
     status = context_card(context, error);
     if (status == TP_OK)
-        status = context_backends(context, error);
+        status = context_fabric(context, error);
     if (status == TP_OK)
         status = tpt_policy_check(&(struct tpt_policy) {
             .backends = context->settings.text[TPB_SET_BACKENDS],
@@ -370,6 +386,7 @@ static void context_free(tp_context *context)
         context_endpoint_drop(context->endpoints[i]);
     while ((node = tpb_list_take(&context->peers)) != NULL)
         tpr_peer_free(TPB_CONTAINER(node, struct tpr_peer, link));
+    tpt_book_free(context->book);
     tpb_free(context->table);
     tpr_ops_fini(context);
     tpr_offers_fini(context);
@@ -571,21 +588,4 @@ void tp_abort(tp_context *context, int exit_code, const char *reason)
     if (reason != NULL)
         fprintf(stderr, "tp: aborted: %s\n", reason);
     _exit(exit_code);
-}
-
-tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
-{
-    tp_context *context;
-    struct tpr_peer *peer;
-
-    if (pipe == NULL || json == NULL)
-        return TP_ERR_INVALID;
-    context = pipe->context;
-    peer = pipe->peer;
-    pthread_mutex_lock(&context->table_lock);
-    *json = peer->plan == NULL
-            ? tpb_copy_string("{\"connected\": false}")
-            : tpt_plan_json(peer->plan, &context->card, peer->card);
-    pthread_mutex_unlock(&context->table_lock);
-    return *json != NULL ? TP_OK : TP_ERR_NO_MEMORY;
 }

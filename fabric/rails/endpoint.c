@@ -3,14 +3,13 @@
 #include "config.h"
 
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "fabric/rails/rails.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 
 TPB_LOG_COMPONENT("rails");
@@ -59,29 +58,22 @@ static int endpoint_nics(const struct tpf_env *env,
                          struct endpoint_nic list[ENDPOINT_SEEN])
 {
     const char *allowed = env->settings->text[TPB_SET_IFACE];
-    struct ifaddrs *all = NULL;
+    const struct tpb_interfaces *all = tpb_interfaces_hold();
     int count = 0;
 
-    if (getifaddrs(&all) < 0)
-        return 0;
-    for (unsigned local = 0; local <= 1 && count == 0; local++) {
-        for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+    for (int local = 0; local <= 1 && count == 0; local++)
+        for (size_t i = 0; all != NULL && i < all->count; i++) {
+            const struct tpb_interface *one = &all->list[i];
             struct endpoint_nic nic;
 
-            if (i->ifa_addr == NULL || !(i->ifa_flags & IFF_UP)
-                || !(i->ifa_flags & IFF_RUNNING)
-                || (i->ifa_addr->sa_family != AF_INET
-                    && i->ifa_addr->sa_family != AF_INET6)
-                || ((i->ifa_flags & IFF_LOOPBACK) != 0) != local
-                || !tpb_list_allows(allowed, i->ifa_name)
-                || strlen(i->ifa_name) >= sizeof(nic.name))
+            if (one->local != (local != 0) || !one->up
+                || !tpb_list_allows(allowed, one->name))
                 continue;
-            snprintf(nic.name, sizeof(nic.name), "%s", i->ifa_name);
+            snprintf(nic.name, sizeof(nic.name), "%s", one->name);
             nic.megabits = endpoint_megabits(env->card, nic.name);
             count = endpoint_insert(list, count, &nic);
         }
-    }
-    freeifaddrs(all);
+    tpb_interfaces_drop(all);
     return count;
 }
 

@@ -134,7 +134,8 @@ static void failure_polls(tp_pipe *pipe)
         while (completed > 0)
             tpx_ok(tp_progress(tpx_me.context, &completed));
         if (failure_total == before)
-            tpx_check(poll(&pfd, 1, tpx_limit_ms(20000)) == 1, "nobody tells of a death");
+            tpx_check(poll(&pfd, 1, tpx_limit_ms(20000)) == 1,
+                      "nobody tells of a death");
     }
 }
 

@@ -123,7 +123,8 @@ static void order_blocking_letters(void)
         tpx_ok(tp_pipe_recv_message(pipe, skeleton, tpx_limit_ms(20000)));
         tpx_letter_check(theirs);
         if (tpx_me.rank == 1)
-            tpx_ok(tp_pipe_send_message(pipe, &mine->message, tpx_limit_ms(20000)));
+            tpx_ok(tp_pipe_send_message(pipe, &mine->message,
+                                        tpx_limit_ms(20000)));
         tpx_letter_free(mine);
         tpx_letter_free(theirs);
     }
