@@ -273,7 +273,9 @@ struct Way {
     Rank *rank;
     struct bench_job *job;
     tensorpipe::Pipe *pipe;
-    std::mutex order;              // what begins first is sent first
+    // What begins first is sent first; its executor may run callbacks within
+    // our call.
+    std::recursive_mutex order;
     uint64_t begun, total;
     std::atomic<uint64_t> ended;
 };
@@ -290,7 +292,7 @@ void way_end(Way *way)
 
 void way_out(Way *way)
 {
-    std::lock_guard<std::mutex> lock(way->order);
+    std::lock_guard<std::recursive_mutex> lock(way->order);
     uint64_t k = way->begun++;
     struct bench_job *job = way->job;
 
@@ -305,7 +307,7 @@ void way_out(Way *way)
 
 void way_in(Way *way)
 {
-    std::lock_guard<std::mutex> lock(way->order);
+    std::lock_guard<std::recursive_mutex> lock(way->order);
     uint64_t k = way->begun++;
     struct bench_job *job = way->job;
 
