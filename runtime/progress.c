@@ -419,7 +419,12 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 return progress_park(context, wait->deadline);
             }
         }
-        tpb_pause();
+        /* With more ranks than cpus the one that is waited for may be waiting
+         * for this cpu: to hand it over costs a tenth of a sleep and a bell. */
+        if (context->crowded)
+            sched_yield();
+        else
+            tpb_pause();
     }
 }
 
