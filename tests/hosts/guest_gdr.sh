@@ -109,8 +109,9 @@ try "registration is refused from some time on" VERBSDOUBLE_PLAIN=1 \
     VERBSDOUBLE_REFUSE=6 -- gdr_mix staged
 
 # The order of streams, kinds of memory.
-for test in order_sender order_receiver borrow alloc; do
-    try "device_$test" VERBSDOUBLE_PLAIN=1 -- "device_$test"
+for test in device_order_sender device_order_receiver device_borrow gdr_alloc
+do
+    try "$test" VERBSDOUBLE_PLAIN=1 -- $test
 done
 
 # Rank 0 dies while rank 1 reads; without tprun, which would end both.
