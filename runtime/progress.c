@@ -198,14 +198,12 @@ bool tpr_poll_watches(tp_context *context)
     return count > 0;
 }
 
-/* Endpoints without a conn have little to do, and say so by their descriptors
- * too: they are asked seldom. */
-static bool progress_endpoints(tp_context *context)
+/* Endpoints without a conn have little to do: they are asked seldom, but
+ * always before anybody sleeps. */
+static bool progress_endpoints(tp_context *context, bool all)
 {
-    bool all = context->ask_all || context->passes % PROGRESS_IDLE_PASSES == 0;
     bool moved = false;
 
-    context->ask_all = false;
     for (uint32_t i = 0; i < context->endpoint_count; i++) {
         struct tpf_endpoint *endpoint = context->endpoints[i];
 
@@ -229,7 +227,9 @@ bool tpr_pass(tp_context *context)
      * wait for the end of the callback. */
     if (TPB_UNLIKELY(context->serving != NULL))
         tpf_conn_ready(context->serving);
-    moved = progress_endpoints(context);
+    moved = progress_endpoints(context, context->ask_all
+                               || context->passes % PROGRESS_IDLE_PASSES == 0);
+    context->ask_all = false;
     if (TPB_UNLIKELY(context->copying > 0 || context->env.on_devices > 0))
         moved |= tpr_channels_progress(context);
     if (TPB_UNLIKELY(tpr_device_waits(context)))
@@ -257,7 +257,8 @@ bool tpr_pass(tp_context *context)
 
 bool tpr_park_begin(tp_context *context)
 {
-    if (!progress_arm(context) || !tpb_list_empty(&context->env.ready)
+    if (progress_endpoints(context, true) || !progress_arm(context)
+        || !tpb_list_empty(&context->env.ready)
         || !tpb_list_empty(&context->done)
         || !tpb_list_empty(&context->graveyard) || context->copying > 0
         || atomic_load(&context->tasks) != NULL) {
@@ -428,7 +429,12 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 return progress_park(context, wait->deadline);
             }
         }
-        tpb_pause();
+        /* With more ranks than cpus the one that is waited for may be waiting
+         * for this cpu: to hand it over costs a tenth of a sleep and a bell. */
+        if (context->crowded)
+            sched_yield();
+        else
+            tpb_pause();
     }
 }
 
@@ -572,8 +578,10 @@ tp_status tp_progress(tp_context *context, int *completed)
         bool moved;
 
         progress_active(context);
-        if (atomic_load_explicit(&context->fd_used, memory_order_relaxed))
+        if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)) {
             tpr_poll_watches(context);
+            context->ask_all = true;   /* its caller may sleep next */
+        }
         before = progress_delivered(context);
         moved = tpr_pass(context);
         if (!nested)
