@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A rank that joins, sends a word to its right, hears one from its left, and
- * leaves: the whole job is timed, from outside.  `openmpi init' and `mpich init'
- * do no more.
+ * leaves: the whole job is timed, from outside.  The MPI programs' test init
+ * does no more.
  */
 #include <stdint.h>
 #include <stdio.h>
