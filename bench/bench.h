@@ -58,6 +58,7 @@ struct bench_options {
     const char *progress;      /* NULL: as the environment says */
     bool poll, borrow, memory;
     bool calibrate, compare;
+    const char *plot;          /* NULL: no picture */
     /* floors */
     const char *floors;
     /* peers that start their ranks */

@@ -66,6 +66,7 @@ struct tpf_buffer {
     void *data;
     size_t length;
     tp_device device;
+    tp_device target;              /* where the sender wants it; ANY: nowhere */
     void *stream;                  /* CUstream; NULL for CPU memory */
 };
 
@@ -88,6 +89,7 @@ struct tpf_channel_kind {
                                       else buffers of the CPU only come */
     bool by_device;                /* a device moves its pulls, not the CPU: the
                                       kind counts them in env->on_devices */
+    bool within;                   /* also from a process to itself */
     bool exports;                  /* takes of a device's memory only what other
                                       processes can open: the core copies what
                                       they cannot, see tpg_work_outbox() */

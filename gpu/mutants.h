@@ -20,6 +20,10 @@ enum tpg_mutant {
     TPG_MUTANT_STALE_EXPORT,       /* caches are keyed by address */
     TPG_MUTANT_STALE_IMPORT,
     TPG_MUTANT_NO_PUSH,            /* the context is not made current */
+    TPG_MUTANT_GDR_ADDRESS,        /* registrations are kept by address */
+    TPG_MUTANT_GDR_NO_FLUSH,       /* what a NIC wrote is not flushed */
+    TPG_MUTANT_GDR_NO_TRIAL,       /* what the trial brought is not compared */
+    TPG_MUTANT_GDR_NO_SYNC,        /* synchronous copies are not made so */
     TPG_MUTANTS
 };
 extern int tpg_mutant;

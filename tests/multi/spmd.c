@@ -102,7 +102,6 @@ void tpx_rank_run(const struct tpx_spmd *test, char **arguments)
     tpx_me.few = spmd_is_set("TP_TEST_FEW");
     tpx_me.sanitized = tpx_me.few || spmd_is_set("TP_TEST_SANITIZER");
     tpx_me.seed = seed != NULL ? strtoull(seed, NULL, 0) : 1;
-    tpx_me.few = spmd_is_set("TP_TEST_FEW");
     tpx_me.arguments = arguments;
     tpx_me.rank = rank != NULL ? atoi(rank) : 0;
     spmd_signals();
