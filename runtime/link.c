@@ -53,7 +53,8 @@ static tp_status link_channel_open(tp_context *context,
     channel->env = &context->env;
     status = kind->open(channel, error);
     if (status != TP_OK) {
-        kind->close(channel);
+        if (kind->close != NULL)
+            kind->close(channel);
         tpb_free(channel);
         return status;
     }
@@ -95,7 +96,8 @@ void tpr_channels_close(tp_context *context)
 
         if (channel == NULL)
             continue;
-        channel->kind->close(channel);
+        if (channel->kind->close != NULL)
+            channel->kind->close(channel);
         tpb_free(channel);
         context->channels[i] = NULL;
     }
@@ -254,7 +256,8 @@ void tpr_links_free(struct tpr_links *links)
 
         if (link == NULL)
             continue;
-        link->kind->unlink(link);
+        if (link->kind->unlink != NULL)
+            link->kind->unlink(link);
         tpb_free(link);
     }
     tpb_free(links);

@@ -48,17 +48,39 @@ static uint32_t choice_called(const struct book_choice *choice)
     return called;
 }
 
+/*
+ * Of the peer's GPUs what a decision rests on, as a number.  On this host that
+ * is which they are and how they are joined.  Over a network only the first
+ * one's links count, so that ranks of other hosts are of one class.
+ */
+static uint64_t choice_gpus(const struct book_shared *gpus,
+                            const struct tpt_card *card,
+                            enum tpt_locality locality)
+{
+    const struct tpt_card_gpu *first = &card->gpus[0];
+
+    if (card->gpu_count == 0)
+        return 0;
+    if (locality != TPT_OTHER_HOST)
+        return (uint64_t)(uintptr_t)gpus;
+    return (uint64_t)first->megabytes << 24 | (uint64_t)first->nic << 16
+           | (uint64_t)first->nic_path << 8 | (card->gpu_count == 1 ? 1 : 2);
+}
+
 tp_status tpt_book_choose(struct tpt_book *book, struct book_shared *facts,
+                          const struct book_shared *gpus,
                           const struct tpt_card *card,
                           struct book_choice **choice,
                           struct tpb_error *error)
 {
     enum tpt_locality locality = tpt_locality(book->mine, card);
+    uint64_t about_gpus = choice_gpus(gpus, card, locality);
     struct book_choice *found = facts->choices;
     tp_status status;
 
     while (found != NULL && (found->locality != locality
-                             || found->numa != card->place.numa))
+                             || found->numa != card->place.numa
+                             || found->gpus != about_gpus))
         found = found->next;
     if (found != NULL) {
         found->count++;
@@ -75,6 +97,7 @@ tp_status tpt_book_choose(struct tpt_book *book, struct book_shared *facts,
     }
     found->locality = locality;
     found->numa = card->place.numa;
+    found->gpus = about_gpus;
     found->called = choice_called(found);
     found->next = facts->choices;
     facts->choices = found;
