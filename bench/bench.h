@@ -56,6 +56,8 @@ struct bench_options {
     /* tpperf */
     const char *progress;      /* NULL: as the environment says */
     bool poll, borrow, memory;
+    bool on_device;            /* --memory cuda, and which: */
+    int device;                /* -1: by the rank's place on its host */
     bool calibrate, compare;
     /* floors */
     const char *floors;
@@ -161,6 +163,8 @@ struct bench_driver {
     /* Optional: memory for messages, instead of malloc()'s.  NULL if there is
      * none. */
     void *(*allocate)(struct bench_driver *driver, size_t length);
+    bool on_device;            /* what arrives lies there too, and the host
+                                  writes none of it: allocate() has */
     void (*release)(struct bench_driver *driver, void *memory);
 
     /* Optional: tests that are not made of messages. */

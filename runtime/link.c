@@ -145,6 +145,9 @@ static void link_thresholds(struct tpr_peer *peer)
     links->least = SIZE_MAX;
     links->ordered = 0;
     links->insisted = false;
+    links->device_insisted = tpt_device_insisted(peer->plan);
+    links->device_least = links->device_insisted ? TPT_DEVICE_LEAST
+                                                 : SIZE_MAX;
     for (uint32_t i = 0; i < peer->plan->count; i++) {
         const struct tpt_candidate *candidate = &peer->plan->candidates[i];
         struct tpr_link *link = link_find(links, candidate->name);
@@ -154,8 +157,10 @@ static void link_thresholds(struct tpr_peer *peer)
             continue;
         link->from = candidate->from_bytes;
         links->order[links->ordered++] = link;
-        links->insisted |= candidate->insisted;
-        if (link->from < links->least)
+        links->insisted |= candidate->insisted && !candidate->devices;
+        if (candidate->devices && link->from < links->device_least)
+            links->device_least = link->from;
+        if (!candidate->devices && link->from < links->least)
             links->least = link->from;
     }
 }
@@ -198,7 +203,7 @@ static void link_make(struct tpr_peer *peer, struct tpf_channel *channel)
 void tpr_links_open(struct tpr_peer *peer)
 {
     tp_context *context = peer->context;
-    bool any = false;
+    bool any = tpt_device_insisted(peer->plan);
 
     for (size_t i = 0; i < TPF_CHANNELS; i++)
         any |= context->channels[i] != NULL;
@@ -208,7 +213,7 @@ void tpr_links_open(struct tpr_peer *peer)
     if (peer->links == NULL)
         return;
     peer->links->peer = peer;
-    peer->links->least = SIZE_MAX;
+    peer->links->least = peer->links->device_least = SIZE_MAX;
     tpb_list_init(&peer->links->pulls);
     peer->conn->links = peer->links;
     for (size_t i = 0; i < TPF_CHANNELS; i++)

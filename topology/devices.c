@@ -319,6 +319,15 @@ void tpt_device_settle(const struct tpt_plan *plan,
     channel->remedy[0] = '\0';
 }
 
+bool tpt_device_insisted(const struct tpt_plan *plan)
+{
+    const struct tpt_candidate *staged = devices_find(plan, TPT_STAGED);
+
+    return staged != NULL && !staged->possible
+           && (staged->reason == TPT_REASON_CONTRACT
+               || staged->reason == TPT_REASON_FORBIDDEN);
+}
+
 /* ---- the plan of a pair of devices -------------------------------------- */
 
 static bool devices_denies(const struct tpt_card_gpu *from,
