@@ -20,6 +20,7 @@
 enum bench_test {
     BENCH_INIT,                /* first: it wants peers not met before */
     BENCH_MEMORY,
+    BENCH_IDLE,
     BENCH_LATENCY,
     BENCH_BANDWIDTH,
     BENCH_BIDIRECTIONAL,
@@ -197,6 +198,10 @@ void bench_say(const char *format, ...)
 /* The process ends, and says so, unless this is called again within so many
  * seconds; 0 for no limit. */
 void bench_limit(unsigned seconds);
+
+/* How long this process (its first thread) could have run and had no cpu, since
+ * it is there; NAN where the kernel does not tell. */
+double bench_waited_ns(void);
 
 /* Binds this process to the n-th of the cpus that it may use, modulo their
  * number.  Failing that is not fatal: false, and it is said. */

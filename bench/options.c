@@ -33,6 +33,7 @@ static const struct option_test {
 } option_tests[BENCH_TESTS] = {
     [BENCH_INIT] = { "init", "time of tp_init, first contact and finalize" },
     [BENCH_MEMORY] = { "memory", "memory per context and per peer" },
+    [BENCH_IDLE] = { "idle", "processor time of ranks that only wait" },
     [BENCH_LATENCY] = { "latency", "half a round trip between ranks 0 and 1" },
     [BENCH_BANDWIDTH] = { "bandwidth", "a stream from rank 0 to rank 1" },
     [BENCH_BIDIRECTIONAL] = { "bidirectional", "a stream each way at once" },

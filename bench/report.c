@@ -44,7 +44,9 @@ static void report_csv(const struct bench_result *r)
     report_csv_number(r->high);
     report_csv_number(r->best);
     report_csv_number(r->p99);
-    printf(",%u\n", r->repetitions);
+    printf(",%u", r->repetitions);
+    report_csv_number(r->waited);
+    putchar('\n');
 }
 
 /* Whole from 100 on, else three digits: what can be read at a glance. */

@@ -19,12 +19,13 @@ struct bench_result {
     double low, high;          /* the least and the largest repetition */
     double best, p99;          /* of single round trips: see tpperf(1) */
     unsigned repetitions;
+    double waited;             /* percent of the time without a cpu */
 };
 
 /* Columns of the CSV, in order; every comparator prints the same. */
 #define BENCH_CSV_HEADER \
     "who,test,mode,buffers,ranks,window,bytes,unit,value,low,high,best,p99," \
-    "repetitions"
+    "repetitions,waited"
 
 /* Only rank 0 reports: `quiet` makes all of this do nothing. */
 void bench_report_open(enum bench_format format, bool quiet);

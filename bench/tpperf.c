@@ -270,6 +270,7 @@ static bool perf_init(struct perf *perf)
 
     wanted.progress = perf_mode(options);
     perf->rss_before_kib = perf_rss_kib();
+    perf->private_before_kib = perf_private_kib();
     begun = bench_ticks();
     status = tp_init(&wanted, &perf->context);
     if (status != TP_OK)
@@ -316,7 +317,8 @@ static bool perf_finalize(struct perf *perf)
     struct bench_result result = {
         .who = perf->driver.who, .test = "finalize",
         .mode = perf->mode, .buffers = "-", .ranks = perf->driver.size,
-        .unit = "ms", .best = NAN, .p99 = NAN, .repetitions = 1
+        .unit = "ms", .best = NAN, .p99 = NAN, .repetitions = 1,
+        .waited = NAN
     };
     uint64_t begun = bench_ticks();
     tp_status status = tp_finalize(perf->context);

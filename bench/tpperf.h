@@ -29,7 +29,7 @@ struct perf {
     sem_t wake;
     /* tp_init(): for the tests that look at it */
     double init_ms;
-    long rss_before_kib;
+    long rss_before_kib, private_before_kib;
 };
 
 static inline struct perf *perf_of(struct bench_driver *driver)
@@ -101,7 +101,9 @@ bool perf_exchange(struct bench_driver *driver, struct bench_job *job);
 bool perf_stream(struct bench_driver *driver, struct bench_job *job);
 bool perf_special(struct bench_driver *driver, enum bench_test test);
 
-/* Of tpperf_special.c: resident memory of this process, in KiB. */
+/* Of tpperf_special.c: resident memory of this process, in KiB; all of it, and
+ * what is nobody else's. */
 long perf_rss_kib(void);
+long perf_private_kib(void);
 
 #endif

@@ -73,7 +73,8 @@ struct tpf_watch {
 enum tpf_progress {
     TPF_PULL_DONE,                 /* all of it is there; no upcall comes */
     TPF_PULL_MORE,                 /* under way; the pulled upcall will come */
-    TPF_PULL_REFUSED               /* not to be had; no upcall comes */
+    TPF_PULL_REFUSED,              /* not to be had; no upcall comes */
+    TPF_PULL_PASS                  /* nor is this one, but others may be */
 };
 
 /* What the core does when something happens.  `core` is the env's. */
@@ -104,12 +105,15 @@ struct tpf_env {
     const struct tpt_card *card;   /* this process: host, pid, place, NICs */
     struct tpg_gpu *gpu;           /* the context's, gpu/cuda.h */
     struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
+    uint32_t on_devices;           /* pulls that a device moves: whoever drives
+                                      looks for their end now and then */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };
 
 struct tpf_endpoint {
     const struct tpf_backend *backend;
     struct tpf_env *env;
+    uint32_t conns;                /* the core's: those that it has begun */
 };
 
 struct tpf_conn {

@@ -97,6 +97,18 @@ tp_status tpg_work_store(struct tpg_work *work, size_t index,
                          const struct tpf_buffer *buffer, size_t offset,
                          const void *bytes, size_t length);
 
+/*
+ * A device buffer that no other process can open (of a stream-ordered pool,
+ * say) is copied to memory on the same device that others can, and that lives
+ * as long as the work.  LATER: the copy is under way.  NOW: it is done, or there
+ * is none, since none is needed or there is no room.  After tpg_work_ready().
+ */
+enum tpg_answer tpg_work_outbox(struct tpg_work *work, size_t index,
+                                const struct tpf_buffer *buffer);
+/* If there is such a copy, the buffer lies there. */
+void tpg_work_boxed(const struct tpg_work *work, size_t index,
+                    struct tpf_buffer *buffer);
+
 /* The operation is over, however it went: later work on its streams comes
  * after what it enqueued.  NULL is allowed. */
 void tpg_work_end(struct tpg_work *work);

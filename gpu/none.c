@@ -70,6 +70,23 @@ enum tpg_answer tpg_work_fetch(struct tpg_work *work, size_t index,
     return TPG_FAILED;
 }
 
+enum tpg_answer tpg_work_outbox(struct tpg_work *work, size_t index,
+                                const struct tpf_buffer *buffer)
+{
+    (void)work;
+    (void)index;
+    (void)buffer;
+    return TPG_NOW;
+}
+
+void tpg_work_boxed(const struct tpg_work *work, size_t index,
+                    struct tpf_buffer *buffer)
+{
+    (void)work;
+    (void)index;
+    (void)buffer;
+}
+
 tp_status tpg_work_store(struct tpg_work *work, size_t index,
                          const struct tpf_buffer *buffer, size_t offset,
                          const void *bytes, size_t length)

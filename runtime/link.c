@@ -140,16 +140,17 @@ static struct tpr_link *link_find(struct tpr_links *links, const char *name)
  * With the plan as it is. */
 static void link_thresholds(struct tpr_peer *peer)
 {
+    const struct tpt_plan *plan = tpr_peer_plan(peer);
     struct tpr_links *links = peer->links;
 
     links->least = SIZE_MAX;
     links->ordered = 0;
     links->insisted = false;
-    links->device_insisted = tpt_device_insisted(peer->plan);
+    links->device_insisted = tpt_device_insisted(plan);
     links->device_least = links->device_insisted ? TPT_DEVICE_LEAST
                                                  : SIZE_MAX;
-    for (uint32_t i = 0; i < peer->plan->count; i++) {
-        const struct tpt_candidate *candidate = &peer->plan->candidates[i];
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct tpt_candidate *candidate = &plan->candidates[i];
         struct tpr_link *link = link_find(links, candidate->name);
 
         if (link == NULL || !link->theirs || !candidate->possible
@@ -167,17 +168,19 @@ static void link_thresholds(struct tpr_peer *peer)
 
 static bool link_possible(const struct tpr_peer *peer, const char *name)
 {
-    for (uint32_t i = 0; i < peer->plan->count; i++)
-        if (strcmp(peer->plan->candidates[i].name, name) == 0)
-            return peer->plan->candidates[i].possible;
+    const struct tpt_plan *plan = tpr_peer_plan(peer);
+
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (strcmp(plan->candidates[i].name, name) == 0)
+            return plan->candidates[i].possible;
     return false;
 }
 
-static void link_make(struct tpr_peer *peer, struct tpf_channel *channel)
+static void link_make(struct tpr_peer *peer, struct tpf_channel *channel,
+                      const struct tpt_card *theirs)
 {
     const struct tpf_channel_kind *kind = channel->kind;
-    const struct tpt_backend_card *card = tpt_card_backend(peer->card,
-                                                           kind->name);
+    const struct tpt_backend_card *card = tpt_card_backend(theirs, kind->name);
     struct tpr_link *slot = &peer->links->of[kind->number];
     struct tpb_error error = { "" };
 
@@ -189,9 +192,11 @@ static void link_make(struct tpr_peer *peer, struct tpf_channel *channel)
     slot->link->kind = kind;
     slot->link->channel = channel;
     slot->link->conn = peer->conn;
-    slot->link->card = peer->card;
+    slot->link->card = theirs;
     slot->mine = kind->link(slot->link, card->address, card->address_length,
                             &error) == TP_OK;
+    slot->link->card = NULL;
+    tpr_peer_tried(peer, TPT_MINE, kind->name, slot->mine ? NULL : error.text);
     if (!slot->mine) {
         tpb_info("%s: no %s from there: %s", peer->full_name, kind->name,
                  error.text);
@@ -203,7 +208,8 @@ static void link_make(struct tpr_peer *peer, struct tpf_channel *channel)
 void tpr_links_open(struct tpr_peer *peer)
 {
     tp_context *context = peer->context;
-    bool any = tpt_device_insisted(peer->plan);
+    struct tpt_card *theirs;
+    bool any = tpt_device_insisted(tpr_peer_plan(peer));
 
     for (size_t i = 0; i < TPF_CHANNELS; i++)
         any |= context->channels[i] != NULL;
@@ -216,9 +222,14 @@ void tpr_links_open(struct tpr_peer *peer)
     peer->links->least = peer->links->device_least = SIZE_MAX;
     tpb_list_init(&peer->links->pulls);
     peer->conn->links = peer->links;
+    theirs = tpb_zalloc(sizeof(*theirs));
+    if (theirs == NULL)
+        return;
+    tpt_entry_card(peer->entry, theirs);
     for (size_t i = 0; i < TPF_CHANNELS; i++)
         if (context->channels[i] != NULL)
-            link_make(peer, context->channels[i]);
+            link_make(peer, context->channels[i], theirs);
+    tpb_free(theirs);
 }
 
 void tpr_links_free(struct tpr_links *links)
@@ -227,6 +238,12 @@ void tpr_links_free(struct tpr_links *links)
 
     if (links == NULL)
         return;
+    /* A read that ends gives its memory back, to a waiting thread at once: so
+     * first the copies into it. */
+    for (size_t i = 0; i < TPF_CHANNELS; i++)
+        if (links->of[i].link != NULL
+            && links->of[i].link->kind->stop != NULL)
+            links->of[i].link->kind->stop(links->of[i].link);
     while ((node = tpb_list_take(&links->pulls)) != NULL)
         tpr_pull_over(TPB_CONTAINER(node, struct tpr_offer, link),
                       TPF_PULL_REFUSED, "the connection is gone");
@@ -279,16 +296,15 @@ static void link_refused(struct tpr_peer *peer, const char *name,
 
     snprintf(evidence, sizeof(evidence), "it: %.*s",
              (int)sizeof(evidence) - 8, words);
-    pthread_mutex_lock(&peer->context->table_lock);
-    tpt_plan_demote(peer->plan, name, evidence);
-    pthread_mutex_unlock(&peer->context->table_lock);
+    tpr_peer_tried(peer, TPT_YOURS, name, words);
+    tpr_peer_demote(peer, name, evidence);
 }
 
 /* A contract that insists on a channel ends the pair without it. */
 static void link_settle(struct tpr_peer *peer)
 {
     link_thresholds(peer);
-    if (tpt_plan_best(peer->plan) < 0)
+    if (tpt_plan_best(tpr_peer_plan(peer)) < 0)
         tpr_peer_give_up(peer);
 }
 
@@ -311,7 +327,9 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
         length -= part;
         link->theirs = heard->trials[i].tried != 0
                        && heard->trials[i].may != 0;
-        if (link->link != NULL && !link->theirs)
+        if (link->link != NULL && link->theirs)
+            tpr_peer_tried(peer, TPT_YOURS, link->link->kind->name, NULL);
+        else if (link->link != NULL)
             link_refused(peer, link->link->kind->name,
                          text[0] != '\0' ? text : "it does not say why");
     }

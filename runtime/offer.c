@@ -120,6 +120,21 @@ static bool offer_insisted(const struct tpr_links *links,
                                                  : links->insisted;
 }
 
+/* With the words of every verdict, which the book does not keep. */
+static void offer_reasons(const tp_pipe *pipe, struct tpb_text *text)
+{
+    struct tpt_plan *plan = tpb_zalloc(sizeof(*plan));
+    struct tpt_card *card = tpb_zalloc(sizeof(*card));
+
+    pthread_mutex_lock(&pipe->context->table_lock);
+    if (plan != NULL && card != NULL
+        && tpt_entry_explain(pipe->peer->entry, plan, card))
+        tpt_device_refusal(plan, text);
+    pthread_mutex_unlock(&pipe->context->table_lock);
+    tpb_free(card);
+    tpb_free(plan);
+}
+
 /* Why one of the message's buffers goes no way that is allowed. */
 static void offer_refused(const tp_pipe *pipe, const struct tpf_buffer *buffer,
                           struct tpb_text *text)
@@ -131,9 +146,7 @@ static void offer_refused(const tp_pipe *pipe, const struct tpf_buffer *buffer,
     }
     tpb_text_add(text, "a tensor on CUDA device %d goes no way that is"
                  " allowed: ", buffer->device.index);
-    pthread_mutex_lock(&pipe->context->table_lock);
-    tpt_device_refusal(pipe->peer->plan, text);
-    pthread_mutex_unlock(&pipe->context->table_lock);
+    offer_reasons(pipe, text);
 }
 
 static void offer_refuse(tp_pipe *pipe, const struct tpf_buffer *buffer)
@@ -143,6 +156,29 @@ static void offer_refuse(tp_pipe *pipe, const struct tpf_buffer *buffer)
     offer_refused(pipe, buffer, &text);
     tpr_pipe_fail(pipe, text.failed ? "out of memory" : text.text);
     tpb_text_fini(&text);
+}
+
+/* The size from which on the peer opens exported memory; SIZE_MAX: never. */
+static size_t offer_exports_from(const struct tpr_links *links)
+{
+    for (uint32_t i = 0; links != NULL && i < links->ordered; i++)
+        if (links->order[i]->link->kind->exports)
+            return links->order[i]->from;
+    return SIZE_MAX;
+}
+
+bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op)
+{
+    size_t from = offer_exports_from(pipe->peer->links);
+    struct tpf_buffer buffer;
+    bool ready = true;
+
+    if (op->data_length < from)
+        return true;
+    for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++)
+        if (buffer.device.type == TP_DEVICE_CUDA && buffer.length >= from)
+            ready &= tpg_work_outbox(op->work, i, &buffer) != TPG_LATER;
+    return ready;
 }
 
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
@@ -165,6 +201,8 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
         offer = tpr_offer_new(pipe->context);
         if (offer == NULL)
             break;
+        if (op->work != NULL)
+            tpg_work_boxed(op->work, i, &buffer);
         if (!offer_describe(peer, offer, &buffer)) {
             tpr_offer_free(pipe->context, offer);
             if (!offer_insisted(peer->links, &buffer))

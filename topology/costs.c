@@ -228,21 +228,21 @@ tp_status tpt_costs_load(const struct tpb_settings *settings, uint64_t hash,
     return status;
 }
 
-void tpt_costs_to_card(const struct tpb_settings *settings,
-                       struct tpt_card *card)
+struct tpt_costs *tpt_costs_for(const struct tpb_settings *settings,
+                                const struct tpt_card *card)
 {
     struct tpt_costs *costs = tpb_zalloc(sizeof(*costs));
     struct tpb_error error = { "" };
 
-    if (costs == NULL)
-        return;
-    if (tpt_costs_load(settings, card->place.topology, costs, &error) == TP_OK)
-        tpt_costs_apply(costs, card);
-    else if (card->rank == 0)
+    if (costs == NULL
+        || tpt_costs_load(settings, card->place.topology, costs, &error)
+           == TP_OK)
+        return costs;
+    if (card->rank == 0)
         tpb_warn("%s", error.text);
     else
         tpb_info("%s", error.text);
-    tpb_free(costs);
+    return costs;
 }
 
 /* ---- writing ----------------------------------------------------------- */

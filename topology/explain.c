@@ -49,18 +49,31 @@ static json_t *explain_rank(const struct tpt_card *card)
                      "gpus", tpt_json_gpus(card));
 }
 
-/* What one side's card says about a backend. */
-static json_t *explain_verdict(const struct tpt_card *card, const char *name)
+static json_t *explain_trial(const struct tpt_trial *trial)
 {
-    const struct tpt_backend_card *backend = tpt_card_backend(card, name);
+    if (trial->result == TPT_UNTRIED)
+        return json_null();
+    return json_pack("{s:b, s:o}", "passed", trial->result == TPT_PASSED,
+                     "words", tpt_json_text(trial->words));
+}
+
+/* What one side's card says about a backend, and its own trial. */
+static json_t *explain_verdict(const struct tpt_card *card,
+                               const struct tpt_candidate *candidate,
+                               enum tpt_side side)
+{
+    const struct tpt_backend_card *backend
+        = tpt_card_backend(card, candidate->name);
+    json_t *trial = explain_trial(&candidate->trials[side]);
 
     if (backend == NULL)
-        return json_pack("{s:b, s:b, s:b, s:s}", "built", 0, "usable", 0,
-                         "forbidden", 0, "why", "not in this build");
-    return json_pack("{s:b, s:b, s:b, s:o}", "built", 1,
+        return json_pack("{s:b, s:b, s:b, s:s, s:o}", "built", 0, "usable", 0,
+                         "forbidden", 0, "why", "not in this build",
+                         "trial", trial);
+    return json_pack("{s:b, s:b, s:b, s:o, s:o}", "built", 1,
                      "usable", (int)backend->usable,
                      "forbidden", (int)backend->forbidden,
-                     "why", tpt_json_text(backend->why));
+                     "why", tpt_json_text(backend->why), "trial", trial);
 }
 
 static json_t *explain_candidate(const struct tpt_candidate *candidate,
@@ -92,8 +105,8 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
                : json_null(),
         "evidence", tpt_json_text(candidate->evidence),
         "remedy", tpt_json_text(candidate->remedy),
-        "mine", explain_verdict(mine, candidate->name),
-        "yours", explain_verdict(yours, candidate->name));
+        "mine", explain_verdict(mine, candidate, TPT_MINE),
+        "yours", explain_verdict(yours, candidate, TPT_YOURS));
 }
 
 static json_t *explain_routes(const struct tpt_plan *plan)
@@ -195,6 +208,23 @@ static void explain_line_routes(const struct tpt_plan *plan,
     tpb_text_add(text, "; what a channel does not take, the next best\n");
 }
 
+/* Both sides' trials, where one of them was refused. */
+static void explain_line_trials(const struct tpt_candidate *candidate,
+                                struct tpb_text *text)
+{
+    const struct tpt_trial *trials = candidate->trials;
+
+    if (trials[TPT_MINE].result != TPT_FAILED
+        && trials[TPT_YOURS].result != TPT_FAILED)
+        return;
+    for (int side = TPT_MINE; side <= TPT_YOURS; side++)
+        if (trials[side].result != TPT_UNTRIED)
+            tpb_text_add(text, "  %-12s %34strial %s: %s\n", "", "",
+                         side == TPT_MINE ? "here" : "there",
+                         trials[side].result == TPT_PASSED ? "passed"
+                         : trials[side].words);
+}
+
 static void explain_line(const struct tpt_candidate *candidate,
                          struct tpb_text *text)
 {
@@ -210,6 +240,7 @@ static void explain_line(const struct tpt_candidate *candidate,
     if (candidate->possible)
         explain_from(candidate, text);
     tpb_text_add(text, "%s\n", candidate->evidence);
+    explain_line_trials(candidate, text);
     if (candidate->remedy[0] != '\0')
         tpb_text_add(text, "  %-12s %34sremedy: %s\n", "", "",
                      candidate->remedy);

@@ -41,6 +41,13 @@ struct tpt_policy {
 /* A trial may have had many addresses, and tells what each answered. */
 enum { TPT_EVIDENCE = 1536 };
 
+/* What one side's own trial of a backend said. */
+enum tpt_side { TPT_MINE, TPT_YOURS };
+struct tpt_trial {
+    enum { TPT_UNTRIED, TPT_PASSED, TPT_FAILED } result;
+    char words[TPT_WORDS];         /* FAILED: why */
+};
+
 struct tpt_candidate {
     char name[TPT_NAME];
     bool possible;
@@ -68,6 +75,10 @@ struct tpt_candidate {
                                       transport; UINT64_MAX: none is */
     char evidence[TPT_EVIDENCE];   /* what the verdict rests on */
     char remedy[TPT_WORDS * 2];    /* what to do about it; "" if nothing */
+    struct tpt_trial trials[2];    /* by enum tpt_side; a channel is one way:
+                                      what the other side may not pull is not
+                                      chosen here, what this side may not, not
+                                      there */
 };
 
 struct tpt_plan {
@@ -150,6 +161,11 @@ int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
 /* Does the contract, or TP_BACKENDS, keep GPUs' memory from going staged?  Then
  * it goes by a channel for devices or not at all. */
 bool tpt_device_insisted(const struct tpt_plan *plan);
+
+/* What of the second card's GPUs the plan depends on: where it is the same, and
+ * all else, so is the plan. */
+uint64_t tpt_device_key(const struct tpt_card *mine,
+                        const struct tpt_card *yours);
 
 /* Which way buffers go, by size class: from so many bytes on by the candidate
  * at that index, until the next. */

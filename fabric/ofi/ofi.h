@@ -109,6 +109,7 @@ void ofi_rdm_close(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq);
 
 /* The few functions that are not inline in libfabric's headers. */
 struct ofi_library {
+    uint32_t version;              /* as FI_VERSION() makes it */
     int (*getinfo)(uint32_t version, const char *node, const char *service,
                    uint64_t flags, const struct fi_info *hints,
                    struct fi_info **info);
@@ -206,6 +207,9 @@ socklen_t ofi_unix_address(const uint8_t key[OFI_KEY],
                            struct sockaddr_storage *address);
 
 /* ---- rdma.c ------------------------------------------------------------ */
+
+/* Where sysfs is; tests have one of their own. */
+extern const char *ofi_rdma_sysfs;
 
 /* Takes out of `list` what no RDMA device with an active port carries, and
  * orders the rest: the device that serves this rank best comes first.  Returns
@@ -444,7 +448,8 @@ struct ofi_mr {
     bool freed;                    /* the block is: closed with its last hold */
 };
 
-/* fi_mr_reg(); 0 or a negative fi_errno with words. */
+/* fi_mr_reg(); 0 or a negative fi_errno with words.  If there is no room it
+ * gives up registrations that are kept, but not held. */
 int ofi_mr_register(struct ofi_rail *rail, const void *start, size_t length,
                     uint64_t access, struct fid_mr **mr,
                     struct tpb_error *error);

@@ -491,7 +491,7 @@ static void listen_close(void)
 
     /* Rank 1 must connect in that time, and is refused for that long. */
     listen_alone(NULL, tpx_me.rank == 0 ? 0
-                       : tpx_me.sanitized ? 20000 : 3000);
+                       : tpx_me.sanitized ? tpx_limit_ms(20000) : 3000);
     snprintf(other, sizeof(other), "%s.sent", file);
     if (tpx_me.rank == 0) {
         tpx_ok(tp_listen(tpx_me.context, NULL, &listener));
