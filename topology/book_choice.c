@@ -51,20 +51,17 @@ static uint32_t choice_called(const struct book_choice *choice)
 /*
  * Of the peer's GPUs what a decision rests on, as a number.  On this host that
  * is which they are and how they are joined.  Over a network only the first
- * one's links count, so that ranks of other hosts are of one class.
+ * one's place counts, so that ranks of other hosts are of one class.
  */
-static uint64_t choice_gpus(const struct book_shared *gpus,
+static uint64_t choice_gpus(const struct tpt_book *book,
+                            const struct book_shared *gpus,
                             const struct tpt_card *card,
                             enum tpt_locality locality)
 {
-    const struct tpt_card_gpu *first = &card->gpus[0];
-
     if (card->gpu_count == 0)
         return 0;
-    if (locality != TPT_OTHER_HOST)
-        return (uint64_t)(uintptr_t)gpus;
-    return (uint64_t)first->megabytes << 24 | (uint64_t)first->nic << 16
-           | (uint64_t)first->nic_path << 8 | (card->gpu_count == 1 ? 1 : 2);
+    return locality != TPT_OTHER_HOST ? (uint64_t)(uintptr_t)gpus
+                                      : tpt_device_key(book->mine, card);
 }
 
 tp_status tpt_book_choose(struct tpt_book *book, struct book_shared *facts,
@@ -74,7 +71,7 @@ tp_status tpt_book_choose(struct tpt_book *book, struct book_shared *facts,
                           struct tpb_error *error)
 {
     enum tpt_locality locality = tpt_locality(book->mine, card);
-    uint64_t about_gpus = choice_gpus(gpus, card, locality);
+    uint64_t about_gpus = choice_gpus(book, gpus, card, locality);
     struct book_choice *found = facts->choices;
     tp_status status;
 
