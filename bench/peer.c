@@ -312,7 +312,7 @@ int peer_main(int argc, char **argv, const struct peer_kind *kind)
         .purpose = "Does by another library what tpperf does by tp.",
         .scope = BENCH_FORKED,
         .tests = (BENCH_BIT(BENCH_TESTS) - 1) & ~BENCH_BIT(BENCH_MEMORY)
-                 & ~BENCH_BIT(BENCH_INIT)
+                 & ~BENCH_BIT(BENCH_INIT) & ~BENCH_BIT(BENCH_IDLE)
     };
     struct bench_options options;
     struct peer_board *board;

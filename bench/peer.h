@@ -56,10 +56,6 @@ struct peer_kind {
     bool (*stream)(struct bench_driver *driver, struct bench_job *job);
 };
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 static inline struct peer *peer_of(struct bench_driver *driver)
 {
     return (struct peer *)driver->state;
@@ -81,9 +77,5 @@ bool peer_barrier(struct peer *peer);
 
 /* The whole program: returns its exit status. */
 int peer_main(int argc, char **argv, const struct peer_kind *kind);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -107,12 +107,14 @@ struct tpf_env {
     struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
     uint32_t on_devices;           /* pulls that a device moves: whoever drives
                                       looks for their end now and then */
+    bool crowded;                  /* more ranks than cpus: sleeps often */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };
 
 struct tpf_endpoint {
     const struct tpf_backend *backend;
     struct tpf_env *env;
+    uint32_t conns;                /* the core's: those that it has begun */
 };
 
 struct tpf_conn {

@@ -58,7 +58,7 @@ struct tpf_link {
     const struct tpf_channel_kind *kind;
     struct tpf_channel *channel;
     struct tpf_conn *conn;         /* the pair's transport; outlives the link */
-    const struct tpt_card *card;   /* the peer's; likewise */
+    const struct tpt_card *card;   /* the peer's; NULL but for link() */
 };
 
 /* One side's memory, as the user named it. */
@@ -66,6 +66,7 @@ struct tpf_buffer {
     void *data;
     size_t length;
     tp_device device;
+    tp_device target;              /* where the sender wants it; ANY: nowhere */
     void *stream;                  /* CUstream; NULL for CPU memory */
 };
 
@@ -88,6 +89,7 @@ struct tpf_channel_kind {
                                       else buffers of the CPU only come */
     bool by_device;                /* a device moves its pulls, not the CPU: the
                                       kind counts them in env->on_devices */
+    bool within;                   /* also from a process to itself */
     bool exports;                  /* takes of a device's memory only what other
                                       processes can open: the core copies what
                                       they cannot, see tpg_work_outbox() */
@@ -98,7 +100,8 @@ struct tpf_channel_kind {
     uint32_t megabytes;            /* MB/s */
     size_t channel_size, link_size, pull_size;
 
-    /* As the backend's.  `open` after TP_OK from `probe`; `close` always. */
+    /* As the backend's.  `open` after TP_OK from `probe`; `close` always, if
+     * there is one. */
     tp_status (*probe)(const struct tpf_env *env, struct tpb_error *error);
     tp_status (*open)(struct tpf_channel *channel, struct tpb_error *error);
     void (*close)(struct tpf_channel *channel);    /* all links are gone */
@@ -110,8 +113,9 @@ struct tpf_channel_kind {
      * The trial: may this process pull from that peer?  `address` is what the
      * peer's card says of this channel (its bytes are not trusted).  Takes
      * some ten microseconds.  Refusals say which right is missing and how to
-     * give it.  The link is closed in any case, exactly once, after its pulls
-     * have ended and its descriptions are forgotten.
+     * give it.  The link is closed by unlink(), if there is one, in any case,
+     * exactly once, after its pulls have ended and its descriptions are
+     * forgotten.
      */
     tp_status (*link)(struct tpf_link *link, const void *address,
                       size_t length, struct tpb_error *error);

@@ -145,9 +145,9 @@ static tp_status cuda_mark_add(struct tpg_work *work, const tp_tensor *tensor,
                            "cuEventCreate", error);
     if (status == TP_OK) {
         work->count++;
-        status = tpg_cuda_fail(cuda, cuda->cuEventRecord(mark->event,
-                                                         mark->stream),
-                               "the tensor's stream", error);
+        status = tpg_cuda_fail(cuda, cuda->cuEventRecord(
+            mark->event, TPG_MUTANT(WRONG_STREAM) ? NULL : mark->stream),
+            "the tensor's stream", error);
     }
     tpg_cuda_leave(cuda);
     return status;
@@ -207,6 +207,8 @@ enum tpg_answer tpg_event_ask(struct tpg_work *work, cu_event event)
 
 enum tpg_answer tpg_work_ready(struct tpg_work *work)
 {
+    if (TPG_MUTANT(NO_STREAM_WAIT))
+        return TPG_NOW;
     for (size_t i = 0; i < work->count; i++) {
         struct tpg_mark *mark = &work->marks[i];
         enum tpg_answer answer;
@@ -269,7 +271,8 @@ static void cuda_slots_reclaim(struct tpg_work *work,
     while (*at != NULL) {
         struct tpg_slot *slot = *at;
 
-        if (work->cuda->cuEventQuery(slot->copied) == CU_NOT_READY) {
+        if (!TPG_MUTANT(SLOT_TWICE)
+            && work->cuda->cuEventQuery(slot->copied) == CU_NOT_READY) {
             at = &slot->next;
             continue;
         }
@@ -392,7 +395,8 @@ enum tpg_answer tpg_work_fetch(struct tpg_work *work, size_t index,
     if (cuda_out_start(work, buffer) != TP_OK)
         return TPG_FAILED;
     slot = work->first;
-    answer = tpg_event_ask(work, slot->copied);
+    answer = TPG_MUTANT(NO_SLOT_WAIT) ? TPG_NOW
+             : tpg_event_ask(work, slot->copied);
     if (answer != TPG_NOW)
         return answer;
     *bytes = slot->memory + (offset - slot->offset);
@@ -490,7 +494,7 @@ static void cuda_mark_join(struct tpg_work *work, const struct tpg_mark *mark)
     for (int in = 0; in < 2; in++) {
         cu_stream stream = in ? device->in : device->out;
 
-        if (!(in ? mark->in : mark->out))
+        if (!(in ? mark->in : mark->out) || TPG_MUTANT(NO_JOIN))
             continue;
         /* Without an event, at least wait: the copies are our own. */
         if (cuda->cuEventCreate(&event, CU_EVENT_NO_TIMING) != CU_OK) {

@@ -24,7 +24,7 @@ static struct {
 } driver = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 enum driver_group {
-    DRIVER_CORE, DRIVER_IPC, DRIVER_VMM, DRIVER_FLAG, DRIVER_TEST
+    DRIVER_CORE, DRIVER_IPC, DRIVER_VMM, DRIVER_FLAG, DRIVER_GDR, DRIVER_TEST
 };
 
 static const struct {
@@ -160,6 +160,20 @@ tp_status tpg_cuda_load(const struct tpb_settings *settings,
     return status;
 }
 
+tp_status tpg_cuda_possible(const struct tpb_settings *settings,
+                            struct tpb_error *error)
+{
+    if (strcmp(settings->text[TPB_SET_CUDA_LIBRARY], "none") == 0)
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                        "TP_CUDA_LIBRARY=none forbids the use of GPUs");
+    if (!settings->set[TPB_SET_CUDA_LIBRARY]
+        && access("/dev/nvidiactl", F_OK) != 0
+        && access("/dev/dxg", F_OK) != 0)
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                        "no NVIDIA GPU here (no /dev/nvidiactl)");
+    return TP_OK;
+}
+
 const struct tpg_cuda *tpg_cuda_loaded(void)
 {
     /* Pairs with the store in tpg_cuda_load(). */
@@ -224,6 +238,8 @@ tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
     cu_context context;
     tp_status status = tpg_cuda_context(cuda, device, &context, error);
 
+    if (TPG_MUTANT(NO_PUSH))
+        return TP_OK;
     return status != TP_OK ? status
            : tpg_cuda_fail(cuda, cuda->cuCtxPushCurrent_v2(context),
                            "cuCtxPushCurrent", error);
@@ -233,6 +249,8 @@ void tpg_cuda_leave(const struct tpg_cuda *cuda)
 {
     cu_context context;
 
+    if (TPG_MUTANT(NO_PUSH))
+        return;
     cuda->cuCtxPopCurrent_v2(&context);
 }
 

@@ -192,7 +192,13 @@ static cu_result mem_vmm(const struct tpg_cuda *cuda, int device, size_t bytes,
         .location = { CU_LOCATION_DEVICE, device } };
     struct cu_access access = { properties.location, CU_ACCESS_READ_WRITE };
     size_t granule = 0;
-    cu_result code = cuda->cuMemGetAllocationGranularity(
+    int rdma = 0;
+    cu_result code = cuda->cuDeviceGetAttribute(&rdma, CU_ATTRIBUTE_GDR_VMM,
+                                                device);
+
+    /* Else no NIC may read it (cuda_gdr). */
+    properties.flags.gpudirect_rdma = code == CU_OK && rdma != 0;
+    code = cuda->cuMemGetAllocationGranularity(
         &granule, &properties, CU_GRANULARITY_MINIMUM);
 
     if (code != CU_OK)

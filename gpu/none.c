@@ -119,3 +119,26 @@ void tpg_free(struct tpf_memory *block)
 {
     (void)block;
 }
+
+tp_status tpg_probe(const struct tpb_settings *settings,
+                    struct tpb_error *error)
+{
+    (void)settings;
+    return none_refuse(error);
+}
+
+void tpg_staged_card(const struct tpb_settings *settings, bool assume,
+                     struct tpt_card *card)
+{
+    (void)settings;
+    (void)assume;
+    (void)card;
+}
+
+void tpg_nvml_ask(const struct tpb_settings *settings, int there,
+                  struct tpt_card *card)
+{
+    (void)settings;
+    (void)there;
+    (void)card;
+}

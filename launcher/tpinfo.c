@@ -33,6 +33,7 @@ static tp_status tpinfo_load(struct tpinfo *info, struct tpb_error *error)
     info->card.size = 1;
     tpt_topology_place(info->topology, &info->card.place);
     info->card.nic_count = tpt_topology_nics(info->topology, info->card.nics);
+    tpinfo_gpus(&info->settings, info->topology, &info->card);
     tpinfo_backends(&info->settings, false, &info->card);
     return TP_OK;
 }

@@ -14,13 +14,14 @@
 #include "runtime/base/log.h"
 #include "runtime/core.h"
 #include "topology/costs.h"
+#include "topology/gpus.h"
 
 TPB_LOG_COMPONENT("context");
 
 enum {
     CONTEXT_FLUSH_ROUNDS = 1000,   /* of polling before sleeping */
-    CONTEXT_SPIN_US = 200,         /* before parking, with a cpu to oneself */
-    CONTEXT_CROWDED_SPIN_US = 2    /* with more ranks than cpus */
+    CONTEXT_SPIN_US = 200,         /* before parking */
+    CONTEXT_THREAD_SPIN_US = 2     /* the thread's, without a cpu for it */
 };
 
 /* ---- options ------------------------------------------------------------ */
@@ -97,7 +98,8 @@ static tp_status context_mode(tp_context *context, struct tpb_error *error)
 }
 
 /*
- * Polling pays only for a rank that has a cpu to poll on.  The context's own
+ * A rank polls while it waits, and with more ranks than cpus yields the cpu
+ * between two looks, so that who is waited for gets it.  The context's own
  * thread in AUTO mode polls beside the program's thread: it needs a second one,
  * or it takes the time from the program.
  */
@@ -113,14 +115,15 @@ static void context_spin(tp_context *context)
     /* Without tprun: bound to one cpu usually means that each rank is. */
     if (cpus <= 0)
         cpus = own > 1 ? own : sysconf(_SC_NPROCESSORS_ONLN);
-    context->crowded = context->local_size > cpus;
+    context->crowded = context->env.crowded = context->local_size > cpus;
     spare = own > 1 && cpus >= 2 * context->local_size;
     if (!chosen)
-        us = context->crowded ? CONTEXT_CROWDED_SPIN_US : CONTEXT_SPIN_US;
+        us = CONTEXT_SPIN_US;
     context->spin_ns = (uint64_t)us * 1000;
     context->thread_spin_ns = context->spin_ns;
-    if (!chosen && !spare && context->mode == TP_PROGRESS_AUTO)
-        context->thread_spin_ns = CONTEXT_CROWDED_SPIN_US * 1000;
+    if (!chosen && (context->crowded
+                    || (!spare && context->mode == TP_PROGRESS_AUTO)))
+        context->thread_spin_ns = CONTEXT_THREAD_SPIN_US * 1000;
     context->spare = spare;
 }
 
@@ -261,6 +264,10 @@ static tp_status context_card(tp_context *context, struct tpb_error *error)
         return status;
     tpt_topology_place(context->topology, &card->place);
     card->nic_count = tpt_topology_nics(context->topology, card->nics);
+    tpg_nvml_ask(&context->settings,
+                 tpt_topology_gpus(context->topology, "",
+                                   getenv("CUDA_VISIBLE_DEVICES"), card),
+                 card);
     return TP_OK;
 }
 
@@ -381,6 +388,7 @@ static void context_free(tp_context *context)
         context_endpoint_drop(context->endpoints[i]);
     while ((node = tpb_list_take(&context->peers)) != NULL)
         tpr_peer_free(TPB_CONTAINER(node, struct tpr_peer, link));
+    tpt_book_free(context->book);
     tpb_free(context->table);
     tpr_ops_fini(context);
     tpr_offers_fini(context);
@@ -582,21 +590,4 @@ void tp_abort(tp_context *context, int exit_code, const char *reason)
     if (reason != NULL)
         fprintf(stderr, "tp: aborted: %s\n", reason);
     _exit(exit_code);
-}
-
-tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
-{
-    tp_context *context;
-    struct tpr_peer *peer;
-
-    if (pipe == NULL || json == NULL)
-        return TP_ERR_INVALID;
-    context = pipe->context;
-    peer = pipe->peer;
-    pthread_mutex_lock(&context->table_lock);
-    *json = peer->plan == NULL
-            ? tpb_copy_string("{\"connected\": false}")
-            : tpt_plan_json(peer->plan, &context->card, peer->card);
-    pthread_mutex_unlock(&context->table_lock);
-    return *json != NULL ? TP_OK : TP_ERR_NO_MEMORY;
 }

@@ -24,8 +24,8 @@
 #include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
 #include "runtime/wire.h"
+#include "topology/book.h"
 #include "topology/discover.h"
-#include "topology/score.h"
 
 struct tpr_desk;
 struct tpr_guest;
@@ -77,7 +77,8 @@ struct tpr_task {
     void (*run)(tp_context *context, struct tpr_task *task);
 };
 
-/* One accepted call until its callback.  Comes from context->free_ops. */
+/* One accepted call until its callback.  Comes from context->free_ops.  Every
+ * call sets the first part itself; the rest begins as zero. */
 struct tpr_op {
     struct tpb_list link;
     struct tpr_task task;          /* how it got to the token's holder */
@@ -90,6 +91,9 @@ struct tpr_op {
     void *arg;
     struct tpr_sync *sync;         /* a blocking caller, instead of done */
     struct tpg_work *work;         /* its tensors on devices; NULL: none */
+    uint64_t data_length;          /* of a write; of a read once it is known */
+    uint64_t descriptor_length;    /* of a write */
+    unsigned char *descriptor;     /* encoded, while it spans frames */
 
     /* Of buffers that go by channels; `number` is the message's. */
     struct tpr_offer *offers;      /* of a write; a read's are its skeleton's */
@@ -103,12 +107,13 @@ struct tpr_op {
     bool begun;                    /* a frame of it has been sent */
     bool finished;                 /* all of it has been sent */
     uint32_t lent;                 /* frames that still use its memory */
-    uint64_t descriptor_length, data_length;
     uint64_t stream_length;        /* of data_length what goes in frames */
     uint64_t position;             /* in descriptor, then stream */
-    unsigned char *descriptor;     /* encoded, while it spans frames */
     struct tpr_cursor cursor;
 };
+/* Small enough for the compiler to clear it without a call or a loop. */
+enum { TPR_OP_REST = offsetof(struct tpr_op, offers) };
+_Static_assert(sizeof(struct tpr_op) - TPR_OP_REST <= 96, "op grows");
 
 /* A caller that waits.  On its stack; `over` is set last. */
 struct tpr_sync {
@@ -235,6 +240,7 @@ struct tpr_verdicts {
 struct tpr_links {
     struct tpr_peer *peer;         /* NULL: it has ended */
     size_t least;                  /* no smaller buffer goes by a channel */
+    size_t device_least;           /* nor one of a device's memory */
     struct tpr_link {
         struct tpf_link *link;     /* NULL: none */
         bool mine;                 /* may this rank pull? */
@@ -245,6 +251,7 @@ struct tpr_links {
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
     uint32_t ordered;
     bool insisted;                 /* the contract names some of them */
+    bool device_insisted;          /* a device's memory may not go staged */
     struct tpb_list pulls;         /* tpr_offer with `pulling` */
 };
 
@@ -277,8 +284,7 @@ struct tpr_peer {
     const char *end_text;          /* owned; table to replace */
     uint64_t deadline;             /* of the first contact */
     struct tpb_list contact_link;  /* in context->contacts while it runs */
-    struct tpt_card *card;         /* table to replace */
-    struct tpt_plan *plan;         /* table to change */
+    struct tpt_entry *entry;       /* table to change: its card and plan */
     struct tpb_list blocked;       /* pipes that wait for room */
     struct tpb_list link;          /* in context->peers */
     _Atomic(tp_pipe *) ready_made; /* atomic; table to set */
@@ -326,6 +332,7 @@ struct tp_context {
     bool spare;                    /* const: two cpus and more per rank */
     struct tpt_topology *topology; /* const */
     struct tpt_card card;          /* const */
+    struct tpt_book *book;         /* const; table to change: peers' cards */
     struct tpr_bootstrap *bootstrap;   /* const */
     struct tpb_record_section record;  /* const; its members relaxed atomic */
     struct tpf_endpoint *endpoints[TPR_ENDPOINTS];
@@ -362,6 +369,8 @@ struct tp_context {
     _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
     _Atomic uint32_t sleepers;     /* atomic */
     uint32_t passes;
+    bool ask_all;                  /* a descriptor told something: the next
+                                      pass asks endpoints without conns, too */
 
     /* The context's own thread (thread.c). */
     pthread_t thread;
@@ -408,9 +417,35 @@ struct tp_context {
 
 /* ---- progress.c: the token and sleeping --------------------------------- */
 
+/* Thread-local state of ours is asked for several times per message: at a fixed
+ * place of the thread's block, not through a call of the dynamic linker.  It
+ * stays small, for a library that is loaded late finds little room there. */
+#define TPR_TLS __attribute__((tls_model("initial-exec")))
+/* Its address tells threads apart. */
+extern _Thread_local char tpr_me TPR_TLS;
+static inline bool tpr_holds(tp_context *context)
+{
+    /* Only this thread stores this thread's address there. */
+    return atomic_load_explicit(&context->holder, memory_order_relaxed)
+           == &tpr_me;
+}
+bool tpr_enter_token(tp_context *context);
+void tpr_leave_token(tp_context *context);
 /* Takes the token if it is free or ours.  Pair with tpr_leave(). */
-bool tpr_enter(tp_context *context);
-void tpr_leave(tp_context *context);
+static inline bool tpr_enter(tp_context *context)
+{
+    if (!tpr_holds(context))
+        return tpr_enter_token(context);
+    context->depth++;
+    return true;
+}
+static inline void tpr_leave(tp_context *context)
+{
+    if (context->depth > 1)
+        context->depth--;
+    else
+        tpr_leave_token(context);
+}
 /* Leaves a task for whoever has, or next takes, the token; any thread. */
 void tpr_submit(tp_context *context, struct tpr_task *task);
 /* Something changed that a sleeper must hear of; token. */
@@ -423,7 +458,6 @@ bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline);
 /* Lets sleeping callers look again; token. */
 void tpr_wake_sleepers(tp_context *context);
 void tpr_tell_sleepers(tp_context *context);
-bool tpr_holds(tp_context *context);
 /* For thread.c; both with the token, which tpr_park_begin() gives up on true
  * so that the caller can sleep; on false there is something to do. */
 bool tpr_park_begin(tp_context *context);
@@ -458,12 +492,27 @@ int tpr_dispatch(tp_context *context);
 /* ---- peer.c, hello.c ---------------------------------------------------- */
 
 struct tpr_peer *tpr_peer_get(tp_context *context, int rank);  /* or NULL */
+/* What was decided for it; its card is there. */
+static inline const struct tpt_plan *tpr_peer_plan(const struct tpr_peer *peer)
+{
+    return tpt_entry_plan(peer->entry);
+}
+/* A trial failed, see tpt_plan_demote(); the peer's own did not.  Lack of memory
+ * ends the peer: false. */
+bool tpr_peer_demote(struct tpr_peer *peer, const char *name,
+                     const char *evidence);
+bool tpr_peer_restore(struct tpr_peer *peer, const char *name);
+/* One side's trial of a backend; `words` NULL: it passed. */
+void tpr_peer_tried(struct tpr_peer *peer, enum tpt_side side,
+                    const char *name, const char *words);
 /* A peer that is not in the table of ranks; or NULL.  Under table_lock. */
 struct tpr_peer *tpr_peer_new(tp_context *context, int rank);
 void tpr_peer_timer(struct tpr_peer *peer);            /* first contact */
 tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number); /* or NULL */
 void tpr_peer_contact(struct tpr_peer *peer);          /* token */
 void tpr_peer_next(struct tpr_peer *peer);             /* try a candidate */
+/* Its conn, which was not greeted yet, has failed: the next candidate. */
+void tpr_peer_failed(struct tpr_peer *peer, const char *text);
 void tpr_peer_connected(struct tpr_peer *peer);
 /* First use of a pipe, by the token's holder: starts the contact, or tells the
  * pipe that its peer has ended. */
@@ -551,6 +600,8 @@ void tpr_links_note(struct tpf_conn *conn, const void *note, size_t length,
 /* With a new conn: makes the links, which are the trials of this side.  Lack of
  * memory leaves it without links. */
 void tpr_links_open(struct tpr_peer *peer);
+/* The same with a conn to oneself, which has no greeting. */
+void tpr_links_own(struct tpr_peer *peer);
 /* After the conn's disconnect(). */
 void tpr_links_free(struct tpr_links *links);
 /* What this side's trials said, for the hello; what the peer's said. */
@@ -634,8 +685,17 @@ static inline bool tpr_device_waits(const tp_context *context)
 }
 /* Checks what the caller says of his buffers, and notes where their streams
  * stand.  INVALID with a warning; others are for the operation's end. */
-tp_status tpr_device_claim(tp_context *context, const tp_message *message,
-                           struct tpg_work **work);
+tp_status tpr_device_claim_tensors(tp_context *context,
+                                   const tp_message *message,
+                                   struct tpg_work **work);
+static inline tp_status tpr_device_claim(tp_context *context,
+                                         const tp_message *message,
+                                         struct tpg_work **work)
+{
+    *work = NULL;
+    return TPB_LIKELY(message->tensor_count == 0)
+           ? TP_OK : tpr_device_claim_tensors(context, message, work);
+}
 /* How much of the next `length` bytes of the write's stream is at hand in host
  * memory; 0: none yet.  A failure is in op->status. */
 size_t tpr_device_ahead(struct tpr_op *op, size_t length);
@@ -658,6 +718,8 @@ void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op);
 /* Reads at the head that have all of their message end. */
 void tpr_rx_land(tp_pipe *pipe);
 void tpr_rx_pump(tp_pipe *pipe);
+/* Is all of the message whose skeleton is with the user in the backlog? */
+bool tpr_rx_has_all(const tp_pipe *pipe);
 void tpr_rx_end(tp_pipe *pipe, tp_status status);      /* after the backlog */
 void tpr_rx_drop(tp_pipe *pipe, tp_status status);     /* now */
 
@@ -680,6 +742,13 @@ bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
 /* A buffer by its index; false if there is none such. */
 bool tpr_message_buffer(const tp_message *message, size_t index,
                         struct tpf_buffer *buffer);
+
+/* ---- explain.c ----------------------------------------------------------- */
+
+/* The plan as a table, to standard error. */
+void tpr_explain_print(const struct tpr_peer *peer);
+/* Why nothing connects the pair; appended. */
+void tpr_explain_refusal(const struct tpr_peer *peer, struct tpb_text *text);
 
 /* ---- record.c: what others may know of this rank ------------------------- */
 

@@ -20,16 +20,14 @@ static bool device_any(const tp_message *message)
     return false;
 }
 
-tp_status tpr_device_claim(tp_context *context, const tp_message *message,
-                           struct tpg_work **work)
+tp_status tpr_device_claim_tensors(tp_context *context,
+                                   const tp_message *message,
+                                   struct tpg_work **work)
 {
     struct tpb_error error = { "" };
     struct tpf_buffer buffer;
     tp_status status = TP_OK;
 
-    *work = NULL;
-    if (message->tensor_count == 0)
-        return TP_OK;
     for (size_t i = message->payload_count;
          status == TP_OK && tpr_message_buffer(message, i, &buffer); i++)
         if (buffer.device.type != TP_DEVICE_CPU
@@ -99,8 +97,10 @@ bool tpr_device_progress(tp_context *context)
         struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
         tp_pipe *pipe = op->pipe;
 
-        /* Its peer is gone: that does not wait for a stream. */
+        /* Its peer is gone, with a part of the message: that does not wait for
+         * a stream.  What had arrived is read when the stream allows. */
         if (!device_read_over(op) && pipe->rx_end != TP_OK
+            && !tpr_rx_has_all(pipe)
             && tpg_work_ready(op->work) == TPG_LATER)
             tpr_rx_drop(pipe, pipe->rx_end);
         tpr_rx_read(pipe, op);

@@ -26,8 +26,8 @@ struct tpr_op *tpr_op_new(tp_context *context)
         return tpr_op_alloc();
     context->free_ops = (struct tpr_op *)(void *)op->link.next;
     context->free_op_count--;
-    memset(op, 0, sizeof(*op));
     tpb_list_init(&op->link);
+    memset((char *)op + TPR_OP_REST, 0, sizeof(*op) - TPR_OP_REST);
     return op;
 }
 
@@ -75,11 +75,19 @@ static void op_count(struct tpr_op *op, tp_status status)
 }
 
 /* A read is over, and with it its skeleton; one that is lent lives on. */
-static void op_free_skeleton(const struct tpr_op *op, tp_status status)
+static struct tpr_skeleton *op_skeleton(const struct tpr_op *op)
 {
-    if (op->kind == TPR_OP_READ && op->message != NULL
-        && !(op->borrow && status == TP_OK))
-        tpr_skeleton_free((struct tpr_skeleton *)op->message);
+    return op->kind == TPR_OP_READ && op->message != NULL
+           && !(op->borrow && op->status == TP_OK)
+           ? (struct tpr_skeleton *)(void *)op->message : NULL;
+}
+
+static void op_free_skeleton(const struct tpr_op *op)
+{
+    struct tpr_skeleton *skeleton = op_skeleton(op);
+
+    if (skeleton != NULL)
+        tpr_skeleton_free(skeleton);
 }
 
 void tpr_op_end(struct tpr_op *op, tp_status status)
@@ -88,8 +96,10 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
     struct tpr_sync *sync = op->sync;
 
     tpb_list_unlink(&op->link);
-    tpb_free(op->descriptor);
-    op->descriptor = NULL;
+    if (TPB_UNLIKELY(op->descriptor != NULL)) {
+        tpb_free(op->descriptor);
+        op->descriptor = NULL;
+    }
     if (TPB_UNLIKELY(op->work != NULL)) {
         tpg_work_end(op->work);
         op->work = NULL;
@@ -97,7 +107,7 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
     op->status = status;
     op_count(op, status);
     if (sync != NULL) {
-        op_free_skeleton(op, status);
+        op_free_skeleton(op);
         sync->status = status;
         sync->message = op->message;
         tpr_op_free(context, op);
@@ -109,11 +119,33 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
         if (context->armed)
             tpr_touch(context);
     } else if (op->done == NULL) {
-        op_free_skeleton(op, status);
+        op_free_skeleton(op);
         tpr_op_free(context, op);
     } else {
         tpb_list_append(&context->done, &op->link);
     }
+}
+
+/* The operation is free again when its callback runs: most callbacks begin the
+ * next one, and find its memory in the cache. */
+static void op_call(tp_context *context, struct tpr_op *op)
+{
+    struct tpr_skeleton *skeleton = op_skeleton(op);
+    tp_message_fn *done = op->done;
+    tp_pipe *pipe = op->pipe;
+    tp_message *message = op->message;
+    tp_status status = op->status;
+    void *arg = op->arg;
+    bool before = context->dispatching;
+
+    tpr_op_free(context, op);
+    context->dispatching = true;
+    context->depth++;
+    done(pipe, status, message, arg);
+    context->depth--;
+    context->dispatching = before;
+    if (skeleton != NULL)
+        tpr_skeleton_free(skeleton);
 }
 
 int tpr_dispatch(tp_context *context)
@@ -122,17 +154,7 @@ int tpr_dispatch(tp_context *context)
     int count = 0;
 
     while ((node = tpb_list_take(&context->done)) != NULL) {
-        struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
-        struct tpr_op copy = *op;
-        bool before = context->dispatching;
-
-        tpr_op_free(context, op);
-        context->dispatching = true;
-        context->depth++;
-        copy.done(copy.pipe, copy.status, copy.message, copy.arg);
-        context->depth--;
-        context->dispatching = before;
-        op_free_skeleton(&copy, copy.status);
+        op_call(context, TPB_CONTAINER(node, struct tpr_op, link));
         count++;
     }
     if (count > 0) {

@@ -30,10 +30,22 @@ static bool pipe_tensor_valid(const tp_tensor *tensor)
                || tensor->target.type == TP_DEVICE_ANY);
 }
 
+/* One payload and nothing else, as most messages are. */
+static bool pipe_is_plain(const tp_message *message)
+{
+    return message->payload_count == 1 && message->tensor_count == 0
+           && message->metadata_length == 0 && message->payloads != NULL
+           && message->payloads[0].metadata_length == 0;
+}
+
 bool tpr_message_valid(const tp_message *message)
 {
     uint64_t total = 0;
 
+    if (message != NULL && TPB_LIKELY(pipe_is_plain(message)))
+        return message->payloads[0].length <= SIZE_MAX / 2
+               && pipe_memory_valid(message->payloads[0].data,
+                                    message->payloads[0].length);
     if (message == NULL
         || !pipe_memory_valid(message->metadata, message->metadata_length)
         || !pipe_memory_valid(message->payloads, message->payload_count)
@@ -107,29 +119,36 @@ static void pipe_op_run(tp_context *context, struct tpr_task *task)
         pipe_op_start(op);
 }
 
-/* What a call wants; becomes an operation. */
-static tp_status pipe_call(tp_context *context, const struct tpr_op *model)
+/*
+ * What a call wants becomes an operation.  pipe_op() takes the token if it is
+ * free, and an operation; the caller fills in the rest of its first part (see
+ * core.h), and pipe_op_go() hands it over.
+ */
+static tp_status pipe_op(tp_context *context, bool *mine,
+                         struct tpr_op **result)
 {
-    bool mine = tpr_enter(context);
-    struct tpr_op *op = mine ? tpr_op_new(context) : tpr_op_alloc();
-    struct tpb_list link;
+    struct tpr_op *op;
 
-    if (mine && context->closed) {
-        if (op != NULL)
-            tpr_op_free(context, op);
+    *mine = tpr_enter(context);
+    if (TPB_UNLIKELY(*mine && context->closed)) {
         tpr_leave(context);
         return TP_ERR_INVALID;
     }
-    if (op == NULL) {
-        if (mine)
+    op = *mine ? tpr_op_new(context) : tpr_op_alloc();
+    if (TPB_UNLIKELY(op == NULL)) {
+        if (*mine)
             tpr_leave(context);
         return TP_ERR_NO_MEMORY;
     }
-    link = op->link;
-    *op = *model;
-    op->link = link;
-    tpb_list_init(&op->link);
     op->context = context;
+    *result = op;
+    return TP_OK;
+}
+
+static void pipe_op_go(struct tpr_op *op, bool mine)
+{
+    tp_context *context = op->context;
+
     if (mine) {
         pipe_op_start(op);
         tpr_leave(context);
@@ -137,6 +156,18 @@ static tp_status pipe_call(tp_context *context, const struct tpr_op *model)
         op->task.run = pipe_op_run;
         tpr_submit(context, &op->task);
     }
+}
+
+static tp_status pipe_encode(const tp_message *message, uint64_t length,
+                             unsigned char **descriptor)
+{
+    *descriptor = NULL;
+    if (length <= PIPE_DESCRIPTOR)
+        return TP_OK;
+    *descriptor = tpb_zalloc(length);
+    if (*descriptor == NULL)
+        return TP_ERR_NO_MEMORY;
+    tpr_descriptor_encode(message, NULL, length, *descriptor);
     return TP_OK;
 }
 
@@ -144,56 +175,84 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
                          tp_message_fn *done, void *arg,
                          struct tpr_sync *sync)
 {
-    struct tpr_op model = { .kind = TPR_OP_WRITE, .pipe = pipe,
-                            .message = message, .done = done, .arg = arg,
-                            .sync = sync };
-    tp_status status;
+    struct tpg_work *work;
+    unsigned char *descriptor = NULL;
+    uint64_t length;
+    struct tpr_op *op;
+    tp_status claimed, status;
+    bool mine;
 
     if (pipe == NULL || !tpr_message_valid(message))
         return TP_ERR_INVALID;
-    status = tpr_device_claim(pipe->context, message, &model.work);
-    if (status == TP_ERR_INVALID || status == TP_ERR_NO_MEMORY)
+    claimed = tpr_device_claim(pipe->context, message, &work);
+    if (claimed == TP_ERR_INVALID || claimed == TP_ERR_NO_MEMORY)
+        return claimed;
+    length = tpr_descriptor_length(message);
+    status = pipe_encode(message, length, &descriptor);
+    if (status == TP_OK)
+        status = pipe_op(pipe->context, &mine, &op);
+    if (TPB_UNLIKELY(status != TP_OK)) {
+        tpg_work_end(work);
+        tpb_free(descriptor);
         return status;
-    model.status = status;         /* told in its turn */
-    model.data_length = pipe_data_length(message);
-    model.descriptor_length = tpr_descriptor_length(message);
-    if (model.descriptor_length > PIPE_DESCRIPTOR) {
-        model.descriptor = tpb_zalloc(model.descriptor_length);
-        if (model.descriptor == NULL) {
-            tpg_work_end(model.work);
-            return TP_ERR_NO_MEMORY;
-        }
-        tpr_descriptor_encode(message, NULL, model.descriptor_length,
-                              model.descriptor);
     }
-    status = pipe_call(pipe->context, &model);
-    if (status != TP_OK) {
-        tpg_work_end(model.work);
-        tpb_free(model.descriptor);
-    }
-    return status;
+    op->kind = TPR_OP_WRITE;
+    op->status = claimed;          /* told in its turn */
+    op->pipe = pipe;
+    op->message = message;
+    op->done = done;
+    op->arg = arg;
+    op->sync = sync;
+    op->work = work;
+    op->data_length = pipe_data_length(message);
+    op->descriptor_length = length;
+    op->descriptor = descriptor;
+    pipe_op_go(op, mine);
+    return TP_OK;
+}
+
+static void pipe_op_reader(struct tpr_op *op, enum tpr_op_kind kind,
+                           tp_pipe *pipe, tp_message_fn *done, void *arg,
+                           struct tpr_sync *sync)
+{
+    op->kind = kind;
+    op->status = TP_OK;
+    op->pipe = pipe;
+    op->message = NULL;
+    op->done = done;
+    op->arg = arg;
+    op->sync = sync;
+    op->work = NULL;
+    op->data_length = op->descriptor_length = 0;
+    op->descriptor = NULL;
 }
 
 tp_status tpr_call_descriptor(tp_context *context, tp_pipe *pipe,
                               tp_message_fn *arrived, void *arg,
                               struct tpr_sync *sync)
 {
-    struct tpr_op model = { .kind = TPR_OP_DESCRIPTOR, .pipe = pipe,
-                            .done = arrived, .arg = arg, .sync = sync };
+    struct tpr_op *op;
+    tp_status status;
+    bool mine;
 
     if (context == NULL || (arrived == NULL && sync == NULL))
         return TP_ERR_INVALID;
-    return pipe_call(context, &model);
+    status = pipe_op(context, &mine, &op);
+    if (TPB_UNLIKELY(status != TP_OK))
+        return status;
+    pipe_op_reader(op, TPR_OP_DESCRIPTOR, pipe, arrived, arg, sync);
+    pipe_op_go(op, mine);
+    return TP_OK;
 }
 
 tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
                         tp_message_fn *done, void *arg,
                         struct tpr_sync *sync)
 {
-    struct tpr_op model = { .kind = TPR_OP_READ, .pipe = pipe,
-                            .message = skeleton, .done = done, .arg = arg,
-                            .borrow = borrow, .sync = sync };
+    struct tpg_work *work;
+    struct tpr_op *op;
     tp_status status;
+    bool mine;
 
     if (pipe == NULL || skeleton == NULL
         || !tpr_skeleton_claim(pipe, skeleton, borrow))
@@ -202,16 +261,22 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
         tpr_skeleton_unclaim(pipe, skeleton);
         return TP_ERR_NO_MEMORY;
     }
-    status = tpr_device_claim(pipe->context, skeleton, &model.work);
+    status = tpr_device_claim(pipe->context, skeleton, &work);
     if (status == TP_ERR_NOT_SUPPORTED)
         status = TP_ERR_INVALID;   /* it can be read into CPU memory */
     if (status == TP_OK)
-        status = pipe_call(pipe->context, &model);
-    if (status != TP_OK) {
-        tpg_work_end(model.work);
+        status = pipe_op(pipe->context, &mine, &op);
+    if (TPB_UNLIKELY(status != TP_OK)) {
+        tpg_work_end(work);
         tpr_skeleton_unclaim(pipe, skeleton);
+        return status;
     }
-    return status;
+    pipe_op_reader(op, TPR_OP_READ, pipe, done, arg, sync);
+    op->message = skeleton;
+    op->work = work;
+    op->borrow = borrow;
+    pipe_op_go(op, mine);
+    return TP_OK;
 }
 
 tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,

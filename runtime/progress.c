@@ -24,8 +24,9 @@
 #include "runtime/futex.h"
 
 enum {
-    PROGRESS_WATCH_PASSES = 64,    /* look at epoll every so many passes */
-    PROGRESS_CLOCK_PASSES = 16,    /* look at the clock ... idle passes */
+    PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
+    PROGRESS_CLOCK_PASSES = 16,    /* look at the clock */
+    PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
     PROGRESS_READY = 16,           /* conns served per pass */
     PROGRESS_EVENTS = 16,
     PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
@@ -35,33 +36,25 @@ enum {
                                       and no descriptor tells of their end */
 };
 
-/* Its address tells threads apart. */
-static _Thread_local char progress_me;
+_Thread_local char tpr_me;
 
 /* Up to which callback this thread knows of a context's: those that ran between
  * its last tp_wait() or tp_progress() and the next one must end that next one,
  * whoever ran them, or its caller would sleep over what he waits for. */
 enum { PROGRESS_KNOWN = 4 };
-static _Thread_local struct progress_known {
+static _Thread_local TPR_TLS struct progress_known {
     uint64_t serial;           /* the context's; 0: unused */
     uint64_t delivered;
 } progress_known[PROGRESS_KNOWN];
 
 /* ---- the token ---------------------------------------------------------- */
 
-bool tpr_holds(tp_context *context)
-{
-    /* Only this thread stores this thread's address there. */
-    return atomic_load_explicit(&context->holder, memory_order_relaxed)
-           == &progress_me;
-}
-
 static bool token_take(tp_context *context)
 {
     /* Pairs with the exchange in tpr_leave(). */
     if (atomic_exchange_explicit(&context->token, 1, memory_order_acquire))
         return false;
-    atomic_store_explicit(&context->holder, &progress_me,
+    atomic_store_explicit(&context->holder, &tpr_me,
                           memory_order_relaxed);
     context->depth = 1;
     return true;
@@ -90,12 +83,8 @@ static void token_run_tasks(tp_context *context)
     }
 }
 
-bool tpr_enter(tp_context *context)
+bool tpr_enter_token(tp_context *context)
 {
-    if (tpr_holds(context)) {
-        context->depth++;
-        return true;
-    }
     if (!token_take(context))
         return false;
     /* What this thread left when the token was taken comes first. */
@@ -141,12 +130,8 @@ static void token_ring(tp_context *context)
     tpb_eventfd_ring(context->wake.fd);
 }
 
-void tpr_leave(tp_context *context)
+void tpr_leave_token(tp_context *context)
 {
-    if (context->depth > 1) {
-        context->depth--;
-        return;
-    }
     do {
         token_run_tasks(context);
         token_ring(context);
@@ -206,15 +191,31 @@ bool tpr_poll_watches(tp_context *context)
 
         watch->ready(watch, events[i].events);
     }
+    context->ask_all |= count > 0;
     if (!tpb_list_empty(&context->contacts)
         || !tpb_list_empty(&context->strangers))
         tpr_peer_timers(context, tpb_now());
     return count > 0;
 }
 
-bool tpr_pass(tp_context *context)
+/* Endpoints without a conn have little to do: they are asked seldom, but
+ * always before anybody sleeps. */
+static bool progress_endpoints(tp_context *context, bool all)
 {
     bool moved = false;
+
+    for (uint32_t i = 0; i < context->endpoint_count; i++) {
+        struct tpf_endpoint *endpoint = context->endpoints[i];
+
+        if (endpoint->conns > 0 || all)
+            moved |= endpoint->backend->progress(endpoint);
+    }
+    return moved;
+}
+
+bool tpr_pass(tp_context *context)
+{
+    bool moved;
 
     context->served = false;
     if (TPB_UNLIKELY(context->armed))
@@ -226,9 +227,9 @@ bool tpr_pass(tp_context *context)
      * wait for the end of the callback. */
     if (TPB_UNLIKELY(context->serving != NULL))
         tpf_conn_ready(context->serving);
-    for (uint32_t i = 0; i < context->endpoint_count; i++)
-        moved |= context->endpoints[i]->backend->progress(
-            context->endpoints[i]);
+    moved = progress_endpoints(context, context->ask_all
+                               || context->passes % PROGRESS_IDLE_PASSES == 0);
+    context->ask_all = false;
     if (TPB_UNLIKELY(context->copying > 0 || context->env.on_devices > 0))
         moved |= tpr_channels_progress(context);
     if (TPB_UNLIKELY(tpr_device_waits(context)))
@@ -256,7 +257,8 @@ bool tpr_pass(tp_context *context)
 
 bool tpr_park_begin(tp_context *context)
 {
-    if (!progress_arm(context) || !tpb_list_empty(&context->env.ready)
+    if (progress_endpoints(context, true) || !progress_arm(context)
+        || !tpb_list_empty(&context->env.ready)
         || !tpb_list_empty(&context->done)
         || !tpb_list_empty(&context->graveyard) || context->copying > 0
         || atomic_load(&context->tasks) != NULL) {
@@ -365,8 +367,10 @@ static void progress_record(tp_context *context, struct progress_wait *wait)
     tpr_record_wait(context, wait->sync);
 }
 
-/* Waits for another thread to move things on, at most a little. */
-static void progress_sleep(tp_context *context, struct progress_wait *wait)
+/* Waits for another thread to move things on, at most a little.  Who claims the
+ * driving himself waits for the token only. */
+static void progress_sleep(tp_context *context, struct progress_wait *wait,
+                           bool claimed)
 {
     uint64_t limit = 100 * 1000000u, now;
     uint32_t turn;
@@ -384,7 +388,7 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait)
     /* Pairs with tpr_wake_sleepers(): sleepers is seen, or what it tells. */
     if (!progress_over(context, wait)
         && (atomic_load(&context->token) != 0
-            || atomic_load(&context->driving) != 0
+            || (!claimed && atomic_load(&context->driving) != 0)
             || context->mode == TP_PROGRESS_THREAD))
         tpr_futex_wait(&context->turn, turn, limit);
     atomic_fetch_sub(&context->sleepers, 1);
@@ -398,7 +402,7 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     bool nested = context->depth > 1;
     uint64_t idle_since = 0;
 
-    for (uint32_t idle = 0;; idle++) {
+    for (uint32_t turn = 1;; turn++) {
         bool moved = tpr_pass(context);
 
         if (!nested && !tpb_list_empty(&context->done))
@@ -407,13 +411,12 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
             return true;
         if (moved) {
             context->vain = 0;
-            idle = 0;
             idle_since = 0;
-            if (!wait->deadline)
+            if (!wait->deadline || turn % PROGRESS_CLOCK_PASSES != 0)
                 continue;
         }
         tpr_tell_sleepers(context);
-        if (idle % PROGRESS_CLOCK_PASSES == 0 || context->crowded) {
+        if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded) {
             uint64_t now = tpb_now();
 
             if (wait->deadline > 0 && now >= wait->deadline)
@@ -426,7 +429,12 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 return progress_park(context, wait->deadline);
             }
         }
-        tpb_pause();
+        /* With more ranks than cpus the one that is waited for may be waiting
+         * for this cpu: to hand it over costs a tenth of a sleep and a bell. */
+        if (context->crowded)
+            sched_yield();
+        else
+            tpb_pause();
     }
 }
 
@@ -445,6 +453,15 @@ static bool progress_watch(tp_context *context, struct progress_wait *wait)
         tpb_pause();
     } while (tpb_now() < until);
     return false;
+}
+
+/* For thread.c.  Under the token, so nobody else writes it. */
+static void progress_active(tp_context *context)
+{
+    atomic_store_explicit(&context->activity,
+                          atomic_load_explicit(&context->activity,
+                                               memory_order_relaxed) + 1,
+                          memory_order_relaxed);
 }
 
 static void progress_claim(tp_context *context, bool *claimed)
@@ -469,12 +486,19 @@ static void progress_await(tp_context *context, struct progress_wait *wait)
             mine = claimed;
         }
         if (mine && tpr_enter(context)) {
-            atomic_fetch_add_explicit(&context->activity, 1,
-                                      memory_order_relaxed);
-            if (progress_spin(context, wait))
+            progress_active(context);
+            if (progress_spin(context, wait)) {
+                /* The barrier in tpr_leave_token() stands between this and the
+                 * look for sleepers. */
+                if (claimed && !nested && progress_over(context, wait)) {
+                    claimed = false;
+                    atomic_store_explicit(&context->driving, 0,
+                                          memory_order_release);
+                }
                 tpr_leave(context);
+            }
         } else if (!progress_watch(context, wait)) {
-            progress_sleep(context, wait);
+            progress_sleep(context, wait, claimed);
         }
         if (progress_late(wait))
             break;
@@ -513,7 +537,7 @@ bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline)
  * only makes a wait return once without need. */
 static struct progress_known *progress_know(const tp_context *context)
 {
-    static _Thread_local unsigned next;
+    static _Thread_local TPR_TLS unsigned next;
     struct progress_known *known;
 
     for (unsigned i = 0; i < PROGRESS_KNOWN; i++)
@@ -553,10 +577,11 @@ tp_status tp_progress(tp_context *context, int *completed)
         bool nested = context->depth > 1;
         bool moved;
 
-        atomic_fetch_add_explicit(&context->activity, 1,
-                                  memory_order_relaxed);
-        if (atomic_load_explicit(&context->fd_used, memory_order_relaxed))
+        progress_active(context);
+        if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)) {
             tpr_poll_watches(context);
+            context->ask_all = true;   /* its caller may sleep next */
+        }
         before = progress_delivered(context);
         moved = tpr_pass(context);
         if (!nested)

@@ -63,9 +63,14 @@ static void pull_ask(struct tpr_offer *offer, unsigned channel,
     tpb_info("%s: a buffer comes in frames: %s",
              atomic_load(&pipe->peer->name), words);
     offer->asked = true;
-    if (pipe->peer->state == TPR_PEER_CONNECTED)
-        tpr_tx_about(pipe, WIRE_ASK, &about, words,
-                     length < TPT_WORDS ? length : TPT_WORDS);
+    if (pipe->peer->state != TPR_PEER_CONNECTED)
+        return;
+    if (channel != TPF_CHANNEL_NONE
+        && pipe->context->channels[channel] != NULL)
+        tpr_peer_tried(pipe->peer, TPT_MINE,
+                       pipe->context->channels[channel]->kind->name, words);
+    tpr_tx_about(pipe, WIRE_ASK, &about, words,
+                 length < TPT_WORDS ? length : TPT_WORDS);
 }
 
 /* A pull that could not be stopped is over: what waited for that can go. */

@@ -296,7 +296,7 @@ static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
             return false;
         }
     } else {
-        memcpy(data, bytes, left);
+        tpb_copy(data, bytes, left);
     }
     pipe->cursor.offset += left;
     *view->taken += (uint32_t)left;
@@ -429,6 +429,23 @@ void tpr_rx_pump(tp_pipe *pipe)
         && !(pipe->rx_state == TPR_RX_HELD && pipe->missing == 0))
         rx_finish(pipe);
     rx_note_unread(pipe);
+}
+
+bool tpr_rx_has_all(const tp_pipe *pipe)
+{
+    uint64_t there = 0;
+
+    if (pipe->skeleton->offers != NULL)
+        return false;              /* a channel was to bring some */
+    TPB_LIST_EACH(node, &pipe->backlog) {
+        const struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk,
+                                                      link);
+
+        if (chunk->type == WIRE_MESSAGE && !chunk->started)
+            break;                 /* the next message's */
+        there += chunk->length - chunk->taken;
+    }
+    return there >= pipe->missing;
 }
 
 static void rx_pop(struct tpf_conn *conn)

@@ -331,6 +331,7 @@ bool tpr_message_buffer(const tp_message *message, size_t index,
     buffer->data = tensor->data;
     buffer->length = tensor->length;
     buffer->device = tensor->device;
+    buffer->target = tensor->target;
     buffer->stream = tensor->stream;
     return true;
 }

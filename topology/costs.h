@@ -12,8 +12,9 @@
 
 struct tpt_costs_row {
     char backend[TPT_NAME];
-    struct tpt_cost cost[TPT_LOCALITIES];   /* by enum tpt_locality; 0, 0: not
-                                               measured */
+    struct tpt_cost cost[TPT_LOCALITIES];   /* by enum tpt_locality, of
+                                               "cuda_..." by enum tpt_path; 0,
+                                               0: not measured */
 };
 
 struct tpt_costs {

@@ -282,6 +282,7 @@ static bool score_lacks(const struct score_pair *pair, struct score_row *row)
 static bool score_differs(const struct score_pair *pair, struct score_row *row)
 {
     if (row->mine->role == row->yours->role
+        && row->mine->devices == row->yours->devices
         && strcmp(row->mine->over, row->yours->over) == 0)
         return false;
     score_refuse(row, TPT_REASON_YOURS_LACKS);
@@ -371,7 +372,8 @@ static bool score_breaks_contract(const struct score_pair *pair,
 {
     const char *class = tpt_locality_class(pair->locality);
     struct tpt_known self = { row->candidate.name,
-                              (enum tpt_role)row->candidate.role };
+                              (enum tpt_role)row->candidate.role,
+                              row->candidate.devices };
     enum tpt_allowance allowance = TPT_FREE;
     char list[48];
 
@@ -383,7 +385,10 @@ static bool score_breaks_contract(const struct score_pair *pair,
         return false;
     score_refuse(row, TPT_REASON_CONTRACT);
     tpt_require_list(pair->policy->require, pair->locality, pair->known,
-                     pair->count, self.role, list, sizeof(list));
+                     pair->count, self.role, self.devices, list,
+                     sizeof(list));
+    if (self.devices)
+        class = "cuda";
     SCORE_EVIDENCE(row, "TP_REQUIRE wants %s for class %s", list, class);
     SCORE_REMEDY(row, "add %s:%s to TP_REQUIRE", class, row->candidate.name);
     return true;
@@ -443,6 +448,7 @@ static void score_judge(const struct score_pair *pair, struct score_row *row)
     memcpy(candidate->over, any->over, sizeof(candidate->over));
     candidate->role = any->role;
     candidate->reach = any->reach;
+    candidate->devices = any->devices != 0;
     candidate->from_bytes = UINT64_MAX;
     if (row->mine != NULL && row->yours != NULL)
         score_agree(row);
@@ -488,7 +494,8 @@ static tp_status score_check_contract(struct score_pair *pair,
                                              ? rows[i].mine : rows[i].yours;
 
         pair->known[i] = (struct tpt_known) { any->name,
-                                              (enum tpt_role)any->role };
+                                              (enum tpt_role)any->role,
+                                              any->devices != 0 };
     }
     return tpt_require_check(pair->policy->require, pair->known, pair->count,
                              error);
@@ -530,8 +537,13 @@ tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
     for (uint32_t i = 0; i < plan->count; i++)
         plan->candidates[i] = rows[i].candidate;
     tpt_require_list(pair.policy->require, pair.locality, pair.known,
-                     pair.count, TPT_ROLE_CHANNEL, plan->insist,
+                     pair.count, TPT_ROLE_CHANNEL, false, plan->insist,
                      sizeof(plan->insist));
+    tpt_require_list(pair.policy->require, pair.locality, pair.known,
+                     pair.count, TPT_ROLE_CHANNEL, true,
+                     plan->insist_devices, sizeof(plan->insist_devices));
+    tpt_device_weigh(mine, yours, plan);
+    tpt_device_deny(mine, yours, plan);
     tpt_plan_settle(plan);
     return TP_OK;
 }

@@ -118,6 +118,10 @@ static void settle_channel(const struct tpt_plan *plan,
         return;
     }
     channel->possible = true;
+    if (channel->devices) {
+        tpt_device_settle(plan, transport, channel);
+        return;
+    }
     channel->from_bytes = settle_crossover(transport, channel);
     if (channel->insisted && channel->from_bytes == UINT64_MAX)
         channel->from_bytes = TPT_CHANNEL_LEAST;
@@ -165,7 +169,7 @@ static bool settle_keeps_contract(const struct tpt_plan *plan,
     if (plan->insist[0] == '\0')
         return true;
     for (uint32_t i = 0; i < plan->count; i++)
-        if (plan->candidates[i].insisted
+        if (plan->candidates[i].insisted && !plan->candidates[i].devices
             && settle_eligible(&plan->candidates[i])
             && settle_goes_over(&plan->candidates[i], transport))
             return true;

@@ -109,6 +109,7 @@ void ofi_rdm_close(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq);
 
 /* The few functions that are not inline in libfabric's headers. */
 struct ofi_library {
+    uint32_t version;              /* as FI_VERSION() makes it */
     int (*getinfo)(uint32_t version, const char *node, const char *service,
                    uint64_t flags, const struct fi_info *hints,
                    struct fi_info **info);

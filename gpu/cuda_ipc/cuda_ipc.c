@@ -31,20 +31,9 @@ _Static_assert(sizeof(struct ipc_pull) <= TPF_PULL, "TPF_PULL is too small");
 
 /* ---- the channel --------------------------------------------------------- */
 
-/* Without waking the driver: is there anything that could be a GPU? */
 static tp_status ipc_probe(const struct tpf_env *env, struct tpb_error *error)
 {
-    const struct tpb_settings *settings = env->settings;
-
-    if (strcmp(settings->text[TPB_SET_CUDA_LIBRARY], "none") == 0)
-        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                        "TP_CUDA_LIBRARY=none forbids the use of GPUs");
-    if (!settings->set[TPB_SET_CUDA_LIBRARY]
-        && access("/dev/nvidiactl", F_OK) != 0
-        && access("/dev/dxg", F_OK) != 0)
-        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                        "no NVIDIA GPU here (no /dev/nvidiactl)");
-    return TP_OK;
+    return tpg_cuda_possible(env->settings, error);
 }
 
 static tp_status ipc_open(struct tpf_channel *base, struct tpb_error *error)
@@ -375,6 +364,7 @@ const struct tpf_channel_kind tpg_cuda_ipc = {
     .reach = TPT_REACH_HOST,
     .devices = true,
     .by_device = true,
+    .within = true,
     .exports = true,
     .latency_ns = 8000,
     .megabytes = 100000,

@@ -344,7 +344,7 @@ static void import_forget(struct ipc_link *link, const struct ipc_note *note)
                                                   node);
 
         if (import->form == (enum ipc_form)note->form
-            && import->id == note->id && !TPG_MUTANT(DEAF))
+            && import->id == note->id && !TPG_MUTANT(STALE_IMPORT))
             import_drop(link, import);
     }
 }

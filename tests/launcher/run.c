@@ -5,10 +5,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -239,7 +243,25 @@ bool tpx_kill_marked(const char *mark, unsigned n, int signal)
     return pid > 0 && kill(pid, signal) == 0;
 }
 
-pid_t tpx_find_guard(pid_t launcher)
+bool tpx_own_network(void)
+{
+    struct ifreq loopback = { .ifr_name = "lo" };
+    int fd = -1;
+    bool up;
+
+    if (unshare(CLONE_NEWNET) == 0)
+        fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    up = fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &loopback) == 0;
+    loopback.ifr_flags |= IFF_UP;
+    up = up && ioctl(fd, SIOCSIFFLAGS, &loopback) == 0;
+    tpb_close(&fd);
+    if (!up)
+        tpx_skip("root", "a network namespace is not allowed, and other jobs "
+                 "may hold the cores");
+    return up;
+}
+
+pid_t tpx_find_guard(pid_t launcher, unsigned n)
 {
     DIR *proc = opendir("/proc");
     struct dirent *entry;
@@ -255,7 +277,8 @@ pid_t tpx_find_guard(pid_t launcher)
         text = tpb_read_file(path, NULL);
         if (text != NULL
             && sscanf(text, "%d (%31[^)]) %*c %d", &pid, name, &parent) == 3
-            && parent == launcher && strcmp(name, "tprun-guard") == 0)
+            && parent == launcher && strcmp(name, "tprun-guard") == 0
+            && n-- == 0)
             found = pid;
         tpb_free(text);
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Kills anything of a job at any time: a rank, a child of a rank, tprun, two
- * at once, during start, during the end.  Afterwards there is no process, no
- * file and no segment.  Some dozens of times; TP_TEST_KILLS=N sets how often
- * (make check-long: 1000), TP_TEST_SEED=N repeats a run.
+ * Kills anything of a job at any time: a rank, a child of a rank, tprun, a
+ * guard, two at once, during start, during the end.  Afterwards there is no
+ * process, no file and no segment.  Some dozens of times; TP_TEST_KILLS=N sets
+ * how often (make check-long: 1000), TP_TEST_SEED=N repeats a run.
  */
 #include "config.h"
 
@@ -127,25 +127,26 @@ static void storm(struct tpx_launch *launch)
     static const int signals[] = { SIGKILL, SIGKILL, SIGTERM, SIGINT,
                                    SIGHUP, SIGSEGV, SIGABRT, SIGUSR1 };
     unsigned kills = 1 + below(3);
+    bool guarded = true;           /* by two; one may go along with tprun */
+    pid_t guard;
 
     for (unsigned i = 0; i < kills; i++) {
         /* Most of what can go wrong is in the first and last moments. */
         tpx_doze(below(2) == 0 ? 0.00002 * below(1000)
                                : 0.0002 * below(1000));
-        if (below(8) == 0) {
-            pid_t guard = tpx_find_guard(launch->pid);
-
-            if (guard > 0)
-                kill(guard, SIGKILL);
-            /* Both gone leaves nobody to tell a rank's own children: give
-             * tprun the moment it takes to start another. */
-            tpx_doze(0.05);
+        if (below(8) == 0 && guarded) {
+            guard = tpx_find_guard(launch->pid, below(2));
+            guarded = guard <= 0 || kill(guard, SIGKILL) < 0;
         } else {
             tpx_kill_marked(launch->mark, below(8),
                             signals[below(TPB_COUNT(signals))]);
         }
     }
     tpx_doze(0.0001 * below(300));
+    guard = below(4) == 0 && guarded ? tpx_find_guard(launch->pid, below(2))
+                                     : 0;
+    if (guard > 0)
+        kill(guard, SIGKILL);
     kill(launch->pid, below(2) == 0 ? SIGKILL : SIGTERM);
 }
 

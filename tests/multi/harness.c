@@ -211,6 +211,8 @@ static void harness_judge(struct harness_run *run, int rank)
     harness_read(child->output, output, sizeof(output));
     close(child->output);
     harness_notes(run, output);
+    if (getenv("TP_TEST_SHOW") != NULL)
+        printf("%s, rank %d:\n%s", run->job->test->name, rank, output);
     if (!harness_ended_well(run, child->status)) {
         bad = true;
         if (WIFSIGNALED(child->status))
@@ -242,20 +244,35 @@ static void harness_remove(const char *directory)
     rmdir(directory);
 }
 
+static void harness_go(struct harness_run *run)
+{
+    const char *root = getenv("TMPDIR");
+
+    ck_assert_int_le(run->job->ranks, HARNESS_RANKS);
+    snprintf(run->directory, sizeof(run->directory), "%.40s/tpx-XXXXXX",
+             root != NULL ? root : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(run->directory));
+    harness_start(run);
+    harness_wait(run);
+    for (int rank = 0; rank < run->job->ranks; rank++)
+        harness_judge(run, rank);
+    harness_remove(run->directory);
+}
+
+bool tpx_job_fails(const struct tpx_job *job, char *text, size_t size)
+{
+    struct harness_run run = { .job = job };
+
+    harness_go(&run);
+    snprintf(text, size, "%s", run.text);
+    return run.used > 0;
+}
+
 void tpx_job_run(const struct tpx_job *job)
 {
     struct harness_run run = { .job = job };
-    const char *root = getenv("TMPDIR");
 
-    ck_assert_int_le(job->ranks, HARNESS_RANKS);
-    snprintf(run.directory, sizeof(run.directory), "%.40s/tpx-XXXXXX",
-             root != NULL ? root : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(run.directory));
-    harness_start(&run);
-    harness_wait(&run);
-    for (int rank = 0; rank < job->ranks; rank++)
-        harness_judge(&run, rank);
-    harness_remove(run.directory);
+    harness_go(&run);
     if (run.used > 0)
         ck_abort_msg("%s, %d ranks, backends %s, progress %s: %s",
                      job->test->name, job->ranks,
@@ -296,6 +313,9 @@ int tpx_execute(char *const *command, int seconds, char *output,
             usleep(1000);
             continue;
         }
+        /* Launchers pass it on, and ranks tell where they hang. */
+        kill(pid, SIGUSR1);
+        usleep(1000000);
         kill(pid, SIGTERM);
         usleep(500000);
         kill(-pid, SIGKILL);

@@ -231,7 +231,7 @@ cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
         *value = double_settings.vmm;
         break;
     default:
-        *value = 0;
+        *value = double_rdma_attribute(attribute);
     }
     return double_end(CU_OK);
 }

@@ -18,6 +18,9 @@
 #define CUDA_SYMBOL(group, name, parameters) cu_result name parameters;
 #include "gpu/driver_symbols.def"
 #undef CUDA_SYMBOL
+/* Beside the driver's: for tests/gpu/rdma, and for tests. */
+unsigned cudadouble_flushes(void);
+void *cudadouble_way_in(const void *address, size_t length, int *answer);
 #pragma GCC visibility pop
 
 enum {
@@ -64,6 +67,7 @@ struct double_store {
     unsigned char *bytes;              /* our way in: the program has none */
     size_t size;
     int holds;
+    bool closed;                       /* VMM: cannot be exported */
 };
 
 /* A range of addresses as the program knows it. */
@@ -79,6 +83,7 @@ struct double_range {
     uint32_t access;                   /* VMM: devices that may, a bit each */
     uint64_t block;                    /* VMM: what is mapped */
     bool mapped;                       /* host: a device may use it */
+    bool synchronous;                  /* CU_POINTER_SYNC_MEMOPS is set */
     int opens;                         /* IMPORT */
 };
 
@@ -107,6 +112,11 @@ bool double_mapped_locked(cu_pointer pointer, size_t length);
 /* Runs all that has been enqueued and can run, wherever. */
 void double_settle_locked(void);
 struct cu_stream_s *double_stream_new_locked(struct cu_context_s *context);
+
+/* ---- rdma.c -------------------------------------------------------------- */
+
+/* A device's attribute for GPUDirect RDMA; 0 for any other. */
+int double_rdma_attribute(int attribute);
 
 /* ---- device.c ------------------------------------------------------------ */
 

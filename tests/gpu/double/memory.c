@@ -405,7 +405,10 @@ static uint64_t memory_attribute(const struct double_range *range,
     case CU_POINTER_LEGACY_IPC:
         return range->kind == DOUBLE_MALLOC;
     case CU_POINTER_ALLOWED_HANDLES:
-        return range->kind == DOUBLE_VMM ? CU_HANDLE_POSIX_FD : 0;
+        return range->kind == DOUBLE_VMM && !range->store->closed
+               ? CU_HANDLE_POSIX_FD : 0;
+    case CU_POINTER_GDR:
+        return range->kind == DOUBLE_MALLOC || range->kind == DOUBLE_VMM;
     case CU_POINTER_POOL:
         return range->kind == DOUBLE_POOL ? (uintptr_t)&memory_ids : 0;
     case CU_POINTER_MAPPING_BASE:

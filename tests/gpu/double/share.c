@@ -155,6 +155,7 @@ cu_result cuMemCreate(cu_memory *memory, size_t size,
     store = double_store_new_locked(size, properties->location.id);
     if (store == NULL)
         return double_end(CU_OUT_OF_MEMORY);
+    store->closed = (properties->handle_types & CU_HANDLE_POSIX_FD) == 0;
     *memory = (cu_memory)(uintptr_t)store;
     return double_end(CU_OK);
 }
@@ -187,6 +188,8 @@ cu_result cuMemExportToShareableHandle(void *shareable, cu_memory memory,
     DOUBLE_BEGIN();
     if (type != CU_HANDLE_POSIX_FD || flags != 0)
         return double_end(CU_NOT_SUPPORTED);
+    if (share_store(memory)->closed)
+        return double_end(CU_INVALID_VALUE);
     fd = fcntl(share_store(memory)->fd, F_DUPFD_CLOEXEC, 3);
     if (fd < 0)
         return double_end(CU_OUT_OF_MEMORY);
