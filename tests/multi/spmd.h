@@ -41,7 +41,7 @@ enum {
     TPX_LAUNCH = 32,           /* also run under launchers */
     TPX_LONG = 64,             /* only in make check-long */
     TPX_CHANNELS = 128,        /* about channels */
-    TPX_REAL = 256             /* not with TP_TEST_FEW: has limits of its own */
+    TPX_REAL = 256             /* not with TP_TEST_FEW: has its own limits */
 };
 
 struct tpx_spmd {
