@@ -60,6 +60,7 @@ struct bench_options {
     bool on_device;            /* --memory cuda, and which: */
     int device;                /* -1: by the rank's place on its host */
     bool calibrate, compare;
+    const char *plot;          /* NULL: no picture */
     /* floors */
     const char *floors;
     /* peers that start their ranks */

@@ -30,16 +30,17 @@ function ratio(a, b) {
     return sprintf("%.2f%s", a / b, (a / b > 0.9 && a / b < 1.1) ? "~" : "")
 }
 
-NR == 1 || $3 != 1 || $14 == "" { next }
+NR == 1 || $14 == "" { next }
 {
-    if ($1 "/" $2 != round) rounds[$1]++
-    round = $1 "/" $2
     head = ($1 == "own" ? "" : $1 ": ") $7 \
            ($9 == "-" ? "" : ", " $9 " buffers") ", " $10 " ranks, " $13
     row = head SUBSEP $12 SUBSEP $11
     if (!(head in heads)) { heads[head] = $1; order[++tables] = head }
     if (!(row in rows)) { rows[row] = head; line[++lines] = row }
     if (!($6 in names)) { names[$6] = 1; name[++systems] = $6 }
+    if ($3 != 1) next
+    if ($1 "/" $2 != round) rounds[$1]++
+    round = $1 "/" $2
     all[row, $6] = all[row, $6] $14 " "
     there[head, $6] = 1
 }

@@ -210,6 +210,16 @@ static bool options_waiting(const char *text, const char **waiting)
     return strcmp(text, "spin") == 0 || strcmp(text, "yield") == 0;
 }
 
+static bool options_plot(const char *text, const char **plot)
+{
+    size_t length = strlen(text);
+
+    *plot = text;
+    return length > 4 && strchr(text, '\n') == NULL
+           && (strcmp(text + length - 4, ".svg") == 0
+               || strcmp(text + length - 4, ".png") == 0);
+}
+
 /* A column of the CSV: it must not look like two. */
 static bool options_who(const char *text, const char **who)
 {
@@ -246,6 +256,7 @@ static bool options_set(enum option_id id, const char *value,
     case OPTION_PIN: options->pin = true; break;
     case OPTION_CSV: options->format = BENCH_CSV; break;
     case OPTION_JSON: options->format = BENCH_JSON; break;
+    case OPTION_PLOT: return options_plot(value, &options->plot);
     case OPTION_WHO: return options_who(value, &options->who);
     case OPTION_HELP: case OPTION_VERSION: case OPTION_COUNT: break;
     }
@@ -299,7 +310,8 @@ static bool options_calibrate(const struct bench_usage *usage,
     if (options->calibrate
         && (tests || options->size_count > 0 || options->window_count > 0
             || options->blocking || options->borrow || options->poll
-            || options->memory || options->on_device || options->verify || options->fresh
+            || options->memory || options->on_device || options->verify
+            || options->fresh || options->plot != NULL
             || options->format == BENCH_CSV))
         return options_mistake(usage, status, "--calibrate goes with --compare,"
                                " --json, --repetitions, --time and --limit "

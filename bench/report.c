@@ -11,6 +11,7 @@
 static struct {
     enum bench_format format;
     bool quiet, failed;
+    const char *plot;          /* a file's name, or NULL */
     char heading[160];         /* of the table that is being printed */
 } report;
 
@@ -100,6 +101,8 @@ void bench_report(const struct bench_result *result)
 {
     if (report.quiet)
         return;
+    if (report.plot != NULL)
+        report.failed |= !bench_plot_add(result);
     if (report.format == BENCH_JSON)
         report.failed |= !bench_json_add(result);
     else if (report.format == BENCH_CSV)
@@ -107,6 +110,11 @@ void bench_report(const struct bench_result *result)
     else
         report_text(result);
     fflush(stdout);
+}
+
+void bench_report_plot(const char *file)
+{
+    report.plot = report.quiet ? NULL : file;
 }
 
 void bench_report_plan(const char *plan)
@@ -125,5 +133,5 @@ bool bench_report_close(void)
         fprintf(stderr, "cannot write standard output\n");
         return false;
     }
-    return true;
+    return report.plot == NULL || bench_plot_draw(report.plot);
 }

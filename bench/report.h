@@ -37,6 +37,15 @@ bool bench_report_close(void);
  * JSON shows it.  NULL: not known. */
 void bench_report_plan(const char *plan);
 
+/* What is reported is also drawn into this file, FILE.svg or FILE.png, when the
+ * report is closed.  NULL: it is not. */
+void bench_report_plot(const char *file);
+
+/* Of report_plot.c.  Drawing says what went wrong. */
+bool bench_plot_possible(void);        /* gnuplot is there */
+bool bench_plot_add(const struct bench_result *result);
+bool bench_plot_draw(const char *file);
+
 /* Of report_json.c. */
 bool bench_json_plan(const char *plan);
 bool bench_json_add(const struct bench_result *result);

@@ -273,14 +273,26 @@ struct Way {
     Rank *rank;
     struct bench_job *job;
     tensorpipe::Pipe *pipe;
-    std::mutex order;              // what begins first is sent first
+    // What begins first is sent first; its executor may run callbacks within
+    // our call.
+    std::recursive_mutex order;
     uint64_t begun, total;
     std::atomic<uint64_t> ended;
 };
 
+/* The last thing that is done with a way: then it may be gone. */
+void way_end(Way *way)
+{
+    Rank *rank = way->rank;
+    uint64_t total = way->total;
+
+    if (++way->ended == total)
+        sem_post(&rank->wake);
+}
+
 void way_out(Way *way)
 {
-    std::lock_guard<std::mutex> lock(way->order);
+    std::lock_guard<std::recursive_mutex> lock(way->order);
     uint64_t k = way->begun++;
     struct bench_job *job = way->job;
 
@@ -288,15 +300,14 @@ void way_out(Way *way)
         return;
     bench_touch(job, job->send[k % job->lanes], job->sequence + k);
     send(way->rank, *way->pipe, job->send[k % job->lanes], job->bytes, [=] {
-        if (++way->ended == way->total)
-            sem_post(&way->rank->wake);
         way_out(way);
+        way_end(way);
     });
 }
 
 void way_in(Way *way)
 {
-    std::lock_guard<std::mutex> lock(way->order);
+    std::lock_guard<std::recursive_mutex> lock(way->order);
     uint64_t k = way->begun++;
     struct bench_job *job = way->job;
 
@@ -311,9 +322,8 @@ void way_in(Way *way)
                     sem_post(&way->rank->wake);
                     return;
                 }
-                if (++way->ended == way->total)
-                    sem_post(&way->rank->wake);
                 way_in(way);
+                way_end(way);
             });
 }
 

@@ -348,11 +348,16 @@ int main(int argc, char **argv)
         return status;
     if (options.calibrate)
         return calibrate(&options);
+    if (options.plot != NULL && !bench_plot_possible()) {
+        bench_say("--plot wants gnuplot (apt-get install gnuplot-nox)");
+        return 1;
+    }
     bench_clock_init();
     bench_limit(options.limit_s);
     if (!perf_init(&perf))
         return 1;
     bench_report_open(options.format, perf.driver.rank != 0);
+    bench_report_plot(options.plot);
     good = bench_run(&perf.driver, &options);
     bench_limit(options.limit_s);
     if (good && options.format == BENCH_JSON)

@@ -107,6 +107,7 @@ struct tpf_env {
     struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
     uint32_t on_devices;           /* pulls that a device moves: whoever drives
                                       looks for their end now and then */
+    bool crowded;                  /* more ranks than cpus: sleeps often */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };
 

@@ -89,6 +89,7 @@ struct tpf_channel_kind {
                                       else buffers of the CPU only come */
     bool by_device;                /* a device moves its pulls, not the CPU: the
                                       kind counts them in env->on_devices */
+    bool within;                   /* also from a process to itself */
     bool exports;                  /* takes of a device's memory only what other
                                       processes can open: the core copies what
                                       they cannot, see tpg_work_outbox() */

@@ -65,9 +65,9 @@ struct tpf_remote_memory {
  */
 int tpf_remote_list(const struct tpf_env *env, struct tpf_remote_nic *nics);
 
-/* Opens one, for memory registered by HMEM or for the other ways.  NOT_SUPPORTED
- * if libfabric is too old for that way or the provider does not offer it.
- * Takes milliseconds. */
+/* Opens one, for memory that is registered in that way.  NOT_SUPPORTED if
+ * libfabric is too old for it or the provider does not offer it.  Takes
+ * milliseconds. */
 tp_status tpf_remote_open(struct tpf_env *env,
                           const struct tpf_remote_nic *nic,
                           enum tpf_remote_how how,

@@ -20,8 +20,8 @@ TPB_LOG_COMPONENT("context");
 
 enum {
     CONTEXT_FLUSH_ROUNDS = 1000,   /* of polling before sleeping */
-    CONTEXT_SPIN_US = 200,         /* before parking, with a cpu to oneself */
-    CONTEXT_CROWDED_SPIN_US = 2    /* with more ranks than cpus */
+    CONTEXT_SPIN_US = 200,         /* before parking */
+    CONTEXT_THREAD_SPIN_US = 2     /* the thread's, without a cpu for it */
 };
 
 /* ---- options ------------------------------------------------------------ */
@@ -98,7 +98,8 @@ static tp_status context_mode(tp_context *context, struct tpb_error *error)
 }
 
 /*
- * Polling pays only for a rank that has a cpu to poll on.  The context's own
+ * A rank polls while it waits, and with more ranks than cpus yields the cpu
+ * between two looks, so that who is waited for gets it.  The context's own
  * thread in AUTO mode polls beside the program's thread: it needs a second one,
  * or it takes the time from the program.
  */
@@ -114,14 +115,15 @@ static void context_spin(tp_context *context)
     /* Without tprun: bound to one cpu usually means that each rank is. */
     if (cpus <= 0)
         cpus = own > 1 ? own : sysconf(_SC_NPROCESSORS_ONLN);
-    context->crowded = context->local_size > cpus;
+    context->crowded = context->env.crowded = context->local_size > cpus;
     spare = own > 1 && cpus >= 2 * context->local_size;
     if (!chosen)
-        us = context->crowded ? CONTEXT_CROWDED_SPIN_US : CONTEXT_SPIN_US;
+        us = CONTEXT_SPIN_US;
     context->spin_ns = (uint64_t)us * 1000;
     context->thread_spin_ns = context->spin_ns;
-    if (!chosen && !spare && context->mode == TP_PROGRESS_AUTO)
-        context->thread_spin_ns = CONTEXT_CROWDED_SPIN_US * 1000;
+    if (!chosen && (context->crowded
+                    || (!spare && context->mode == TP_PROGRESS_AUTO)))
+        context->thread_spin_ns = CONTEXT_THREAD_SPIN_US * 1000;
     context->spare = spare;
 }
 

@@ -369,6 +369,8 @@ struct tp_context {
     _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
     _Atomic uint32_t sleepers;     /* atomic */
     uint32_t passes;
+    bool ask_all;                  /* a descriptor told something: the next
+                                      pass asks endpoints without conns, too */
 
     /* The context's own thread (thread.c). */
     pthread_t thread;
@@ -598,6 +600,8 @@ void tpr_links_note(struct tpf_conn *conn, const void *note, size_t length,
 /* With a new conn: makes the links, which are the trials of this side.  Lack of
  * memory leaves it without links. */
 void tpr_links_open(struct tpr_peer *peer);
+/* The same with a conn to oneself, which has no greeting. */
+void tpr_links_own(struct tpr_peer *peer);
 /* After the conn's disconnect(). */
 void tpr_links_free(struct tpr_links *links);
 /* What this side's trials said, for the hello; what the peer's said. */

@@ -469,6 +469,7 @@ static void upcall_connected(void *core, struct tpf_conn *conn)
     if (peer == NULL)
         return;                    /* buried meanwhile */
     if ((conn->backend->flags & TPF_SELF) != 0) {
+        tpr_links_own(peer);
         tpr_peer_connected(peer);
         return;
     }

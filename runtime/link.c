@@ -183,8 +183,10 @@ static void link_make(struct tpr_peer *peer, struct tpf_channel *channel,
     const struct tpt_backend_card *card = tpt_card_backend(theirs, kind->name);
     struct tpr_link *slot = &peer->links->of[kind->number];
     struct tpb_error error = { "" };
+    bool self = (peer->conn->backend->flags & TPF_SELF) != 0;
 
-    if (card == NULL || !card->usable || !link_possible(peer, kind->name))
+    if (card == NULL || !card->usable
+        || (!self && !link_possible(peer, kind->name)))
         return;
     slot->link = tpb_zalloc(kind->link_size);
     if (slot->link == NULL)
@@ -205,15 +207,20 @@ static void link_make(struct tpr_peer *peer, struct tpf_channel *channel,
     }
 }
 
+static bool link_is_for(const struct tpf_channel *channel, bool self)
+{
+    return channel != NULL && (!self || channel->kind->within);
+}
+
 void tpr_links_open(struct tpr_peer *peer)
 {
     tp_context *context = peer->context;
+    bool self = (peer->conn->backend->flags & TPF_SELF) != 0, any = false;
     struct tpt_card *theirs;
-    bool any = tpt_device_insisted(tpr_peer_plan(peer));
 
     for (size_t i = 0; i < TPF_CHANNELS; i++)
-        any |= context->channels[i] != NULL;
-    if (!any || (peer->conn->backend->flags & TPF_SELF) != 0)
+        any |= link_is_for(context->channels[i], self);
+    if (!any && (self || !tpt_device_insisted(tpr_peer_plan(peer))))
         return;
     peer->links = tpb_zalloc(sizeof(*peer->links));
     if (peer->links == NULL)
@@ -227,7 +234,7 @@ void tpr_links_open(struct tpr_peer *peer)
         return;
     tpt_entry_card(peer->entry, theirs);
     for (size_t i = 0; i < TPF_CHANNELS; i++)
-        if (context->channels[i] != NULL)
+        if (link_is_for(context->channels[i], self))
             link_make(peer, context->channels[i], theirs);
     tpb_free(theirs);
 }
@@ -334,6 +341,24 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
                          text[0] != '\0' ? text : "it does not say why");
     }
     link_settle(peer);
+}
+
+void tpr_links_own(struct tpr_peer *peer)
+{
+    struct tpr_links *links;
+
+    tpr_links_open(peer);
+    links = peer->links;
+    for (size_t i = 0; links != NULL && i < TPF_CHANNELS; i++) {
+        struct tpr_link *link = &links->of[i];
+
+        if (link->link == NULL || !link->mine)
+            continue;
+        /* The plan knows ways to others; here all else goes by the host. */
+        link->theirs = true;
+        links->least = link->from = TPT_CHANNEL_LEAST;
+        links->order[links->ordered++] = link;
+    }
 }
 
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,

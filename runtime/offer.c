@@ -159,17 +159,20 @@ static void offer_refuse(tp_pipe *pipe, const struct tpf_buffer *buffer)
 }
 
 /* The size from which on the peer opens exported memory; SIZE_MAX: never. */
-static size_t offer_exports_from(const struct tpr_links *links)
+static size_t offer_exports_from(const struct tpr_peer *peer)
 {
+    const struct tpr_links *links = peer->links;
+
     for (uint32_t i = 0; links != NULL && i < links->ordered; i++)
-        if (links->order[i]->link->kind->exports)
+        if ((peer->conn->backend->flags & TPF_SELF) == 0
+            && links->order[i]->link->kind->exports)
             return links->order[i]->from;
     return SIZE_MAX;
 }
 
 bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op)
 {
-    size_t from = offer_exports_from(pipe->peer->links);
+    size_t from = offer_exports_from(pipe->peer);
     struct tpf_buffer buffer;
     bool ready = true;
 

@@ -24,7 +24,7 @@
 #include "runtime/futex.h"
 
 enum {
-    PROGRESS_WATCH_PASSES = 256,   /* look at epoll every so many passes */
+    PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
     PROGRESS_CLOCK_PASSES = 16,    /* look at the clock */
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
     PROGRESS_READY = 16,           /* conns served per pass */
@@ -191,19 +191,18 @@ bool tpr_poll_watches(tp_context *context)
 
         watch->ready(watch, events[i].events);
     }
-    if (count > 0)
-        context->passes = 0;       /* the next one asks all endpoints */
+    context->ask_all |= count > 0;
     if (!tpb_list_empty(&context->contacts)
         || !tpb_list_empty(&context->strangers))
         tpr_peer_timers(context, tpb_now());
     return count > 0;
 }
 
-/* Endpoints without a conn have little to do, and say so by their descriptors
- * too: they are asked seldom. */
-static bool progress_endpoints(tp_context *context)
+/* Endpoints without a conn have little to do: they are asked seldom, but
+ * always before anybody sleeps. */
+static bool progress_endpoints(tp_context *context, bool all)
 {
-    bool all = context->passes % PROGRESS_IDLE_PASSES == 0, moved = false;
+    bool moved = false;
 
     for (uint32_t i = 0; i < context->endpoint_count; i++) {
         struct tpf_endpoint *endpoint = context->endpoints[i];
@@ -228,7 +227,9 @@ bool tpr_pass(tp_context *context)
      * wait for the end of the callback. */
     if (TPB_UNLIKELY(context->serving != NULL))
         tpf_conn_ready(context->serving);
-    moved = progress_endpoints(context);
+    moved = progress_endpoints(context, context->ask_all
+                               || context->passes % PROGRESS_IDLE_PASSES == 0);
+    context->ask_all = false;
     if (TPB_UNLIKELY(context->copying > 0 || context->env.on_devices > 0))
         moved |= tpr_channels_progress(context);
     if (TPB_UNLIKELY(tpr_device_waits(context)))
@@ -256,7 +257,8 @@ bool tpr_pass(tp_context *context)
 
 bool tpr_park_begin(tp_context *context)
 {
-    if (!progress_arm(context) || !tpb_list_empty(&context->env.ready)
+    if (progress_endpoints(context, true) || !progress_arm(context)
+        || !tpb_list_empty(&context->env.ready)
         || !tpb_list_empty(&context->done)
         || !tpb_list_empty(&context->graveyard) || context->copying > 0
         || atomic_load(&context->tasks) != NULL) {
@@ -400,7 +402,7 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     bool nested = context->depth > 1;
     uint64_t idle_since = 0;
 
-    for (uint32_t turn = 0, idle = 0;; turn++, idle++) {
+    for (uint32_t turn = 1;; turn++) {
         bool moved = tpr_pass(context);
 
         if (!nested && !tpb_list_empty(&context->done))
@@ -409,7 +411,6 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
             return true;
         if (moved) {
             context->vain = 0;
-            idle = 0;
             idle_since = 0;
             if (!wait->deadline || turn % PROGRESS_CLOCK_PASSES != 0)
                 continue;
@@ -428,7 +429,12 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 return progress_park(context, wait->deadline);
             }
         }
-        tpb_pause();
+        /* With more ranks than cpus the one that is waited for may be waiting
+         * for this cpu: to hand it over costs a tenth of a sleep and a bell. */
+        if (context->crowded)
+            sched_yield();
+        else
+            tpb_pause();
     }
 }
 
@@ -572,8 +578,10 @@ tp_status tp_progress(tp_context *context, int *completed)
         bool moved;
 
         progress_active(context);
-        if (atomic_load_explicit(&context->fd_used, memory_order_relaxed))
+        if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)) {
             tpr_poll_watches(context);
+            context->ask_all = true;   /* its caller may sleep next */
+        }
         before = progress_delivered(context);
         moved = tpr_pass(context);
         if (!nested)

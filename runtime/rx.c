@@ -296,7 +296,7 @@ static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
             return false;
         }
     } else {
-        memcpy(data, bytes, left);
+        tpb_copy(data, bytes, left);
     }
     pipe->cursor.offset += left;
     *view->taken += (uint32_t)left;

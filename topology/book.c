@@ -173,12 +173,9 @@ tp_status tpt_book_enter(struct tpt_book *book, const struct tpt_card *card,
     made->words = tpt_book_share_words(book, card);
     made->host = tpt_book_share(book, &card->host, sizeof(card->host));
     made->place = tpt_book_share(book, &card->place, sizeof(card->place));
-    if (card->gpu_count > 0)
-        made->gpus = tpt_book_share(book, card->gpus, card->gpu_count
-                                    * sizeof(card->gpus[0]));
+    made->gpus = tpt_book_share_gpus(book, card);
     if (made->facts == NULL || made->words == NULL || made->host == NULL
-        || made->place == NULL
-        || (card->gpu_count > 0 && made->gpus == NULL))
+        || made->place == NULL || made->gpus == NULL)
         tpb_fail(error, status, "out of memory");
     else
         status = tpt_book_choose(book, made->facts, card, &made->choice,
@@ -221,13 +218,9 @@ void tpt_entry_card(const struct tpt_entry *entry, struct tpt_card *card)
 {
     memset(card, 0, sizeof(*card));
     tpt_book_unpack(entry->facts, entry->words, card);
+    tpt_book_unpack_gpus(entry->gpus, card);
     card->host = *tpt_entry_host(entry);
     memcpy(&card->place, entry->place->bytes, sizeof(card->place));
-    if (entry->gpus != NULL) {
-        card->gpu_count = entry->gpus->length
-                          / (uint32_t)sizeof(card->gpus[0]);
-        memcpy(card->gpus, entry->gpus->bytes, entry->gpus->length);
-    }
     card->rank = entry->rank;
     card->pid = entry->pid;
     card->uid = entry->uid;

@@ -72,8 +72,7 @@ struct tpt_book {
 
 struct tpt_entry {
     struct tpt_book *book;
-    struct book_shared *facts, *words, *host, *place;
-    struct book_shared *gpus;      /* NULL: the card has none */
+    struct book_shared *facts, *words, *host, *place, *gpus;
     struct book_choice *choice;
     struct book_trial *trials;     /* in their order */
     unsigned char *addresses;      /* packed, see book.c */
@@ -95,6 +94,9 @@ struct book_shared *tpt_book_share_facts(struct tpt_book *book,
                                      const struct tpt_card *card);
 struct book_shared *tpt_book_share_words(struct tpt_book *book,
                                      const struct tpt_card *card);
+/* Of ranks that see the same GPUs; no decision of tpt_score() rests on them. */
+struct book_shared *tpt_book_share_gpus(struct tpt_book *book,
+                                        const struct tpt_card *card);
 /* The backends of facts; *count gets their number. */
 const struct book_fact *tpt_book_facts_of(const struct book_shared *facts,
                                       uint32_t *count);
@@ -102,7 +104,9 @@ const struct book_fact *tpt_book_facts_of(const struct book_shared *facts,
 int tpt_book_fact_find(const struct book_shared *facts, const char *name);
 /* Back onto a card. */
 void tpt_book_unpack(const struct book_shared *facts,
-                 const struct book_shared *words, struct tpt_card *card);
+                     const struct book_shared *words, struct tpt_card *card);
+void tpt_book_unpack_gpus(const struct book_shared *gpus,
+                          struct tpt_card *card);
 
 /* ---- book_choice.c ---------------------------------------------------------- */
 

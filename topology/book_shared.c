@@ -165,6 +165,28 @@ struct book_shared *tpt_book_share_words(struct tpt_book *book,
                           + card->backend_count * (size_t)TPT_WORDS);
 }
 
+/* Their number and their bytes, without the zeros at the end: most of the room
+ * for links is empty. */
+struct book_shared *tpt_book_share_gpus(struct tpt_book *book,
+                                        const struct tpt_card *card)
+{
+    unsigned char bytes[4 + sizeof(card->gpus)];
+    size_t length = 4 + card->gpu_count * sizeof(card->gpus[0]);
+
+    memcpy(bytes, &card->gpu_count, 4);
+    memcpy(bytes + 4, card->gpus, length - 4);
+    while (length > 4 && bytes[length - 1] == 0)
+        length--;
+    return tpt_book_share(book, bytes, length);
+}
+
+void tpt_book_unpack_gpus(const struct book_shared *gpus,
+                          struct tpt_card *card)
+{
+    memcpy(&card->gpu_count, gpus->bytes, 4);
+    memcpy(card->gpus, gpus->bytes + 4, gpus->length - 4);
+}
+
 const struct book_fact *tpt_book_facts_of(const struct book_shared *facts,
                                           uint32_t *count)
 {

@@ -246,6 +246,29 @@ static bool card_same_network(const struct address_entry *ours,
     return true;
 }
 
+bool ofi_where_beside(const struct ofi_where *ours, int count,
+                      const struct ofi_where *to, struct ofi_where *from)
+{
+    const struct tpb_interfaces *all = tpb_interfaces_hold();
+    bool found = false;
+
+    for (int i = 0; i < count && !found; i++)
+        for (size_t k = 0; all != NULL && k < all->count && !found; k++) {
+            struct address_entry entry;
+
+            address_fill(&all->list[k], &entry);
+            found = to->family == ours[i].family
+                    && ofi_where_same(&entry.where, &ours[i])
+                    && card_same_network(&entry, to);
+            if (found) {
+                *from = ours[i];
+                from->port = 0;
+            }
+        }
+    tpb_interfaces_drop(all);
+    return found;
+}
+
 static enum card_way card_way(const struct ofi_where *where, bool same_host,
                               const struct address_entry *ours, int count)
 {

@@ -185,6 +185,10 @@ tp_status ofi_card_decode(struct ofi_card *card, const void *bytes,
  * Takes out those that would lead to ourselves, and says so in `left_out`. */
 void ofi_card_order(struct ofi_card *card, uint64_t our_host,
                     struct tpb_text *left_out);
+/* The first of our addresses that is in one network with `to`, without port;
+ * false if none is. */
+bool ofi_where_beside(const struct ofi_where *ours, int count,
+                      const struct ofi_where *to, struct ofi_where *from);
 uint64_t ofi_host_id(const struct tpt_card *card);
 
 /* The same but for the port. */

@@ -4,11 +4,15 @@
  * that a small record crosses from one core to the other in one cache line.
  *
  * A record starts on a cache line with a header word; its frame follows.  The
- * header word is the only signal: zero means "not yet".  The producer keeps
- * the header words of the lines ahead of its position zero, so the consumer,
- * which looks only at the line after the last record, never sees old bytes as
- * a header.  The zeroing runs ahead, off the critical path, and also brings
- * those lines into the producer's cache before it needs them.
+ * header word is the only signal: zero means "not yet".  Before it sets one the
+ * producer clears the header word after that record, so the consumer, which
+ * looks only at the line after the last record, never sees old bytes as a
+ * header.
+ *
+ * The producer's next lines are in the consumer's cache, from the last time
+ * round.  It asks for them ahead, and they come while it does something else: a
+ * store to them would do as well, but hold up every fence and locked operation
+ * until they are there.
  *
  * The ring's memory is mapped twice in a row, so a record is always
  * contiguous.  Positions count bytes and never wrap in practice (64 bits);
@@ -33,13 +37,15 @@ enum {
     SHM_HEADER = 8,
     SHM_FRAME = 16 * 1024 - SHM_HEADER,
     SHM_PUBLISH = 32 * 1024,
-    SHM_ZERO_AHEAD = 8 * TPB_CACHE_LINE
+    SHM_AHEAD = 16 * TPB_CACHE_LINE     /* lines asked for */
 };
 
 /* How the consumer of a ring learns of a record. */
 enum shm_attention {
     SHM_TELL,       /* the producer sets its bit in the consumer's mailbox */
-    SHM_WATCHED     /* the consumer looks at this ring all the time */
+    SHM_WATCHED,    /* the consumer looks at this ring all the time */
+    SHM_LAZY        /* so it does, and before it stops it will have the kernel
+                       put a barrier into the producer: no fence is needed */
 };
 
 /* What the consumer of one ring tells its producer.  Two lines: the first is
@@ -51,6 +57,8 @@ struct shm_side {
      * consumer then tells it after publishing head.  Pairs with
      * shm_ring_wait_room(). */
     _Alignas(TPB_CACHE_LINE) _Atomic uint32_t starved;
+    /* The producer takes such barriers.  If it lies, its own records wait. */
+    _Atomic uint32_t registered;
 };
 _Static_assert(sizeof(struct shm_side) == 3 * TPB_CACHE_LINE, "layout");
 
@@ -58,9 +66,7 @@ struct shm_producer {
     struct shm_side *side;
     unsigned char *memory;     /* SHM_RING bytes, mapped twice */
     uint64_t tail;             /* where the next record goes */
-    uint64_t zeroed;           /* header words in [tail, zeroed) are zero */
     uint64_t head;             /* the consumer's, as last seen */
-    uint64_t dirty;            /* the caller may have written up to here */
 };
 
 struct shm_consumer {
@@ -93,8 +99,7 @@ static inline void shm_producer_init(struct shm_producer *p,
                                      struct shm_side *side,
                                      unsigned char *memory)
 {
-    *p = (struct shm_producer){ .side = side, .memory = memory,
-                                .zeroed = TPB_CACHE_LINE };
+    *p = (struct shm_producer){ .side = side, .memory = memory };
 }
 
 static inline void shm_consumer_init(struct shm_consumer *c,
@@ -125,9 +130,6 @@ static inline void *shm_ring_reserve(struct shm_producer *p, size_t size)
         if (!shm_ring_fits(p, size))
             return NULL;
     }
-    /* Also what an earlier reservation reached that this one replaces. */
-    if (p->dirty < p->tail + shm_ring_span(size))
-        p->dirty = p->tail + shm_ring_span(size);
     return p->memory + (p->tail & (SHM_RING - 1)) + SHM_HEADER;
 }
 
@@ -143,35 +145,23 @@ static inline bool shm_ring_wait_room(struct shm_producer *p, size_t size)
     return shm_ring_reserve(p, size) != NULL;
 }
 
-static inline void shm_ring_zero_to(struct shm_producer *p, uint64_t end)
-{
-    while (p->zeroed < end) {
-        atomic_store_explicit(shm_ring_word(p->memory, p->zeroed), 0,
-                              memory_order_relaxed);
-        p->zeroed += TPB_CACHE_LINE;
-    }
-}
-
 /* Publishes the reserved record with its first `size` bytes as the frame. */
 static inline void shm_ring_commit(struct shm_producer *p, size_t size)
 {
-    uint64_t next = p->tail + shm_ring_span(size), limit;
+    uint64_t next = p->tail + shm_ring_span(size);
 
     /* Only the next header's word matters; what the record covers is not
-     * looked at as a header.  A commit smaller than its reservation may leave
-     * bytes on lines that were zero. */
-    if (p->zeroed <= next || next < p->dirty) {
-        p->zeroed = next;
-        shm_ring_zero_to(p, next + TPB_CACHE_LINE);
-    }
+     * looked at as a header. */
+    atomic_store_explicit(shm_ring_word(p->memory, next), 0,
+                          memory_order_relaxed);
     /* Pairs with the acquire in shm_ring_peek(). */
     atomic_store_explicit(shm_ring_word(p->memory, p->tail),
                           shm_ring_seal(p->tail, (uint32_t)size),
                           memory_order_release);
     p->tail = next;
-    limit = p->head + SHM_RING;
-    shm_ring_zero_to(p, next + SHM_ZERO_AHEAD < limit ? next + SHM_ZERO_AHEAD
-                                                      : limit);
+    /* Not what the consumer may still be reading. */
+    if (next + SHM_AHEAD < p->head + SHM_RING)
+        __builtin_prefetch(shm_ring_word(p->memory, next + SHM_AHEAD), 1);
 }
 
 /* Is there a record?  Cheap enough to ask all the time. */

@@ -50,6 +50,9 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
     segment = (struct shm_segment *)(void *)map;
     shm_consumer_init(&conn->in, &segment->sides[side],
                       map + SHM_CONTROL + 2 * (size_t)side * SHM_RING);
+    atomic_store_explicit(&segment->sides[!side].registered,
+                          shm_endpoint(conn)->barriers,
+                          memory_order_relaxed);
     shm_producer_init(&conn->out, &segment->sides[!side],
                       map + SHM_CONTROL + 2 * (size_t)!side * SHM_RING);
     return TP_OK;

@@ -7,7 +7,9 @@
 #include "config.h"
 
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "fabric/shm/shm.h"
@@ -48,24 +50,66 @@ void shm_slot_give(struct shm_conn *conn)
 
 /* ---- attention ---------------------------------------------------------- */
 
+/*
+ * A producer that writes a record and then looks whether it must tell needs a
+ * fence between the two, for every record; a consumer that stops watching needs
+ * it once.  membarrier(2) lets the one who does it seldom do it for both.  It
+ * interrupts the cpus of all who are registered, so where ranks share cpus and
+ * sleep often the producers keep their fences.
+ */
+static bool shm_barriers(const struct tpf_env *env)
+{
+    return !env->crowded
+           && syscall(SYS_membarrier,
+                      MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+/* After attention was taken back.  Pairs with shm_notify(): either the producer
+ * sees TELL or we see its record.  False: the kernel refuses suddenly; nobody
+ * is lazy from now on, but whoever just was needs another look. */
+static bool shm_barrier(struct shm_endpoint *endpoint, bool lazy)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!lazy || syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0,
+                         0) == 0)
+        return true;
+    endpoint->barriers = false;
+    return false;
+}
+
 static void shm_attention(struct shm_conn *conn, enum shm_attention attention)
 {
     atomic_store_explicit(&conn->in.side->attention, attention,
                           memory_order_relaxed);
 }
 
+static bool shm_is_lazy(const struct shm_conn *conn)
+{
+    return atomic_load_explicit(&conn->in.side->attention,
+                                memory_order_relaxed) == SHM_LAZY;
+}
+
+/* One that was evicted once will be again: it is not worth a barrier. */
+static void shm_attend(struct shm_conn *conn)
+{
+    bool lazy = shm_endpoint(conn)->barriers && !conn->evicted
+                && atomic_load_explicit(&conn->in.side->registered,
+                                        memory_order_relaxed) != 0;
+
+    shm_attention(conn, lazy ? SHM_LAZY : SHM_WATCHED);
+}
+
 static void shm_unwatch_ring(struct shm_conn *conn)
 {
     struct shm_endpoint *endpoint = shm_endpoint(conn);
+    bool lazy = shm_is_lazy(conn);
 
     tpb_list_unlink(&conn->link);
     conn->watched = false;
+    conn->evicted = true;
     endpoint->watched_count--;
     shm_attention(conn, SHM_TELL);
-    /* Pairs with the fence in shm_notify(): either the producer sees TELL or
-     * we see its record. */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (shm_ring_ready(&conn->in))
+    if (!shm_barrier(endpoint, lazy) || shm_ring_ready(&conn->in))
         tpf_conn_ready(&conn->base);
 }
 
@@ -82,7 +126,7 @@ void shm_watch_ring(struct shm_conn *conn)
     tpb_list_append(endpoint->watched.next, &conn->link);
     endpoint->watched_count++;
     conn->watched = true;
-    shm_attention(conn, SHM_WATCHED);
+    shm_attend(conn);
 }
 
 /* Sets our bit in the peer's mailbox, and rings if it sleeps.  The order bit,
@@ -102,11 +146,14 @@ void shm_tell(struct shm_conn *conn)
 /* After a record: makes sure that the peer will look. */
 static inline void shm_notify(struct shm_conn *conn)
 {
-    /* Pairs with the fences in shm_unwatch_ring() and shm_arm(). */
+    if (TPB_LIKELY(atomic_load_explicit(&conn->out.side->attention,
+                                        memory_order_relaxed) == SHM_LAZY))
+        return;
+    /* Pairs with shm_barrier(). */
     atomic_thread_fence(memory_order_seq_cst);
     if (TPB_UNLIKELY(atomic_load_explicit(&conn->out.side->attention,
                                           memory_order_relaxed)
-                     != SHM_WATCHED))
+                     == SHM_TELL))
         shm_tell(conn);
 }
 
@@ -181,13 +228,16 @@ static bool shm_progress(struct tpf_endpoint *base)
 static bool shm_arm(struct tpf_endpoint *base)
 {
     struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
-    bool idle = true;
+    bool idle, lazy = false;
 
-    TPB_LIST_EACH(node, &endpoint->watched)
-        shm_attention(TPB_CONTAINER(node, struct shm_conn, link), SHM_TELL);
+    TPB_LIST_EACH(node, &endpoint->watched) {
+        struct shm_conn *conn = TPB_CONTAINER(node, struct shm_conn, link);
+
+        lazy |= shm_is_lazy(conn);
+        shm_attention(conn, SHM_TELL);
+    }
     atomic_store(&endpoint->mailbox->asleep, 1);
-    /* Pairs with the fence in shm_notify(). */
-    atomic_thread_fence(memory_order_seq_cst);
+    idle = shm_barrier(endpoint, lazy);
     TPB_LIST_EACH(node, &endpoint->watched)
         idle &= !shm_ring_ready(&TPB_CONTAINER(node, struct shm_conn,
                                                link)->in);
@@ -207,8 +257,7 @@ static void shm_disarm(struct tpf_endpoint *base)
     atomic_store_explicit(&endpoint->mailbox->asleep, 0,
                           memory_order_relaxed);
     TPB_LIST_EACH(node, &endpoint->watched)
-        shm_attention(TPB_CONTAINER(node, struct shm_conn, link),
-                      SHM_WATCHED);
+        shm_attend(TPB_CONTAINER(node, struct shm_conn, link));
 }
 
 static void shm_doorbell(struct tpf_watch *watch, uint32_t events)
@@ -320,6 +369,7 @@ static tp_status shm_open(struct tpf_endpoint *base, struct tpb_error *error)
     struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
     int code;
 
+    endpoint->barriers = shm_barriers(base->env);
     endpoint->listener.fd = endpoint->timer.fd = endpoint->doorbell.fd = -1;
     endpoint->door.fd = -1;
     endpoint->mailbox_fd = -1;

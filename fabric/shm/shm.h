@@ -108,6 +108,7 @@ struct shm_conn {
     uint32_t peer_slot;
     size_t wanted;                 /* the reservation that failed */
     bool watched;                  /* link is in the endpoint's watched */
+    bool evicted;                  /* it was watched, others are more lively */
     struct shm_address address;    /* while retrying */
 };
 
@@ -126,6 +127,7 @@ struct shm_endpoint {
     uint32_t stranger_count;
     struct tpb_list watched;       /* most recently active first */
     uint32_t watched_count;
+    bool barriers;                 /* membarrier(2) goes, and pays */
     struct tpb_list wanting;       /* conns that wait for room */
 };
 

@@ -364,6 +364,7 @@ const struct tpf_channel_kind tpg_cuda_ipc = {
     .reach = TPT_REACH_HOST,
     .devices = true,
     .by_device = true,
+    .within = true,
     .exports = true,
     .latency_ns = 8000,
     .megabytes = 100000,

@@ -24,6 +24,25 @@
 #define TPB_CONTAINER(pointer, type, member) \
     ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
 
+/* memcpy() for what is often a few bytes long: a call costs more than those. */
+static inline void tpb_copy(void *to, const void *from, size_t length)
+{
+    unsigned char *end = (unsigned char *)to + length;
+    const unsigned char *last = (const unsigned char *)from + length;
+    uint64_t first8, last8;
+
+    if (length == 0)
+        return;
+    if (length < 8 || length > 16) {
+        memcpy(to, from, length);
+        return;
+    }
+    memcpy(&first8, from, 8);
+    memcpy(&last8, last - 8, 8);
+    memcpy(to, &first8, 8);
+    memcpy(end - 8, &last8, 8);
+}
+
 /* Monotonic nanoseconds; only differences mean something. */
 static inline uint64_t tpb_now(void)
 {

@@ -51,7 +51,7 @@ void tpx_buffer_drop(struct tpx_buffer *buffer);
 void tpx_buffer_fill(struct tpx_buffer *buffer, uint64_t seed);
 /* Overwrites it: enqueued likewise. */
 void tpx_buffer_spoil(struct tpx_buffer *buffer);
-/* Enqueues the copy back. */
+/* Enqueues the copy back, when a fill is surely through. */
 void tpx_buffer_fetch(struct tpx_buffer *buffer);
 /* Of what was fetched. */
 void tpx_buffer_compare(struct tpx_buffer *buffer, uint64_t seed);

@@ -442,6 +442,91 @@ static void device_death(void)
     }
 }
 
+/* The peer dies while this side's device is at a copy out of its memory, which
+ * does not end by itself: the driver is made to say that it is not ready.  The
+ * read ends, and what the user puts there afterwards stays. */
+static void device_death_pull(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffer;
+    pid_t peer = getpid();
+
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, 700000);
+    if (tpx_me.rank == 0) {
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+        unsigned done = 0;
+
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 1), &peer, sizeof(peer)));
+        tpx_buffer_fill(&buffer, 1);
+        tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
+        tpx_until(&done, 1);
+        /* Without cuda_ipc it may be over before the other kills us. */
+        tpx_ok(tp_pipe_recv(tpx_pipe(1, 2), &peer, 1, NULL));
+    } else {
+        tp_message *skeleton;
+        unsigned done = 0;
+
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), &peer, sizeof(peer), NULL));
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_spoil(&buffer);
+        tpx_device_sync(buffer.stream);
+        tpx_buffer_place(&buffer, &skeleton->tensors[0]);
+        if (device_direct())
+            setenv("CUDADOUBLE_FAIL", "cuStreamQuery:1+:600", 1);
+        tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+        tpx_equal(kill(peer, SIGKILL), 0);
+        tpx_until(&done, 1);
+        unsetenv("CUDADOUBLE_FAIL");
+        if (device_direct())
+            tpx_equal(device_end_status, TP_ERR_PEER_FAILED);
+        tpx_buffer_fill(&buffer, 2);
+        tpx_device_sync(buffer.stream);
+        tpx_buffer_check(&buffer, 2);
+        tpx_buffer_drop(&buffer);
+    }
+}
+
+/* The sender closes the pipe over what the other's device copies: it has its
+ * memory back only when nobody reads it any more. */
+static void device_close(void)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 10 + i);
+        struct tpx_buffer buffer;
+        unsigned done = 0;
+
+        tpx_buffer_make(&buffer, i % 2 == 0 ? TPX_MALLOC : TPX_POOL, 0, 700000);
+        if (tpx_me.rank == 0) {
+            tp_tensor tensor = tpx_buffer_tensor(&buffer);
+            tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+            tpx_buffer_fill(&buffer, i);
+            tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
+            for (unsigned spin = i * 2; spin > 0; spin--)
+                tpx_ok(tp_progress(tpx_me.context, NULL));
+            tpx_ok(tp_pipe_close(pipe));
+            tpx_until(&done, 1);
+            tpx_buffer_spoil(&buffer);
+        } else {
+            tp_message *skeleton;
+            tp_status status = tp_pipe_recv_skeleton(pipe, &skeleton,
+                                                     PATIENCE);
+
+            if (status == TP_OK) {
+                tpx_buffer_place(&buffer, &skeleton->tensors[0]);
+                status = tp_pipe_recv_message(pipe, skeleton, PATIENCE);
+            }
+            if (status == TP_OK)
+                tpx_buffer_check(&buffer, i);
+            else
+                tpx_equal(status, TP_ERR_PEER_CLOSED);
+        }
+        tpx_meet(!tpx_me.rank);
+        tpx_buffer_drop(&buffer);
+    }
+}
+
 /* A device that fails ends the write with words; the peer hears of it.  Over
  * cuda_ipc the sender's device copies nothing, and so cannot fail: which shows
  * that the buffer went that way. */
@@ -493,6 +578,8 @@ const struct tpx_spmd tpx_device_suite[] = {
     { "device_borrow", device_borrow, 2, 0, 30 },
     { "device_borrow_death", device_borrow_death, 2, TPX_KILLS, 30 },
     { "device_death", device_death, 2, TPX_KILLS, 30 },
+    { "device_death_pull", device_death_pull, 2, TPX_KILLS, 30 },
+    { "device_close", device_close, 2, 0, 30 },
     { "device_fails", device_fails, 2, TPX_WARNS, 30 },
     { NULL }
 };

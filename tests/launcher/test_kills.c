@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Kills anything of a job at any time: a rank, a child of a rank, tprun, a
- * guard, two at once, during start, during the end.  Afterwards there is no process, no
- * file and no segment.  Some dozens of times; TP_TEST_KILLS=N sets how often
- * (make check-long: 1000), TP_TEST_SEED=N repeats a run.
+ * guard, two at once, during start, during the end.  Afterwards there is no
+ * process, no file and no segment.  Some dozens of times; TP_TEST_KILLS=N sets
+ * how often (make check-long: 1000), TP_TEST_SEED=N repeats a run.
  */
 #include "config.h"
 

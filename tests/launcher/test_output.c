@@ -369,7 +369,7 @@ int main(void)
     Suite *suite = suite_create("output");
     TCase *tests = tcase_create("output");
 
-    tcase_set_timeout(tests, getenv("TP_TEST_LONG") != NULL ? 900 : 120);
+    tcase_set_timeout(tests, getenv("TP_TEST_LONG") != NULL ? 3600 : 120);
     tcase_add_loop_test(tests, test_whole_lines, 0, 2);
     tcase_add_test(tests, test_one_file);
     tcase_add_test(tests, test_tags);

@@ -117,6 +117,25 @@ START_TEST(test_as_scored)
 }
 END_TEST
 
+static void random_gpus(struct tpt_card *card, uint64_t *seed)
+{
+    card->gpu_count = tpx_random_below(seed, 4);
+    for (uint32_t i = 0; i < card->gpu_count; i++) {
+        struct tpt_card_gpu *gpu = &card->gpus[i];
+
+        gpu->place.pci = 0x1800 + i;
+        gpu->uuid[3] = (uint8_t)tpx_random_below(seed, 256);
+        gpu->megabytes = 1 + tpx_random_below(seed, 3);
+        gpu->link_count = (uint8_t)tpx_random_below(seed, 2);
+        gpu->links[0].pci = gpu->link_count > 0 ? 0x1900u : 0;
+        gpu->links[0].count = gpu->link_count;
+    }
+    for (uint32_t i = 0; i < card->backend_count; i++)
+        card->backends[i].devices = card->backends[i].role
+                                    == TPT_ROLE_CHANNEL
+                                    && tpx_random_below(seed, 4) == 0;
+}
+
 START_TEST(test_card_again)
 {
     uint64_t seed = 5;
@@ -127,6 +146,7 @@ START_TEST(test_card_again)
         struct tpt_entry *entry;
 
         tpx_card_random(&b, &seed);
+        random_gpus(&b, &seed);
         as_read(&b);
         entry = book_enter(&b);
         tpt_entry_card(entry, &again);

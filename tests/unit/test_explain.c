@@ -95,9 +95,9 @@ static void check_plan(json_t *root)
         check_members(json_object_get(candidate, "model"),
                       "latency_us:r megabytes_per_second:r");
         check_members(json_object_get(candidate, "mine"),
-                      "built:b usable:b forbidden:b why:s");
+                      "built:b usable:b forbidden:b why:s trial:no");
         check_members(json_object_get(candidate, "yours"),
-                      "built:b usable:b forbidden:b why:s");
+                      "built:b usable:b forbidden:b why:s trial:no");
     }
 }
 
@@ -344,6 +344,7 @@ int main(void)
 
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_json);
     tcase_add_test(tests, test_json_of_nothing);
     tcase_add_test(tests, test_json_not_utf8);
