@@ -34,7 +34,7 @@ const char *tpt_path_words(enum tpt_path path);    /* "one PCI switch" */
 enum tpt_path tpt_path_pci(const struct tpt_pci_place *a,
                            const struct tpt_pci_place *b);
 
-/* Between two GPUs of cards; an index that the card does not have is unknown. */
+/* Between two GPUs of cards; one that the card does not have is unknown. */
 enum tpt_path tpt_path_gpus(const struct tpt_card *a, uint32_t index_a,
                             const struct tpt_card *b, uint32_t index_b);
 

@@ -39,7 +39,7 @@ struct tpt_topology {
 #define TPT_CARD_GPUS_BYTES 4096
 size_t tpt_card_gpus_encode(const struct tpt_card *card,
                             uint8_t bytes[TPT_CARD_GPUS_BYTES]);
-/* Into the card, whose NICs are there already.  What is wrong; NULL: nothing. */
+/* Into the card, whose NICs are there already.  What is wrong, or NULL. */
 const char *tpt_card_gpus_decode(const uint8_t *bytes, size_t length,
                                  struct tpt_card *card);
 

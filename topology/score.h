@@ -208,8 +208,9 @@ void tpt_plan_restore(struct tpt_plan *plan, const char *name);
  * net (other host), any (all three) and cuda (buffers of GPUs, wherever).
  * Items that name transports constrain transports, those that name channels
  * channels, and those that name channels for GPUs these alone; class cuda takes
- * no others.  All items of a kind that concern a class are alternatives; a class that no item concerns is free.  An
- * item allows backends as tpb_list_allows() does ("net:ofi" allows "ofi:tcp");
+ * no others.  All items of a kind that concern a class are alternatives; a
+ * class that no item concerns is free.  An item allows backends as
+ * tpb_list_allows() does ("net:ofi" allows "ofi:tcp");
  * where none of the known ones has its name, it may also leave out "ofi:"
  * ("net:verbs").  NULL and "" allow all.  INVALID, with words, for what is not
  * a contract.
@@ -244,7 +245,8 @@ void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
  * For tests: changes this rank's own card, before it is published, to that of
  * another host ("host"), of a build without a backend ("lacks=NAME"), with an
  * address where nobody is ("address=NAME"), of a channel that needs libfabric
- * ("over=NAME"), or with a GPU that no other may access ("denied").  Any other word changes nothing.
+ * ("over=NAME"), or with a GPU that no other may access ("denied").  Any other
+ * word changes nothing.
  */
 void tpt_card_pretend(struct tpt_card *card, const char *hook);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the management library knows, on the card and in what follows from it. */
+/* What the management library knows, on the card and in what comes of it. */
 #include "config.h"
 
 #include <stdio.h>
