@@ -57,6 +57,8 @@ struct bench_options {
     /* tpperf */
     const char *progress;      /* NULL: as the environment says */
     bool poll, borrow, memory;
+    bool on_device;            /* --memory cuda, and which: */
+    int device;                /* -1: by the rank's place on its host */
     bool calibrate, compare;
     const char *plot;          /* NULL: no picture */
     /* floors */
@@ -163,6 +165,8 @@ struct bench_driver {
     /* Optional: memory for messages, instead of malloc()'s.  NULL if there is
      * none. */
     void *(*allocate)(struct bench_driver *driver, size_t length);
+    bool on_device;            /* what arrives lies there too, and the host
+                                  writes none of it: allocate() has */
     void (*release)(struct bench_driver *driver, void *memory);
 
     /* Optional: tests that are not made of messages. */

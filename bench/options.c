@@ -179,10 +179,22 @@ static bool options_time(const char *text, double *ms)
     return end != text && *end == '\0' && *ms >= 0.01 && *ms <= 3600e3;
 }
 
-static bool options_memory(const char *text, bool *memory)
+static bool options_memory(const char *text, struct bench_options *options)
 {
-    *memory = strcmp(text, "tp") == 0;
-    return *memory || strcmp(text, "malloc") == 0;
+    unsigned number;
+
+    options->memory = strcmp(text, "tp") == 0;
+    options->on_device = strncmp(text, "cuda", 4) == 0;
+    options->device = -1;
+    if (!options->on_device)
+        return options->memory || strcmp(text, "malloc") == 0;
+    if (strcmp(text, "cuda:0") == 0)
+        options->device = 0;
+    else if (text[4] == ':' && options_unsigned(text + 5, 63, &number))
+        options->device = (int)number;
+    else
+        return text[4] == '\0';
+    return true;
 }
 
 static bool options_progress(const char *text, const char **progress)
@@ -231,7 +243,7 @@ static bool options_set(enum option_id id, const char *value,
     case OPTION_BLOCKING: options->blocking = true; break;
     case OPTION_PROGRESS: return options_progress(value, &options->progress);
     case OPTION_POLL: options->poll = true; break;
-    case OPTION_MEMORY: return options_memory(value, &options->memory);
+    case OPTION_MEMORY: return options_memory(value, options);
     case OPTION_BORROW: options->borrow = true; break;
     case OPTION_CALIBRATE: options->calibrate = true; break;
     case OPTION_COMPARE: options->compare = true; break;
@@ -298,8 +310,9 @@ static bool options_calibrate(const struct bench_usage *usage,
     if (options->calibrate
         && (tests || options->size_count > 0 || options->window_count > 0
             || options->blocking || options->borrow || options->poll
-            || options->memory || options->verify || options->fresh
-            || options->plot != NULL || options->format == BENCH_CSV))
+            || options->memory || options->on_device || options->verify
+            || options->fresh || options->plot != NULL
+            || options->format == BENCH_CSV))
         return options_mistake(usage, status, "--calibrate goes with --compare,"
                                " --json, --repetitions, --time and --limit "
                                "only", "");
@@ -349,6 +362,9 @@ static bool options_agree(const struct bench_usage *usage,
     if (options->blocking && (options->borrow || options->poll))
         return options_mistake(usage, status, "--blocking goes without "
                                "--borrow and --poll", "");
+    if (options->on_device && (options->blocking || options->borrow))
+        return options_mistake(usage, status, "--memory cuda goes without "
+                               "--blocking and --borrow", "");
     if (options->poll && options->progress != NULL
         && strcmp(options->progress, "thread") == 0)
         return options_mistake(usage, status,

@@ -52,6 +52,8 @@ static void *plan_buffer(struct plan *plan, bool send)
     size_t length = plan->job.bytes > 0 ? plan->job.bytes : 1;
     void *buffer;
 
+    if (driver->on_device)
+        return driver->allocate(driver, length);
     if (send && driver->allocate != NULL)
         buffer = driver->allocate(driver, length);
     else
@@ -67,9 +69,11 @@ static void *plan_buffer(struct plan *plan, bool send)
 
 static void plan_free(struct plan *plan, void *buffer, bool send)
 {
+    if (plan->driver->on_device)
+        send = true;
     if (send && buffer != NULL && plan->driver->allocate != NULL)
         plan->driver->release(plan->driver, buffer);
-    else
+    else if (!plan->driver->on_device)
         free(buffer);
 }
 

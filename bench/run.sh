@@ -203,6 +203,20 @@ manual()
     check "expected the version"
 }
 
+# What a peer costs in memory is no matter of speed: it must not grow with the
+# number of ranks.
+scale()
+{
+    run "$build/bench/scale" 2000 16
+    [ "$status" -eq 0 ] && grep -q '^2000 ranks, 16 per host: ' "$work/out" &&
+        [ "$(sed -n 's/^a known peer, connected *\([0-9]*\) bytes$/\1/p' \
+            "$work/out")" -le 512 ]
+    check "expected the cost of a peer"
+    run "$build/bench/scale" none
+    [ "$status" -eq 2 ] && grep -q '^scale: usage: ' "$work/err"
+    check "expected to be refused"
+}
+
 # The floors need two cpus of their own.
 # shellcheck disable=SC2086
 floors()
@@ -390,6 +404,7 @@ formats
 pictures
 mistakes
 manual
+scale
 floors
 peers
 comparing

@@ -100,7 +100,8 @@ struct tpf_channel_kind {
     uint32_t megabytes;            /* MB/s */
     size_t channel_size, link_size, pull_size;
 
-    /* As the backend's.  `open` after TP_OK from `probe`; `close` always. */
+    /* As the backend's.  `open` after TP_OK from `probe`; `close` always, if
+     * there is one. */
     tp_status (*probe)(const struct tpf_env *env, struct tpb_error *error);
     tp_status (*open)(struct tpf_channel *channel, struct tpb_error *error);
     void (*close)(struct tpf_channel *channel);    /* all links are gone */
@@ -112,8 +113,9 @@ struct tpf_channel_kind {
      * The trial: may this process pull from that peer?  `address` is what the
      * peer's card says of this channel (its bytes are not trusted).  Takes
      * some ten microseconds.  Refusals say which right is missing and how to
-     * give it.  The link is closed in any case, exactly once, after its pulls
-     * have ended and its descriptions are forgotten.
+     * give it.  The link is closed by unlink(), if there is one, in any case,
+     * exactly once, after its pulls have ended and its descriptions are
+     * forgotten.
      */
     tp_status (*link)(struct tpf_link *link, const void *address,
                       size_t length, struct tpb_error *error);

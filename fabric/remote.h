@@ -122,4 +122,8 @@ bool tpf_line_stop(struct tpf_fetch *fetch);
 /* Moves its lines on and calls ended(); returns whether anything moved. */
 bool tpf_remote_progress(struct tpf_remote *remote);
 
+/* The same without a call of anybody's ended(), for who waits for one fetch of
+ * his own, in the middle of something else. */
+void tpf_line_await(struct tpf_line *line);
+
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Faults that are planted here on purpose, to see that the tests find them.
- * Only tests/gpu/test_mutants is built with them; elsewhere each is the
- * constant false.
+ * Only tests/gpu/test_mutants and spmd_mutant are built with them; elsewhere
+ * each is the constant false.
  */
 #ifndef TPG_MUTANTS_H
 #define TPG_MUTANTS_H
@@ -20,11 +20,12 @@ enum tpg_mutant {
     TPG_MUTANT_STALE_EXPORT,       /* caches are keyed by address */
     TPG_MUTANT_STALE_IMPORT,
     TPG_MUTANT_NO_PUSH,            /* the context is not made current */
+    TPG_MUTANTS,
+    /* Those that need an RDMA device: tests/hosts/guest_gdr.sh has them. */
     TPG_MUTANT_GDR_ADDRESS,        /* registrations are kept by address */
     TPG_MUTANT_GDR_NO_FLUSH,       /* what a NIC wrote is not flushed */
     TPG_MUTANT_GDR_NO_TRIAL,       /* what the trial brought is not compared */
-    TPG_MUTANT_GDR_NO_SYNC,        /* synchronous copies are not made so */
-    TPG_MUTANTS
+    TPG_MUTANT_GDR_NO_SYNC         /* synchronous copies are not made so */
 };
 extern int tpg_mutant;
 #define TPG_MUTANT(name) (tpg_mutant == TPG_MUTANT_##name)

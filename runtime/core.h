@@ -240,6 +240,7 @@ struct tpr_verdicts {
 struct tpr_links {
     struct tpr_peer *peer;         /* NULL: it has ended */
     size_t least;                  /* no smaller buffer goes by a channel */
+    size_t device_least;           /* nor one of a device's memory */
     struct tpr_link {
         struct tpf_link *link;     /* NULL: none */
         bool mine;                 /* may this rank pull? */
@@ -250,6 +251,7 @@ struct tpr_links {
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
     uint32_t ordered;
     bool insisted;                 /* the contract names some of them */
+    bool device_insisted;          /* a device's memory may not go staged */
     struct tpb_list pulls;         /* tpr_offer with `pulling` */
 };
 

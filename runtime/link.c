@@ -53,7 +53,8 @@ static tp_status link_channel_open(tp_context *context,
     channel->env = &context->env;
     status = kind->open(channel, error);
     if (status != TP_OK) {
-        kind->close(channel);
+        if (kind->close != NULL)
+            kind->close(channel);
         tpb_free(channel);
         return status;
     }
@@ -95,7 +96,8 @@ void tpr_channels_close(tp_context *context)
 
         if (channel == NULL)
             continue;
-        channel->kind->close(channel);
+        if (channel->kind->close != NULL)
+            channel->kind->close(channel);
         tpb_free(channel);
         context->channels[i] = NULL;
     }
@@ -146,6 +148,9 @@ static void link_thresholds(struct tpr_peer *peer)
     links->least = SIZE_MAX;
     links->ordered = 0;
     links->insisted = false;
+    links->device_insisted = tpt_device_insisted(plan);
+    links->device_least = links->device_insisted ? TPT_DEVICE_LEAST
+                                                 : SIZE_MAX;
     for (uint32_t i = 0; i < plan->count; i++) {
         const struct tpt_candidate *candidate = &plan->candidates[i];
         struct tpr_link *link = link_find(links, candidate->name);
@@ -155,8 +160,10 @@ static void link_thresholds(struct tpr_peer *peer)
             continue;
         link->from = candidate->from_bytes;
         links->order[links->ordered++] = link;
-        links->insisted |= candidate->insisted;
-        if (link->from < links->least)
+        links->insisted |= candidate->insisted && !candidate->devices;
+        if (candidate->devices && link->from < links->device_least)
+            links->device_least = link->from;
+        if (!candidate->devices && link->from < links->least)
             links->least = link->from;
     }
 }
@@ -210,7 +217,8 @@ static bool link_is_for(const struct tpf_channel *channel, bool self)
 void tpr_links_open(struct tpr_peer *peer)
 {
     tp_context *context = peer->context;
-    bool self = (peer->conn->backend->flags & TPF_SELF) != 0, any = false;
+    bool self = (peer->conn->backend->flags & TPF_SELF) != 0;
+    bool any = tpt_device_insisted(tpr_peer_plan(peer));
     struct tpt_card *theirs;
 
     for (size_t i = 0; i < TPF_CHANNELS; i++)
@@ -221,7 +229,7 @@ void tpr_links_open(struct tpr_peer *peer)
     if (peer->links == NULL)
         return;
     peer->links->peer = peer;
-    peer->links->least = SIZE_MAX;
+    peer->links->least = peer->links->device_least = SIZE_MAX;
     tpb_list_init(&peer->links->pulls);
     peer->conn->links = peer->links;
     theirs = tpb_zalloc(sizeof(*theirs));
@@ -254,7 +262,8 @@ void tpr_links_free(struct tpr_links *links)
 
         if (link == NULL)
             continue;
-        link->kind->unlink(link);
+        if (link->kind->unlink != NULL)
+            link->kind->unlink(link);
         tpb_free(link);
     }
     tpb_free(links);

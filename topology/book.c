@@ -178,8 +178,8 @@ tp_status tpt_book_enter(struct tpt_book *book, const struct tpt_card *card,
         || made->place == NULL || made->gpus == NULL)
         tpb_fail(error, status, "out of memory");
     else
-        status = tpt_book_choose(book, made->facts, card, &made->choice,
-                                 error);
+        status = tpt_book_choose(book, made->facts, made->gpus, card,
+                                 &made->choice, error);
     if (status == TP_OK && !book_addresses_pack(made, card))
         status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     if (status == TP_OK)

@@ -48,17 +48,36 @@ static uint32_t choice_called(const struct book_choice *choice)
     return called;
 }
 
+/*
+ * Of the peer's GPUs what a decision rests on, as a number.  On this host that
+ * is which they are and how they are joined.  Over a network only the first
+ * one's place counts, so that ranks of other hosts are of one class.
+ */
+static uint64_t choice_gpus(const struct tpt_book *book,
+                            const struct book_shared *gpus,
+                            const struct tpt_card *card,
+                            enum tpt_locality locality)
+{
+    if (card->gpu_count == 0)
+        return 0;
+    return locality != TPT_OTHER_HOST ? (uint64_t)(uintptr_t)gpus
+                                      : tpt_device_key(book->mine, card);
+}
+
 tp_status tpt_book_choose(struct tpt_book *book, struct book_shared *facts,
+                          const struct book_shared *gpus,
                           const struct tpt_card *card,
                           struct book_choice **choice,
                           struct tpb_error *error)
 {
     enum tpt_locality locality = tpt_locality(book->mine, card);
+    uint64_t about_gpus = choice_gpus(book, gpus, card, locality);
     struct book_choice *found = facts->choices;
     tp_status status;
 
     while (found != NULL && (found->locality != locality
-                             || found->numa != card->place.numa))
+                             || found->numa != card->place.numa
+                             || found->gpus != about_gpus))
         found = found->next;
     if (found != NULL) {
         found->count++;
@@ -75,6 +94,7 @@ tp_status tpt_book_choose(struct tpt_book *book, struct book_shared *facts,
     }
     found->locality = locality;
     found->numa = card->place.numa;
+    found->gpus = about_gpus;
     found->called = choice_called(found);
     found->next = facts->choices;
     facts->choices = found;

@@ -42,7 +42,8 @@ struct book_choice {
     struct book_choice *parent, *children;
     struct book_shared *facts;
     uint32_t count;                /* entries, and choices below */
-    int32_t numa;                  /* the key: of the peer */
+    int32_t numa;                  /* the key: of the peer, ... */
+    uint64_t gpus;                 /* ... of its GPUs what matters, */
     enum tpt_locality locality;
     bool restored;                 /* the key below a parent: ... */
     char name[TPT_NAME];           /* ... this failed, or did not after all */
@@ -82,7 +83,7 @@ struct tpt_entry {
     uint8_t instance[16], cookie[16];
 };
 
-/* ---- book_shared.c ---------------------------------------------------------- */
+/* ---- book_shared.c ----------------------------------------------------- */
 
 /* The thing with these bytes, made if need be; NULL: no memory.  Counted. */
 struct book_shared *tpt_book_share(struct tpt_book *book, const void *bytes,
@@ -90,9 +91,9 @@ struct book_shared *tpt_book_share(struct tpt_book *book, const void *bytes,
 void tpt_book_unshare(struct tpt_book *book, struct book_shared *shared);
 
 struct book_shared *tpt_book_share_facts(struct tpt_book *book,
-                                     const struct tpt_card *card);
+                                         const struct tpt_card *card);
 struct book_shared *tpt_book_share_words(struct tpt_book *book,
-                                     const struct tpt_card *card);
+                                         const struct tpt_card *card);
 /* Of ranks that see the same GPUs; no decision of tpt_score() rests on them. */
 struct book_shared *tpt_book_share_gpus(struct tpt_book *book,
                                         const struct tpt_card *card);
@@ -107,10 +108,12 @@ void tpt_book_unpack(const struct book_shared *facts,
 void tpt_book_unpack_gpus(const struct book_shared *gpus,
                           struct tpt_card *card);
 
-/* ---- book_choice.c ---------------------------------------------------------- */
+/* ---- book_choice.c ----------------------------------------------------- */
 
-/* The decision for a card with these facts, made if need be.  Counted. */
+/* The decision for a card with these facts and GPUs, made if need be.
+ * Counted. */
 tp_status tpt_book_choose(struct tpt_book *book, struct book_shared *facts,
+                          const struct book_shared *gpus,
                       const struct tpt_card *card, struct book_choice **choice,
                       struct tpb_error *error);
 /* What follows from it if that trial fails, or did not; NULL: no memory. */

@@ -87,14 +87,14 @@ struct tpt_nic {
 struct tpt_pci_place {
     uint32_t pci;                  /* as in tpt_nic; 0: unknown */
     int32_t numa;                  /* hwloc's logical index; -1: unknown */
-    uint8_t depth;                 /* 0: unknown */
+    uint32_t depth;                /* 0: unknown */
     uint32_t path[TPT_PCI_DEPTH];
 };
 
 /* NVLinks from one GPU to another one. */
 struct tpt_gpu_link {
     uint32_t pci;                  /* of the other */
-    uint8_t count;
+    uint32_t count;                /* at most 255 */
 };
 
 enum tpt_gpu_asked {
@@ -115,7 +115,7 @@ struct tpt_card_gpu {
     uint8_t asked;                 /* enum tpt_gpu_asked: about what follows */
     uint8_t switched;              /* NVLinks to switches that join all */
     uint32_t link_megabytes;       /* of one NVLink, MB/s; 0: unknown */
-    uint8_t link_count, denied_count;
+    uint16_t link_count, denied_count;
     struct tpt_gpu_link links[TPT_GPU_LINKS];
     uint32_t denied[TPT_GPU_LINKS];    /* whose memory it may not access */
 };

@@ -56,6 +56,9 @@ static uint8_t *gpus_put_one(uint8_t *to, const struct tpt_card_gpu *gpu)
 static bool gpus_good(const struct tpt_card *card,
                       const struct tpt_card_gpu *gpu)
 {
+    for (unsigned i = 0; i < gpu->link_count && i < TPT_GPU_LINKS; i++)
+        if (gpu->links[i].count > UINT8_MAX)
+            return false;
     return gpu->place.depth <= TPT_PCI_DEPTH && gpu->nic <= card->nic_count
            && gpu->nic_path <= TPT_PATH_UNKNOWN
            && gpu->asked <= TPT_LINKS_NVML
@@ -126,7 +129,7 @@ static void gpus_get_one(struct gpus_reader *reader, struct tpt_card_gpu *gpu)
     gpu->link_count = gpus_get_count(reader, TPT_GPU_LINKS);
     for (unsigned i = 0; i < gpu->link_count; i++) {
         gpu->links[i].pci = gpus_get(reader, 4);
-        gpu->links[i].count = (uint8_t)gpus_get(reader, 1);
+        gpu->links[i].count = gpus_get(reader, 1);
     }
     gpu->denied_count = gpus_get_count(reader, TPT_GPU_LINKS);
     for (unsigned i = 0; i < gpu->denied_count; i++)

@@ -319,6 +319,15 @@ void tpt_device_settle(const struct tpt_plan *plan,
     channel->remedy[0] = '\0';
 }
 
+bool tpt_device_insisted(const struct tpt_plan *plan)
+{
+    const struct tpt_candidate *staged = devices_find(plan, TPT_STAGED);
+
+    return staged != NULL && !staged->possible
+           && (staged->reason == TPT_REASON_CONTRACT
+               || staged->reason == TPT_REASON_FORBIDDEN);
+}
+
 /* ---- the plan of a pair of devices -------------------------------------- */
 
 static bool devices_denies(const struct tpt_card_gpu *from,
@@ -367,6 +376,25 @@ void tpt_device_deny(const struct tpt_card *mine, const struct tpt_card *yours,
         snprintf(candidate->remedy, sizeof(candidate->remedy), "%s",
                  devices_no_access_remedy);
     }
+}
+
+uint64_t tpt_device_key(const struct tpt_card *mine,
+                        const struct tpt_card *yours)
+{
+    struct devices_pair pair = { mine, yours, 0, 0,
+                                 tpt_path_gpus(mine, 0, yours, 0) };
+    const struct tpt_card_gpu *gpu = devices_gpu(yours, 0);
+    uint64_t facts[8] = { pair.path, devices_pci(&pair) };
+
+    if (gpu != NULL) {
+        facts[2] = gpu->nic;
+        facts[3] = gpu->nic_path;
+        facts[4] = devices_links(&pair);
+        facts[5] = gpu->link_megabytes;
+        facts[6] = yours->gpu_count == 1;
+        facts[7] = devices_no_access(&pair);
+    }
+    return tpt_hash(TPT_HASH_INIT, facts, sizeof(facts));
 }
 
 static void devices_copy_verdict(const struct tpt_candidate *candidate,

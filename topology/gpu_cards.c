@@ -90,7 +90,7 @@ static void gpu_link(struct tpt_card_gpu *from, const struct tpt_card_gpu *to,
     from->link_megabytes = (uint32_t)(megabytes / count);
     if (from->link_count < TPT_GPU_LINKS)
         from->links[from->link_count++] = (struct tpt_gpu_link) {
-            to->place.pci, (uint8_t)count
+            to->place.pci, (uint32_t)count
         };
     else                           /* so many are joined by switches only */
         from->switched = (uint8_t)count;

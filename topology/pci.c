@@ -63,7 +63,7 @@ void tpt_pci_recorded(const struct tpt_topology *topology, hwloc_obj_t device,
          bridge != NULL && bridge->type == HWLOC_OBJ_BRIDGE;
          bridge = bridge->parent)
         above++;
-    place->depth = (uint8_t)(above < TPT_PCI_DEPTH ? above : TPT_PCI_DEPTH);
+    place->depth = above < TPT_PCI_DEPTH ? above : TPT_PCI_DEPTH;
     for (hwloc_obj_t bridge = device->parent; above > 0;
          bridge = bridge->parent)
         if (--above < TPT_PCI_DEPTH)

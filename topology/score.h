@@ -158,6 +158,15 @@ enum { TPT_PLAN_TRANSPORT = -1, TPT_PLAN_REFUSED = -2 };
 int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
                      uint32_t tried);
 
+/* Does the contract, or TP_BACKENDS, keep GPUs' memory from going staged?  Then
+ * it goes by a channel for devices or not at all. */
+bool tpt_device_insisted(const struct tpt_plan *plan);
+
+/* What of the second card's GPUs the plan depends on: where it is the same, and
+ * all else, so is the plan. */
+uint64_t tpt_device_key(const struct tpt_card *mine,
+                        const struct tpt_card *yours);
+
 /* Which way buffers go, by size class: from so many bytes on by the candidate
  * at that index, until the next. */
 #define TPT_ROUTES 8
@@ -234,8 +243,8 @@ void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
 /*
  * For tests: changes this rank's own card, before it is published, to that of
  * another host ("host"), of a build without a backend ("lacks=NAME"), with an
- * address where nobody is ("address=NAME"), or of a channel that needs
- * libfabric ("over=NAME").  Any other word changes nothing.
+ * address where nobody is ("address=NAME"), of a channel that needs libfabric
+ * ("over=NAME"), or with a GPU that no other may access ("denied").  Any other word changes nothing.
  */
 void tpt_card_pretend(struct tpt_card *card, const char *hook);
 

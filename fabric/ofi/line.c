@@ -462,13 +462,25 @@ static struct tpf_fetch *line_next_ended(struct tpf_remote *remote)
     return NULL;
 }
 
-bool tpf_remote_progress(struct tpf_remote *remote)
+static bool line_all(struct tpf_remote *remote)
 {
     bool any = ofi_line_events(remote) | line_drain(remote);
-    struct tpf_fetch *fetch;
 
     TPB_LIST_EACH(node, &remote->lines)
         any |= line_progress(TPB_CONTAINER(node, struct tpf_line, link));
+    return any;
+}
+
+void tpf_line_await(struct tpf_line *line)
+{
+    line_all(line->remote);
+}
+
+bool tpf_remote_progress(struct tpf_remote *remote)
+{
+    bool any = line_all(remote);
+    struct tpf_fetch *fetch;
+
     while ((fetch = line_next_ended(remote)) != NULL) {
         fetch->ended(fetch);
         any = true;

@@ -148,8 +148,8 @@ static void conn_vain(struct rails_conn *conn)
     struct tpb_text words = { 0 };
 
     tpb_text_add(&words, "rails: only one of %u ways leads there, which is no"
-                 " faster than one connection; the others:%s%s", conn->way_count,
-                 conn->text, conn->text[0] != '\0' ? ";" : "");
+                 " faster than one connection; the others:%s%s",
+                 conn->way_count, conn->text, conn->text[0] != '\0' ? ";" : "");
     rails_trying(&conn->common, &words);
     if (words.length > 0 && words.text[words.length - 1] == ';')
         words.text[words.length - 1] = '\0';

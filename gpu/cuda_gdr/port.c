@@ -37,14 +37,8 @@ static const char *const port_ways[TPF_REMOTE_WAYS] = {
 /* A pattern goes from `from` to `to`, both on the device. */
 struct port_trial {
     struct tpf_fetch fetch;
-    bool over;
     unsigned char sent[PORT_TRIAL], got[PORT_TRIAL];
 };
-
-static void port_trial_ended(struct tpf_fetch *fetch)
-{
-    TPB_CONTAINER(fetch, struct port_trial, fetch)->over = true;
-}
 
 /* Bytes between host and device, done on return. */
 static tp_status port_copy(struct gdr_channel *channel,
@@ -93,14 +87,16 @@ static tp_status port_trial_send(struct gdr_port *port,
     trial->fetch.address = region->base;
     trial->fetch.key = tpf_registration_key(region->registration);
     trial->fetch.length = PORT_TRIAL;
-    trial->fetch.ended = port_trial_ended;
     tpf_line_fetch(line, &trial->fetch);
-    while (!trial->over && tpb_now() < limit)
-        tpf_remote_progress(port->remote);
+    /* Others' pulls may be under way on that NIC: this is no time to tell the
+     * core of their end. */
+    while (trial->fetch.done < PORT_TRIAL && tpf_line_broken(line) == NULL
+           && tpb_now() < limit)
+        tpf_line_await(line);
     broken = tpf_line_broken(line);
     if (broken != NULL)
         status = tpb_fail(error, TP_ERR_BACKEND, "%s", broken);
-    else if (!trial->over)
+    else if (trial->fetch.done < PORT_TRIAL)
         status = tpb_fail(error, TP_ERR_TIMEOUT, "the trial took too long");
     tpf_line_close(line);
     return status;

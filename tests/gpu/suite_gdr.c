@@ -225,6 +225,27 @@ static void gdr_reuse(void)
     tpx_meet(!tpx_me.rank);
 }
 
+/* tp_alloc()'s memory of a device, which is of cuMemMap. */
+static void gdr_alloc(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct gdr_buffer buffer;
+    unsigned char *own;
+    void *memory;
+
+    gdr_warm(pipe);
+    gdr_make(&buffer, gdr_one, 400000);
+    own = buffer.data;
+    tpx_ok(tp_alloc(tpx_me.context, buffer.length, gdr_one, &memory));
+    buffer.data = memory;
+    gdr_move(pipe, &buffer, gdr_one, 9, true);
+    tpx_meet(!tpx_me.rank);
+    tpx_device_sync(buffer.stream);
+    tpx_ok(tp_free(tpx_me.context, memory));
+    buffer.data = own;
+    gdr_drop(&buffer);
+}
+
 /* ---- the middle of a buffer ---------------------------------------------- */
 
 /* Only a piece of every big buffer is registered (VERBSDOUBLE_SHORT): the rest
@@ -254,6 +275,7 @@ static void gdr_falls(void)
 const struct tpx_spmd tpx_gdr_suite[] = {
     { "gdr_mix", gdr_mix, 2, 0, 60 },
     { "gdr_reuse", gdr_reuse, 2, 0, 60 },
+    { "gdr_alloc", gdr_alloc, 2, 0, 60 },
     { "gdr_falls", gdr_falls, 2, 0, 60 },
     { NULL }
 };

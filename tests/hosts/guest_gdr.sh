@@ -108,10 +108,24 @@ try "only a piece is registered: the rest comes staged" VERBSDOUBLE_PLAIN=1 \
 try "registration is refused from some time on" VERBSDOUBLE_PLAIN=1 \
     VERBSDOUBLE_REFUSE=6 -- gdr_mix staged
 
-# The order of streams, claims, kinds of memory, death.
-for test in order_sender order_receiver borrow alloc death; do
-    try "device_$test" VERBSDOUBLE_PLAIN=1 -- "device_$test"
+# The order of streams, kinds of memory.
+for test in device_order_sender device_order_receiver device_borrow gdr_alloc
+do
+    try "$test" VERBSDOUBLE_PLAIN=1 -- $test
 done
+
+# Rank 0 dies while rank 1 reads; without tprun, which would end both.
+death()
+{
+    mkdir /tmp/death
+    set -- env TP_BOOTSTRAP=dir:/tmp/death TP_SIZE=2 VERBSDOUBLE_PLAIN=1 \
+        LD_PRELOAD="$libs/libverbsdouble.so"
+    "$@" TP_RANK=0 "$build/tests/gpu/spmd_device" device_death &
+    "$@" TP_RANK=1 timeout 300 "$build/tests/gpu/spmd_device" device_death
+}
+death >"$said" 2>&1 </dev/null
+status=$?
+if [ $status -eq 0 ]; then good "device_death"; else bad "death: $status"; fi
 
 # A small write is inlined by the CPU, unless lines see to it.
 small()

@@ -39,6 +39,9 @@ may 'man/' '(nothing)'
 may 'bench/calibrate' "$base|topology/|bench/"
 grep -v '^bench/calibrate' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
+may 'bench/tpperf_device' 'bench/|gpu/driver_abi\.h'
+grep -v '^bench/tpperf_device' "$work/ours" >"$work/rest"
+mv "$work/rest" "$work/ours"
 may 'bench/' '(nothing)|bench/|runtime/base/base\.h'
 
 # home HEADERS FILES: third-party headers are included by these files only, and

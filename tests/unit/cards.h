@@ -30,6 +30,9 @@ struct tpt_backend_card *tpx_card_channel(struct tpt_card *card,
                                           uint32_t latency_ns,
                                           uint32_t megabytes);
 
+/* Adds cuda_ipc, cuda_gdr over ofi:verbs, and cuda_staged. */
+void tpx_card_gpus(struct tpt_card *card);
+
 /* The same numbers for the same seed, on every machine. */
 uint64_t tpx_random(uint64_t *seed);
 uint32_t tpx_random_below(uint64_t *seed, uint32_t limit);

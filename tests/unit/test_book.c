@@ -80,6 +80,28 @@ static void as_read(struct tpt_card *card)
     ck_assert_int_eq(tpt_card_decode(blob, length, card, NULL), TP_OK);
 }
 
+static void random_gpus(struct tpt_card *card, uint64_t *seed)
+{
+    card->gpu_count = tpx_random_below(seed, 4);
+    for (uint32_t i = 0; i < card->gpu_count; i++) {
+        struct tpt_card_gpu *gpu = &card->gpus[i];
+
+        gpu->place.pci = 0x1800 + i;
+        gpu->uuid[3] = (uint8_t)tpx_random_below(seed, 256);
+        gpu->megabytes = 1 + tpx_random_below(seed, 3);
+        gpu->link_count = (uint8_t)tpx_random_below(seed, 2);
+        gpu->links[0].pci = gpu->link_count > 0 ? 0x1900u : 0;
+        gpu->links[0].count = gpu->link_count;
+        gpu->denied_count = (uint8_t)tpx_random_below(seed, 2);
+        gpu->denied[0] = gpu->denied_count > 0 ? 0x1801u : 0;
+        gpu->nic = (uint8_t)tpx_random_below(seed, card->nic_count + 1);
+    }
+    for (uint32_t i = 0; i < card->backend_count; i++)
+        card->backends[i].devices = card->backends[i].role
+                                    == TPT_ROLE_CHANNEL
+                                    && tpx_random_below(seed, 4) == 0;
+}
+
 START_TEST(test_as_scored)
 {
     uint64_t seed = 31;
@@ -88,10 +110,12 @@ START_TEST(test_as_scored)
         struct tpt_entry *entry;
 
         tpx_card_random(&a, &seed);
+        random_gpus(&a, &seed);
         as_read(&a);
         book = tpt_book_new(&a, &everything);
         for (int j = 0; j < 4; j++) {
             tpx_card_random(&b, &seed);
+            random_gpus(&b, &seed);
             as_read(&b);
             score(NULL, NULL);
             entry = book_enter(&b);
@@ -116,25 +140,6 @@ START_TEST(test_as_scored)
     }
 }
 END_TEST
-
-static void random_gpus(struct tpt_card *card, uint64_t *seed)
-{
-    card->gpu_count = tpx_random_below(seed, 4);
-    for (uint32_t i = 0; i < card->gpu_count; i++) {
-        struct tpt_card_gpu *gpu = &card->gpus[i];
-
-        gpu->place.pci = 0x1800 + i;
-        gpu->uuid[3] = (uint8_t)tpx_random_below(seed, 256);
-        gpu->megabytes = 1 + tpx_random_below(seed, 3);
-        gpu->link_count = (uint8_t)tpx_random_below(seed, 2);
-        gpu->links[0].pci = gpu->link_count > 0 ? 0x1900u : 0;
-        gpu->links[0].count = gpu->link_count;
-    }
-    for (uint32_t i = 0; i < card->backend_count; i++)
-        card->backends[i].devices = card->backends[i].role
-                                    == TPT_ROLE_CHANNEL
-                                    && tpx_random_below(seed, 4) == 0;
-}
 
 START_TEST(test_card_again)
 {

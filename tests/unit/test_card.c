@@ -118,6 +118,54 @@ START_TEST(test_extremes)
 }
 END_TEST
 
+/* Eight GPUs, and what a later version may add. */
+START_TEST(test_gpus)
+{
+    struct tpt_topology *machine = tpx_machine("gpu-switches");
+    size_t without, later;
+
+    tpx_card(&card, machine, 1, 3, 7);
+    ck_assert_uint_eq(card.gpu_count, 8);
+    encode();
+    ck_assert_int_eq(decode(blob, length, NULL), TP_OK);
+    ck_assert_mem_eq(&card, &decoded, sizeof(card));
+    without = length;
+    card.gpu_count = 0;
+    memset(card.gpus, 0, sizeof(card.gpus));
+    encode();
+    ck_assert_uint_le(without - length, 8 * 60);
+    /* A record of an unknown kind is passed over; what it lacks is not. */
+    ck_assert_uint_eq(blob[length - CHECKSUM - 1], 0);
+    blob[length - CHECKSUM - 1] = 1;
+    later = length + 3 + 5;
+    memcpy(blob + length - CHECKSUM, "\xee\x05\x00hello", 8);
+    blob[6] = (uint8_t)later;
+    blob[7] = (uint8_t)(later >> 8);
+    seal(blob, later);
+    ck_assert_int_eq(decode(blob, later, NULL), TP_OK);
+    ck_assert_mem_eq(&card, &decoded, sizeof(card));
+    blob[length - CHECKSUM + 1]++;
+    seal(blob, later);
+    ck_assert_int_eq(decode(blob, later, NULL), TP_ERR_PROTOCOL);
+    tpt_topology_free(machine);
+}
+END_TEST
+
+START_TEST(test_gpus_refused)
+{
+    card.gpu_count = TPT_CARD_GPUS + 1;
+    ck_assert_int_eq(tpt_card_encode(&card, blob, &length), TP_ERR_INVALID);
+    card.gpu_count = 1;
+    card.gpus[0].place.depth = TPT_PCI_DEPTH + 1;
+    ck_assert_int_eq(tpt_card_encode(&card, blob, &length), TP_ERR_INVALID);
+    card.gpus[0].place.depth = 0;
+    card.gpus[0].nic = (uint8_t)(card.nic_count + 1);
+    ck_assert_int_eq(tpt_card_encode(&card, blob, &length), TP_ERR_INVALID);
+    card.gpus[0].nic = 0;
+    encode();
+}
+END_TEST
+
 START_TEST(test_truncated)
 {
     usual_card();
@@ -373,6 +421,8 @@ int main(void)
     tcase_add_test(tests, test_round_trip);
     tcase_add_test(tests, test_round_trip_random);
     tcase_add_test(tests, test_extremes);
+    tcase_add_test(tests, test_gpus);
+    tcase_add_test(tests, test_gpus_refused);
     tcase_add_test(tests, test_truncated);
     tcase_add_test(tests, test_every_damaged_byte);
     tcase_add_test(tests, test_damaged_and_sealed);

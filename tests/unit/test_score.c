@@ -403,6 +403,20 @@ static void expect_trial(void)
     expect("ofi:verbs", TPT_REASON_CHOSEN, "", NULL);
 }
 
+static void expect_devices(void)
+{
+    pair("gpu-switches", 0, 1);
+    tpx_card_gpus(&a);
+    tpx_card_gpus(&b);
+    a.gpu_count = b.gpu_count = 1;
+    b.gpus[0] = b.gpus[1];
+    b.gpus[0].denied_count = 1;
+    b.gpus[0].denied[0] = a.gpus[0].place.pci;
+    score(NULL, NULL);
+    expect("cuda_ipc", TPT_REASON_NO_PEER_ACCESS, "no access to each other",
+           "nvidia-smi");
+}
+
 START_TEST(test_every_reason)
 {
     reasons_seen = 0;
@@ -411,6 +425,7 @@ START_TEST(test_every_reason)
     expect_policy();
     expect_trial();
     expect_channels();
+    expect_devices();
     ck_assert_uint_eq(reasons_seen, (1u << TPT_REASON_COUNT) - 1);
 }
 END_TEST
@@ -537,7 +552,8 @@ static const struct { const char *require, *words; } mistakes[] = {
     { "node:shm,", "\"\" is not CLASS:BACKEND" },
     { ",node:shm", "\"\" is not CLASS:BACKEND" },
     { "node:shm,,net:shm", "\"\" is not CLASS:BACKEND" },
-    { "host:shm", "unknown class \"host\"; there are self, node, net and any" },
+    { "host:shm", "unknown class \"host\"; there are self, node, net, any and "
+      "cuda" },
     { "nod:shm", "unknown class \"nod\"" },
     { "nodes:shm", "unknown class \"nodes\"" },
     { "node:shm,NET:ofi:tcp", "unknown class \"NET\"" },
