@@ -20,6 +20,7 @@
 enum bench_test {
     BENCH_INIT,                /* first: it wants peers not met before */
     BENCH_MEMORY,
+    BENCH_IDLE,
     BENCH_LATENCY,
     BENCH_BANDWIDTH,
     BENCH_BIDIRECTIONAL,
@@ -34,7 +35,9 @@ enum bench_format { BENCH_TEXT, BENCH_CSV, BENCH_JSON };
 
 /* Which program has an option: rows of options.def, usage of a program. */
 enum bench_scope {
-    BENCH_TP = 1, BENCH_FLOORS = 2, BENCH_PEER = 4, BENCH_ALL = 7
+    BENCH_TP = 1, BENCH_FLOORS = 2, BENCH_PEER = 4,
+    BENCH_FORKED = 8,          /* a peer that starts its ranks itself */
+    BENCH_ALL = 15
 };
 
 enum { BENCH_SIZES = 64, BENCH_WINDOWS = 16, BENCH_RANKS_MAX = 4096 };
@@ -54,9 +57,16 @@ struct bench_options {
     /* tpperf */
     const char *progress;      /* NULL: as the environment says */
     bool poll, borrow, memory;
+    bool on_device;            /* --memory cuda, and which: */
+    int device;                /* -1: by the rank's place on its host */
     bool calibrate, compare;
+    const char *plot;          /* NULL: no picture */
     /* floors */
     const char *floors;
+    /* peers that start their ranks */
+    unsigned ranks;            /* 0: two */
+    const char *over;          /* NULL: the first it knows */
+    const char *waiting;       /* NULL: spin */
 };
 
 /* How a program calls itself and what it can do. */
@@ -155,6 +165,8 @@ struct bench_driver {
     /* Optional: memory for messages, instead of malloc()'s.  NULL if there is
      * none. */
     void *(*allocate)(struct bench_driver *driver, size_t length);
+    bool on_device;            /* what arrives lies there too, and the host
+                                  writes none of it: allocate() has */
     void (*release)(struct bench_driver *driver, void *memory);
 
     /* Optional: tests that are not made of messages. */
@@ -187,6 +199,10 @@ void bench_say(const char *format, ...)
 /* The process ends, and says so, unless this is called again within so many
  * seconds; 0 for no limit. */
 void bench_limit(unsigned seconds);
+
+/* How long this process (its first thread) could have run and had no cpu, since
+ * it is there; NAN where the kernel does not tell. */
+double bench_waited_ns(void);
 
 /* Binds this process to the n-th of the cpus that it may use, modulo their
  * number.  Failing that is not fatal: false, and it is said. */

@@ -31,7 +31,7 @@ int bench_participants(enum bench_test test, int size)
     switch (test) {
     case BENCH_PAIRS:
         return size - size % 2;
-    case BENCH_INIT: case BENCH_MEMORY: case BENCH_RING:
+    case BENCH_INIT: case BENCH_MEMORY: case BENCH_IDLE: case BENCH_RING:
         return size;
     default:
         return 2;

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,6 +22,20 @@ void bench_say(const char *format, ...)
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+}
+
+/* Of schedstat's three figures the second one. */
+double bench_waited_ns(void)
+{
+    FILE *file = fopen("/proc/self/schedstat", "re");
+    double waited = NAN;
+
+    if (file == NULL)
+        return NAN;
+    if (fscanf(file, "%*s %lf", &waited) != 1)
+        waited = NAN;
+    fclose(file);
+    return waited;
 }
 
 bool bench_pin(int n)

@@ -168,7 +168,8 @@ static void mpi_report(struct bench_driver *driver, const char *test,
     struct bench_result result = {
         .who = driver->who, .test = test, .mode = driver->mode,
         .buffers = "-", .ranks = driver->size, .unit = "ms", .value = ms,
-        .low = ms, .high = ms, .best = NAN, .p99 = NAN, .repetitions = 1
+        .low = ms, .high = ms, .best = NAN, .p99 = NAN, .repetitions = 1,
+        .waited = NAN
     };
 
     bench_report(&result);
@@ -208,6 +209,7 @@ int main(int argc, char **argv)
         .purpose = "Does by MPI what tpperf does by tp.",
         .scope = BENCH_PEER,
         .tests = (BENCH_BIT(BENCH_TESTS) - 1) & ~BENCH_BIT(BENCH_MEMORY)
+                 & ~BENCH_BIT(BENCH_IDLE)
     };
     struct bench_options options;
     struct bench_driver driver = {

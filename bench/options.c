@@ -33,6 +33,7 @@ static const struct option_test {
 } option_tests[BENCH_TESTS] = {
     [BENCH_INIT] = { "init", "time of tp_init, first contact and finalize" },
     [BENCH_MEMORY] = { "memory", "memory per context and per peer" },
+    [BENCH_IDLE] = { "idle", "processor time of ranks that only wait" },
     [BENCH_LATENCY] = { "latency", "half a round trip between ranks 0 and 1" },
     [BENCH_BANDWIDTH] = { "bandwidth", "a stream from rank 0 to rank 1" },
     [BENCH_BIDIRECTIONAL] = { "bidirectional", "a stream each way at once" },
@@ -178,10 +179,22 @@ static bool options_time(const char *text, double *ms)
     return end != text && *end == '\0' && *ms >= 0.01 && *ms <= 3600e3;
 }
 
-static bool options_memory(const char *text, bool *memory)
+static bool options_memory(const char *text, struct bench_options *options)
 {
-    *memory = strcmp(text, "tp") == 0;
-    return *memory || strcmp(text, "malloc") == 0;
+    unsigned number;
+
+    options->memory = strcmp(text, "tp") == 0;
+    options->on_device = strncmp(text, "cuda", 4) == 0;
+    options->device = -1;
+    if (!options->on_device)
+        return options->memory || strcmp(text, "malloc") == 0;
+    if (strcmp(text, "cuda:0") == 0)
+        options->device = 0;
+    else if (text[4] == ':' && options_unsigned(text + 5, 63, &number))
+        options->device = (int)number;
+    else
+        return text[4] == '\0';
+    return true;
 }
 
 static bool options_progress(const char *text, const char **progress)
@@ -189,6 +202,22 @@ static bool options_progress(const char *text, const char **progress)
     *progress = text;
     return strcmp(text, "manual") == 0 || strcmp(text, "auto") == 0
            || strcmp(text, "thread") == 0;
+}
+
+static bool options_waiting(const char *text, const char **waiting)
+{
+    *waiting = text;
+    return strcmp(text, "spin") == 0 || strcmp(text, "yield") == 0;
+}
+
+static bool options_plot(const char *text, const char **plot)
+{
+    size_t length = strlen(text);
+
+    *plot = text;
+    return length > 4 && strchr(text, '\n') == NULL
+           && (strcmp(text + length - 4, ".svg") == 0
+               || strcmp(text + length - 4, ".png") == 0);
 }
 
 /* A column of the CSV: it must not look like two. */
@@ -214,14 +243,20 @@ static bool options_set(enum option_id id, const char *value,
     case OPTION_BLOCKING: options->blocking = true; break;
     case OPTION_PROGRESS: return options_progress(value, &options->progress);
     case OPTION_POLL: options->poll = true; break;
-    case OPTION_MEMORY: return options_memory(value, &options->memory);
+    case OPTION_MEMORY: return options_memory(value, options);
     case OPTION_BORROW: options->borrow = true; break;
     case OPTION_CALIBRATE: options->calibrate = true; break;
     case OPTION_COMPARE: options->compare = true; break;
     case OPTION_FLOOR: options->floors = value; break;
+    case OPTION_RANKS:
+        return options_unsigned(value, 64, &options->ranks)
+               && options->ranks > 1;
+    case OPTION_OVER: return options_who(value, &options->over);
+    case OPTION_WAITING: return options_waiting(value, &options->waiting);
     case OPTION_PIN: options->pin = true; break;
     case OPTION_CSV: options->format = BENCH_CSV; break;
     case OPTION_JSON: options->format = BENCH_JSON; break;
+    case OPTION_PLOT: return options_plot(value, &options->plot);
     case OPTION_WHO: return options_who(value, &options->who);
     case OPTION_HELP: case OPTION_VERSION: case OPTION_COUNT: break;
     }
@@ -275,7 +310,8 @@ static bool options_calibrate(const struct bench_usage *usage,
     if (options->calibrate
         && (tests || options->size_count > 0 || options->window_count > 0
             || options->blocking || options->borrow || options->poll
-            || options->memory || options->verify || options->fresh
+            || options->memory || options->on_device || options->verify
+            || options->fresh || options->plot != NULL
             || options->format == BENCH_CSV))
         return options_mistake(usage, status, "--calibrate goes with --compare,"
                                " --json, --repetitions, --time and --limit "
@@ -326,6 +362,9 @@ static bool options_agree(const struct bench_usage *usage,
     if (options->blocking && (options->borrow || options->poll))
         return options_mistake(usage, status, "--blocking goes without "
                                "--borrow and --poll", "");
+    if (options->on_device && (options->blocking || options->borrow))
+        return options_mistake(usage, status, "--memory cuda goes without "
+                               "--blocking and --borrow", "");
     if (options->poll && options->progress != NULL
         && strcmp(options->progress, "thread") == 0)
         return options_mistake(usage, status,

@@ -35,6 +35,8 @@ struct plan {
     struct bench_job job;
     int participants;
     struct plan_figures *figures;      /* of each repetition */
+    uint64_t begun_ns;                 /* of the series */
+    double waited_ns;                  /* before it began */
 };
 
 static bool plan_exchanges(enum bench_test test)
@@ -50,6 +52,8 @@ static void *plan_buffer(struct plan *plan, bool send)
     size_t length = plan->job.bytes > 0 ? plan->job.bytes : 1;
     void *buffer;
 
+    if (driver->on_device)
+        return driver->allocate(driver, length);
     if (send && driver->allocate != NULL)
         buffer = driver->allocate(driver, length);
     else
@@ -65,9 +69,11 @@ static void *plan_buffer(struct plan *plan, bool send)
 
 static void plan_free(struct plan *plan, void *buffer, bool send)
 {
+    if (plan->driver->on_device)
+        send = true;
     if (send && buffer != NULL && plan->driver->allocate != NULL)
         plan->driver->release(plan->driver, buffer);
-    else
+    else if (!plan->driver->on_device)
         free(buffer);
 }
 
@@ -152,7 +158,12 @@ static bool plan_move(struct plan *plan)
                                    : bench_stream)(driver, job);
 }
 
-/* Of this rank's own rounds, in microseconds one way. */
+/*
+ * Of this rank's own rounds, in microseconds one way: their median, which a
+ * time slice of somebody else does not move.  Where ranks may share cpus their
+ * mean: ranks that spin are quick while they have a cpu, and then have none for
+ * many times as long.
+ */
 static struct plan_figures plan_rounds(const struct bench_job *job, int ranks)
 {
     double ways = job->test == BENCH_RING ? ranks : 2;
@@ -163,30 +174,29 @@ static struct plan_figures plan_rounds(const struct bench_job *job, int ranks)
     if (job->samples == NULL)
         return figures;
     bench_sort_ticks(job->samples, job->count);
-    figures.value = bench_quantile_ticks(job->samples, job->count, 0.5) * us;
+    figures.value = (job->test == BENCH_LATENCY
+                         ? bench_quantile_ticks(job->samples, job->count, 0.5)
+                         : bench_mean_ticks(job->samples, job->count)) * us;
     figures.best = (double)job->samples[0] * us;
     figures.p99 = bench_quantile_ticks(job->samples, job->count, 0.99) * us;
     return figures;
 }
 
-/* Of all pairs: the mean of their medians, the best, and the worst tail. */
+/*
+ * Of all pairs: how long all of them took for their rounds, the best, and the
+ * worst tail.  Not the mean of their own times: where cpus are few, pairs that
+ * spin take turns, and each is quick in its own.
+ */
 static void plan_merge(struct plan_figures *merged, const double *all,
-                       int ranks)
+                       int ranks, const struct bench_job *job, uint64_t ticks)
 {
-    double sum = 0;
-    int pairs = 0;
-
-    for (int rank = 0; rank < ranks; rank++) {
+    for (int rank = 0; rank < ranks; rank += 2) {
         const double *row = all + 3 * (size_t)rank;
 
-        if (isnan(row[0]))
-            continue;
-        sum += row[0];
-        pairs++;
         merged->best = fmin(merged->best, row[1]);
         merged->p99 = fmax(merged->p99, row[2]);
     }
-    merged->value = sum / pairs;
+    merged->value = bench_ns(ticks) / 1e3 / 2 / (double)job->count;
 }
 
 static struct plan_figures plan_speed(const struct bench_job *job)
@@ -207,9 +217,11 @@ static struct plan_figures plan_speed(const struct bench_job *job)
 static bool plan_repeat(struct plan *plan, struct plan_figures *figures)
 {
     struct bench_job *job = &plan->job;
+    uint64_t begun;
     double *all;
 
     bench_limit(plan->options->limit_s);
+    begun = bench_ticks();
     if (!plan_move(plan))
         return false;
     job->sequence += job->count;
@@ -225,7 +237,8 @@ static bool plan_repeat(struct plan *plan, struct plan_figures *figures)
                                   figures->p99 }, 3, &all))
         return false;
     if (all != NULL)
-        plan_merge(figures, all, plan->participants);
+        plan_merge(figures, all, plan->participants, job,
+                   bench_ticks() - begun);
     free(all);
     return true;
 }
@@ -281,7 +294,7 @@ static int plan_order(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static void plan_report(struct plan *plan)
+static void plan_report(struct plan *plan, double waited)
 {
     static const char *const units[BENCH_TESTS] = {
         [BENCH_LATENCY] = "us", [BENCH_PAIRS] = "us", [BENCH_RING] = "us",
@@ -297,7 +310,7 @@ static void plan_report(struct plan *plan)
         .ranks = plan->participants, .bytes = job->bytes,
         .window = plan_exchanges(job->test) ? 0 : job->window,
         .unit = units[job->test], .best = NAN, .p99 = NAN,
-        .repetitions = count
+        .repetitions = count, .waited = waited
     };
 
     qsort(f, count, sizeof(*f), plan_order);
@@ -311,18 +324,37 @@ static void plan_report(struct plan *plan)
     bench_report(&result);
 }
 
+/*
+ * How much of the series the rank that others disturbed most stood in line for
+ * a cpu, in percent; on rank 0.
+ */
+static bool plan_waited(struct plan *plan, double *most)
+{
+    double time = (double)(bench_system_ns() - plan->begun_ns) + 1;
+    double mine = 100 * (bench_waited_ns() - plan->waited_ns) / time, *all;
+
+    if (!bench_gather(plan->driver, plan->participants, &mine, 1, &all))
+        return false;
+    *most = mine;
+    for (int rank = 1; rank < plan->participants && all != NULL; rank++)
+        *most = fmax(*most, all[rank]);
+    free(all);
+    return true;
+}
+
 static bool plan_lead(struct plan *plan)
 {
     uint64_t count;
+    double waited;
 
     if (!plan_calibrate(plan, &count))
         return false;
     for (unsigned i = 0; i < plan->options->repetitions; i++)
         if (!plan_tell(plan, count) || !plan_repeat(plan, &plan->figures[i]))
             return false;
-    if (!plan_tell(plan, 0))
+    if (!plan_tell(plan, 0) || !plan_waited(plan, &waited))
         return false;
-    plan_report(plan);
+    plan_report(plan, waited);
     return true;
 }
 
@@ -330,6 +362,7 @@ static bool plan_follow(struct plan *plan)
 {
     struct bench_driver *driver = plan->driver;
     struct plan_figures figures;
+    double waited;
 
     for (;;) {
         uint64_t *count = &plan->job.count;
@@ -337,7 +370,7 @@ static bool plan_follow(struct plan *plan)
         if (!driver->receive(driver, 0, count, sizeof(*count)))
             return false;
         if (*count == 0)
-            return true;
+            return plan_waited(plan, &waited);
         if (!plan_repeat(plan, &figures))
             return false;
     }
@@ -353,6 +386,8 @@ static bool plan_series(struct plan *plan, enum bench_test test, size_t bytes,
         return true;
     if (!plan_job_init(plan, test, bytes, window))
         return false;
+    plan->begun_ns = bench_system_ns();
+    plan->waited_ns = bench_waited_ns();
     good = plan->driver->rank == 0 ? plan_lead(plan) : plan_follow(plan);
     plan_job_fini(plan);
     return good;
@@ -410,7 +445,7 @@ static bool plan_test(struct plan *plan, enum bench_test test)
     unsigned window_count = plan_choose_windows(plan, test, &windows);
 
     plan->participants = bench_participants(test, plan->driver->size);
-    if (test == BENCH_INIT || test == BENCH_MEMORY) {
+    if (test == BENCH_INIT || test == BENCH_MEMORY || test == BENCH_IDLE) {
         bench_limit(plan->options->limit_s);
         return plan->driver->special(plan->driver, test);
     }

@@ -11,6 +11,7 @@
 static struct {
     enum bench_format format;
     bool quiet, failed;
+    const char *plot;          /* a file's name, or NULL */
     char heading[160];         /* of the table that is being printed */
 } report;
 
@@ -44,7 +45,9 @@ static void report_csv(const struct bench_result *r)
     report_csv_number(r->high);
     report_csv_number(r->best);
     report_csv_number(r->p99);
-    printf(",%u\n", r->repetitions);
+    printf(",%u", r->repetitions);
+    report_csv_number(r->waited);
+    putchar('\n');
 }
 
 /* Whole from 100 on, else three digits: what can be read at a glance. */
@@ -98,6 +101,8 @@ void bench_report(const struct bench_result *result)
 {
     if (report.quiet)
         return;
+    if (report.plot != NULL)
+        report.failed |= !bench_plot_add(result);
     if (report.format == BENCH_JSON)
         report.failed |= !bench_json_add(result);
     else if (report.format == BENCH_CSV)
@@ -105,6 +110,11 @@ void bench_report(const struct bench_result *result)
     else
         report_text(result);
     fflush(stdout);
+}
+
+void bench_report_plot(const char *file)
+{
+    report.plot = report.quiet ? NULL : file;
 }
 
 void bench_report_plan(const char *plan)
@@ -123,5 +133,5 @@ bool bench_report_close(void)
         fprintf(stderr, "cannot write standard output\n");
         return false;
     }
-    return true;
+    return report.plot == NULL || bench_plot_draw(report.plot);
 }

@@ -18,12 +18,13 @@ static json_t *json_figure(double value)
 bool bench_json_add(const struct bench_result *r)
 {
     json_t *object = json_pack(
-        "{ss ss ss ss si si sI ss so so so so so si}", "who", r->who, "test",
+        "{ss ss ss ss si si sI ss so so so so so si so}", "who", r->who, "test",
         r->test, "mode", r->mode, "buffers", r->buffers, "ranks", r->ranks,
         "window", (int)r->window, "bytes", (json_int_t)r->bytes, "unit",
         r->unit, "value", json_figure(r->value), "low", json_figure(r->low),
         "high", json_figure(r->high), "best", json_figure(r->best), "p99",
-        json_figure(r->p99), "repetitions", (int)r->repetitions);
+        json_figure(r->p99), "repetitions", (int)r->repetitions,
+        "waited", json_figure(r->waited));
 
     if (json_results == NULL)
         json_results = json_array();

@@ -10,7 +10,7 @@ tprun=$build/launcher/tprun
 tpperf=$build/bench/tpperf
 brief='--repetitions 2 --time 0.2'
 header=who,test,mode,buffers,ranks,window,bytes,unit,value,low,high,best,p99
-header=$header,repetitions
+header=$header,repetitions,waited
 
 # run COMMAND...: with a deadline; what it says is in $work/out and $work/err,
 # its status in $status.
@@ -47,7 +47,7 @@ results()
     [ "$status" -eq 0 ] && [ ! -s "$work/err" ] &&
         [ "$(head -n 1 "$work/out")" = "$header" ] &&
         [ "$(($(wc -l <"$work/out") - 1))" -eq "$1" ] &&
-        awk -F, 'NR > 1 && (NF != 14 || !($9 > 0) || $10 > $9 || $11 < $9 ||
+        awk -F, 'NR > 1 && (NF != 15 || !($9 > 0) || $10 > $9 || $11 < $9 ||
                             ($12 != "" && !($12 > 0))) { bad = 1 }
                  END { exit bad }' "$work/out"
     check "expected $1 results"
@@ -88,8 +88,11 @@ suite()
     job 2 $brief --csv --sizes 0 latency
     results 1
     job 4 --csv memory
-    [ "$status" -eq 0 ] && [ "$(grep -c ',memory-' "$work/out")" -eq 4 ]
-    check "expected four lines"
+    [ "$status" -eq 0 ] && [ "$(grep -c ',memory-' "$work/out")" -eq 6 ]
+    check "expected six lines"
+    job 4 $brief --csv idle
+    [ "$status" -eq 0 ] && [ "$(grep -c ',idle,' "$work/out")" -eq 1 ]
+    check "expected one line"
 }
 
 # What is printed for people and for programs tells the same.
@@ -104,6 +107,37 @@ formats()
     [ "$status" -eq 0 ] && [ "$(grep -c '"who": "me"' "$work/out")" -eq 5 ] &&
         [ "$(grep -c '"p99": null' "$work/out")" -eq 3 ]
     check "expected JSON"
+}
+
+# shellcheck disable=SC2086
+pictures()
+{
+    job 2 --plot picture.txt
+    refused 'not picture.txt'
+    # A PATH without gnuplot; tprun wants nothing of it.
+    command='tpperf --plot without gnuplot'
+    PATH=$work "$tprun" -n 2 "$tpperf" $brief --sizes 8 \
+        --plot "$work/none.svg" latency >"$work/out" 2>"$work/err" </dev/null
+    status=$?
+    [ "$status" -eq 1 ] && grep -q 'apt-get install gnuplot-nox' "$work/err"
+    check "expected the package's name"
+    if ! command -v gnuplot >/dev/null; then
+        skip gnuplot "not installed (apt-get install gnuplot-nox)"
+        return
+    fi
+    for kind in svg png; do
+        job 2 $brief --fresh --sizes 8,4k --plot "$work/it's.$kind" latency \
+            bandwidth
+        [ "$status" -eq 0 ] && [ ! -s "$work/err" ] &&
+            [ "$(wc -c <"$work/it's.$kind")" -gt 4000 ]
+        check "expected a picture"
+    done
+    job 2 $brief --sizes 8 --plot "$work/none/none.svg" latency
+    [ "$status" -eq 1 ] && grep -q 'gnuplot could not draw' "$work/err"
+    check "expected to be told"
+    job 2 $brief --plot "$work/none.svg" init
+    [ "$status" -eq 1 ] && grep -q 'nothing of what was measured' "$work/err"
+    check "expected to be told"
 }
 
 # shellcheck disable=SC2086
@@ -169,6 +203,20 @@ manual()
     check "expected the version"
 }
 
+# What a peer costs in memory is no matter of speed: it must not grow with the
+# number of ranks.
+scale()
+{
+    run "$build/bench/scale" 2000 16
+    [ "$status" -eq 0 ] && grep -q '^2000 ranks, 16 per host: ' "$work/out" &&
+        [ "$(sed -n 's/^a known peer, connected *\([0-9]*\) bytes$/\1/p' \
+            "$work/out")" -le 512 ]
+    check "expected the cost of a peer"
+    run "$build/bench/scale" none
+    [ "$status" -eq 2 ] && grep -q '^scale: usage: ' "$work/err"
+    check "expected to be refused"
+}
+
 # The floors need two cpus of their own.
 # shellcheck disable=SC2086
 floors()
@@ -196,9 +244,43 @@ floors()
     check "expected to be refused"
 }
 
+# Those that are built.  Ranks that spin starve each other where cpus are few.
+# UCX and TensorPipe only if asked: what they do on a loaded machine says nothing
+# of tp.
 # shellcheck disable=SC2086
 peers()
 {
+    case ${TP_TEST_SANITIZER:-} in
+    ?*) skip sanitizer "no other system is built for it"; return ;;
+    esac
+    how="$brief --csv --verify --sizes 8,1000,100k --window 5"
+    tests='latency bandwidth bidirectional rate'
+    asked=ucx
+    if [ -z "${TP_TEST_PEERS:-}" ]; then
+        asked=
+        skip peers "UCX and TensorPipe run if TP_TEST_PEERS is set"
+    fi
+    for name in libfabric $asked; do
+        if [ ! -x "$build/bench/$name" ]; then
+            skip "$name" "not built: configure names the package"
+            continue
+        fi
+        for buffers in '' --fresh; do
+            run "$build/bench/$name" --waiting yield $how $buffers $tests
+            results 12
+        done
+        run "$build/bench/$name" --waiting yield --ranks 4 $how pairs ring
+        results 6
+        run "$build/bench/$name" --ranks 1
+        [ "$status" -eq 2 ] && grep -q 'wants N, not 1' "$work/err"
+        check "expected to be refused"
+    done
+    if [ -x "$build/bench/tensorpipe" ] && [ -n "$asked" ]; then
+        for buffers in '' --fresh; do
+            run "$build/bench/tensorpipe" $how $buffers $tests
+            results 12
+        done
+    fi
     mpirun=$(command -v mpirun.openmpi)
     if [ ! -x "$build/bench/openmpi" ] || [ -z "$mpirun" ]; then
         skip libopenmpi-dev "no Open MPI to compare with"
@@ -206,16 +288,9 @@ peers()
     fi
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
-    # Open MPI leaves memory behind in MPI_Finalize, and knows no tsan.
-    ASAN_OPTIONS=detect_leaks=0:${ASAN_OPTIONS:-}
-    export ASAN_OPTIONS
-    case ${TP_TEST_SANITIZER:-} in
-    *thread*) skip sanitizer "Open MPI is not built for it"; return ;;
-    esac
     for buffers in '' --fresh; do
-        run "$mpirun" -n 2 --oversubscribe "$build/bench/openmpi" $brief \
-            --csv --verify $buffers --sizes 8,1000,100k --window 5 \
-            latency bandwidth bidirectional rate
+        run "$mpirun" -n 2 --oversubscribe "$build/bench/openmpi" $how \
+            $buffers $tests
         results 12
     done
 }
@@ -225,13 +300,13 @@ comparing()
 {
     cat >"$work/system" <<'END'
 #!/bin/sh
-printf '%s\n' who,test,mode,buffers,ranks,window,bytes,unit,value,low,high,best,p99,repetitions
+printf '%s\n' who,test,mode,buffers,ranks,window,bytes,unit,value,low,high,best,p99,repetitions,waited
 n=$(cat "$1.count" 2>/dev/null || echo 0)
 echo $((n + 1)) >"$1.count"
 shift
 for i in $(seq $n); do shift; done
-printf 'x,latency,m,reused,2,0,8,us,%s,1,1,,,1\n' "$1"
-printf 'x,rate,m,reused,2,64,8,M/s,%s,1,1,,,1\n' "$1"
+printf 'x,latency,m,reused,2,0,8,us,%s,1,1,,,1,0\n' "$1"
+printf 'x,rate,m,reused,2,64,8,M/s,%s,1,1,,,1,0\n' "$1"
 END
     run "${SHELL:-/bin/sh}" bench/compare -a -n 3 -B "$work" -o "$work/csv" \
         ours="sh $work/system $work/ours 2 9 3" \
@@ -243,18 +318,65 @@ END
         grep -qE '^ +8 +64 +3 +8 +4 +0.38 ' "$work/out" &&
         [ "$(wc -l <"$work/csv")" -eq 19 ]
     check "expected medians and ratios"
+    run "${SHELL:-/bin/sh}" bench/compare -i "$work/csv"
+    [ "$status" -eq 0 ] && grep -qE '^ +8 +64 +3 +8 +4 +0.38 ' "$work/out"
+    check "what was written is read again"
     run "${SHELL:-/bin/sh}" bench/compare -n 1 -B "$work" bad=false
     [ "$status" -eq 1 ] && grep -q 'bad failed' "$work/err"
     check "a command that fails ends it"
     run "${SHELL:-/bin/sh}" bench/compare -n 1 -B "$work" dumb=true
     [ "$status" -eq 1 ] && grep -q 'dumb printed no results' "$work/err"
     check "a command without results ends it"
-    for words in '' '-n x a=b' '-n 0 a=b' '-c 1.2.3 a=b' nonsense; do
+    for words in '' '-n x a=b' '-n 0 a=b' '-c 1.2.3 a=b' nonsense \
+        '-p a.txt a=b'; do
         # shellcheck disable=SC2086
         run "${SHELL:-/bin/sh}" bench/compare $words
         [ "$status" -eq 2 ]
         check "expected to be refused"
     done
+}
+
+# Goals are judged by figures that are known.
+goals()
+{
+    head=work,round,good,canary_us,others_percent,$header
+    {
+        echo "$head"
+        for round in 1 2 3; do
+            printf "short,$round,1,-,0,%s,latency,m,reused,2,0,%s,us,%s,,,,,1,0\n" \
+                tp 8 0.2 tp 64 0.30 ucx 8 0.3 ucx 64 0.35 mpich 8 0.4 \
+                floor/ring 8 0.16 floor/ring 64 0.16 tp+alloc 8 0.1 \
+                tp 1024 0.5 ucx 1024 1.0
+        done
+        echo 'short,4,0,-,0,ucx,latency,m,reused,2,0,8,us,0.01,,,,,1,0'
+    } >"$work/figures"
+    run "${SHELL:-/bin/sh}" bench/compare --goals -i "$work/figures"
+    [ "$status" -eq 0 ] &&
+        grep -qF '| 8: 0.67 ±0% ucx, 64: 0.86 ±0% ucx | <= 0.80 | 1 of 2 |' \
+            "$work/out" &&
+        grep -qF '1.88 ±0% floor/ring | <= 1.35 | 1 of 2 |' "$work/out" &&
+        grep -qF '| 1 KiB | 1k: 0.50 ±0% ucx | <= 0.85 | met |' "$work/out" &&
+        grep -qF '1 of 3 goals that were measured are met.' "$work/out"
+    check "expected the goals"
+    # Every goal is of a work that there is.
+    sed -n 's/^[^#;]*; \([a-z]*\);.*/\1/p' bench/goals | sort -u >"$work/aimed"
+    sed -n 's/^# WORK \([a-z]*\) .*/\1/p' bench/works | sort >"$work/there"
+    comm -23 "$work/aimed" "$work/there" | empty "goals of no work"
+}
+
+# All that has been built does the least that it can.
+side_by_side()
+{
+    if [ "$(nproc)" -lt 2 ] || [ ! -x "$build/bench/floors" ]; then
+        skip cpus "ranks that spin need two cpus"
+        return
+    fi
+    run "${SHELL:-/bin/sh}" bench/compare -a -n 1 -m 1 -B "$build" -x \
+        ucx,ucx+cma,ucx+late,openmpi,openmpi+cma,mpich,tensorpipe -- \
+        --repetitions 2 --time 0.2 --sizes 8 --verify latency
+    [ "$status" -eq 0 ] && grep -qE '^ +8 +0 ' "$work/out" &&
+        grep -q 'floor/ring' "$work/out"
+    check "expected a table"
 }
 
 # Counted twice, the instructions are the same.
@@ -279,10 +401,14 @@ if [ ! -x "$tprun" ] || [ ! -x "$tpperf" ]; then
 fi
 suite
 formats
+pictures
 mistakes
 manual
+scale
 floors
 peers
 comparing
+goals
+side_by_side
 counting
 finish

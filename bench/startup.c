@@ -116,7 +116,7 @@ static void startup_find(void)
     static const char *const names[STARTUP_KINDS] = {
         NULL, "startup_pmix", "startup_tp"
     };
-    char self[PATH_MAX] = "";
+    char self[PATH_MAX] = "", libraries[PATH_MAX];
     char *folder;
 
     if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
@@ -131,6 +131,11 @@ static void startup_find(void)
             snprintf(startup_programs[kind], PATH_MAX, "%.*s/%s",
                      PATH_MAX - 64, folder, names[kind]);
     }
+    /* Where the program itself is, without the wrapper that says so. */
+    snprintf(libraries, sizeof(libraries), "%.*s/../.libs", PATH_MAX - 64,
+             folder);
+    if (access(libraries, X_OK) == 0)
+        setenv("LD_LIBRARY_PATH", libraries, 1);
 }
 
 int main(int argc, char **argv)

@@ -68,3 +68,12 @@ double bench_quantile_ticks(const uint64_t *sorted, size_t count,
     return (double)sorted[below]
            + beyond * (double)(sorted[below + 1] - sorted[below]);
 }
+
+double bench_mean_ticks(const uint64_t *values, size_t count)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += (double)values[i];
+    return sum / (double)count;
+}

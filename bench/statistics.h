@@ -15,5 +15,6 @@ void bench_sort_ticks(uint64_t *values, size_t count);
 double bench_quantile(const double *sorted, size_t count, double share);
 double bench_quantile_ticks(const uint64_t *sorted, size_t count,
                             double share);
+double bench_mean_ticks(const uint64_t *values, size_t count);
 
 #endif

@@ -112,12 +112,69 @@ bool perf_await(struct perf *perf)
     return !perf->failed;
 }
 
-tp_status perf_expect(const struct bench_job *job, const tp_message *skeleton)
+/* ---- messages ----------------------------------------------------------- */
+
+void perf_message(const struct perf *perf, const struct bench_job *job,
+                  void *data, struct perf_message *to)
 {
-    if (skeleton->payload_count != 1 || skeleton->tensor_count != 0
-        || skeleton->payloads[0].length != job->bytes)
+    memset(to, 0, sizeof(*to));
+    if (!perf->options->on_device) {
+        to->payload = (tp_payload){ .data = data, .length = job->bytes };
+        to->message.payloads = &to->payload;
+        to->message.payload_count = 1;
+        return;
+    }
+    to->tensor = (tp_tensor){ .data = data, .length = job->bytes,
+                              .device = perf_device(),
+                              .target = { TP_DEVICE_ANY, 0 },
+                              .stream = perf_device_stream() };
+    to->message.tensors = &to->tensor;
+    to->message.tensor_count = 1;
+}
+
+tp_status perf_expect(const struct perf *perf, const struct bench_job *job,
+                      const tp_message *skeleton)
+{
+    bool tensor = perf->options->on_device;
+
+    if (skeleton->payload_count != !tensor || skeleton->tensor_count != tensor
+        || (tensor ? skeleton->tensors[0].length
+                   : skeleton->payloads[0].length) != job->bytes)
         return TP_ERR_PROTOCOL;
     return TP_OK;
+}
+
+void perf_place(const struct perf *perf, tp_message *skeleton, void *data)
+{
+    if (!perf->options->on_device) {
+        skeleton->payloads[0].data = data;
+        return;
+    }
+    skeleton->tensors[0].data = data;
+    skeleton->tensors[0].device = perf_device();
+    skeleton->tensors[0].stream = perf_device_stream();
+}
+
+void perf_touch(const struct perf *perf, const struct bench_job *job,
+                void *buffer, uint64_t number)
+{
+    if (perf->options->on_device)
+        perf_device_touch(job, buffer, number);
+    else
+        bench_touch(job, buffer, number);
+}
+
+bool perf_right(const struct perf *perf, const struct bench_job *job,
+                void *buffer, uint64_t number)
+{
+    return perf->options->on_device ? perf_device_right(job, buffer, number)
+                                    : bench_right(job, buffer, number);
+}
+
+void perf_settle(const struct perf *perf)
+{
+    if (perf->options->on_device)
+        perf_device_settle();
 }
 
 /* ---- the driver --------------------------------------------------------- */
@@ -191,7 +248,8 @@ static void perf_ways(struct perf *perf)
     snprintf(perf->mode, sizeof(perf->mode), "%s%s%s%s%s", progress,
              options->blocking ? "/blocking" : "",
              options->poll ? "/poll" : "", options->borrow ? "/borrow" : "",
-             options->memory ? "/tp_alloc" : "");
+             options->memory ? "/tp_alloc"
+             : options->on_device ? "/cuda" : "");
 }
 
 static tp_progress_mode perf_mode(const struct bench_options *options)
@@ -212,6 +270,7 @@ static bool perf_init(struct perf *perf)
 
     wanted.progress = perf_mode(options);
     perf->rss_before_kib = perf_rss_kib();
+    perf->private_before_kib = perf_private_kib();
     begun = bench_ticks();
     status = tp_init(&wanted, &perf->context);
     if (status != TP_OK)
@@ -219,6 +278,8 @@ static bool perf_init(struct perf *perf)
     perf->init_ms = bench_ns(bench_ticks() - begun) / 1e6;
     if (options->pin)
         bench_pin(tp_local_rank(perf->context));
+    if (options->on_device && !perf_device_open(perf))
+        return false;
     perf_ways(perf);
     perf->driver = (struct bench_driver){
         .who = options->who != NULL ? options->who : "tp",
@@ -226,8 +287,10 @@ static bool perf_init(struct perf *perf)
         .rank = tp_rank(perf->context), .size = tp_size(perf->context),
         .send = perf_send, .receive = perf_receive,
         .exchange = perf_exchange, .stream = perf_stream,
-        .allocate = options->memory ? perf_allocate : NULL,
-        .release = perf_release, .special = perf_special
+        .allocate = options->on_device ? perf_device_allocate
+                    : options->memory ? perf_allocate : NULL,
+        .release = options->on_device ? perf_device_release : perf_release,
+        .on_device = options->on_device, .special = perf_special
     };
     sem_init(&perf->wake, 0, 0);
     return true;
@@ -254,7 +317,8 @@ static bool perf_finalize(struct perf *perf)
     struct bench_result result = {
         .who = perf->driver.who, .test = "finalize",
         .mode = perf->mode, .buffers = "-", .ranks = perf->driver.size,
-        .unit = "ms", .best = NAN, .p99 = NAN, .repetitions = 1
+        .unit = "ms", .best = NAN, .p99 = NAN, .repetitions = 1,
+        .waited = NAN
     };
     uint64_t begun = bench_ticks();
     tp_status status = tp_finalize(perf->context);
@@ -284,11 +348,16 @@ int main(int argc, char **argv)
         return status;
     if (options.calibrate)
         return calibrate(&options);
+    if (options.plot != NULL && !bench_plot_possible()) {
+        bench_say("--plot wants gnuplot (apt-get install gnuplot-nox)");
+        return 1;
+    }
     bench_clock_init();
     bench_limit(options.limit_s);
     if (!perf_init(&perf))
         return 1;
     bench_report_open(options.format, perf.driver.rank != 0);
+    bench_report_plot(options.plot);
     good = bench_run(&perf.driver, &options);
     bench_limit(options.limit_s);
     if (good && options.format == BENCH_JSON)

@@ -29,7 +29,7 @@ struct perf {
     sem_t wake;
     /* tp_init(): for the tests that look at it */
     double init_ms;
-    long rss_before_kib;
+    long rss_before_kib, private_before_kib;
 };
 
 static inline struct perf *perf_of(struct bench_driver *driver)
@@ -60,16 +60,50 @@ bool perf_await(struct perf *perf);
  * and the context. */
 void perf_stop(struct perf *perf);
 
-/* Is a skeleton the one payload that the job sends?  Else TP_ERR_PROTOCOL. */
-tp_status perf_expect(const struct bench_job *job,
+/* A message of one buffer: a payload, or a tensor on the device. */
+struct perf_message {
+    tp_message message;
+    tp_payload payload;
+    tp_tensor tensor;
+};
+void perf_message(const struct perf *perf, const struct bench_job *job,
+                  void *data, struct perf_message *to);
+
+/* Is a skeleton the one buffer that the job sends?  Else TP_ERR_PROTOCOL.
+ * perf_place() says where it shall go. */
+tp_status perf_expect(const struct perf *perf, const struct bench_job *job,
                       const tp_message *skeleton);
+void perf_place(const struct perf *perf, tp_message *skeleton, void *data);
+
+/* As bench_touch() and bench_right(), wherever the buffer lies. */
+void perf_touch(const struct perf *perf, const struct bench_job *job,
+                void *buffer, uint64_t number);
+bool perf_right(const struct perf *perf, const struct bench_job *job,
+                void *buffer, uint64_t number);
+
+/* What arrived is there: with a device, waits for its stream. */
+void perf_settle(const struct perf *perf);
+
+/* tpperf_device.c: the rank's CUDA device.  open() says what is missing. */
+bool perf_device_open(struct perf *perf);
+void *perf_device_allocate(struct bench_driver *driver, size_t length);
+void perf_device_release(struct bench_driver *driver, void *memory);
+tp_device perf_device(void);
+void *perf_device_stream(void);
+void perf_device_settle(void);
+void perf_device_touch(const struct bench_job *job, void *buffer,
+                       uint64_t number);
+bool perf_device_right(const struct bench_job *job, void *buffer,
+                       uint64_t number);
 
 /* Members of the driver. */
 bool perf_exchange(struct bench_driver *driver, struct bench_job *job);
 bool perf_stream(struct bench_driver *driver, struct bench_job *job);
 bool perf_special(struct bench_driver *driver, enum bench_test test);
 
-/* Of tpperf_special.c: resident memory of this process, in KiB. */
+/* Of tpperf_special.c: resident memory of this process, in KiB; all of it, and
+ * what is nobody else's. */
 long perf_rss_kib(void);
+long perf_private_kib(void);
 
 #endif

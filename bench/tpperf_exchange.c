@@ -14,8 +14,7 @@ struct exchange {
     struct bench_job *job;
     struct bench_role role;
     tp_pipe *out, *in;
-    tp_message message;
-    tp_payload payload;
+    struct perf_message message;
     uint64_t round;
     uint64_t begun;                /* of a leader's round, in ticks */
     bool written, caught;          /* what this round has seen */
@@ -48,7 +47,7 @@ static void exchange_written(tp_pipe *pipe, tp_status status,
 static void exchange_write(struct exchange *exchange)
 {
     exchange_bad(exchange, exchange->out, "write",
-                 tp_pipe_write(exchange->out, &exchange->message,
+                 tp_pipe_write(exchange->out, &exchange->message.message,
                                exchange_written, exchange));
 }
 
@@ -60,13 +59,14 @@ static void exchange_caught(struct exchange *exchange)
 
     exchange->caught = true;
     if (exchange->role.leads) {
+        perf_settle(exchange->perf);
         job->samples[exchange->round] = bench_ticks() - exchange->begun;
         if (exchange->written)
             exchange_next(exchange);
         return;
     }
     if (!job->fresh)
-        bench_touch(job, exchange->payload.data,
+        perf_touch(exchange->perf, job, job->send[0],
                     job->sequence + exchange->round);
     exchange_write(exchange);
 }
@@ -90,7 +90,7 @@ static void exchange_read(tp_pipe *pipe, tp_status status, tp_message *message,
     (void)message;
     if (exchange_bad(exchange, pipe, "read", status)
         || !exchange_verify(exchange,
-                            bench_right(job, job->receive[0],
+                            perf_right(exchange->perf, job, job->receive[0],
                                         job->sequence + exchange->round)))
         return;
     exchange_caught(exchange);
@@ -118,7 +118,7 @@ static void exchange_arrived(tp_pipe *pipe, tp_status status,
     struct exchange *exchange = arg;
 
     if (status == TP_OK)
-        status = perf_expect(exchange->job, skeleton);
+        status = perf_expect(exchange->perf, exchange->job, skeleton);
     if (exchange_bad(exchange, pipe, "read_descriptor", status))
         return;
     if (exchange->perf->options->borrow) {
@@ -126,7 +126,7 @@ static void exchange_arrived(tp_pipe *pipe, tp_status status,
         exchange_bad(exchange, pipe, "borrow", status);
         return;
     }
-    skeleton->payloads[0].data = exchange->job->receive[0];
+    perf_place(exchange->perf, skeleton, exchange->job->receive[0]);
     status = tp_pipe_read(pipe, skeleton, exchange_read, exchange);
     exchange_bad(exchange, pipe, "read", status);
 }
@@ -142,7 +142,7 @@ static void exchange_begin(struct exchange *exchange)
     if (!exchange->role.leads)
         return;
     if (!exchange->job->fresh)
-        bench_touch(exchange->job, exchange->payload.data,
+        perf_touch(exchange->perf, exchange->job, exchange->job->send[0],
                     exchange->job->sequence + exchange->round);
     exchange->begun = bench_ticks();
     exchange_write(exchange);
@@ -163,7 +163,7 @@ static bool exchange_fresh(struct exchange *exchange)
 {
     struct bench_driver *driver = &exchange->perf->driver;
 
-    bench_touch(exchange->job, exchange->payload.data,
+    perf_touch(exchange->perf, exchange->job, exchange->job->send[0],
                 exchange->job->sequence + exchange->round);
     if (exchange->role.leads) {
         if (!bench_ready(driver, &exchange->role))
@@ -195,10 +195,9 @@ bool perf_exchange(struct bench_driver *driver, struct bench_job *job)
     struct exchange exchange = {
         .perf = perf, .job = job,
         .role = bench_role(job, driver->rank, driver->size),
-        .payload = { .data = job->send[0], .length = job->bytes },
-        .message = { .payloads = &exchange.payload, .payload_count = 1 }
     };
 
+    perf_message(perf, job, job->send[0], &exchange.message);
     if (job->blocking)
         return bench_exchange(driver, job);
     exchange.out = perf_pipe(perf, exchange.role.out);

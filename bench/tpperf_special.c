@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What it costs to be there: time to start and to meet, memory per peer. */
+/* What it costs to be there: time to start and to meet, memory per peer, and
+ * processor time of waiting. */
+#include "config.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "bench/clock.h"
 #include "bench/report.h"
@@ -34,50 +40,89 @@ long perf_rss_kib(void)
     return special_status_kib("VmRSS");
 }
 
+long perf_private_kib(void)
+{
+    return special_status_kib("RssAnon");
+}
+
+/* Of a mapping, the pages that are there: touched by a peer or reserved. */
+static unsigned long special_pages(unsigned long from, unsigned long to)
+{
+    unsigned char there[256];
+    unsigned long size = (unsigned long)sysconf(_SC_PAGESIZE), pages = 0;
+
+    while (from < to) {
+        unsigned long count = (to - from) / size;
+
+        if (count > sizeof(there))
+            count = sizeof(there);
+        if (mincore((void *)from, count * size, there) != 0)
+            break;
+        for (unsigned long i = 0; i < count; i++)
+            pages += there[i] & 1;
+        from += count * size;
+    }
+    return pages * size;
+}
+
 /*
- * What is shared with peers through memory files, touched or not.  Parts of a
- * file may be mapped twice, as rings are; a file counts as far as it is mapped
- * at all.  The mappings of one file stand side by side.
+ * What is shared with peers through memory files, in KiB: what may be used, and
+ * what of it occupies memory.  Parts of a file may be mapped twice, as rings
+ * are; they count once.  The mappings of one file stand side by side.
  */
-static long special_shared_kib(void)
+static void special_shared(double *mapped, double *there)
 {
     FILE *file = fopen("/proc/self/maps", "re");
-    unsigned long from, to, offset, node, last = 0, extent = 0, sum = 0;
+    unsigned long from, to, offset, node, last = 0, end = 0;
     char line[512];
 
+    *mapped = *there = 0;
     if (file == NULL)
-        return 0;
+        return;
     while (fgets(line, sizeof(line), file) != NULL) {
         if (strstr(line, "/memfd:") == NULL
             || sscanf(line, "%lx-%lx %*s %lx %*s %lu", &from, &to, &offset,
                       &node) != 4)
             continue;
-        if (node != last) {
-            sum += extent;
-            extent = 0;
-        }
+        if (node != last)
+            end = 0;
         last = node;
-        if (offset + (to - from) > extent)
-            extent = offset + (to - from);
+        if (offset + (to - from) <= end)
+            continue;
+        if (offset < end) {
+            from += end - offset;
+            offset = end;
+        }
+        end = offset + (to - from);
+        *mapped += (double)(to - from) / 1024;
+        *there += (double)special_pages(from, to) / 1024;
     }
     fclose(file);
-    return (long)((sum + extent) / 1024);
 }
 
 /* ---- results ------------------------------------------------------------ */
 
-static void special_report(struct perf *perf, const char *test,
-                           const char *unit, const double *values,
-                           unsigned count)
+static void special_spread(struct perf *perf, const char *test,
+                           const char *unit, double value, double low,
+                           double high)
 {
     struct bench_result result = {
         .who = perf->driver.who, .test = test, .mode = perf->mode,
         .buffers = "-", .ranks = perf->driver.size, .unit = unit,
-        .value = bench_quantile(values, count, 0.5), .low = values[0],
-        .high = values[count - 1], .best = NAN, .p99 = NAN, .repetitions = 1
+        .value = value, .low = low, .high = high, .best = NAN, .p99 = NAN,
+        .repetitions = 1, .waited = NAN
     };
 
     bench_report(&result);
+}
+
+/* Of sorted values. */
+static void special_report(struct perf *perf, const char *test,
+                           const char *unit, const double *values,
+                           unsigned count)
+{
+    special_spread(perf, test, unit, bench_quantile(values, count, 0.5),
+                   values[0], values[count - 1]);
 }
 
 /* ---- starting ----------------------------------------------------------- */
@@ -142,16 +187,17 @@ static bool special_init(struct perf *perf)
 
 /* What the kernel counts, for the difference that the peers make. */
 struct special_memory {
-    double private, touched, mapped;
+    double private, there, mapped;
 };
 
 static struct special_memory special_count(void)
 {
-    return (struct special_memory){
-        .private = (double)special_status_kib("RssAnon"),
-        .touched = (double)special_status_kib("RssShmem"),
-        .mapped = (double)special_shared_kib()
+    struct special_memory memory = {
+        .private = (double)special_status_kib("RssAnon")
     };
+
+    special_shared(&memory.mapped, &memory.there);
+    return memory;
 }
 
 struct special_first {
@@ -224,11 +270,28 @@ static bool special_talk(struct perf *perf, int rank)
     return true;
 }
 
+/* What rank 0 has found: of itself, and for each of `peers`. */
+static void special_tell(struct perf *perf, const struct special_memory *before,
+                         const struct special_memory *after, int peers)
+{
+    double private = (after->private - before->private) / peers;
+    double there = (after->there - before->there) / peers;
+    double mapped = (after->mapped - before->mapped) / peers;
+    double pair = there + 2 * private;
+
+    special_report(perf, "memory-peer-private", "KiB", &private, 1);
+    special_report(perf, "memory-peer-shared", "KiB", &there, 1);
+    special_report(perf, "memory-peer-mapped", "KiB", &mapped, 1);
+    special_report(perf, "memory-pair", "KiB", &pair, 1);
+}
+
 static bool special_memory(struct perf *perf)
 {
     int peers = perf->driver.size - 1;
     double context = (double)(perf_rss_kib() - perf->rss_before_kib);
     struct special_memory before = special_count(), after;
+    double private = before.private + before.there
+                     - (double)perf->private_before_kib;
     uint64_t word = 0;
 
     if (perf->driver.rank > 0)
@@ -242,13 +305,81 @@ static bool special_memory(struct perf *perf)
     for (int rank = 1; rank <= peers; rank++)
         if (!perf->driver.send(&perf->driver, rank, &word, sizeof(word)))
             return false;
-    after.private = (after.private - before.private) / peers;
-    after.touched = (after.touched - before.touched) / peers;
-    after.mapped = (after.mapped - before.mapped) / peers;
     special_report(perf, "memory-context", "KiB", &context, 1);
-    special_report(perf, "memory-peer-private", "KiB", &after.private, 1);
-    special_report(perf, "memory-peer-touched", "KiB", &after.touched, 1);
-    special_report(perf, "memory-peer-mapped", "KiB", &after.mapped, 1);
+    special_report(perf, "memory-context-private", "KiB", &private, 1);
+    special_tell(perf, &before, &after, peers);
+    return true;
+}
+
+/* ---- waiting ------------------------------------------------------------ */
+
+static double special_cpu_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+/*
+ * Everybody has met rank 0 and waits for its word; it waits for that of the
+ * last rank, who sleeps outside tp.  *share: of one cpu, in percent.
+ */
+static bool special_rest(struct perf *perf, double *share)
+{
+    struct bench_driver *driver = &perf->driver;
+    int last = driver->size - 1, rank = driver->rank;
+    double ms = perf->options->time_ms * perf->options->repetitions;
+    double cpu = special_cpu_ms();
+    uint64_t begun = bench_system_ns(), word = 0;
+
+    if (rank == last) {
+        usleep((useconds_t)(ms * 1e3));
+        *share = 0;
+        return driver->send(driver, 0, &word, sizeof(word));
+    }
+    if (!driver->receive(driver, rank == 0 ? last : 0, &word, sizeof(word)))
+        return false;
+    *share = 100 * (special_cpu_ms() - cpu)
+             / ((double)(bench_system_ns() - begun) / 1e6);
+    return true;
+}
+
+/* Rank 0 with every other, to and fro. */
+static bool special_contact(struct perf *perf)
+{
+    struct bench_driver *driver = &perf->driver;
+    uint64_t word = 0;
+
+    if (driver->rank > 0)
+        return driver->receive(driver, 0, &word, sizeof(word))
+               && driver->send(driver, 0, &word, sizeof(word));
+    for (int rank = 1; rank < driver->size; rank++)
+        if (!driver->send(driver, rank, &word, sizeof(word))
+            || !driver->receive(driver, rank, &word, sizeof(word)))
+            return false;
+    return true;
+}
+
+static bool special_idle(struct perf *perf)
+{
+    struct bench_driver *driver = &perf->driver;
+    double share, *all;
+    uint64_t word = 0;
+
+    if (!special_contact(perf) || !special_rest(perf, &share))
+        return false;
+    for (int rank = 1; rank < driver->size - 1 && driver->rank == 0; rank++)
+        if (!driver->send(driver, rank, &word, sizeof(word)))
+            return false;
+    if (!bench_gather(driver, driver->size, &share, 1, &all))
+        return false;
+    if (all != NULL) {
+        bench_sort(all, (size_t)driver->size);
+        special_spread(perf, "idle", "%", share, all[0],
+                       all[driver->size - 1]);
+    }
+    free(all);
     return true;
 }
 
@@ -256,5 +387,9 @@ bool perf_special(struct bench_driver *driver, enum bench_test test)
 {
     struct perf *perf = perf_of(driver);
 
-    return test == BENCH_INIT ? special_init(perf) : special_memory(perf);
+    switch (test) {
+    case BENCH_INIT: return special_init(perf);
+    case BENCH_IDLE: return special_idle(perf);
+    default: return special_memory(perf);
+    }
 }

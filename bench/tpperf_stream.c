@@ -16,8 +16,8 @@ struct stream;
 
 struct stream_slot {
     struct stream *stream;
-    tp_message message;
-    tp_payload payload;
+    void *data;
+    struct perf_message message;
 };
 
 struct stream {
@@ -57,10 +57,11 @@ static void stream_write(struct stream_slot *slot)
     struct stream *stream = slot->stream;
     struct bench_job *job = stream->job;
 
-    bench_touch(job, slot->payload.data, job->sequence + stream->issued++);
+    perf_touch(stream->perf, job, slot->data,
+               job->sequence + stream->issued++);
     stream_bad(stream, "write",
-               tp_pipe_write(stream->pipe, &slot->message, stream_written,
-                             slot));
+               tp_pipe_write(stream->pipe, &slot->message.message,
+                             stream_written, slot));
 }
 
 static void stream_written(tp_pipe *pipe, tp_status status,
@@ -111,8 +112,9 @@ static void stream_read(tp_pipe *pipe, tp_status status, tp_message *message,
     (void)message;
     if (!stream_bad(stream, "read", status))
         stream_check(stream,
-                     bench_right(job, job->receive[stream->read % job->lanes],
-                                 job->sequence + stream->read));
+                     perf_right(stream->perf, job,
+                                job->receive[stream->read % job->lanes],
+                                job->sequence + stream->read));
 }
 
 static void stream_borrowed(tp_pipe *pipe, tp_status status,
@@ -139,11 +141,11 @@ static void stream_arrived(tp_pipe *pipe, tp_status status,
     uint64_t k = stream->arrived++;
 
     if (status == TP_OK)
-        status = perf_expect(job, skeleton);
+        status = perf_expect(stream->perf, job, skeleton);
     if (status == TP_OK && stream->perf->options->borrow) {
         status = tp_pipe_borrow(pipe, skeleton, stream_borrowed, stream);
     } else if (status == TP_OK) {
-        skeleton->payloads[0].data = job->receive[k % job->lanes];
+        perf_place(stream->perf, skeleton, job->receive[k % job->lanes]);
         status = tp_pipe_read(pipe, skeleton, stream_read, stream);
     }
     if (status == TP_OK && k + job->window < stream->to_read)
@@ -214,12 +216,16 @@ static void stream_slots(struct stream *stream)
         struct stream_slot *slot = &stream->slots[i];
 
         *slot = (struct stream_slot){
-            .stream = stream,
-            .payload = { .data = job->send[i % job->lanes],
-                         .length = job->bytes },
-            .message = { .payloads = &slot->payload, .payload_count = 1 }
+            .stream = stream, .data = job->send[i % job->lanes]
         };
+        perf_message(stream->perf, job, slot->data, &slot->message);
     }
+}
+
+static bool stream_settle(const struct stream *stream)
+{
+    perf_settle(stream->perf);
+    return true;
 }
 
 static bool stream_follow(struct stream *stream, struct bench_driver *driver)
@@ -227,7 +233,8 @@ static bool stream_follow(struct stream *stream, struct bench_driver *driver)
     unsigned char byte = 0;
 
     return stream_arm(stream) && driver->send(driver, 0, &byte, 1)
-           && perf_await(stream->perf) && driver->send(driver, 0, &byte, 1);
+           && perf_await(stream->perf) && stream_settle(stream)
+           && driver->send(driver, 0, &byte, 1);
 }
 
 /* Rank 0 stops the clock when rank 1 says that it has got everything. */

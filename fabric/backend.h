@@ -73,7 +73,8 @@ struct tpf_watch {
 enum tpf_progress {
     TPF_PULL_DONE,                 /* all of it is there; no upcall comes */
     TPF_PULL_MORE,                 /* under way; the pulled upcall will come */
-    TPF_PULL_REFUSED               /* not to be had; no upcall comes */
+    TPF_PULL_REFUSED,              /* not to be had; no upcall comes */
+    TPF_PULL_PASS                  /* nor is this one, but others may be */
 };
 
 /* What the core does when something happens.  `core` is the env's. */
@@ -104,6 +105,8 @@ struct tpf_env {
     const struct tpt_card *card;   /* this process: host, pid, place, NICs */
     struct tpg_gpu *gpu;           /* the context's, gpu/cuda.h */
     struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
+    uint32_t on_devices;           /* pulls that a device moves: whoever drives
+                                      looks for their end now and then */
     bool crowded;                  /* more ranks than cpus: sleeps often */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };
@@ -140,6 +143,8 @@ struct tpf_backend {
     enum tpt_reach reach;
     unsigned flags;
     enum tpt_nic_kind nic_kind;    /* which NICs bound it, with REACH_NETWORK */
+    unsigned nics_most;            /* of these it goes over so many at once;
+                                      0: over one */
     uint32_t latency_ns;           /* the built-in model, for the card */
     uint32_t megabytes;
     size_t endpoint_size, conn_size;
@@ -159,6 +164,10 @@ struct tpf_backend {
      * `capacity` (TPT_ADDRESS); 0 if it cannot be said. */
     size_t (*address)(struct tpf_endpoint *endpoint, void *buffer,
                       size_t capacity);
+
+    /* With nics_most: the NICs of env->card that the endpoint goes over, a bit
+     * each by its place there, for the card; else NULL. */
+    uint16_t (*nics)(struct tpf_endpoint *endpoint);
 
     /*
      * Starts a connection to the process that published `address` (its bytes

@@ -5,7 +5,7 @@
 #include "fabric/channel.h"
 
 #ifdef TP_CUDA
-#define CUDA_KINDS(row) row(tpg_cuda_ipc)
+#define CUDA_KINDS(row) row(tpg_cuda_ipc) row(tpg_cuda_gdr)
 #else
 #define CUDA_KINDS(row)
 #endif

@@ -58,7 +58,7 @@ struct tpf_link {
     const struct tpf_channel_kind *kind;
     struct tpf_channel *channel;
     struct tpf_conn *conn;         /* the pair's transport; outlives the link */
-    const struct tpt_card *card;   /* the peer's; likewise */
+    const struct tpt_card *card;   /* the peer's; NULL but for link() */
 };
 
 /* One side's memory, as the user named it. */
@@ -66,6 +66,7 @@ struct tpf_buffer {
     void *data;
     size_t length;
     tp_device device;
+    tp_device target;              /* where the sender wants it; ANY: nowhere */
     void *stream;                  /* CUstream; NULL for CPU memory */
 };
 
@@ -86,6 +87,12 @@ struct tpf_channel_kind {
     enum tpt_reach reach;
     bool devices;                  /* reads from and writes to devices' memory;
                                       else buffers of the CPU only come */
+    bool by_device;                /* a device moves its pulls, not the CPU: the
+                                      kind counts them in env->on_devices */
+    bool within;                   /* also from a process to itself */
+    bool exports;                  /* takes of a device's memory only what other
+                                      processes can open: the core copies what
+                                      they cannot, see tpg_work_outbox() */
     const char *over;              /* transports it needs, as "ofi:verbs"; NULL
                                       for any */
     uint32_t latency_ns;           /* the built-in model, for the card: what a
@@ -93,7 +100,8 @@ struct tpf_channel_kind {
     uint32_t megabytes;            /* MB/s */
     size_t channel_size, link_size, pull_size;
 
-    /* As the backend's.  `open` after TP_OK from `probe`; `close` always. */
+    /* As the backend's.  `open` after TP_OK from `probe`; `close` always, if
+     * there is one. */
     tp_status (*probe)(const struct tpf_env *env, struct tpb_error *error);
     tp_status (*open)(struct tpf_channel *channel, struct tpb_error *error);
     void (*close)(struct tpf_channel *channel);    /* all links are gone */
@@ -105,8 +113,9 @@ struct tpf_channel_kind {
      * The trial: may this process pull from that peer?  `address` is what the
      * peer's card says of this channel (its bytes are not trusted).  Takes
      * some ten microseconds.  Refusals say which right is missing and how to
-     * give it.  The link is closed in any case, exactly once, after its pulls
-     * have ended and its descriptions are forgotten.
+     * give it.  The link is closed by unlink(), if there is one, in any case,
+     * exactly once, after its pulls have ended and its descriptions are
+     * forgotten.
      */
     tp_status (*link)(struct tpf_link *link, const void *address,
                       size_t length, struct tpb_error *error);
@@ -126,7 +135,9 @@ struct tpf_channel_kind {
 
     /*
      * Receiver.  Starts to pull.  REFUSED, at once or by the upcall: `moved`
-     * is right, and `to` is not touched any more; `error` says why.
+     * is right, and `to` is not touched any more; `error` says why, and the
+     * channel carries nothing more for this pair.  PASS, at once only: the
+     * same for this buffer alone.
      */
     enum tpf_progress (*pull)(struct tpf_pull *pull, struct tpb_error *error);
 
@@ -137,15 +148,24 @@ struct tpf_channel_kind {
      */
     bool (*cancel)(struct tpf_pull *pull);
 
+    /*
+     * The two part.  Every pull of the link is over when this returns: `to` is
+     * not touched any more, and no upcall comes.  May wait for what a device
+     * of ours is at.  NULL: so it is after the conn's disconnect() anyway, or
+     * cancel() is always true.
+     */
+    void (*stop)(struct tpf_link *link);
+
     /* Moves its pulls on; called as long as there are some, and before the
      * process sleeps.  Returns whether anything moved.  May be NULL if all
      * progress comes from the transport or a watch. */
     bool (*progress)(struct tpf_channel *channel);
 
     /*
-     * Receiver, may be NULL: the buffer in place, for tp_pipe_borrow(); what
-     * is at *data must not be written.  REFUSED: it has to be pulled.  Never
-     * MORE.  unmap() gives it back; the link may be gone by then.
+     * Receiver, may be NULL: the buffer in place, for tp_pipe_borrow(), with
+     * its device; what is at `data` must not be written.  REFUSED: it has to
+     * be pulled.  Never MORE.  unmap() gives it back; the link may be gone by
+     * then, and memory of a device is in nobody's use any more.
      */
     enum tpf_progress (*map)(struct tpf_link *link, const void *source,
                              size_t source_length, size_t length,
@@ -153,7 +173,7 @@ struct tpf_channel_kind {
                              struct tpb_error *error);
     void (*unmap)(struct tpf_channel *channel, void *hold);
 
-    /* A block of tp_alloc() is freed; may be NULL. */
+    /* A block of tp_alloc() is freed; may be NULL.  Before its memory is. */
     void (*freed)(struct tpf_channel *channel, uint64_t id);
 
     /* Something that the peer's side of the link sent with the transport's

@@ -12,27 +12,6 @@
 #include "gpu/cuda.h"
 #include "runtime/base/alloc.h"
 
-/* One stream whose work the operation has to wait for. */
-struct cuda_mark {
-    int device;
-    cu_stream stream;
-    cu_event event;                /* NULL: passed */
-    bool in, out;                  /* copies that it must wait for at the end */
-};
-
-struct tpg_work {
-    struct tpg_gpu *gpu;
-    const struct tpg_cuda *cuda;
-    struct tpb_error error;
-    /* The sender's: slots under way, in order; of the buffer `index`. */
-    struct tpg_slot *first, **end;
-    size_t slots, index, next;
-    /* The receiver's: the slot that is being filled. */
-    struct tpg_slot *filling;
-    size_t count;
-    struct cuda_mark marks[];
-};
-
 /* ---- opening ------------------------------------------------------------- */
 
 struct tpg_gpu *tpg_open(const struct tpb_settings *settings)
@@ -81,6 +60,10 @@ void tpg_close(struct tpg_gpu *gpu)
             cuda_device_close(cuda, &gpu->devices[i]);
             tpg_cuda_leave(cuda);
         }
+    if (cuda != NULL) {
+        tpg_boxes_free(gpu, cuda);
+        tpg_flags_free(gpu, cuda);
+    }
     tpb_free(gpu);
 }
 
@@ -133,8 +116,8 @@ tp_status tpg_alloc(struct tpg_gpu *gpu, size_t bytes, tp_device device,
 
 /* ---- the order ----------------------------------------------------------- */
 
-static struct cuda_mark *cuda_mark_find(struct tpg_work *work, int device,
-                                        void *stream)
+struct tpg_mark *tpg_mark_find(struct tpg_work *work, int device,
+                               void *stream)
 {
     for (size_t i = 0; i < work->count; i++)
         if (work->marks[i].device == device
@@ -147,10 +130,10 @@ static tp_status cuda_mark_add(struct tpg_work *work, const tp_tensor *tensor,
                                struct tpb_error *error)
 {
     const struct tpg_cuda *cuda = work->cuda;
-    struct cuda_mark *mark = &work->marks[work->count];
+    struct tpg_mark *mark = &work->marks[work->count];
     tp_status status;
 
-    if (cuda_mark_find(work, tensor->device.index, tensor->stream) != NULL)
+    if (tpg_mark_find(work, tensor->device.index, tensor->stream) != NULL)
         return TP_OK;
     status = tpg_cuda_enter(cuda, tensor->device.index, error);
     if (status != TP_OK)
@@ -162,9 +145,9 @@ static tp_status cuda_mark_add(struct tpg_work *work, const tp_tensor *tensor,
                            "cuEventCreate", error);
     if (status == TP_OK) {
         work->count++;
-        status = tpg_cuda_fail(cuda, cuda->cuEventRecord(mark->event,
-                                                         mark->stream),
-                               "the tensor's stream", error);
+        status = tpg_cuda_fail(cuda, cuda->cuEventRecord(
+            mark->event, TPG_MUTANT(WRONG_STREAM) ? NULL : mark->stream),
+            "the tensor's stream", error);
     }
     tpg_cuda_leave(cuda);
     return status;
@@ -210,8 +193,7 @@ const char *tpg_work_error(const struct tpg_work *work)
     return work->error.text;
 }
 
-/* Has the event come?  FAILED: the device is broken. */
-static enum tpg_answer cuda_event_ask(struct tpg_work *work, cu_event event)
+enum tpg_answer tpg_event_ask(struct tpg_work *work, cu_event event)
 {
     cu_result code = work->cuda->cuEventQuery(event);
 
@@ -225,13 +207,15 @@ static enum tpg_answer cuda_event_ask(struct tpg_work *work, cu_event event)
 
 enum tpg_answer tpg_work_ready(struct tpg_work *work)
 {
+    if (TPG_MUTANT(NO_STREAM_WAIT))
+        return TPG_NOW;
     for (size_t i = 0; i < work->count; i++) {
-        struct cuda_mark *mark = &work->marks[i];
+        struct tpg_mark *mark = &work->marks[i];
         enum tpg_answer answer;
 
         if (mark->event == NULL)
             continue;
-        answer = cuda_event_ask(work, mark->event);
+        answer = tpg_event_ask(work, mark->event);
         if (answer != TPG_NOW)
             return answer;
         work->cuda->cuEventDestroy_v2(mark->event);
@@ -287,7 +271,8 @@ static void cuda_slots_reclaim(struct tpg_work *work,
     while (*at != NULL) {
         struct tpg_slot *slot = *at;
 
-        if (work->cuda->cuEventQuery(slot->copied) == CU_NOT_READY) {
+        if (!TPG_MUTANT(SLOT_TWICE)
+            && work->cuda->cuEventQuery(slot->copied) == CU_NOT_READY) {
             at = &slot->next;
             continue;
         }
@@ -331,7 +316,7 @@ static tp_status cuda_slot_copy(struct tpg_work *work, struct tpg_slot *slot,
     cu_stream stream = out ? device->out : device->in;
     cu_pointer there = (cu_pointer)(uintptr_t)buffer->data + slot->offset;
     cu_pointer here = (cu_pointer)(uintptr_t)slot->memory;
-    struct cuda_mark *mark = cuda_mark_find(work, buffer->device.index,
+    struct tpg_mark *mark = tpg_mark_find(work, buffer->device.index,
                                             buffer->stream);
     cu_result code = cuda->cuMemcpyAsync(out ? here : there,
                                          out ? there : here, slot->length,
@@ -410,7 +395,8 @@ enum tpg_answer tpg_work_fetch(struct tpg_work *work, size_t index,
     if (cuda_out_start(work, buffer) != TP_OK)
         return TPG_FAILED;
     slot = work->first;
-    answer = cuda_event_ask(work, slot->copied);
+    answer = TPG_MUTANT(NO_SLOT_WAIT) ? TPG_NOW
+             : tpg_event_ask(work, slot->copied);
     if (answer != TPG_NOW)
         return answer;
     *bytes = slot->memory + (offset - slot->offset);
@@ -499,7 +485,7 @@ tp_status tpg_work_store(struct tpg_work *work, size_t index,
 /* ---- the end ------------------------------------------------------------- */
 
 /* Later work on the user's stream comes after what we enqueued. */
-static void cuda_mark_join(struct tpg_work *work, const struct cuda_mark *mark)
+static void cuda_mark_join(struct tpg_work *work, const struct tpg_mark *mark)
 {
     const struct tpg_cuda *cuda = work->cuda;
     struct tpg_device *device = &work->gpu->devices[mark->device];
@@ -508,7 +494,7 @@ static void cuda_mark_join(struct tpg_work *work, const struct cuda_mark *mark)
     for (int in = 0; in < 2; in++) {
         cu_stream stream = in ? device->in : device->out;
 
-        if (!(in ? mark->in : mark->out))
+        if (!(in ? mark->in : mark->out) || TPG_MUTANT(NO_JOIN))
             continue;
         /* Without an event, at least wait: the copies are our own. */
         if (cuda->cuEventCreate(&event, CU_EVENT_NO_TIMING) != CU_OK) {
@@ -528,6 +514,7 @@ void tpg_work_end(struct tpg_work *work)
         return;
     while (work->first != NULL)
         cuda_out_drop(work);
+    tpg_boxes_back(work);
     if (work->filling != NULL) {
         struct tpg_device *device
             = &work->gpu->devices[work->filling->device];
@@ -536,7 +523,7 @@ void tpg_work_end(struct tpg_work *work)
         device->free = work->filling;
     }
     for (size_t i = 0; i < work->count; i++) {
-        struct cuda_mark *mark = &work->marks[i];
+        struct tpg_mark *mark = &work->marks[i];
 
         if (mark->event != NULL)
             work->cuda->cuEventDestroy_v2(mark->event);

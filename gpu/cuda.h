@@ -31,10 +31,77 @@ struct tpg_device {
     size_t draining_count;
 };
 
+/* A copy of what other processes cannot open, in memory that they can. */
+struct tpg_box {
+    struct tpg_box *next;          /* the context's, or of one operation */
+    int device;
+    cu_pointer memory;
+    size_t size;
+    cu_event copied;
+    bool ready;                    /* the device is through with it */
+    size_t index;                  /* which buffer it stands for */
+};
+
 struct tpg_gpu {
     const struct tpb_settings *settings;
     struct tpg_device devices[TPG_DEVICES];    /* token */
+    struct tpg_box *boxes;         /* that nobody uses, used last first */
+    size_t box_bytes;              /* of all */
+    /* Told before memory of our own goes that others may have open. */
+    void (*gone)(void *arg, cu_pointer memory);
+    void *gone_arg;
+    struct tpg_flags *flags;       /* NULL: none yet */
 };
+
+/* One stream whose work an operation has to wait for. */
+struct tpg_mark {
+    int device;
+    cu_stream stream;
+    cu_event event;                /* NULL: passed */
+    bool in, out;                  /* copies that it must wait for at the end */
+};
+
+struct tpg_work {
+    struct tpg_gpu *gpu;
+    const struct tpg_cuda *cuda;
+    struct tpb_error error;
+    /* The sender's: slots under way, in order; of the buffer `index`. */
+    struct tpg_slot *first, **end;
+    size_t slots, index, next;
+    struct tpg_box *boxes;
+    /* The receiver's: the slot that is being filled. */
+    struct tpg_slot *filling;
+    size_t count;
+    struct tpg_mark marks[];
+};
+
+/* The mark of that stream; NULL if there is none. */
+struct tpg_mark *tpg_mark_find(struct tpg_work *work, int device,
+                               void *stream);
+/* Has the event come?  FAILED: the device is broken. */
+enum tpg_answer tpg_event_ask(struct tpg_work *work, cu_event event);
+
+/* ---- cuda_outbox.c ------------------------------------------------------- */
+
+/* The operation has no use for its copies any more. */
+void tpg_boxes_back(struct tpg_work *work);
+/* Frees those that nobody uses. */
+void tpg_boxes_free(struct tpg_gpu *gpu, const struct tpg_cuda *cuda);
+
+/* ---- cuda_flag.c --------------------------------------------------------- */
+
+/*
+ * A word of host memory that a device's stream `in` writes: to see how far it
+ * is takes a load, and no call of the driver.  The device's context is current.
+ * False: this driver has none, use an event.
+ */
+bool tpg_flag_raise(struct tpg_gpu *gpu, const struct tpg_cuda *cuda,
+                    int device, uint32_t *turn);
+/* Has the stream come that far? */
+bool tpg_flag_reached(const struct tpg_gpu *gpu, int device, uint32_t turn);
+void tpg_flags_free(struct tpg_gpu *gpu, const struct tpg_cuda *cuda);
+
+/* ---- the other files ----------------------------------------------------- */
 
 tp_status tpg_claim_check(const struct tpg_cuda *cuda,
                           const struct tpf_buffer *buffer,

@@ -23,7 +23,9 @@ static struct {
     cu_context contexts[TPG_DEVICES];
 } driver = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-enum driver_group { DRIVER_CORE, DRIVER_IPC, DRIVER_VMM, DRIVER_TEST };
+enum driver_group {
+    DRIVER_CORE, DRIVER_IPC, DRIVER_VMM, DRIVER_FLAG, DRIVER_GDR, DRIVER_TEST
+};
 
 static const struct {
     const char *name;
@@ -40,7 +42,7 @@ static tp_status driver_resolve(void *library, const char *path)
 {
     struct tpg_cuda *cuda = &driver.cuda;
 
-    cuda->ipc = cuda->vmm = true;
+    cuda->ipc = cuda->vmm = cuda->flag = true;
     for (size_t i = 0; i < TPB_COUNT(driver_symbols); i++) {
         void *symbol = dlsym(library, driver_symbols[i].name);
 
@@ -55,6 +57,7 @@ static tp_status driver_resolve(void *library, const char *path)
                             driver_symbols[i].name);
         cuda->ipc &= driver_symbols[i].group != DRIVER_IPC;
         cuda->vmm &= driver_symbols[i].group != DRIVER_VMM;
+        cuda->flag &= driver_symbols[i].group != DRIVER_FLAG;
     }
     return TP_OK;
 }
@@ -157,6 +160,20 @@ tp_status tpg_cuda_load(const struct tpb_settings *settings,
     return status;
 }
 
+tp_status tpg_cuda_possible(const struct tpb_settings *settings,
+                            struct tpb_error *error)
+{
+    if (strcmp(settings->text[TPB_SET_CUDA_LIBRARY], "none") == 0)
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                        "TP_CUDA_LIBRARY=none forbids the use of GPUs");
+    if (!settings->set[TPB_SET_CUDA_LIBRARY]
+        && access("/dev/nvidiactl", F_OK) != 0
+        && access("/dev/dxg", F_OK) != 0)
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                        "no NVIDIA GPU here (no /dev/nvidiactl)");
+    return TP_OK;
+}
+
 const struct tpg_cuda *tpg_cuda_loaded(void)
 {
     /* Pairs with the store in tpg_cuda_load(). */
@@ -221,6 +238,8 @@ tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
     cu_context context;
     tp_status status = tpg_cuda_context(cuda, device, &context, error);
 
+    if (TPG_MUTANT(NO_PUSH))
+        return TP_OK;
     return status != TP_OK ? status
            : tpg_cuda_fail(cuda, cuda->cuCtxPushCurrent_v2(context),
                            "cuCtxPushCurrent", error);
@@ -230,7 +249,20 @@ void tpg_cuda_leave(const struct tpg_cuda *cuda)
 {
     cu_context context;
 
+    if (TPG_MUTANT(NO_PUSH))
+        return;
     cuda->cuCtxPopCurrent_v2(&context);
+}
+
+tp_status tpg_cuda_enter_any(const struct tpg_cuda *cuda)
+{
+    int device = 0;
+
+    pthread_mutex_lock(&driver.lock);
+    while (device < cuda->devices && driver.contexts[device] == NULL)
+        device++;
+    pthread_mutex_unlock(&driver.lock);
+    return tpg_cuda_enter(cuda, device, NULL);
 }
 
 int tpg_cuda_find(const struct tpg_cuda *cuda, const cu_uuid *uuid)

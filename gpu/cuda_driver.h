@@ -10,6 +10,7 @@
 #define TPG_CUDA_DRIVER_H
 
 #include "gpu/driver_abi.h"
+#include "gpu/mutants.h"
 #include "runtime/base/settings.h"
 
 enum { TPG_DEVICES = 64 };             /* the most that one process sees */
@@ -20,7 +21,7 @@ struct tpg_cuda {
 #undef CUDA_SYMBOL
     int version;                       /* 13000 is 13.0 */
     int devices;
-    bool ipc, vmm;                     /* the groups are whole */
+    bool ipc, vmm, flag;               /* the groups are whole */
     cu_uuid uuids[TPG_DEVICES];
 };
 
@@ -32,6 +33,11 @@ struct tpg_cuda {
 tp_status tpg_cuda_load(const struct tpb_settings *settings,
                         const struct tpg_cuda **cuda,
                         struct tpb_error *error);
+
+/* Without waking the driver: is there anything that could be a GPU?
+ * NOT_SUPPORTED with words. */
+tp_status tpg_cuda_possible(const struct tpb_settings *settings,
+                            struct tpb_error *error);
 
 /* The driver if it is loaded already, else NULL. */
 const struct tpg_cuda *tpg_cuda_loaded(void);
@@ -50,6 +56,8 @@ tp_status tpg_cuda_context(const struct tpg_cuda *cuda, int device,
 tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
                          struct tpb_error *error);
 void tpg_cuda_leave(const struct tpg_cuda *cuda);
+/* That of any device that is in use already. */
+tp_status tpg_cuda_enter_any(const struct tpg_cuda *cuda);
 
 /* The device with that UUID, -1 if this process does not see it. */
 int tpg_cuda_find(const struct tpg_cuda *cuda, const cu_uuid *uuid);

@@ -41,6 +41,28 @@ static void mem_sort(struct tpg_memory *memory, bool managed, bool legacy,
     }
 }
 
+/* VMM: the mapping, not the addresses reserved around it.  A driver that does
+ * not know these attributes answers cuMemGetAddressRange() with it. */
+static bool mem_mapping(const struct tpg_cuda *cuda, cu_pointer pointer,
+                        struct tpg_memory *memory)
+{
+    uint64_t base = 0, block = 0;
+    size_t size = 0;
+    int attributes[] = { CU_POINTER_MAPPING_BASE, CU_POINTER_MAPPING_SIZE,
+                         CU_POINTER_BLOCK_ID };
+    void *places[] = { &base, &size, &block };
+
+    if (memory->kind != TPG_VMM
+        || cuda->cuPointerGetAttributes(TPB_COUNT(attributes), attributes,
+                                        places, pointer) != CU_OK
+        || base == 0 || size == 0 || pointer - base >= size)
+        return false;
+    memory->base = base;
+    memory->size = size;
+    memory->block = block;
+    return true;
+}
+
 tp_status tpg_memory_look(const struct tpg_cuda *cuda, const void *data,
                           struct tpg_memory *memory,
                           struct tpb_error *error)
@@ -76,6 +98,8 @@ tp_status tpg_memory_look(const struct tpg_cuda *cuda, const void *data,
     }
     memory->device = ordinal;
     mem_sort(memory, managed != 0, legacy != 0, handles, pool);
+    if (mem_mapping(cuda, pointer, memory))
+        return TP_OK;
     return tpg_cuda_fail(cuda, cuda->cuMemGetAddressRange_v2(
         &memory->base, &memory->size, pointer), "cuMemGetAddressRange", error);
 }
@@ -168,7 +192,13 @@ static cu_result mem_vmm(const struct tpg_cuda *cuda, int device, size_t bytes,
         .location = { CU_LOCATION_DEVICE, device } };
     struct cu_access access = { properties.location, CU_ACCESS_READ_WRITE };
     size_t granule = 0;
-    cu_result code = cuda->cuMemGetAllocationGranularity(
+    int rdma = 0;
+    cu_result code = cuda->cuDeviceGetAttribute(&rdma, CU_ATTRIBUTE_GDR_VMM,
+                                                device);
+
+    /* Else no NIC may read it (cuda_gdr). */
+    properties.flags.gpudirect_rdma = code == CU_OK && rdma != 0;
+    code = cuda->cuMemGetAllocationGranularity(
         &granule, &properties, CU_GRANULARITY_MINIMUM);
 
     if (code != CU_OK)

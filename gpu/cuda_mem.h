@@ -28,7 +28,9 @@ struct tpg_memory {
     enum tpg_route route;
     int device;                    /* -1 for the host */
     uint64_t id;                   /* never used again in this process */
-    uint64_t base;                 /* of the whole allocation (device kinds) */
+    uint64_t block;                /* VMM: what is mapped there; likewise */
+    uint64_t base;                 /* of the whole allocation (device kinds);
+                                      VMM: of one mapping of several */
     size_t size;
 };
 

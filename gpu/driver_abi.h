@@ -54,7 +54,17 @@ enum {                                 /* CUresult */
 
 enum {                                 /* CUdevice_attribute */
     CU_ATTRIBUTE_COMPUTE_MODE = 20, CU_ATTRIBUTE_UNIFIED = 41,
-    CU_ATTRIBUTE_VMM = 102, CU_ATTRIBUTE_POSIX_FD = 103
+    CU_ATTRIBUTE_VMM = 102, CU_ATTRIBUTE_POSIX_FD = 103,
+    CU_ATTRIBUTE_GDR_VMM = 110, CU_ATTRIBUTE_GDR = 116,
+    CU_ATTRIBUTE_GDR_FLUSH = 117, CU_ATTRIBUTE_GDR_ORDER = 118,
+    CU_ATTRIBUTE_DMABUF = 124
+};
+
+enum {                                 /* GPUDirect RDMA */
+    CU_GDR_FLUSH_HOST = 1,             /* a bit of CU_ATTRIBUTE_GDR_FLUSH */
+    CU_GDR_ORDER_OWNER = 100,          /* CU_ATTRIBUTE_GDR_ORDER, at least */
+    CU_GDR_FLUSH_CURRENT = 0, CU_GDR_FLUSH_TO_OWNER = 100,
+    CU_RANGE_DMABUF = 1
 };
 
 enum {                                 /* CUcomputemode */
@@ -62,10 +72,13 @@ enum {                                 /* CUcomputemode */
 };
 
 enum {                                 /* CUpointer_attribute */
-    CU_POINTER_MEMORY_TYPE = 2, CU_POINTER_BUFFER_ID = 7,
+    CU_POINTER_MEMORY_TYPE = 2, CU_POINTER_SYNC_MEMOPS = 6,
+    CU_POINTER_BUFFER_ID = 7,
     CU_POINTER_IS_MANAGED = 8, CU_POINTER_ORDINAL = 9,
     CU_POINTER_LEGACY_IPC = 10, CU_POINTER_ALLOWED_HANDLES = 14,
-    CU_POINTER_POOL = 17
+    CU_POINTER_GDR = 15, CU_POINTER_POOL = 17,
+    CU_POINTER_MAPPING_SIZE = 18, CU_POINTER_MAPPING_BASE = 19,
+    CU_POINTER_BLOCK_ID = 20
 };
 
 enum {                                 /* CUmemorytype */
@@ -78,6 +91,7 @@ enum {                                 /* flags of several calls */
     CU_STREAM_PLAIN = 1,               /* CU_STREAM_NON_BLOCKING */
     CU_IPC_LAZY_PEER = 1,              /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
     CU_HOST_PORTABLE = 1,              /* CU_MEMHOSTREGISTER_PORTABLE */
+    CU_HOST_DEVICE_MAP = 2,            /* CU_MEMHOSTREGISTER_DEVICEMAP */
     CU_HANDLE_POSIX_FD = 1, CU_ALLOCATION_PINNED = 1, CU_LOCATION_DEVICE = 1,
     CU_ACCESS_READ_WRITE = 3, CU_GRANULARITY_MINIMUM = 0
 };

@@ -38,6 +38,32 @@ void tpg_close(struct tpg_gpu *gpu);
 tp_status tpg_claim(struct tpg_gpu *gpu, const struct tpf_buffer *buffer,
                     struct tpb_error *error);
 
+/* Could there be a GPU?  Asks the settings and the device files, wakes no
+ * driver.  NOT_SUPPORTED with words. */
+tp_status tpg_probe(const struct tpb_settings *settings,
+                    struct tpb_error *error);
+
+/* ---- cards ---------------------------------------------------------------- */
+
+/*
+ * Adds cuda_staged to the card's backends: memory of devices in the frames of
+ * any transport.  It works wherever a GPU might be; TP_BACKENDS forbids it only
+ * by name (^cuda_staged), since without it many buffers go no way at all.
+ * `assume`: for a recorded machine, which has what GPUs are on the card.
+ */
+void tpg_staged_card(const struct tpb_settings *settings, bool assume,
+                     struct tpt_card *card);
+
+/*
+ * Asks the driver's management library (TP_NVML_LIBRARY) for the NVLinks of the
+ * card's GPUs, and which may access each other's memory.  `there`: how many
+ * GPUs the machine has; with one there is nothing to ask, and nothing is
+ * loaded.  CUDA is not touched.  What cannot be told stays unknown; why is
+ * logged.
+ */
+void tpg_nvml_ask(const struct tpb_settings *settings, int there,
+                  struct tpt_card *card);
+
 /* ---- one operation's device memory --------------------------------------- */
 
 /*
@@ -70,6 +96,18 @@ enum tpg_answer tpg_work_fetch(struct tpg_work *work, size_t index,
 tp_status tpg_work_store(struct tpg_work *work, size_t index,
                          const struct tpf_buffer *buffer, size_t offset,
                          const void *bytes, size_t length);
+
+/*
+ * A device buffer that no other process can open (of a stream-ordered pool,
+ * say) is copied to memory on the same device that others can, and that lives
+ * as long as the work.  LATER: the copy is under way.  NOW: it is done, or there
+ * is none, since none is needed or there is no room.  After tpg_work_ready().
+ */
+enum tpg_answer tpg_work_outbox(struct tpg_work *work, size_t index,
+                                const struct tpf_buffer *buffer);
+/* If there is such a copy, the buffer lies there. */
+void tpg_work_boxed(const struct tpg_work *work, size_t index,
+                    struct tpf_buffer *buffer);
 
 /* The operation is over, however it went: later work on its streams comes
  * after what it enqueued.  NULL is allowed. */

@@ -70,6 +70,23 @@ enum tpg_answer tpg_work_fetch(struct tpg_work *work, size_t index,
     return TPG_FAILED;
 }
 
+enum tpg_answer tpg_work_outbox(struct tpg_work *work, size_t index,
+                                const struct tpf_buffer *buffer)
+{
+    (void)work;
+    (void)index;
+    (void)buffer;
+    return TPG_NOW;
+}
+
+void tpg_work_boxed(const struct tpg_work *work, size_t index,
+                    struct tpf_buffer *buffer)
+{
+    (void)work;
+    (void)index;
+    (void)buffer;
+}
+
 tp_status tpg_work_store(struct tpg_work *work, size_t index,
                          const struct tpf_buffer *buffer, size_t offset,
                          const void *bytes, size_t length)
@@ -101,4 +118,27 @@ tp_status tpg_alloc(struct tpg_gpu *gpu, size_t bytes, tp_device device,
 void tpg_free(struct tpf_memory *block)
 {
     (void)block;
+}
+
+tp_status tpg_probe(const struct tpb_settings *settings,
+                    struct tpb_error *error)
+{
+    (void)settings;
+    return none_refuse(error);
+}
+
+void tpg_staged_card(const struct tpb_settings *settings, bool assume,
+                     struct tpt_card *card)
+{
+    (void)settings;
+    (void)assume;
+    (void)card;
+}
+
+void tpg_nvml_ask(const struct tpb_settings *settings, int there,
+                  struct tpt_card *card)
+{
+    (void)settings;
+    (void)there;
+    (void)card;
 }

@@ -287,8 +287,9 @@ static void run_read(struct tpl_watch *watch, uint32_t events)
 static void run_signal(int signal)
 {
     if (!tpl_signal_ends(signal)) {
-        /* Engines pass on the first two, and stop at the third. */
-        if (signal != SIGALRM && run.pid > 0)
+        /* Engines pass on the first two, and stop at the third.  What a
+         * terminal says of its size they hear themselves. */
+        if (signal != SIGALRM && signal != SIGWINCH && run.pid > 0)
             kill(run.pid, signal);
         if (signal == SIGTSTP)
             tpl_signals_stop();

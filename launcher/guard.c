@@ -21,6 +21,7 @@
 #include "runtime/base/io.h"
 
 enum {
+    GUARD_COUNT = 2,               /* one may be killed along with tprun */
     GUARD_SWEEPS = 100,            /* at most so many looks at /proc */
     GUARD_PAUSE = 10000000,        /* nanoseconds between two */
     GUARD_CHUNK = 65536
@@ -31,16 +32,20 @@ struct guard_word {
     pid_t pid;
 };
 
-static struct {
-    pid_t pid;
-    int reader;
+struct guard_process {
+    pid_t pid;                     /* 0: none */
     struct tpl_watch writer;       /* fires when the reader is gone */
+};
+
+static struct {
+    struct guard_process processes[GUARD_COUNT];
+    int reader;                    /* while one is being made */
     struct tpl_loop *loop;
     pid_t *groups;                 /* by rank; 0: none */
     int ranks;
     char marker[320];              /* "PMIX_NAMESPACE=<job>" */
     size_t marker_length;
-} guard = { .reader = -1, .writer = { .fd = -1 } };
+} guard = { .reader = -1 };
 
 /*
  * From here to guard_main() the code runs in the guard, which may have been
@@ -173,7 +178,8 @@ static void guard_main(void)
 
 /* Here begins what runs in tprun. */
 
-static tp_status guard_fork(struct tpb_error *error)
+static tp_status guard_fork(struct guard_process *process,
+                            struct tpb_error *error)
 {
     int ends[2];
     long pid;
@@ -181,7 +187,7 @@ static tp_status guard_fork(struct tpb_error *error)
     if (pipe2(ends, O_CLOEXEC) < 0)
         return tpb_fail_errno(error, errno, "cannot make a pipe");
     guard.reader = ends[0];
-    guard.writer.fd = ends[1];
+    process->writer.fd = ends[1];
     /* Zero flags, hence no exit signal; the other arguments mean nothing
      * then, in whatever order the architecture has them. */
     pid = syscall(SYS_clone, 0L, 0L, 0L, 0L, 0L);
@@ -191,17 +197,21 @@ static tp_status guard_fork(struct tpb_error *error)
     if (pid < 0) {
         int code = errno;
 
-        tpb_close(&guard.writer.fd);
+        tpb_close(&process->writer.fd);
         return tpb_fail_errno(error, code, "cannot start a process");
     }
-    guard.pid = (pid_t)pid;
-    fcntl(guard.writer.fd, F_SETFL, O_NONBLOCK);
+    process->pid = (pid_t)pid;
+    fcntl(process->writer.fd, F_SETFL, O_NONBLOCK);
     return TP_OK;
 }
 
 tp_status tpl_guard_start(const char *job, int ranks,
                           struct tpb_error *error)
 {
+    tp_status status = TP_OK;
+
+    for (int i = 0; i < GUARD_COUNT; i++)
+        guard.processes[i].writer.fd = -1;
     guard.ranks = ranks;
     guard.groups = tpb_array((size_t)ranks, sizeof(guard.groups[0]));
     if (guard.groups == NULL)
@@ -209,31 +219,43 @@ tp_status tpl_guard_start(const char *job, int ranks,
     /* With its final NUL, so that no longer name matches. */
     guard.marker_length = (size_t)snprintf(guard.marker, sizeof(guard.marker),
                                            "PMIX_NAMESPACE=%s", job) + 1;
-    return guard_fork(error);
+    for (int i = 0; i < GUARD_COUNT && status == TP_OK; i++)
+        status = guard_fork(&guard.processes[i], error);
+    return status;
 }
 
-/* The guard was killed: bury it and start another, which inherits the list of
+static void guard_watch(struct guard_process *process);
+
+/* A guard was killed: bury it and start another, which inherits the list of
  * groups as it stands in our memory. */
 static void guard_lost(struct tpl_watch *watch, uint32_t events)
 {
+    struct guard_process *process = TPB_CONTAINER(watch, struct guard_process,
+                                                  writer);
     struct tpb_error error;
 
     (void)events;
     tpl_watch_close(guard.loop, watch);
-    waitpid(guard.pid, NULL, __WCLONE);
-    guard.pid = 0;
+    waitpid(process->pid, NULL, __WCLONE);
+    process->pid = 0;
     /* Without a guard the job is as safe as PR_SET_PDEATHSIG makes it; no
      * reason to end it. */
-    if (guard_fork(&error) == TP_OK)
-        tpl_guard_watch(guard.loop);
+    if (guard_fork(process, &error) == TP_OK)
+        guard_watch(process);
+}
+
+static void guard_watch(struct guard_process *process)
+{
+    process->writer.ready = guard_lost;
+    /* EPOLLERR comes unasked, but something must be asked for. */
+    tpl_watch_set(guard.loop, &process->writer, EPOLLET | EPOLLERR);
 }
 
 void tpl_guard_watch(struct tpl_loop *loop)
 {
     guard.loop = loop;
-    guard.writer.ready = guard_lost;
-    /* EPOLLERR comes unasked, but something must be asked for. */
-    tpl_watch_set(loop, &guard.writer, EPOLLET | EPOLLERR);
+    for (int i = 0; i < GUARD_COUNT; i++)
+        guard_watch(&guard.processes[i]);
 }
 
 void tpl_guard_tell(int rank, pid_t pid)
@@ -242,9 +264,10 @@ void tpl_guard_tell(int rank, pid_t pid)
 
     /* SIGPIPE may already be deadly in a rank; a guard that is gone is not
      * its business, so the launcher restores signals after this. */
-    if (guard.writer.fd >= 0
-        && write(guard.writer.fd, &word, sizeof(word)) < 0)
-        return;
+    for (int i = 0; i < GUARD_COUNT; i++)
+        if (guard.processes[i].writer.fd >= 0
+            && write(guard.processes[i].writer.fd, &word, sizeof(word)) < 0)
+            continue;
 }
 
 void tpl_guard_note(int rank, pid_t pid)
@@ -254,21 +277,28 @@ void tpl_guard_note(int rank, pid_t pid)
         tpl_guard_tell(rank, 0);
 }
 
-pid_t tpl_guard_pid(void)
+bool tpl_guard_is(pid_t pid)
 {
-    return guard.pid;
+    for (int i = 0; i < GUARD_COUNT; i++)
+        if (pid > 0 && guard.processes[i].pid == pid)
+            return true;
+    return false;
 }
 
 void tpl_guard_stop(void)
 {
-    if (guard.pid > 0) {
-        kill(guard.pid, SIGKILL);
-        waitpid(guard.pid, NULL, __WCLONE);
-        guard.pid = 0;
+    for (int i = 0; i < GUARD_COUNT; i++) {
+        struct guard_process *process = &guard.processes[i];
+
+        if (process->pid > 0) {
+            kill(process->pid, SIGKILL);
+            waitpid(process->pid, NULL, __WCLONE);
+            process->pid = 0;
+        }
+        if (guard.loop != NULL)
+            tpl_watch_close(guard.loop, &process->writer);
+        tpb_close(&process->writer.fd);
     }
-    if (guard.loop != NULL)
-        tpl_watch_close(guard.loop, &guard.writer);
-    tpb_close(&guard.writer.fd);
     tpb_free(guard.groups);
     guard.groups = NULL;
 }

@@ -6,8 +6,10 @@
  * every process whose environment carries the job's name, and exits.  Ranks
  * themselves die without it (PR_SET_PDEATHSIG); it is for their children.
  *
- * It is started without an exit signal (see clone(2)): waitpid(-1) does not
- * see it, SIGCHLD does not tell of it.
+ * There are two of them, so that one may be killed in the same instant as
+ * tprun, and tprun starts another for one that is gone.  They are started
+ * without an exit signal (see clone(2)): waitpid(-1) does not see them,
+ * SIGCHLD does not tell of them.
  */
 #ifndef TPL_GUARD_H
 #define TPL_GUARD_H
@@ -17,14 +19,14 @@
 #include "launcher/loop.h"
 
 /*
- * Starts the guard of the job of that name, for up to `ranks` groups.  Called
+ * Starts the guards of the job of that name, for up to `ranks` groups.  Called
  * before any thread exists and before anything is open that it should not
  * hold.  `job` stays the caller's and valid.
  */
 tp_status tpl_guard_start(const char *job, int ranks,
                           struct tpb_error *error);
 
-/* From now on the loop starts another guard should this one be killed. */
+/* From now on the loop starts another guard should one be killed. */
 void tpl_guard_watch(struct tpl_loop *loop);
 
 /* In a new rank, before exec: its process group is `pid`. */
@@ -33,10 +35,10 @@ void tpl_guard_tell(int rank, pid_t pid);
 /* In tprun: the group of this rank is `pid`, or gone if 0. */
 void tpl_guard_note(int rank, pid_t pid);
 
-/* The guard's process id; 0 if there is none. */
-pid_t tpl_guard_pid(void);
+/* Is this child of ours a guard? */
+bool tpl_guard_is(pid_t pid);
 
-/* Ends the guard; nothing is left to kill. */
+/* Ends the guards; nothing is left to kill. */
 void tpl_guard_stop(void);
 
 #endif

@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "launcher/hosts.h"
+#include "runtime/base/interfaces.h"
 
 enum { HERE_HELPERS = 8 };
 
@@ -35,20 +35,17 @@ static bool here_by_name(const char *name)
            && strncasecmp(name, own, length) == 0;
 }
 
-static bool here_equal(const struct sockaddr *a, const struct sockaddr *b)
+static bool here_equal(const struct tpb_interface *own,
+                       const struct sockaddr *other)
 {
-    if (a == NULL || b == NULL || a->sa_family != b->sa_family)
-        return false;
-    if (a->sa_family == AF_INET)
-        return ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr
-               == ((const struct sockaddr_in *)(const void *)b)
-               ->sin_addr.s_addr;
-    if (a->sa_family == AF_INET6)
-        return memcmp(&((const struct sockaddr_in6 *)(const void *)a)
-                      ->sin6_addr,
-                      &((const struct sockaddr_in6 *)(const void *)b)
-                      ->sin6_addr, sizeof(struct in6_addr)) == 0;
-    return false;
+    const struct sockaddr_in6 *six = (const void *)other;
+    const struct sockaddr_in *four = (const void *)other;
+
+    if (own->family == 4)
+        return other->sa_family == AF_INET
+               && memcmp(own->address, &four->sin_addr, 4) == 0;
+    return other->sa_family == AF_INET6
+           && memcmp(own->address, &six->sin6_addr, 16) == 0;
 }
 
 static bool here_loopback(const struct sockaddr *address)
@@ -63,13 +60,13 @@ static bool here_loopback(const struct sockaddr *address)
 }
 
 static bool here_by_address(const struct addrinfo *found,
-                            const struct ifaddrs *own)
+                            const struct tpb_interfaces *own)
 {
     for (; found != NULL; found = found->ai_next) {
         if (here_loopback(found->ai_addr))
             return true;
-        for (const struct ifaddrs *it = own; it != NULL; it = it->ifa_next)
-            if (here_equal(it->ifa_addr, found->ai_addr))
+        for (size_t i = 0; own != NULL && i < own->count; i++)
+            if (here_equal(&own->list[i], found->ai_addr))
                 return true;
     }
     return false;
@@ -80,10 +77,8 @@ static bool here_by_address(const struct addrinfo *found,
 static void here_help(const struct tpl_hosts *hosts, size_t first, int out)
 {
     static const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
-    struct ifaddrs *own = NULL;
+    const struct tpb_interfaces *own = tpb_interfaces_hold();
 
-    if (getifaddrs(&own) < 0)
-        own = NULL;
     for (size_t i = first; i < hosts->count; i += HERE_HELPERS) {
         struct addrinfo *found = NULL;
 

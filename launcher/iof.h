@@ -7,8 +7,8 @@
  * one inside another.  Memory is bounded: a stream that cannot be passed on is
  * not read, and its rank waits in write(2).  A line longer than the buffer
  * begins to flow before its end has come and the others wait for it; should
- * it pause for a second, it is ended with a newline so that it cannot hold
- * them up for ever.  On a terminal, unfinished lines (a prompt, a progress
+ * it pause for five seconds, it is ended with a newline so that it cannot
+ * hold them up for ever.  On a terminal, unfinished lines (a prompt, a progress
  * bar) are shown after a tenth of a second.  What a rank leaves unfinished at
  * its end is kept as it is, followed by a newline only if something else
  * follows.
@@ -49,6 +49,9 @@ tp_status tpl_iof_open(struct tpl_iof *iof, int rank, int *out, int *err,
 /* With how.pty: another descriptor of the side that tprun has of the terminal
  * of a rank that was opened, for its input; the caller's.  -1 with errno. */
 int tpl_iof_terminal(struct tpl_iof *iof, int rank);
+
+/* The terminal that tprun is on has another size: so get those of the ranks. */
+void tpl_iof_resize(struct tpl_iof *iof);
 
 /* A line of tprun itself, in turn with the others; "tprun: " and the newline
  * are added. */

@@ -184,9 +184,11 @@ static void job_hasten(struct tpl_job *job)
         job_kill(job);
         break;
     case TPL_ORPHANS:
+        if (job->kill_orphans)
+            break;
         job->kill_orphans = true;
         tpl_orphans_kill(SIGKILL);
-        job_set_grace(job, JOB_GRACE);
+        job_set_grace(job, JOB_STUCK);
         break;
     case TPL_DRAINING:
     case TPL_DONE:
@@ -198,6 +200,8 @@ static void job_hasten(struct tpl_job *job)
 void tpl_job_signal(struct tpl_job *job, int signal)
 {
     if (!tpl_signal_ends(signal)) {
+        if (signal == SIGWINCH)
+            tpl_iof_resize(job->iof);
         job_signal_ranks(job, signal);
         if (signal == SIGTSTP)
             tpl_signals_stop();

@@ -199,7 +199,16 @@ static void help_zsh_row(struct tpb_text *text, int id, const char *spelling)
 
 static void help_zsh(struct tpb_text *text)
 {
-    tpb_text_add(text, "_tprun()\n{\n    _arguments -S -A '-*' \\\n");
+    /* Behind a ":" it begins anew. */
+    tpb_text_add(text,
+        "_tprun()\n"
+        "{\n"
+        "    local at=${words[(b:CURRENT-1:I):]}\n"
+        "    if ((at > 1)); then\n"
+        "        words=(tprun \"${(@)words[at+1,-1]}\")\n"
+        "        ((CURRENT -= at - 1))\n"
+        "    fi\n"
+        "    _arguments -S -A '-*' \\\n");
     for (int i = 0; i < TPL_OPTIONS; i++) {
         char spelling[64];
 
@@ -207,6 +216,8 @@ static void help_zsh(struct tpb_text *text)
                  tpl_option_table[i].letter);
         if (tpl_option_table[i].letter != 0)
             help_zsh_row(text, i, spelling);
+        if (i == TPL_OPTION_RANKS)
+            help_zsh_row(text, i, "-np");
         snprintf(spelling, sizeof(spelling), "--%s", tpl_option_table[i].name
                  != NULL ? tpl_option_table[i].name : "");
         if (tpl_option_table[i].name != NULL)

@@ -48,7 +48,7 @@ static bool orphans_is_foreign(pid_t pid)
     for (int i = 0; i < orphans_foreign_count; i++)
         if (orphans_foreign[i] == pid)
             return true;
-    return pid == tpl_guard_pid();
+    return tpl_guard_is(pid);
 }
 
 /* Calls back for each child of ours that is alive. */
@@ -100,12 +100,29 @@ void tpl_orphans_adopt(void)
         orphans_each(orphans_remember, 0);
 }
 
+/* 0: no child at all; -1: some are alive; else one has ended, unreaped. */
+static pid_t orphans_state(void)
+{
+    siginfo_t info = { .si_pid = 0 };
+
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
+        return errno == ECHILD ? 0 : -1;
+    return info.si_pid != 0 ? info.si_pid : -1;
+}
+
 int tpl_orphans_kill(int signal)
 {
-    siginfo_t info;
+    int count;
 
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0
-        && errno == ECHILD)
+    if (orphans_state() == 0)
         return 0;
-    return orphans_each(orphans_signal, signal);
+    count = orphans_each(orphans_signal, signal);
+    /* A look at /proc misses who was born behind it by one who then died
+     * before it.  Those have their parent's place now. */
+    if (count == 0)
+        count = orphans_each(orphans_signal, signal);
+    /* The kernel knows best, unless it speaks of those from before. */
+    if (count == 0 && orphans_foreign_count == 0 && orphans_state() != 0)
+        count = 1;
+    return count;
 }

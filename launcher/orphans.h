@@ -16,8 +16,9 @@
 void tpl_orphans_adopt(void);
 
 /*
- * Sends `signal` to every child but those remembered and the guard, and says
- * how many there are.  0 also where /proc cannot be read.
+ * Sends `signal` to every child but those remembered and the guards, and says
+ * how many there are, at least; one that has ended counts until it is reaped.
+ * Where /proc cannot be read nobody gets a signal.
  */
 int tpl_orphans_kill(int signal);
 

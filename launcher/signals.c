@@ -12,7 +12,7 @@
 
 static const int signals_ending[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
 static const int signals_passed[] = { SIGUSR1, SIGUSR2, SIGALRM, SIGCONT,
-                                      SIGTSTP };
+                                      SIGTSTP, SIGWINCH };
 
 static sigset_t signals_original, signals_ours;
 static bool signals_pipe_ignored;

@@ -11,7 +11,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
-#include "topology/costs.h"
 
 /* Everything is loaded once, for whatever is shown. */
 struct tpinfo {
@@ -34,8 +33,8 @@ static tp_status tpinfo_load(struct tpinfo *info, struct tpb_error *error)
     info->card.size = 1;
     tpt_topology_place(info->topology, &info->card.place);
     info->card.nic_count = tpt_topology_nics(info->topology, info->card.nics);
+    tpinfo_gpus(&info->settings, info->topology, &info->card);
     tpinfo_backends(&info->settings, false, &info->card);
-    tpt_costs_to_card(&info->settings, &info->card);
     return TP_OK;
 }
 

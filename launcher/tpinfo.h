@@ -32,6 +32,10 @@ bool tpinfo_parse(int argc, char **argv, struct tpinfo_options *options,
 void tpinfo_backends(const struct tpb_settings *settings, bool assume,
                      struct tpt_card *card);
 
+/* The GPUs that a process started here would see, onto the card. */
+void tpinfo_gpus(const struct tpb_settings *settings,
+                 struct tpt_topology *topology, struct tpt_card *card);
+
 /* Model and measurement of every backend, side by side; appended to *text. */
 void tpinfo_costs(const struct tpt_card *card,
                   const struct tpb_settings *settings, struct tpb_text *text);

@@ -7,6 +7,7 @@
 #include "launcher/tpinfo.h"
 #include "runtime/base/alloc.h"
 #include "topology/costs.h"
+#include "topology/devices.h"
 
 enum { COSTS_MESSAGE = 64 << 10 };
 
@@ -27,7 +28,9 @@ static void costs_row(const struct tpt_backend_card *backend, int locality,
         return;
     ratio = costs_time(measured) / costs_time(&model);
     tpb_text_add(text, "  %-16s %-12s %9.2f us %7u  %9.2f us %7u  %6.2f x\n",
-                 tpt_locality_name((enum tpt_locality)locality), backend->name,
+                 backend->devices ? tpt_path_name((enum tpt_path)locality)
+                 : tpt_locality_name((enum tpt_locality)locality),
+                 backend->name,
                  measured->latency_ns / 1000.0, measured->megabytes,
                  model.latency_ns / 1000.0, model.megabytes,
                  ratio > 1 ? ratio : 1 / ratio);

@@ -7,7 +7,7 @@
 
 #include "launcher/tpinfo.h"
 #include "runtime/base/alloc.h"
-#include "topology/costs.h"
+#include "topology/gpus.h"
 
 enum { PLAN_MOST = TPT_OTHER_HOST + 1 };
 
@@ -97,8 +97,8 @@ void tpinfo_recorded(struct tpt_card *card, const char *path,
     memset(card->host.boot_id, boot, sizeof(card->host.boot_id));
     tpt_topology_place_core(topology, 0, &card->place);
     card->nic_count = tpt_topology_nics(topology, card->nics);
+    tpt_topology_gpus(topology, "", NULL, card);
     tpinfo_backends(settings, true, card);
-    tpt_costs_to_card(settings, card);
 }
 
 /* `other` NULL: both ranks on the one machine. */

@@ -3,9 +3,13 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "fabric/channel.h"
+#include "gpu/gpu.h"
 #include "launcher/tpinfo.h"
+#include "topology/devices.h"
+#include "topology/gpus.h"
 
 /* ---- backends ---------------------------------------------------------- */
 
@@ -24,9 +28,10 @@ static void show_probe(tp_status (*probe)(const struct tpf_env *env,
                  error.text[0] != '\0' ? error.text : tp_strerror(status));
 }
 
-/* A recorded machine: what it lacks for sure. */
-static void show_assume(const struct tpt_card *card,
-                        struct tpt_backend_card *entry)
+/* An RDMA device, or several of any kind? */
+static void show_assume_nics(const struct tpt_card *card,
+                             const struct tpf_backend *backend,
+                             struct tpt_backend_card *entry)
 {
     bool rdma = entry->nic_kind != TPT_NIC_RDMA;
 
@@ -36,6 +41,26 @@ static void show_assume(const struct tpt_card *card,
     if (!rdma)
         snprintf(entry->why, sizeof(entry->why), "no RDMA device was "
                  "recorded");
+    if (backend == NULL || backend->nics_most < 2)
+        return;
+    entry->nics = tpt_card_nics(card, backend->nic_kind, backend->nics_most);
+    entry->usable = entry->nics != 0;
+    if (entry->nics == 0)
+        snprintf(entry->why, sizeof(entry->why), "no two network devices of a "
+                 "known speed were recorded");
+}
+
+/* A recorded machine: what it lacks for sure. */
+static void show_assume(const struct tpt_card *card,
+                        const struct tpf_backend *backend,
+                        struct tpt_backend_card *entry)
+{
+    if (entry->devices && card->gpu_count == 0) {
+        entry->usable = 0;
+        snprintf(entry->why, sizeof(entry->why), "no NVIDIA GPU was recorded");
+        return;
+    }
+    show_assume_nics(card, backend, entry);
 }
 
 static struct tpt_backend_card show_transport(const struct tpf_backend *from)
@@ -52,7 +77,8 @@ show_channel(const struct tpf_channel_kind *from)
 {
     struct tpt_backend_card entry = {
         .role = TPT_ROLE_CHANNEL, .reach = (uint8_t)from->reach,
-        .latency_ns = from->latency_ns, .megabytes = from->megabytes
+        .latency_ns = from->latency_ns, .megabytes = from->megabytes,
+        .devices = from->devices
     };
 
     if (from->over != NULL)
@@ -88,12 +114,13 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
         snprintf(entry->name, sizeof(entry->name), "%s", name);
         entry->forbidden = !tpb_list_allows(list, name);
         if (assume)
-            show_assume(card, entry);
+            show_assume(card, backend, entry);
         else
             show_probe(backend != NULL ? backend->probe : channel->probe, &env,
                        entry);
         card->backend_count++;
     }
+    tpg_staged_card(settings, assume, card);
 }
 
 static void show_backends(const struct tpt_card *card, struct tpb_text *text)
@@ -114,6 +141,15 @@ static void show_backends(const struct tpt_card *card, struct tpb_text *text)
     }
     if (card->backend_count == 0)
         tpb_text_add(text, "  none in this build\n");
+}
+
+void tpinfo_gpus(const struct tpb_settings *settings,
+                 struct tpt_topology *topology, struct tpt_card *card)
+{
+    int there = tpt_topology_gpus(topology, "",
+                                  getenv("CUDA_VISIBLE_DEVICES"), card);
+
+    tpg_nvml_ask(settings, there, card);
 }
 
 /* ---- the machine ------------------------------------------------------- */
@@ -137,6 +173,27 @@ static void show_nic(const struct tpt_nic *nic, struct tpb_text *text)
     tpb_text_add(text, "\n");
 }
 
+static void show_gpu(const struct tpt_card *card, uint32_t index,
+                     struct tpb_text *text)
+{
+    const struct tpt_card_gpu *gpu = &card->gpus[index];
+    char pci[TPT_PCI_TEXT];
+
+    tpt_pci_text(gpu->place.pci, pci);
+    tpb_text_add(text, "  GPU %-12u PCI %s", index, pci);
+    if (gpu->place.numa >= 0)
+        tpb_text_add(text, "  NUMA node %d", (int)gpu->place.numa);
+    if (gpu->nic > 0)
+        tpb_text_add(text, "  NIC %s (%s)", card->nics[gpu->nic - 1].name,
+                     tpt_path_name((enum tpt_path)gpu->nic_path));
+    if (gpu->switched > 0)
+        tpb_text_add(text, "  %u NVLinks to switches", gpu->switched);
+    if (gpu->link_count > 0)
+        tpb_text_add(text, "  NVLinks to %u GPU%s", gpu->link_count,
+                     gpu->link_count == 1 ? "" : "s");
+    tpb_text_add(text, "\n");
+}
+
 static void show_topology(const struct tpt_card *card,
                           struct tpt_topology *topology,
                           struct tpb_text *text)
@@ -148,6 +205,10 @@ static void show_topology(const struct tpt_card *card,
         show_nic(&card->nics[i], text);
     if (card->nic_count == 0)
         tpb_text_add(text, "  none but the loopback\n");
+    if (card->gpu_count > 0)
+        tpb_text_add(text, "GPUs\n");
+    for (uint32_t i = 0; i < card->gpu_count; i++)
+        show_gpu(card, i, text);
 }
 
 /* ---- settings ---------------------------------------------------------- */

@@ -33,9 +33,13 @@ struct pmix_bootstrap {
     char key[32];
     /* Fetches under way hold the object; the last one frees it. */
     _Atomic uint32_t holders;
+    /* Held while the context hears of a card, so that none comes after
+     * `closed`.  What it then does may fetch another, on the same thread: so
+     * the lists have a lock of their own, and nobody calls out under it. */
     pthread_mutex_t lock;
     bool closed;                   /* under lock */
-    struct tpb_list asked;         /* under lock: pmix_fetch, under way ... */
+    pthread_mutex_t lists;
+    struct tpb_list asked;         /* under lists: pmix_fetch, under way ... */
     struct tpb_list retries;       /* ... and to start again */
 };
 
@@ -62,6 +66,7 @@ static void pmix_drop(struct pmix_bootstrap *self)
 {
     if (atomic_fetch_sub(&self->holders, 1) != 1)
         return;
+    pthread_mutex_destroy(&self->lists);
     pthread_mutex_destroy(&self->lock);
     tpb_free(self);
 }
@@ -130,6 +135,18 @@ static void pmix_fetch_failed(struct pmix_fetch *fetch, pmix_status_t code)
                      text);
 }
 
+/* From one list to another, or to none. */
+static void pmix_fetch_move(struct pmix_fetch *fetch, struct tpb_list *to)
+{
+    struct pmix_bootstrap *self = fetch->bootstrap;
+
+    pthread_mutex_lock(&self->lists);
+    tpb_list_unlink(&fetch->link);
+    if (to != NULL)
+        tpb_list_append(to, &fetch->link);
+    pthread_mutex_unlock(&self->lists);
+}
+
 /* On libpmix's thread. */
 static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg)
 {
@@ -137,8 +154,8 @@ static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg)
     struct pmix_bootstrap *self = fetch->bootstrap;
     bool again = false;
 
+    pmix_fetch_move(fetch, NULL);
     pthread_mutex_lock(&self->lock);
-    tpb_list_unlink(&fetch->link);
     if (!self->closed) {
         if (code == PMIX_SUCCESS && value != NULL
             && value->type == PMIX_BYTE_OBJECT) {
@@ -147,7 +164,7 @@ static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg)
         } else if (code == PMIX_ERR_TIMEOUT || code == PMIX_ERR_NOT_FOUND) {
             /* Not there yet: tprun says so after the slice, Open MPI's mpirun
              * at once.  pmix_poll() asks again. */
-            tpb_list_append(&self->retries, &fetch->link);
+            pmix_fetch_move(fetch, &self->retries);
             again = true;
         } else {
             pmix_fetch_failed(fetch, code);
@@ -164,16 +181,12 @@ static void pmix_fetch_ask(struct pmix_fetch *fetch)
     struct pmix_bootstrap *self = fetch->bootstrap;
     pmix_status_t code;
 
-    pthread_mutex_lock(&self->lock);
-    tpb_list_append(&self->asked, &fetch->link);
-    pthread_mutex_unlock(&self->lock);
+    pmix_fetch_move(fetch, &self->asked);
     code = PMIx_Get_nb(&fetch->proc, self->key, fetch->limit, 1,
                        pmix_fetched, fetch);
     if (code == PMIX_SUCCESS)
         return;
-    pthread_mutex_lock(&self->lock);
-    tpb_list_unlink(&fetch->link);
-    pthread_mutex_unlock(&self->lock);
+    pmix_fetch_move(fetch, NULL);
     pmix_fetch_failed(fetch, code);
     pmix_fetch_end(fetch);
 }
@@ -210,10 +223,10 @@ static uint64_t pmix_poll(struct tpr_bootstrap *base)
     if (self->broker != NULL)
         tpr_broker_poll(self->broker);
     tpb_list_init(&again);
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&self->lists);
     while ((node = tpb_list_take(&self->retries)) != NULL)
         tpb_list_append(&again, node);
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&self->lists);
     while ((node = tpb_list_take(&again)) != NULL)
         pmix_fetch_ask(TPB_CONTAINER(node, struct pmix_fetch, link));
     return 0;
@@ -370,6 +383,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     tpb_list_init(&self->retries);
     atomic_init(&self->holders, 1);
     pthread_mutex_init(&self->lock, NULL);
+    pthread_mutex_init(&self->lists, NULL);
     /* The launcher may have another one. */
     if (!tpb_pmix_fits(PMIx_Get_version(),
                        (void *)(uintptr_t)PMIx_Get_version,

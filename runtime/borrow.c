@@ -7,7 +7,10 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/log.h"
 #include "runtime/core.h"
+
+TPB_LOG_COMPONENT("borrow");
 
 static struct tpr_skeleton *borrow_skeleton(tp_message *message)
 {
@@ -33,7 +36,9 @@ static unsigned char *borrow_copy(struct tpr_skeleton *skeleton, size_t length)
     return copy->bytes;
 }
 
-static void borrow_place(tp_message *message, size_t index, void *data)
+/* `device`: NULL is this process's CPU memory. */
+static void borrow_place(tp_message *message, size_t index, void *data,
+                         const tp_device *device)
 {
     tp_tensor *tensor;
 
@@ -43,8 +48,8 @@ static void borrow_place(tp_message *message, size_t index, void *data)
     }
     tensor = &message->tensors[index - message->payload_count];
     tensor->data = data;
-    /* What is lent or copied lies in this process's CPU memory. */
-    tensor->device = (tp_device){ TP_DEVICE_CPU, 0 };
+    tensor->device = device != NULL ? *device
+                                    : (tp_device){ TP_DEVICE_CPU, 0 };
     tensor->stream = NULL;
 }
 
@@ -81,7 +86,8 @@ bool tpr_borrow_prepare(tp_context *context, tp_message *message)
                 total += lend ? 0 : borrow_round(buffer.length);
             else
                 borrow_place(message, i,
-                             lend || buffer.length == 0 ? NULL : bytes);
+                             lend || buffer.length == 0 ? NULL : bytes,
+                             NULL);
             if (round == 1 && !lend)
                 bytes += borrow_round(buffer.length);
         }
@@ -109,7 +115,7 @@ bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
                            offer->length, &buffer, &offer->hold, &error)
            == TPF_PULL_DONE) {
         offer->borrowed = true;
-        borrow_place(op->message, offer->buffer, buffer.data);
+        borrow_place(op->message, offer->buffer, buffer.data, &buffer.device);
         return true;
     }
     if (buffer.data == NULL) {
@@ -117,7 +123,7 @@ bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
 
         if (bytes == NULL)
             op->status = TP_ERR_NO_MEMORY;
-        borrow_place(op->message, offer->buffer, bytes);
+        borrow_place(op->message, offer->buffer, bytes, NULL);
     }
     return false;
 }
@@ -147,7 +153,7 @@ static void borrow_unmap(tp_context *context, struct tpr_skeleton *skeleton)
 }
 
 /* The token; the skeleton is not in context->lent any more. */
-static void borrow_end(tp_context *context, struct tpr_skeleton *skeleton)
+static void borrow_over(tp_context *context, struct tpr_skeleton *skeleton)
 {
     struct wire_about about = { .message = skeleton->number };
     tp_pipe *pipe = skeleton->pipe;
@@ -160,6 +166,51 @@ static void borrow_end(tp_context *context, struct tpr_skeleton *skeleton)
         tpr_pull_tell_all(pipe, true);
     else if (offers && pipe->peer->state == TPR_PEER_CONNECTED)
         tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
+}
+
+/* What the user has enqueued on the tensors' streams still reads the memory. */
+static void borrow_end(tp_context *context, struct tpr_skeleton *skeleton)
+{
+    if (skeleton->release != NULL
+        && tpg_work_ready(skeleton->release) == TPG_LATER) {
+        pthread_mutex_lock(&context->table_lock);
+        tpb_list_append(&context->device_releases, &skeleton->lent_link);
+        pthread_mutex_unlock(&context->table_lock);
+        tpr_touch(context);
+        return;
+    }
+    tpg_work_end(skeleton->release);
+    skeleton->release = NULL;
+    borrow_over(context, skeleton);
+}
+
+bool tpr_borrow_progress(tp_context *context)
+{
+    struct tpb_list turn, *node;
+    bool moved = false;
+
+    tpb_list_init(&turn);
+    while ((node = tpb_list_take(&context->device_releases)) != NULL)
+        tpb_list_append(&turn, node);
+    while ((node = tpb_list_take(&turn)) != NULL) {
+        borrow_end(context, TPB_CONTAINER(node, struct tpr_skeleton,
+                                          lent_link));
+        moved |= tpb_list_empty(&context->device_releases);
+    }
+    return moved;
+}
+
+/* Notes where the streams stand on which the user read what was lent.  Lack of
+ * memory, or a device that fails: then nothing is waited for. */
+static void borrow_mark(tp_context *context, struct tpr_skeleton *skeleton)
+{
+    struct tpb_error error = { "" };
+
+    if (skeleton->offers != NULL
+        && tpg_work_new(context->gpu, &skeleton->message, &skeleton->release,
+                        &error) != TP_OK)
+        tpb_warn("what was borrowed from a device is given back without"
+                 " waiting for its stream: %s", error.text);
 }
 
 static void borrow_end_run(tp_context *context, struct tpr_task *task)
@@ -199,6 +250,7 @@ tp_status tp_pipe_release(tp_pipe *pipe, tp_message *borrowed)
     skeleton = borrow_take(pipe, borrowed);
     if (skeleton == NULL)
         return TP_ERR_INVALID;
+    borrow_mark(context, skeleton);
     if (tpr_enter(context)) {
         borrow_end(context, skeleton);
         tpr_leave(context);
@@ -213,11 +265,14 @@ void tpr_borrow_fini(tp_context *context)
 {
     struct tpb_list *node;
 
+    while ((node = tpb_list_take(&context->device_releases)) != NULL)
+        tpb_list_append(&context->lent, node);
     while ((node = tpb_list_take(&context->lent)) != NULL) {
         struct tpr_skeleton *skeleton = TPB_CONTAINER(node,
                                                       struct tpr_skeleton,
                                                       lent_link);
 
+        tpg_work_end(skeleton->release);
         borrow_unmap(context, skeleton);
         tpr_skeleton_free(skeleton);
     }

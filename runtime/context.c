@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
 #include "topology/costs.h"
+#include "topology/gpus.h"
 
 TPB_LOG_COMPONENT("context");
 
@@ -135,7 +137,8 @@ static void context_endpoint_drop(struct tpf_endpoint *endpoint)
 
 /* Opens one backend; why not goes onto the card. */
 static void context_backend(tp_context *context,
-                            const struct tpf_backend *backend)
+                            const struct tpf_backend *backend,
+                            const struct tpt_costs *costs)
 {
     struct tpt_backend_card *card
         = &context->card.backends[context->card.backend_count++];
@@ -152,6 +155,7 @@ static void context_backend(tp_context *context,
      * cpu: else one after the other. */
     if (context->crowded && backend->reach == TPT_REACH_HOST)
         card->megabytes /= 2;
+    tpt_costs_apply(costs, &context->card);
     if (!tpb_list_allows(context->settings.text[TPB_SET_BACKENDS],
                          backend->name)) {
         snprintf(card->why, sizeof(card->why), "forbidden by TP_BACKENDS");
@@ -171,6 +175,8 @@ static void context_backend(tp_context *context,
         if (status == TP_OK) {
             context->endpoints[context->endpoint_count++] = endpoint;
             card->usable = 1;
+            if (backend->nics != NULL)
+                card->nics = backend->nics(endpoint);
             card->address_length = (uint16_t)backend->address(
                 endpoint, card->address, sizeof(card->address));
             return;
@@ -189,9 +195,17 @@ static tp_status context_backends(tp_context *context,
     const struct tpf_backend *backends[TPT_BACKENDS];
     size_t count = tpf_backends_for(context->settings.text[TPB_SET_BACKENDS],
                                     backends, TPT_BACKENDS);
+    struct tpt_costs *costs = tpt_costs_for(&context->settings,
+                                            &context->card);
 
+    if (costs == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < count; i++)
-        context_backend(context, backends[i]);
+        context_backend(context, backends[i], costs);
+    if (context->endpoint_count > 0)
+        tpr_channels_open(context);
+    tpt_costs_apply(costs, &context->card);
+    tpb_free(costs);
     if (context->endpoint_count == 0)
         return tpb_fail(error, TP_ERR_UNREACHABLE,
                         "TP_BACKENDS=%s leaves no backend that works here;"
@@ -221,7 +235,6 @@ static tp_status context_publish(tp_context *context, struct tpb_error *error)
 
     if (blob == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
-    tpt_costs_to_card(&context->settings, &context->card);
     tpt_card_pretend(&context->card,
                      context->settings.text[TPB_SET_CARD_HOOK]);
     status = tpt_card_encode(&context->card, blob, &length);
@@ -251,6 +264,10 @@ static tp_status context_card(tp_context *context, struct tpb_error *error)
         return status;
     tpt_topology_place(context->topology, &card->place);
     card->nic_count = tpt_topology_nics(context->topology, card->nics);
+    tpg_nvml_ask(&context->settings,
+                 tpt_topology_gpus(context->topology, "",
+                                   getenv("CUDA_VISIBLE_DEVICES"), card),
+                 card);
     return TP_OK;
 }
 
@@ -266,6 +283,16 @@ static void context_compare_versions(const tp_context *context)
                        || strncmp(launcher, PACKAGE_VERSION, length) != 0))
         tpb_warn("tprun is of version %.*s, this rank's libtp of %s",
                  (int)length, launcher, PACKAGE_VERSION);
+}
+
+/* Everything that wants to know this host's addresses finds them held. */
+static tp_status context_fabric(tp_context *context, struct tpb_error *error)
+{
+    const struct tpb_interfaces *interfaces = tpb_interfaces_hold();
+    tp_status status = context_backends(context, error);
+
+    tpb_interfaces_drop(interfaces);
+    return status;
 }
 
 static tp_status context_open(tp_context *context, const tp_options *options,
@@ -296,9 +323,7 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     context->explain = context->settings.number[TPB_SET_EXPLAIN] != 0;
     status = context_card(context, error);
     if (status == TP_OK)
-        status = context_backends(context, error);
-    if (status == TP_OK)
-        tpr_channels_open(context);
+        status = context_fabric(context, error);
     if (status == TP_OK)
         status = tpt_policy_check(&(struct tpt_policy) {
             .backends = context->settings.text[TPB_SET_BACKENDS],
@@ -338,6 +363,7 @@ static tp_context *context_new(void)
     tpb_list_init(&context->any);
     tpb_list_init(&context->device_pipes);
     tpb_list_init(&context->device_reads);
+    tpb_list_init(&context->device_releases);
     tpb_list_init(&context->unread);
     tpb_list_init(&context->peers);
     tpb_list_init(&context->strangers);
@@ -362,6 +388,7 @@ static void context_free(tp_context *context)
         context_endpoint_drop(context->endpoints[i]);
     while ((node = tpb_list_take(&context->peers)) != NULL)
         tpr_peer_free(TPB_CONTAINER(node, struct tpr_peer, link));
+    tpt_book_free(context->book);
     tpb_free(context->table);
     tpr_ops_fini(context);
     tpr_offers_fini(context);
@@ -563,21 +590,4 @@ void tp_abort(tp_context *context, int exit_code, const char *reason)
     if (reason != NULL)
         fprintf(stderr, "tp: aborted: %s\n", reason);
     _exit(exit_code);
-}
-
-tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
-{
-    tp_context *context;
-    struct tpr_peer *peer;
-
-    if (pipe == NULL || json == NULL)
-        return TP_ERR_INVALID;
-    context = pipe->context;
-    peer = pipe->peer;
-    pthread_mutex_lock(&context->table_lock);
-    *json = peer->plan == NULL
-            ? tpb_copy_string("{\"connected\": false}")
-            : tpt_plan_json(peer->plan, &context->card, peer->card);
-    pthread_mutex_unlock(&context->table_lock);
-    return *json != NULL ? TP_OK : TP_ERR_NO_MEMORY;
 }

@@ -24,8 +24,8 @@
 #include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
 #include "runtime/wire.h"
+#include "topology/book.h"
 #include "topology/discover.h"
-#include "topology/score.h"
 
 struct tpr_desk;
 struct tpr_guest;
@@ -160,6 +160,7 @@ struct tpr_skeleton {
     struct tpb_list lent_link;     /* table: in context->lent, or unlinked */
     struct tpr_copy *copies;       /* memory for what could not be lent */
     struct tpr_task task;          /* its release */
+    struct tpg_work *release;      /* what the release waits for; or NULL */
     unsigned char *storage;        /* arrays and metadata */
     size_t capacity;
 };
@@ -239,6 +240,7 @@ struct tpr_verdicts {
 struct tpr_links {
     struct tpr_peer *peer;         /* NULL: it has ended */
     size_t least;                  /* no smaller buffer goes by a channel */
+    size_t device_least;           /* nor one of a device's memory */
     struct tpr_link {
         struct tpf_link *link;     /* NULL: none */
         bool mine;                 /* may this rank pull? */
@@ -249,6 +251,7 @@ struct tpr_links {
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
     uint32_t ordered;
     bool insisted;                 /* the contract names some of them */
+    bool device_insisted;          /* a device's memory may not go staged */
     struct tpb_list pulls;         /* tpr_offer with `pulling` */
 };
 
@@ -281,8 +284,7 @@ struct tpr_peer {
     const char *end_text;          /* owned; table to replace */
     uint64_t deadline;             /* of the first contact */
     struct tpb_list contact_link;  /* in context->contacts while it runs */
-    struct tpt_card *card;         /* table to replace */
-    struct tpt_plan *plan;         /* table to change */
+    struct tpt_entry *entry;       /* table to change: its card and plan */
     struct tpb_list blocked;       /* pipes that wait for room */
     struct tpb_list link;          /* in context->peers */
     _Atomic(tp_pipe *) ready_made; /* atomic; table to set */
@@ -330,6 +332,7 @@ struct tp_context {
     bool spare;                    /* const: two cpus and more per rank */
     struct tpt_topology *topology; /* const */
     struct tpt_card card;          /* const */
+    struct tpt_book *book;         /* const; table to change: peers' cards */
     struct tpr_bootstrap *bootstrap;   /* const */
     struct tpb_record_section record;  /* const; its members relaxed atomic */
     struct tpf_endpoint *endpoints[TPR_ENDPOINTS];
@@ -341,6 +344,7 @@ struct tp_context {
     /* What waits for a device, which is asked now and then. */
     struct tpb_list device_pipes;  /* pipes whose next write does */
     struct tpb_list device_reads;  /* tpr_op */
+    struct tpb_list device_releases;   /* skeletons that are given back */
     uint32_t copying;              /* pulls that only progress() moves */
     struct tpr_offer *free_offers; /* via next */
     struct tpb_list lent;          /* table: skeletons that are borrowed */
@@ -463,6 +467,8 @@ int tpr_park_timeout(tp_context *context, uint64_t deadline);   /* ms or -1 */
 bool tpr_poll_watches(tp_context *context);
 /* Sleeps a millisecond, or until a descriptor is ready; token, kept. */
 void tpr_nap(tp_context *context);
+/* How long to poll before parking, if `budget` is what pays without devices. */
+uint64_t tpr_spin(const tp_context *context, uint64_t budget);
 tp_status tpr_progress_init(tp_context *context, struct tpb_error *error);
 void tpr_progress_fini(tp_context *context);
 
@@ -487,12 +493,27 @@ int tpr_dispatch(tp_context *context);
 /* ---- peer.c, hello.c ---------------------------------------------------- */
 
 struct tpr_peer *tpr_peer_get(tp_context *context, int rank);  /* or NULL */
+/* What was decided for it; its card is there. */
+static inline const struct tpt_plan *tpr_peer_plan(const struct tpr_peer *peer)
+{
+    return tpt_entry_plan(peer->entry);
+}
+/* A trial failed, see tpt_plan_demote(); the peer's own did not.  Lack of memory
+ * ends the peer: false. */
+bool tpr_peer_demote(struct tpr_peer *peer, const char *name,
+                     const char *evidence);
+bool tpr_peer_restore(struct tpr_peer *peer, const char *name);
+/* One side's trial of a backend; `words` NULL: it passed. */
+void tpr_peer_tried(struct tpr_peer *peer, enum tpt_side side,
+                    const char *name, const char *words);
 /* A peer that is not in the table of ranks; or NULL.  Under table_lock. */
 struct tpr_peer *tpr_peer_new(tp_context *context, int rank);
 void tpr_peer_timer(struct tpr_peer *peer);            /* first contact */
 tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number); /* or NULL */
 void tpr_peer_contact(struct tpr_peer *peer);          /* token */
 void tpr_peer_next(struct tpr_peer *peer);             /* try a candidate */
+/* Its conn, which was not greeted yet, has failed: the next candidate. */
+void tpr_peer_failed(struct tpr_peer *peer, const char *text);
 void tpr_peer_connected(struct tpr_peer *peer);
 /* First use of a pipe, by the token's holder: starts the contact, or tells the
  * pipe that its peer has ended. */
@@ -580,6 +601,8 @@ void tpr_links_note(struct tpf_conn *conn, const void *note, size_t length,
 /* With a new conn: makes the links, which are the trials of this side.  Lack of
  * memory leaves it without links. */
 void tpr_links_open(struct tpr_peer *peer);
+/* The same with a conn to oneself, which has no greeting. */
+void tpr_links_own(struct tpr_peer *peer);
 /* After the conn's disconnect(). */
 void tpr_links_free(struct tpr_links *links);
 /* What this side's trials said, for the hello; what the peer's said. */
@@ -596,6 +619,9 @@ void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
 struct tpr_offer *tpr_offer_new(tp_context *context);  /* or NULL */
 void tpr_offer_free(tp_context *context, struct tpr_offer *offer);
 void tpr_offers_fini(tp_context *context);
+/* Copies for what the peer could not open, before the write is weighed.  False:
+ * not there yet. */
+bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);
 /* Of a write whose first frame is due: settles which buffers go how. */
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
 /* The receiver has what it wanted, or will never have it. */
@@ -637,6 +663,9 @@ bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
                     struct tpf_link *link);
 /* The read that borrows has ended well: its message is lent from now on. */
 void tpr_borrow_begin(struct tpr_op *op);
+/* Releases whose devices are through with the memory.  Returns whether any
+ * ended. */
+bool tpr_borrow_progress(tp_context *context);
 void tpr_borrow_fini(tp_context *context);
 
 /* ---- device.c: what waits for devices ------------------------------------ */
@@ -651,7 +680,9 @@ bool tpr_device_progress(tp_context *context);
 static inline bool tpr_device_waits(const tp_context *context)
 {
     return !tpb_list_empty(&context->device_pipes)
-           || !tpb_list_empty(&context->device_reads);
+           || !tpb_list_empty(&context->device_reads)
+           || !tpb_list_empty(&context->device_releases)
+           || context->env.on_devices > 0;
 }
 /* Checks what the caller says of his buffers, and notes where their streams
  * stand.  INVALID with a warning; others are for the operation's end. */
@@ -688,6 +719,8 @@ void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op);
 /* Reads at the head that have all of their message end. */
 void tpr_rx_land(tp_pipe *pipe);
 void tpr_rx_pump(tp_pipe *pipe);
+/* Is all of the message whose skeleton is with the user in the backlog? */
+bool tpr_rx_has_all(const tp_pipe *pipe);
 void tpr_rx_end(tp_pipe *pipe, tp_status status);      /* after the backlog */
 void tpr_rx_drop(tp_pipe *pipe, tp_status status);     /* now */
 
@@ -710,6 +743,13 @@ bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
 /* A buffer by its index; false if there is none such. */
 bool tpr_message_buffer(const tp_message *message, size_t index,
                         struct tpf_buffer *buffer);
+
+/* ---- explain.c ----------------------------------------------------------- */
+
+/* The plan as a table, to standard error. */
+void tpr_explain_print(const struct tpr_peer *peer);
+/* Why nothing connects the pair; appended. */
+void tpr_explain_refusal(const struct tpr_peer *peer, struct tpb_text *text);
 
 /* ---- record.c: what others may know of this rank ------------------------- */
 

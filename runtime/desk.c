@@ -194,7 +194,7 @@ static void visitor_promise(struct tpr_visitor *visitor,
                                visitor->line.bytes + sizeof(*proof),
                                proof->card_length, &error);
     }
-    if (status == TP_OK && tpt_plan_best(guest->peer->plan) < 0)
+    if (status == TP_OK && tpt_plan_best(tpr_peer_plan(guest->peer)) < 0)
         status = tpb_fail(&error, TP_ERR_UNREACHABLE, "no backend leads to"
                           " %s", guest->peer->full_name);
     if (status == TP_OK && !visitor_welcome(visitor, proof->mac, guest))
@@ -345,10 +345,8 @@ static void desk_sweep(struct tpr_desk *desk)
                                               link)->peer;
 
         pthread_mutex_lock(&context->table_lock);
-        tpb_free(peer->card);
-        tpb_free(peer->plan);
-        peer->card = NULL;
-        peer->plan = NULL;
+        tpt_entry_drop(peer->entry);
+        peer->entry = NULL;
         pthread_mutex_unlock(&context->table_lock);
     }
 }

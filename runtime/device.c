@@ -97,13 +97,17 @@ bool tpr_device_progress(tp_context *context)
         struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
         tp_pipe *pipe = op->pipe;
 
-        /* Its peer is gone: that does not wait for a stream. */
+        /* Its peer is gone, with a part of the message: that does not wait for
+         * a stream.  What had arrived is read when the stream allows. */
         if (!device_read_over(op) && pipe->rx_end != TP_OK
+            && !tpr_rx_has_all(pipe)
             && tpg_work_ready(op->work) == TPG_LATER)
             tpr_rx_drop(pipe, pipe->rx_end);
         tpr_rx_read(pipe, op);
         moved |= tpb_list_empty(&context->device_reads);
     }
+    if (!tpb_list_empty(&context->device_releases))
+        moved |= tpr_borrow_progress(context);
     return moved;
 }
 

@@ -86,7 +86,8 @@ bool tpr_hello_send(struct tpr_peer *peer)
     if (peer->guest != NULL)       /* it has our card already */
         memcpy(hello.cookie, tpr_guest_ticket(peer), sizeof(hello.cookie));
     else if (tpt_card_encode(&peer->context->card, blob, &length) == TP_OK)
-        memcpy(hello.cookie, peer->card->cookie, sizeof(hello.cookie));
+        memcpy(hello.cookie, tpt_entry_cookie(peer->entry),
+               sizeof(hello.cookie));
     else
         return false;
     tpr_links_open(peer);
@@ -180,17 +181,21 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
     tpr_peer_connected(peer);
 }
 
-/* Shows that the plan took the backend of the conn that came in. */
+/* Shows that the plan took the backend of the conn that came in; lack of memory
+ * may leave it with another one. */
 static void hello_choose(struct tpr_peer *peer, const char *name)
 {
-    pthread_mutex_lock(&peer->context->table_lock);
-    tpt_plan_restore(peer->plan, name);
-    for (int best = tpt_plan_best(peer->plan);
-         best >= 0 && strcmp(peer->plan->candidates[best].name, name) != 0;
-         best = tpt_plan_best(peer->plan))
-        tpt_plan_demote(peer->plan, peer->plan->candidates[best].name,
-                        "the peer connected another way");
-    pthread_mutex_unlock(&peer->context->table_lock);
+    bool done = tpr_peer_restore(peer, name);
+
+    while (done) {
+        const struct tpt_plan *plan = tpr_peer_plan(peer);
+        int best = tpt_plan_best(plan);
+
+        if (best < 0 || strcmp(plan->candidates[best].name, name) == 0)
+            return;
+        done = tpr_peer_demote(peer, plan->candidates[best].name,
+                               "the peer connected another way");
+    }
 }
 
 /* ---- the conn that waits for the end of ours ---------------------------- */
@@ -234,7 +239,7 @@ bool tpr_hello_use_spare(struct tpr_peer *peer)
     if (spare == NULL)
         return false;
     hello_choose(peer, spare->conn->backend->name);
-    if (tpt_plan_best(peer->plan) < 0) {
+    if (tpt_plan_best(tpr_peer_plan(peer)) < 0) {
         tpr_hello_drop_spare(peer);
         return false;
     }
@@ -276,9 +281,9 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
         hello_turn_away(context, conn, WIRE_REFUSED, "the peer had ended");
         return;
     }
-    if (peer->card == NULL)
+    if (peer->entry == NULL)
         status = tpr_peer_meet(peer, blob, length, &error);
-    else if (memcmp(peer->card->instance, card->instance, 16) != 0)
+    else if (memcmp(tpt_entry_instance(peer->entry), card->instance, 16) != 0)
         status = tpb_fail(&error, TP_ERR_DENIED, "another process");
     if (status != TP_OK) {
         hello_turn_away(context, conn, WIRE_REFUSED, error.text);
@@ -289,7 +294,7 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
         return;
     }
     hello_choose(peer, conn->backend->name);
-    if (tpt_plan_best(peer->plan) < 0) {
+    if (tpt_plan_best(tpr_peer_plan(peer)) < 0) {
         hello_turn_away(context, conn, WIRE_DENIED,
                         "TP_BACKENDS or TP_REQUIRE forbids its backend");
         return;
@@ -303,7 +308,7 @@ static void hello_guest(tp_context *context, struct tpf_conn *conn,
                         const struct tpr_verdicts *verdicts)
 {
     hello_choose(peer, conn->backend->name);
-    if (tpt_plan_best(peer->plan) < 0) {
+    if (tpt_plan_best(tpr_peer_plan(peer)) < 0) {
         hello_turn_away(context, conn, WIRE_DENIED,
                         "TP_BACKENDS or TP_REQUIRE forbids its backend");
         tpr_peer_end(peer, TP_ERR_UNREACHABLE, "no backend is left");
@@ -464,6 +469,7 @@ static void upcall_connected(void *core, struct tpf_conn *conn)
     if (peer == NULL)
         return;                    /* buried meanwhile */
     if ((conn->backend->flags & TPF_SELF) != 0) {
+        tpr_links_own(peer);
         tpr_peer_connected(peer);
         return;
     }
@@ -510,13 +516,7 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
     }
     if (peer->state == TPR_PEER_CONNECTING
         || peer->state == TPR_PEER_GREETED) {
-        pthread_mutex_lock(&context->table_lock);
-        tpt_plan_demote(peer->plan, conn->backend->name, text);
-        pthread_mutex_unlock(&context->table_lock);
-        tpr_bury(context, conn);
-        peer->conn = NULL;
-        peer->links = NULL;
-        tpr_peer_next(peer);
+        tpr_peer_failed(peer, text);
         return;
     }
     if (peer->bye) {

@@ -32,6 +32,7 @@ static struct tpt_backend_card *link_card(tp_context *context,
     card->reach = (uint8_t)kind->reach;
     card->latency_ns = kind->latency_ns;
     card->megabytes = kind->megabytes;
+    card->devices = kind->devices;
     return card;
 }
 
@@ -52,7 +53,8 @@ static tp_status link_channel_open(tp_context *context,
     channel->env = &context->env;
     status = kind->open(channel, error);
     if (status != TP_OK) {
-        kind->close(channel);
+        if (kind->close != NULL)
+            kind->close(channel);
         tpb_free(channel);
         return status;
     }
@@ -84,6 +86,7 @@ void tpr_channels_open(tp_context *context)
                      (int)sizeof(card->why) - 1, why.text);
         }
     }
+    tpg_staged_card(&context->settings, false, &context->card);
 }
 
 void tpr_channels_close(tp_context *context)
@@ -93,7 +96,8 @@ void tpr_channels_close(tp_context *context)
 
         if (channel == NULL)
             continue;
-        channel->kind->close(channel);
+        if (channel->kind->close != NULL)
+            channel->kind->close(channel);
         tpb_free(channel);
         context->channels[i] = NULL;
     }
@@ -138,13 +142,17 @@ static struct tpr_link *link_find(struct tpr_links *links, const char *name)
  * With the plan as it is. */
 static void link_thresholds(struct tpr_peer *peer)
 {
+    const struct tpt_plan *plan = tpr_peer_plan(peer);
     struct tpr_links *links = peer->links;
 
     links->least = SIZE_MAX;
     links->ordered = 0;
     links->insisted = false;
-    for (uint32_t i = 0; i < peer->plan->count; i++) {
-        const struct tpt_candidate *candidate = &peer->plan->candidates[i];
+    links->device_insisted = tpt_device_insisted(plan);
+    links->device_least = links->device_insisted ? TPT_DEVICE_LEAST
+                                                 : SIZE_MAX;
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct tpt_candidate *candidate = &plan->candidates[i];
         struct tpr_link *link = link_find(links, candidate->name);
 
         if (link == NULL || !link->theirs || !candidate->possible
@@ -152,29 +160,35 @@ static void link_thresholds(struct tpr_peer *peer)
             continue;
         link->from = candidate->from_bytes;
         links->order[links->ordered++] = link;
-        links->insisted |= candidate->insisted;
-        if (link->from < links->least)
+        links->insisted |= candidate->insisted && !candidate->devices;
+        if (candidate->devices && link->from < links->device_least)
+            links->device_least = link->from;
+        if (!candidate->devices && link->from < links->least)
             links->least = link->from;
     }
 }
 
 static bool link_possible(const struct tpr_peer *peer, const char *name)
 {
-    for (uint32_t i = 0; i < peer->plan->count; i++)
-        if (strcmp(peer->plan->candidates[i].name, name) == 0)
-            return peer->plan->candidates[i].possible;
+    const struct tpt_plan *plan = tpr_peer_plan(peer);
+
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (strcmp(plan->candidates[i].name, name) == 0)
+            return plan->candidates[i].possible;
     return false;
 }
 
-static void link_make(struct tpr_peer *peer, struct tpf_channel *channel)
+static void link_make(struct tpr_peer *peer, struct tpf_channel *channel,
+                      const struct tpt_card *theirs)
 {
     const struct tpf_channel_kind *kind = channel->kind;
-    const struct tpt_backend_card *card = tpt_card_backend(peer->card,
-                                                           kind->name);
+    const struct tpt_backend_card *card = tpt_card_backend(theirs, kind->name);
     struct tpr_link *slot = &peer->links->of[kind->number];
     struct tpb_error error = { "" };
+    bool self = (peer->conn->backend->flags & TPF_SELF) != 0;
 
-    if (card == NULL || !card->usable || !link_possible(peer, kind->name))
+    if (card == NULL || !card->usable
+        || (!self && !link_possible(peer, kind->name)))
         return;
     slot->link = tpb_zalloc(kind->link_size);
     if (slot->link == NULL)
@@ -182,9 +196,11 @@ static void link_make(struct tpr_peer *peer, struct tpf_channel *channel)
     slot->link->kind = kind;
     slot->link->channel = channel;
     slot->link->conn = peer->conn;
-    slot->link->card = peer->card;
+    slot->link->card = theirs;
     slot->mine = kind->link(slot->link, card->address, card->address_length,
                             &error) == TP_OK;
+    slot->link->card = NULL;
+    tpr_peer_tried(peer, TPT_MINE, kind->name, slot->mine ? NULL : error.text);
     if (!slot->mine) {
         tpb_info("%s: no %s from there: %s", peer->full_name, kind->name,
                  error.text);
@@ -193,25 +209,37 @@ static void link_make(struct tpr_peer *peer, struct tpf_channel *channel)
     }
 }
 
+static bool link_is_for(const struct tpf_channel *channel, bool self)
+{
+    return channel != NULL && (!self || channel->kind->within);
+}
+
 void tpr_links_open(struct tpr_peer *peer)
 {
     tp_context *context = peer->context;
-    bool any = false;
+    bool self = (peer->conn->backend->flags & TPF_SELF) != 0;
+    bool any = tpt_device_insisted(tpr_peer_plan(peer));
+    struct tpt_card *theirs;
 
     for (size_t i = 0; i < TPF_CHANNELS; i++)
-        any |= context->channels[i] != NULL;
-    if (!any || (peer->conn->backend->flags & TPF_SELF) != 0)
+        any |= link_is_for(context->channels[i], self);
+    if (!any)
         return;
     peer->links = tpb_zalloc(sizeof(*peer->links));
     if (peer->links == NULL)
         return;
     peer->links->peer = peer;
-    peer->links->least = SIZE_MAX;
+    peer->links->least = peer->links->device_least = SIZE_MAX;
     tpb_list_init(&peer->links->pulls);
     peer->conn->links = peer->links;
+    theirs = tpb_zalloc(sizeof(*theirs));
+    if (theirs == NULL)
+        return;
+    tpt_entry_card(peer->entry, theirs);
     for (size_t i = 0; i < TPF_CHANNELS; i++)
-        if (context->channels[i] != NULL)
-            link_make(peer, context->channels[i]);
+        if (link_is_for(context->channels[i], self))
+            link_make(peer, context->channels[i], theirs);
+    tpb_free(theirs);
 }
 
 void tpr_links_free(struct tpr_links *links)
@@ -220,6 +248,12 @@ void tpr_links_free(struct tpr_links *links)
 
     if (links == NULL)
         return;
+    /* A read that ends gives its memory back, to a waiting thread at once: so
+     * first the copies into it. */
+    for (size_t i = 0; i < TPF_CHANNELS; i++)
+        if (links->of[i].link != NULL
+            && links->of[i].link->kind->stop != NULL)
+            links->of[i].link->kind->stop(links->of[i].link);
     while ((node = tpb_list_take(&links->pulls)) != NULL)
         tpr_pull_over(TPB_CONTAINER(node, struct tpr_offer, link),
                       TPF_PULL_REFUSED, "the connection is gone");
@@ -228,7 +262,8 @@ void tpr_links_free(struct tpr_links *links)
 
         if (link == NULL)
             continue;
-        link->kind->unlink(link);
+        if (link->kind->unlink != NULL)
+            link->kind->unlink(link);
         tpb_free(link);
     }
     tpb_free(links);
@@ -272,16 +307,15 @@ static void link_refused(struct tpr_peer *peer, const char *name,
 
     snprintf(evidence, sizeof(evidence), "it: %.*s",
              (int)sizeof(evidence) - 8, words);
-    pthread_mutex_lock(&peer->context->table_lock);
-    tpt_plan_demote(peer->plan, name, evidence);
-    pthread_mutex_unlock(&peer->context->table_lock);
+    tpr_peer_tried(peer, TPT_YOURS, name, words);
+    tpr_peer_demote(peer, name, evidence);
 }
 
 /* A contract that insists on a channel ends the pair without it. */
 static void link_settle(struct tpr_peer *peer)
 {
     link_thresholds(peer);
-    if (tpt_plan_best(peer->plan) < 0)
+    if (tpt_plan_best(tpr_peer_plan(peer)) < 0)
         tpr_peer_give_up(peer);
 }
 
@@ -304,11 +338,31 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
         length -= part;
         link->theirs = heard->trials[i].tried != 0
                        && heard->trials[i].may != 0;
-        if (link->link != NULL && !link->theirs)
+        if (link->link != NULL && link->theirs)
+            tpr_peer_tried(peer, TPT_YOURS, link->link->kind->name, NULL);
+        else if (link->link != NULL)
             link_refused(peer, link->link->kind->name,
                          text[0] != '\0' ? text : "it does not say why");
     }
     link_settle(peer);
+}
+
+void tpr_links_own(struct tpr_peer *peer)
+{
+    struct tpr_links *links;
+
+    tpr_links_open(peer);
+    links = peer->links;
+    for (size_t i = 0; links != NULL && i < TPF_CHANNELS; i++) {
+        struct tpr_link *link = &links->of[i];
+
+        if (link->link == NULL || !link->mine)
+            continue;
+        /* The plan knows ways to others; here all else goes by the host. */
+        link->theirs = true;
+        links->least = link->from = TPT_CHANNEL_LEAST;
+        links->order[links->ordered++] = link;
+    }
 }
 
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,

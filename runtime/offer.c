@@ -7,6 +7,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/core.h"
+#include "topology/devices.h"
 
 /* ---- memory -------------------------------------------------------------- */
 
@@ -104,6 +105,85 @@ static void offer_undo(struct tpr_op *op)
     tpr_offer_forget(op);
 }
 
+/* No smaller buffer goes by a channel, or would have to. */
+static size_t offer_least(const struct tpr_links *links,
+                          const struct tpf_buffer *buffer)
+{
+    return buffer->device.type == TP_DEVICE_CUDA ? links->device_least
+                                                 : links->least;
+}
+
+static bool offer_insisted(const struct tpr_links *links,
+                           const struct tpf_buffer *buffer)
+{
+    return buffer->device.type == TP_DEVICE_CUDA ? links->device_insisted
+                                                 : links->insisted;
+}
+
+/* With the words of every verdict, which the book does not keep. */
+static void offer_reasons(const tp_pipe *pipe, struct tpb_text *text)
+{
+    struct tpt_plan *plan = tpb_zalloc(sizeof(*plan));
+    struct tpt_card *card = tpb_zalloc(sizeof(*card));
+
+    pthread_mutex_lock(&pipe->context->table_lock);
+    if (plan != NULL && card != NULL
+        && tpt_entry_explain(pipe->peer->entry, plan, card))
+        tpt_device_refusal(plan, text);
+    pthread_mutex_unlock(&pipe->context->table_lock);
+    tpb_free(card);
+    tpb_free(plan);
+}
+
+/* Why one of the message's buffers goes no way that is allowed. */
+static void offer_refused(const tp_pipe *pipe, const struct tpf_buffer *buffer,
+                          struct tpb_text *text)
+{
+    if (buffer->device.type != TP_DEVICE_CUDA) {
+        tpb_text_add(text, "no channel that TP_REQUIRE names takes one of the"
+                     " message's buffers");
+        return;
+    }
+    tpb_text_add(text, "a tensor on CUDA device %d goes no way that is"
+                 " allowed: ", buffer->device.index);
+    offer_reasons(pipe, text);
+}
+
+static void offer_refuse(tp_pipe *pipe, const struct tpf_buffer *buffer)
+{
+    struct tpb_text text = { 0 };
+
+    offer_refused(pipe, buffer, &text);
+    tpr_pipe_fail(pipe, text.failed ? "out of memory" : text.text);
+    tpb_text_fini(&text);
+}
+
+/* The size from which on the peer opens exported memory; SIZE_MAX: never. */
+static size_t offer_exports_from(const struct tpr_peer *peer)
+{
+    const struct tpr_links *links = peer->links;
+
+    for (uint32_t i = 0; links != NULL && i < links->ordered; i++)
+        if ((peer->conn->backend->flags & TPF_SELF) == 0
+            && links->order[i]->link->kind->exports)
+            return links->order[i]->from;
+    return SIZE_MAX;
+}
+
+bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op)
+{
+    size_t from = offer_exports_from(pipe->peer);
+    struct tpf_buffer buffer;
+    bool ready = true;
+
+    if (op->data_length < from)
+        return true;
+    for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++)
+        if (buffer.device.type == TP_DEVICE_CUDA && buffer.length >= from)
+            ready &= tpg_work_outbox(op->work, i, &buffer) != TPG_LATER;
+    return ready;
+}
+
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 {
     struct tpr_peer *peer = pipe->peer;
@@ -112,21 +192,26 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 
     op->weighed = true;
     op->stream_length = op->data_length;
-    if (peer->links == NULL || op->data_length < peer->links->least)
+    if (peer->links == NULL || (op->work == NULL && op->data_length
+                                                    < peer->links->least))
         return;
     for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++) {
         struct tpr_offer *offer;
 
-        if (buffer.length < peer->links->least || !offer_fits(pipe, op))
+        if (buffer.length < offer_least(peer->links, &buffer)
+            || !offer_fits(pipe, op))
             continue;
         offer = tpr_offer_new(pipe->context);
         if (offer == NULL)
             break;
+        if (op->work != NULL)
+            tpg_work_boxed(op->work, i, &buffer);
         if (!offer_describe(peer, offer, &buffer)) {
             tpr_offer_free(pipe->context, offer);
-            if (!peer->links->insisted)
+            if (!offer_insisted(peer->links, &buffer))
                 continue;
             op->status = TP_ERR_UNREACHABLE;
+            offer_refuse(pipe, &buffer);
             break;
         }
         offer->buffer = (uint32_t)i;
@@ -138,8 +223,6 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
         op->stream_length -= buffer.length;
     }
     if (op->status != TP_OK) {
-        tpr_pipe_fail(pipe, "no channel that TP_REQUIRE names takes one of"
-                      " the message's buffers");
         offer_undo(op);
         return;
     }
@@ -222,6 +305,23 @@ bool tpr_offer_done(tp_pipe *pipe, const struct wire_about *about)
     return true;
 }
 
+/* The rest of a device's buffer would go staged, and may not. */
+static bool offer_breaks_contract(tp_pipe *pipe, const struct tpr_op *op,
+                                  const struct tpr_offer *offer)
+{
+    struct tpb_text text = { 0 };
+    struct tpf_buffer buffer;
+
+    if (!pipe->peer->links->device_insisted
+        || !tpr_message_buffer(op->message, offer->buffer, &buffer)
+        || buffer.device.type != TP_DEVICE_CUDA)
+        return false;
+    offer_refused(pipe, &buffer, &text);
+    tpr_rx_break(pipe, TP_ERR_UNREACHABLE, text.failed ? "" : text.text);
+    tpb_text_fini(&text);
+    return true;
+}
+
 bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
                      const char *words, size_t length)
 {
@@ -240,6 +340,8 @@ bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
     if (about->channel != TPF_CHANNEL_NONE)
         tpr_links_demote(pipe->peer, offer->channel, text);
     offer_let_go(offer);
+    if (offer_breaks_contract(pipe, op, offer))
+        return true;
     offer->asked = true;
     offer->at = about->offset;
     tpb_list_append(&pipe->pushes, &offer->link);

@@ -213,10 +213,12 @@ tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
         .backends = context->settings.text[TPB_SET_BACKENDS],
         .require = context->settings.text[TPB_SET_REQUIRE] };
     struct tpt_card *card = tpb_zalloc(sizeof(*card));
-    struct tpt_plan *plan = tpb_zalloc(sizeof(*plan));
+    struct tpt_entry *entry = NULL;
     tp_status status;
 
-    if (card == NULL || plan == NULL)
+    if (context->book == NULL)
+        context->book = tpt_book_new(&context->card, &policy);
+    if (card == NULL || context->book == NULL)
         status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     else
         status = tpt_card_decode(blob, length, card, error);
@@ -228,15 +230,13 @@ tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
         status = tpb_fail(error, TP_ERR_PROTOCOL,
                           "its card says that it is rank %d", card->rank);
     if (status == TP_OK)
-        status = tpt_score(&context->card, card, &policy, plan, error);
+        status = tpt_book_enter(context->book, card, &entry, error);
     if (status != TP_OK) {
         tpb_free(card);
-        tpb_free(plan);
         return status;
     }
     pthread_mutex_lock(&context->table_lock);
-    peer->card = card;
-    peer->plan = plan;
+    peer->entry = entry;
     if (peer->guest != NULL)
         tpr_guest_name(peer, card, peer->full_name, sizeof(peer->full_name));
     else
@@ -245,6 +245,7 @@ tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
                  card->pid);
     pthread_mutex_unlock(&context->table_lock);
     atomic_store(&peer->name, peer->full_name);
+    tpb_free(card);
     return TP_OK;
 }
 
@@ -274,21 +275,25 @@ static bool peer_process_ended(uint32_t pid)
 static bool peer_is_dead(const struct tpr_peer *peer)
 {
     const struct tpt_host *mine = &peer->context->card.host;
-    const struct tpt_card *card = peer->card;
+    const struct tpt_host *theirs;
 
-    return card != NULL
-           && memcmp(card->host.boot_id, mine->boot_id, 16) == 0
-           && card->host.pid_namespace == mine->pid_namespace
-           && peer_process_ended(card->pid);
+    if (peer->entry == NULL)
+        return false;
+    theirs = tpt_entry_host(peer->entry);
+    return memcmp(theirs->boot_id, mine->boot_id, 16) == 0
+           && theirs->pid_namespace == mine->pid_namespace
+           && peer_process_ended(tpt_entry_pid(peer->entry));
 }
 
 /* Was a way over the network tried, and led nowhere?  Then the other side may
  * still find one: firewalls and address translation look at who begins. */
 static bool peer_may_come(const struct tpr_peer *peer)
 {
-    for (uint32_t i = 0; i < peer->plan->count; i++)
-        if (peer->plan->candidates[i].reason == TPT_REASON_TRIAL_FAILED
-            && peer->plan->candidates[i].reach == TPT_REACH_NETWORK)
+    const struct tpt_plan *plan = tpr_peer_plan(peer);
+
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (plan->candidates[i].reason == TPT_REASON_TRIAL_FAILED
+            && plan->candidates[i].reach == TPT_REACH_NETWORK)
             return true;
     return false;
 }
@@ -342,7 +347,7 @@ void tpr_peer_give_up(struct tpr_peer *peer)
         return;
     }
     tpb_text_add(&text, "no backend reaches %s: ", peer->full_name);
-    tpt_plan_refusal(peer->plan, &text);
+    tpr_explain_refusal(peer, &text);
     if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
         tpb_text_add(&text, "; nor did it find a way to us");
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
@@ -358,13 +363,45 @@ static int peer_find_endpoint(tp_context *context, const char *name)
     return -1;
 }
 
-static void peer_demote(struct tpr_peer *peer, const char *name,
+void tpr_peer_tried(struct tpr_peer *peer, enum tpt_side side,
+                    const char *name, const char *words)
+{
+    pthread_mutex_lock(&peer->context->table_lock);
+    tpt_entry_tried(peer->entry, side, name, words);
+    pthread_mutex_unlock(&peer->context->table_lock);
+}
+
+bool tpr_peer_demote(struct tpr_peer *peer, const char *name,
+                     const char *evidence)
+{
+    bool done;
+
+    pthread_mutex_lock(&peer->context->table_lock);
+    done = tpt_entry_demote(peer->entry, name, evidence);
+    pthread_mutex_unlock(&peer->context->table_lock);
+    return done;
+}
+
+bool tpr_peer_restore(struct tpr_peer *peer, const char *name)
+{
+    bool done;
+
+    pthread_mutex_lock(&peer->context->table_lock);
+    done = tpt_entry_restore(peer->entry, name);
+    pthread_mutex_unlock(&peer->context->table_lock);
+    return done;
+}
+
+/* False: the peer has ended. */
+static bool peer_demote(struct tpr_peer *peer, const char *name,
                         const char *evidence)
 {
     tpb_info("%s: %s does not do: %s", peer->full_name, name, evidence);
-    pthread_mutex_lock(&peer->context->table_lock);
-    tpt_plan_demote(peer->plan, name, evidence);
-    pthread_mutex_unlock(&peer->context->table_lock);
+    tpr_peer_tried(peer, TPT_MINE, name, evidence);
+    if (tpr_peer_demote(peer, name, evidence))
+        return true;
+    tpr_peer_end(peer, TP_ERR_NO_MEMORY, "out of memory");
+    return false;
 }
 
 /* Starts the best candidate that is left. */
@@ -375,13 +412,15 @@ void tpr_peer_next(struct tpr_peer *peer)
 
     peer->state = TPR_PEER_CONNECTING;
     for (;;) {
-        const struct tpt_backend_card *card;
-        int best = tpt_plan_best(peer->plan), endpoint;
+        const struct tpt_plan *plan = tpr_peer_plan(peer);
+        int best = tpt_plan_best(plan), endpoint;
+        const uint8_t *address;
+        size_t length = 0;
         char name[TPT_NAME];
 
         /* The peer's conn is as good as one that we would have to make. */
         if (peer->spare != NULL
-            && (best < 0 || strcmp(peer->plan->candidates[best].name,
+            && (best < 0 || strcmp(plan->candidates[best].name,
                                    peer->spare->conn->backend->name) == 0)
             && tpr_hello_use_spare(peer))
             return;
@@ -389,12 +428,13 @@ void tpr_peer_next(struct tpr_peer *peer)
             tpr_peer_give_up(peer);
             return;
         }
-        memcpy(name, peer->plan->candidates[best].name, sizeof(name));
+        memcpy(name, plan->candidates[best].name, sizeof(name));
         endpoint = peer_find_endpoint(context, name);
-        card = tpt_card_backend(peer->card, name);
-        if (endpoint < 0 || card == NULL) {
-            peer_demote(peer, name, "not open here");
-            continue;
+        address = tpt_entry_address(peer->entry, name, &length);
+        if (endpoint < 0) {
+            if (peer_demote(peer, name, "not open here"))
+                continue;
+            return;
         }
         peer->conn = tpf_conn_new(context->endpoints[endpoint]);
         if (peer->conn == NULL) {
@@ -406,36 +446,42 @@ void tpr_peer_next(struct tpr_peer *peer)
         tpb_debug("%s: trying %s", peer->full_name, name);
         peer->trial_since = tpb_now();
         tpr_touch(context);
-        if (peer->conn->backend->connect(peer->conn, card->address,
-                                         card->address_length, &error)
+        if (peer->conn->backend->connect(peer->conn, address, length, &error)
             == TP_OK)
             return;
         tpr_bury(context, peer->conn);
         peer->conn = NULL;
-        peer_demote(peer, name, error.text);
+        if (!peer_demote(peer, name, error.text))
+            return;
     }
 }
 
-static void peer_print_plan(struct tpr_peer *peer)
+void tpr_peer_failed(struct tpr_peer *peer, const char *text)
 {
-    struct tpb_text text = { 0 };
+    const char *name = peer->conn->backend->name;
 
-    tpt_plan_text(peer->plan, &peer->context->card, peer->card, &text);
-    if (!text.failed && text.length > 0)
-        tpb_write_all(STDERR_FILENO, text.text, text.length);
-    tpb_text_fini(&text);
+    tpr_bury(peer->context, peer->conn);
+    peer->conn = NULL;
+    peer->links = NULL;
+    if (peer_demote(peer, name, text))
+        tpr_peer_next(peer);
 }
 
 void tpr_peer_connected(struct tpr_peer *peer)
 {
     peer->state = TPR_PEER_CONNECTED;
     tpr_hello_drop_spare(peer);
+    tpr_peer_tried(peer, TPT_MINE, peer->conn->backend->name, NULL);
+    tpr_peer_tried(peer, TPT_YOURS, peer->conn->backend->name, NULL);
+    pthread_mutex_lock(&peer->context->table_lock);
+    tpt_entry_forget_addresses(peer->entry);
+    pthread_mutex_unlock(&peer->context->table_lock);
     atomic_store(&peer->transport, peer->conn->backend->name);
     peer_timer_stop(peer);
     tpb_debug("%s: connected over %s", peer->full_name,
               peer->conn->backend->name);
     if (peer->context->explain)
-        peer_print_plan(peer);
+        tpr_explain_print(peer);
     if (peer->guest != NULL)
         tpr_guest_connected(peer);
     peer_each_pipe(peer, tpr_record_transport);
@@ -592,8 +638,7 @@ void tpr_peer_free(struct tpr_peer *peer)
     }
     tpr_guest_free(peer->guest);
     tpb_free((char *)(uintptr_t)peer->end_text);
-    tpb_free(peer->card);
-    tpb_free(peer->plan);
+    tpt_entry_drop(peer->entry);
     tpb_free(peer);
 }
 

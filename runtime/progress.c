@@ -34,7 +34,9 @@ enum {
     PROGRESS_EVENTS = 16,
     PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
     PROGRESS_POLL_MS = 1,          /* sleep between polls of TPF_POLLED ... */
-    PROGRESS_POLL_MOST_MS = 8      /* ... growing to this */
+    PROGRESS_POLL_MOST_MS = 8,     /* ... growing to this */
+    PROGRESS_DEVICE_NS = 200000    /* spin for a device: most copies take less,
+                                      and no descriptor tells of their end */
 };
 
 _Thread_local char tpr_me;
@@ -231,7 +233,7 @@ bool tpr_pass(tp_context *context)
     moved = progress_endpoints(context, context->ask_all
                                || context->passes % PROGRESS_IDLE_PASSES == 0);
     context->ask_all = false;
-    if (TPB_UNLIKELY(context->copying > 0))
+    if (TPB_UNLIKELY(context->copying > 0 || context->env.on_devices > 0))
         moved |= tpr_channels_progress(context);
     if (TPB_UNLIKELY(tpr_device_waits(context)))
         moved |= tpr_device_progress(context);
@@ -353,6 +355,12 @@ static bool progress_late(const struct progress_wait *wait)
     return wait->deadline > 0 && tpb_now() >= wait->deadline;
 }
 
+uint64_t tpr_spin(const tp_context *context, uint64_t budget)
+{
+    return context->env.on_devices > 0 && budget < PROGRESS_DEVICE_NS
+           ? PROGRESS_DEVICE_NS : budget;
+}
+
 /* About to sleep: tells what for, once. */
 static void progress_record(tp_context *context, struct progress_wait *wait)
 {
@@ -447,7 +455,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
             if (idle_since == 0)
                 idle_since = now;
             if (context->vain > 0
-                || now - idle_since >= progress_budget(context)) {
+                || now - idle_since
+                   >= tpr_spin(context, progress_budget(context))) {
                 progress_record(context, wait);
                 return progress_park(context, wait->deadline);
             }

@@ -20,6 +20,12 @@ static struct tpr_skeleton *pull_skeleton(const struct tpr_op *op)
     return (struct tpr_skeleton *)(void *)op->message;
 }
 
+/* Does somebody have to call its progress() all the time? */
+static bool pull_is_ours(const struct tpf_channel_kind *kind)
+{
+    return kind->progress != NULL && !kind->by_device;
+}
+
 /* ---- the end of a buffer, and of all of them ----------------------------- */
 
 void tpr_pull_settle(struct tpr_op *op)
@@ -57,9 +63,14 @@ static void pull_ask(struct tpr_offer *offer, unsigned channel,
     tpb_info("%s: a buffer comes in frames: %s",
              atomic_load(&pipe->peer->name), words);
     offer->asked = true;
-    if (pipe->peer->state == TPR_PEER_CONNECTED)
-        tpr_tx_about(pipe, WIRE_ASK, &about, words,
-                     length < TPT_WORDS ? length : TPT_WORDS);
+    if (pipe->peer->state != TPR_PEER_CONNECTED)
+        return;
+    if (channel != TPF_CHANNEL_NONE
+        && pipe->context->channels[channel] != NULL)
+        tpr_peer_tried(pipe->peer, TPT_MINE,
+                       pipe->context->channels[channel]->kind->name, words);
+    tpr_tx_about(pipe, WIRE_ASK, &about, words,
+                 length < TPT_WORDS ? length : TPT_WORDS);
 }
 
 /* A pull that could not be stopped is over: what waited for that can go. */
@@ -81,7 +92,7 @@ void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
     tp_pipe *pipe = op->pipe;
 
     tpb_list_unlink(&offer->link);
-    if (offer->pulling && pull->link->kind->progress != NULL)
+    if (offer->pulling && pull_is_ours(pull->link->kind))
         op->context->copying--;
     offer->pulling = false;
     if (op->status != TP_OK) {     /* see cancel */
@@ -131,12 +142,14 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
     if (result == TPF_PULL_MORE) {
         offer->pulling = true;
         tpb_list_append(&links->pulls, &offer->link);
-        op->context->copying += slot->link->kind->progress != NULL;
+        op->context->copying += pull_is_ours(slot->link->kind);
+        tpr_touch(op->context);
     } else if (result == TPF_PULL_DONE) {
         op->pulls--;
     } else {
         offer->at = pull->moved;
-        pull_ask(offer, offer->channel, error.text);
+        pull_ask(offer, result == TPF_PULL_PASS ? TPF_CHANNEL_NONE
+                        : offer->channel, error.text);
     }
 }
 
@@ -184,7 +197,7 @@ void tpr_pull_cancel(struct tpr_op *op, tp_status status)
             continue;
         }
         tpb_list_unlink(&offer->link);
-        op->context->copying -= pull->link->kind->progress != NULL;
+        op->context->copying -= pull_is_ours(pull->link->kind);
         offer->pulling = false;
     }
     op->pulls = left;

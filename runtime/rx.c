@@ -431,6 +431,23 @@ void tpr_rx_pump(tp_pipe *pipe)
     rx_note_unread(pipe);
 }
 
+bool tpr_rx_has_all(const tp_pipe *pipe)
+{
+    uint64_t there = 0;
+
+    if (pipe->skeleton->offers != NULL)
+        return false;              /* a channel was to bring some */
+    TPB_LIST_EACH(node, &pipe->backlog) {
+        const struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk,
+                                                      link);
+
+        if (chunk->type == WIRE_MESSAGE && !chunk->started)
+            break;                 /* the next message's */
+        there += chunk->length - chunk->taken;
+    }
+    return there >= pipe->missing;
+}
+
 static void rx_pop(struct tpf_conn *conn)
 {
     conn->backend->pop(conn);

@@ -42,6 +42,7 @@ void tpr_skeleton_free(struct tpr_skeleton *skeleton)
 {
     tp_pipe *pipe = skeleton->pipe;
 
+    skeleton->release = NULL;
     while (skeleton->offers != NULL) {
         struct tpr_offer *offer = skeleton->offers;
 
@@ -330,6 +331,7 @@ bool tpr_message_buffer(const tp_message *message, size_t index,
     buffer->data = tensor->data;
     buffer->length = tensor->length;
     buffer->device = tensor->device;
+    buffer->target = tensor->target;
     buffer->stream = tensor->stream;
     return true;
 }

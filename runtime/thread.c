@@ -67,7 +67,8 @@ static bool thread_spin(tp_context *context)
             context->vain = 0;
             idle_since = now;
         } else if (context->vain > 0
-                   || now - idle_since >= context->thread_spin_ns) {
+                   || now - idle_since
+                      >= tpr_spin(context, context->thread_spin_ns)) {
             return true;
         }
         tpb_pause();

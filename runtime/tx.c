@@ -521,6 +521,10 @@ void tpr_tx_pump(tp_pipe *pipe)
                 op->status = TP_ERR_BACKEND;
                 continue;
             }
+            if (!tpr_offer_outbox(pipe, op)) {
+                tpr_device_wait(pipe);
+                return;
+            }
         }
         if (!op->weighed) {
             tpr_offer_weigh(pipe, op);

@@ -5,6 +5,7 @@
  *   u32 magic, u8 version, u8 zero, u16 length of the whole
  *   job, rank, size, pid, uid, instance, cookie, host, place
  *   u8 count, NICs; u8 count, backends
+ *   u8 count, records: u8 kind, u16 length, bytes
  *   u64 FNV-1a of all that stands before
  *
  * Integers are little-endian; a string is u8 length and its bytes.
@@ -18,16 +19,19 @@
 
 enum {
     CARD_MAGIC = 0x44435054,       /* "TPCD" */
-    CARD_VERSION = 2,
+    CARD_VERSION = 3,
     CARD_HEADER = 8,
     CARD_CHECKSUM = 8,
     CARD_USABLE = 1,               /* flags of a backend */
-    CARD_FORBIDDEN = 2
+    CARD_FORBIDDEN = 2,
+    CARD_DEVICES = 4,
+    CARD_GPUS = 1                  /* kinds of records */
 };
 
 _Static_assert(TPT_CARD_BYTES <= UINT16_MAX, "length is 16 bits");
 _Static_assert(TPT_WORDS <= UINT8_MAX, "a string's length is 8 bits");
 _Static_assert(TPT_LOCALITIES <= 8, "a bit of a byte each");
+_Static_assert(TPT_NICS <= 16, "a bit of tpt_backend_card.nics each");
 
 /* ---- writing ----------------------------------------------------------- */
 
@@ -137,8 +141,10 @@ static void card_put_backend(struct card_writer *writer,
     card_put_number(writer, backend->role, 1);
     card_put_number(writer, backend->reach, 1);
     card_put_number(writer, (backend->usable ? CARD_USABLE : 0)
-                    | (backend->forbidden ? CARD_FORBIDDEN : 0), 1);
+                    | (backend->forbidden ? CARD_FORBIDDEN : 0)
+                    | (backend->devices ? CARD_DEVICES : 0), 1);
     card_put_number(writer, backend->nic_kind, 1);
+    card_put_number(writer, backend->nics, 2);
     card_put_number(writer, backend->latency_ns, 4);
     card_put_number(writer, backend->megabytes, 4);
     card_put_measured(writer, backend);
@@ -151,6 +157,22 @@ static void card_put_backend(struct card_writer *writer,
                       || backend->address_length > TPT_ADDRESS;
     if (!writer->failed)
         card_put(writer, backend->address, backend->address_length);
+}
+
+/* What not every card has; those who do not know a kind pass it over. */
+static void card_put_records(struct card_writer *writer,
+                             const struct tpt_card *card)
+{
+    uint8_t bytes[TPT_CARD_GPUS_BYTES];
+    size_t length = tpt_card_gpus_encode(card, bytes);
+
+    writer->failed |= card->gpu_count > 0 && length == 0;
+    card_put_number(writer, card->gpu_count > 0, 1);
+    if (card->gpu_count == 0)
+        return;
+    card_put_number(writer, CARD_GPUS, 1);
+    card_put_number(writer, length, 2);
+    card_put(writer, bytes, length);
 }
 
 static bool card_has_twins(const struct tpt_card *card)
@@ -178,8 +200,11 @@ static void card_put_all(struct card_writer *writer,
     for (uint32_t i = 0; i < card->nic_count; i++)
         card_put_nic(writer, &card->nics[i]);
     card_put_number(writer, card->backend_count, 1);
-    for (uint32_t i = 0; i < card->backend_count; i++)
+    for (uint32_t i = 0; i < card->backend_count; i++) {
         card_put_backend(writer, &card->backends[i]);
+        writer->failed |= card->backends[i].nics >> card->nic_count != 0;
+    }
+    card_put_records(writer, card);
 }
 
 tp_status tpt_card_encode(const struct tpt_card *card,
@@ -190,7 +215,8 @@ tp_status tpt_card_encode(const struct tpt_card *card,
                                   false };
     size_t total;
 
-    if (card->nic_count > TPT_NICS || card->backend_count > TPT_BACKENDS)
+    if (card->nic_count > TPT_NICS || card->gpu_count > TPT_CARD_GPUS
+        || card->backend_count > TPT_BACKENDS)
         return TP_ERR_INVALID;
     card_put_all(&writer, card);
     /* Names are known to be terminated only now. */
@@ -343,12 +369,14 @@ static void card_get_backend(struct card_reader *reader,
                                 "an unknown role of a backend");
     backend->reach = card_get_u8(reader, TPT_REACH_NETWORK,
                                  "an unknown reach of a backend");
-    flags = card_get_u8(reader, CARD_USABLE | CARD_FORBIDDEN,
+    flags = card_get_u8(reader, CARD_USABLE | CARD_FORBIDDEN | CARD_DEVICES,
                         "unknown flags of a backend");
     backend->usable = (flags & CARD_USABLE) != 0;
     backend->forbidden = (flags & CARD_FORBIDDEN) != 0;
+    backend->devices = (flags & CARD_DEVICES) != 0;
     backend->nic_kind = card_get_u8(reader, TPT_NIC_RDMA,
                                     "an unknown kind of NIC");
+    backend->nics = (uint16_t)card_get_number(reader, 2);
     backend->latency_ns = card_get_u32(reader);
     backend->megabytes = card_get_u32(reader);
     card_get_measured(reader, backend);
@@ -364,8 +392,27 @@ static void card_get_backend(struct card_reader *reader,
         card_wrong(reader, "a backend has no name");
 }
 
+static void card_get_record(struct card_reader *reader, struct tpt_card *card)
+{
+    unsigned kind = (unsigned)card_get_number(reader, 1);
+    size_t length = (size_t)card_get_number(reader, 2);
+    const char *wrong = NULL;
+
+    if (length > (size_t)(reader->end - reader->at))
+        card_wrong(reader, "a record is cut");
+    if (reader->wrong != NULL)
+        return;
+    if (kind == CARD_GPUS)
+        wrong = tpt_card_gpus_decode(reader->at, length, card);
+    if (wrong != NULL)
+        card_wrong(reader, wrong);
+    reader->at += length;
+}
+
 static void card_get_all(struct card_reader *reader, struct tpt_card *card)
 {
+    unsigned records;
+
     card_get_string(reader, card->job, sizeof(card->job));
     card->rank = card_get_i32(reader);
     card->size = card_get_i32(reader);
@@ -380,8 +427,14 @@ static void card_get_all(struct card_reader *reader, struct tpt_card *card)
         card_get_nic(reader, &card->nics[i]);
     card->backend_count = card_get_u8(reader, TPT_BACKENDS,
                                       "too many backends");
-    for (uint32_t i = 0; i < card->backend_count; i++)
+    for (uint32_t i = 0; i < card->backend_count; i++) {
         card_get_backend(reader, &card->backends[i]);
+        if (card->backends[i].nics >> card->nic_count != 0)
+            card_wrong(reader, "a backend goes over a NIC that is not there");
+    }
+    records = card_get_u8(reader, UINT8_MAX, "");
+    for (unsigned i = 0; i < records && reader->wrong == NULL; i++)
+        card_get_record(reader, card);
     if (reader->at != reader->end)
         card_wrong(reader, "there is more than belongs to it");
     if (card_has_twins(card))
@@ -443,6 +496,21 @@ const struct tpt_backend_card *tpt_card_backend(const struct tpt_card *card,
         if (strcmp(card->backends[i].name, name) == 0)
             return &card->backends[i];
     return NULL;
+}
+
+uint16_t tpt_card_nics(const struct tpt_card *card, enum tpt_nic_kind kind,
+                       uint32_t most)
+{
+    uint32_t count = 0;
+    uint16_t bits = 0;
+
+    /* They stand there in the order of their speed. */
+    for (uint32_t i = 0; i < card->nic_count && count < most; i++)
+        if (card->nics[i].kind == kind && card->nics[i].megabits > 0) {
+            bits |= (uint16_t)(1u << i);
+            count++;
+        }
+    return count > 1 ? bits : 0;
 }
 
 void tpt_pci_text(uint32_t pci, char text[TPT_PCI_TEXT])

@@ -16,6 +16,9 @@
 #define TPT_NAME 24                /* with the final NUL */
 #define TPT_ADDRESS 512            /* the most bytes of one backend's address */
 #define TPT_WORDS 96
+#define TPT_CARD_GPUS 16           /* the most GPUs on a card */
+#define TPT_PCI_DEPTH 8            /* bridges above a device that are kept */
+#define TPT_GPU_LINKS 8            /* GPUs that one is joined to directly */
 
 /* What two ranks share, from nearest to farthest. */
 enum tpt_locality {
@@ -76,6 +79,47 @@ struct tpt_nic {
     uint8_t kind;                  /* enum tpt_nic_kind */
 };
 
+/*
+ * Where a PCI device hangs: the bridges above it, the host bridge first, which
+ * has a number of its own.  Of more than TPT_PCI_DEPTH the lowest are left out.
+ * Two devices that have a bridge in common reach each other below it.
+ */
+struct tpt_pci_place {
+    uint32_t pci;                  /* as in tpt_nic; 0: unknown */
+    int32_t numa;                  /* hwloc's logical index; -1: unknown */
+    uint32_t depth;                /* 0: unknown */
+    uint32_t path[TPT_PCI_DEPTH];
+};
+
+/* NVLinks from one GPU to another one. */
+struct tpt_gpu_link {
+    uint32_t pci;                  /* of the other */
+    uint32_t count;                /* at most 255 */
+};
+
+enum tpt_gpu_asked {
+    TPT_LINKS_UNKNOWN,             /* nobody could tell */
+    TPT_LINKS_RECORDED,            /* in the recorded topology */
+    TPT_LINKS_NVML                 /* the driver's library told */
+};
+
+/* A GPU that the rank sees; the n-th is its CUDA device n, as far as one can
+ * tell without waking the driver: in the order of the bus, as
+ * CUDA_VISIBLE_DEVICES has them. */
+struct tpt_card_gpu {
+    struct tpt_pci_place place;
+    uint8_t uuid[16];              /* all zero: unknown */
+    uint32_t megabytes;            /* of its PCI link, MB/s; 0: unknown */
+    uint8_t nic;                   /* 1 + the index of its NIC; 0: none */
+    uint8_t nic_path;              /* enum tpt_path from there to it */
+    uint8_t asked;                 /* enum tpt_gpu_asked: about what follows */
+    uint8_t switched;              /* NVLinks to switches that join all */
+    uint32_t link_megabytes;       /* of one NVLink, MB/s; 0: unknown */
+    uint16_t link_count, denied_count;
+    struct tpt_gpu_link links[TPT_GPU_LINKS];
+    uint32_t denied[TPT_GPU_LINKS];    /* whose memory it may not access */
+};
+
 /* Time of a message of n bytes one way: latency + n / (MB/s). */
 struct tpt_cost {
     uint32_t latency_ns;
@@ -93,11 +137,16 @@ struct tpt_backend_card {
     uint8_t usable;                /* 0: `why` says why not */
     uint8_t forbidden;             /* 1: by its rank's TP_BACKENDS */
     uint8_t nic_kind;              /* enum tpt_nic_kind: what it goes over */
+    uint8_t devices;               /* 1: for memory of GPUs only */
+    uint16_t nics;                 /* over all of these at once: a bit for each,
+                                      by its place on the card; 0: over the
+                                      best one of the kind */
     uint16_t address_length;
     uint32_t latency_ns;           /* model: half round trip, small message */
     uint32_t megabytes;            /* model: MB/s for big ones */
     struct tpt_cost measured[TPT_LOCALITIES];   /* here, instead of the model;
-                                      by enum tpt_locality */
+                                      by enum tpt_locality; of those for
+                                      GPUs by enum tpt_path (devices.h) */
     char why[TPT_WORDS];
     uint8_t address[TPT_ADDRESS];  /* for the peer's connect() */
 };
@@ -110,8 +159,9 @@ struct tpt_card {
     uint8_t cookie[16];            /* secret: who shows it has read this card */
     struct tpt_host host;
     struct tpt_place place;
-    uint32_t nic_count, backend_count;
+    uint32_t nic_count, gpu_count, backend_count;
     struct tpt_nic nics[TPT_NICS];
+    struct tpt_card_gpu gpus[TPT_CARD_GPUS];
     struct tpt_backend_card backends[TPT_BACKENDS];
 };
 
@@ -127,7 +177,8 @@ tp_status tpt_card_encode(const struct tpt_card *card,
                           uint8_t blob[TPT_CARD_BYTES], size_t *length);
 
 /*
- * Decodes what another process published.  Every length is checked, every
+ * Decodes what another process published.  Records of kinds that this version
+ * does not know are skipped.  Every length is checked, every
  * string terminated and free of control characters.  PROTOCOL, with words, for
  * anything that is not a card of a version we know; *card is then undefined.
  * The checksum finds every damage that is confined to one byte; it is no proof
@@ -140,6 +191,11 @@ tp_status tpt_card_decode(const void *blob, size_t length,
 /* "0000:18:00.0" */
 #define TPT_PCI_TEXT 16
 void tpt_pci_text(uint32_t pci, char text[TPT_PCI_TEXT]);
+
+/* Bits as in tpt_backend_card.nics for the fastest NICs of that kind, at most
+ * `most`; 0 if there are less than two. */
+uint16_t tpt_card_nics(const struct tpt_card *card, enum tpt_nic_kind kind,
+                       uint32_t most);
 
 /* The backend of that name on the card, or NULL. */
 const struct tpt_backend_card *tpt_card_backend(const struct tpt_card *card,

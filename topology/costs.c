@@ -18,7 +18,7 @@
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "topology/costs.h"
-#include "topology/score.h"
+#include "topology/devices.h"
 
 TPB_LOG_COMPONENT("topology");
 
@@ -96,10 +96,23 @@ void tpt_costs_apply(const struct tpt_costs *costs, struct tpt_card *card)
 
 /* ---- reading ----------------------------------------------------------- */
 
-static int costs_locality(const char *name)
+/* Backends for devices are measured by what lies between two of these. */
+static bool costs_devices(const char *backend)
+{
+    return strncmp(backend, "cuda_", 5) == 0;
+}
+
+static const char *costs_place(const char *backend, int place)
+{
+    if (!costs_devices(backend))
+        return tpt_locality_name((enum tpt_locality)place);
+    return place < TPT_PATHS ? tpt_path_name((enum tpt_path)place) : "";
+}
+
+static int costs_locality(const char *backend, const char *name)
 {
     for (int i = 0; i < TPT_LOCALITIES; i++)
-        if (strcmp(name, tpt_locality_name((enum tpt_locality)i)) == 0)
+        if (strcmp(name, costs_place(backend, i)) == 0)
             return i;
     return -1;
 }
@@ -121,7 +134,8 @@ static bool costs_read_row(const json_t *object, struct tpt_costs *costs)
     const char *backend = json_string_value(json_object_get(object,
                                                             "backend"));
     const char *name = json_string_value(json_object_get(object, "locality"));
-    int locality = name != NULL ? costs_locality(name) : -1;
+    int locality = name != NULL && backend != NULL
+                   ? costs_locality(backend, name) : -1;
     struct tpt_costs_row *row = backend != NULL
                                 ? tpt_costs_row(costs, backend) : NULL;
 
@@ -214,21 +228,21 @@ tp_status tpt_costs_load(const struct tpb_settings *settings, uint64_t hash,
     return status;
 }
 
-void tpt_costs_to_card(const struct tpb_settings *settings,
-                       struct tpt_card *card)
+struct tpt_costs *tpt_costs_for(const struct tpb_settings *settings,
+                                const struct tpt_card *card)
 {
     struct tpt_costs *costs = tpb_zalloc(sizeof(*costs));
     struct tpb_error error = { "" };
 
-    if (costs == NULL)
-        return;
-    if (tpt_costs_load(settings, card->place.topology, costs, &error) == TP_OK)
-        tpt_costs_apply(costs, card);
-    else if (card->rank == 0)
+    if (costs == NULL
+        || tpt_costs_load(settings, card->place.topology, costs, &error)
+           == TP_OK)
+        return costs;
+    if (card->rank == 0)
         tpb_warn("%s", error.text);
     else
         tpb_info("%s", error.text);
-    tpb_free(costs);
+    return costs;
 }
 
 /* ---- writing ----------------------------------------------------------- */
@@ -244,7 +258,7 @@ static json_t *costs_rows(const struct tpt_costs *costs)
             if (cost->megabytes != 0 && cost->latency_ns != 0)
                 json_array_append_new(list, json_pack(
                     "{s:s, s:s, s:I, s:I}", "backend", costs->rows[i].backend,
-                    "locality", tpt_locality_name((enum tpt_locality)j),
+                    "locality", costs_place(costs->rows[i].backend, j),
                     "latency_ns", (json_int_t)cost->latency_ns,
                     "megabytes_per_second", (json_int_t)cost->megabytes));
         }

@@ -12,8 +12,9 @@
 
 struct tpt_costs_row {
     char backend[TPT_NAME];
-    struct tpt_cost cost[TPT_LOCALITIES];   /* by enum tpt_locality; 0, 0: not
-                                               measured */
+    struct tpt_cost cost[TPT_LOCALITIES];   /* by enum tpt_locality, of
+                                               "cuda_..." by enum tpt_path; 0,
+                                               0: not measured */
 };
 
 struct tpt_costs {
@@ -49,10 +50,11 @@ tp_status tpt_costs_save(const struct tpb_settings *settings, uint64_t hash,
 /* Puts the figures on those backends of the card that they are about. */
 void tpt_costs_apply(const struct tpt_costs *costs, struct tpt_card *card);
 
-/* Both, for the machine of the card's place.  A table that is not used is told
- * as a warning by rank 0, as information by the others. */
-void tpt_costs_to_card(const struct tpb_settings *settings,
-                       struct tpt_card *card);
+/* The table for the machine of the card's place, with a count of 0 if there is
+ * none, to be freed with tpb_free(); NULL without memory.  One that is not used
+ * is told as a warning by rank 0, as information by the others. */
+struct tpt_costs *tpt_costs_for(const struct tpb_settings *settings,
+                                const struct tpt_card *card);
 
 /* The row of a backend, made if there is none; NULL: no room, or no name. */
 struct tpt_costs_row *tpt_costs_row(struct tpt_costs *costs,

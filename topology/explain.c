@@ -35,7 +35,8 @@ char *tpt_json_dump(json_t *root)
 /* One side of the pair. */
 static json_t *explain_rank(const struct tpt_card *card)
 {
-    return json_pack("{s:o, s:i, s:o, s:I, s:{s:i, s:i, s:i, s:i, s:i, s:I}}",
+    return json_pack("{s:o, s:i, s:o, s:I, s:{s:i, s:i, s:i, s:i, s:i, s:I},"
+                     " s:o}",
                      "job", tpt_json_text(card->job), "rank", (int)card->rank,
                      "host", tpt_json_text(card->host.name),
                      "pid", (json_int_t)card->pid, "place",
@@ -44,21 +45,35 @@ static json_t *explain_rank(const struct tpt_card *card)
                      "l3", (int)card->place.l3,
                      "numa", (int)card->place.numa,
                      "package", (int)card->place.package,
-                     "cpus", (json_int_t)card->place.cpus);
+                     "cpus", (json_int_t)card->place.cpus,
+                     "gpus", tpt_json_gpus(card));
 }
 
-/* What one side's card says about a backend. */
-static json_t *explain_verdict(const struct tpt_card *card, const char *name)
+static json_t *explain_trial(const struct tpt_trial *trial)
 {
-    const struct tpt_backend_card *backend = tpt_card_backend(card, name);
+    if (trial->result == TPT_UNTRIED)
+        return json_null();
+    return json_pack("{s:b, s:o}", "passed", trial->result == TPT_PASSED,
+                     "words", tpt_json_text(trial->words));
+}
+
+/* What one side's card says about a backend, and its own trial. */
+static json_t *explain_verdict(const struct tpt_card *card,
+                               const struct tpt_candidate *candidate,
+                               enum tpt_side side)
+{
+    const struct tpt_backend_card *backend
+        = tpt_card_backend(card, candidate->name);
+    json_t *trial = explain_trial(&candidate->trials[side]);
 
     if (backend == NULL)
-        return json_pack("{s:b, s:b, s:b, s:s}", "built", 0, "usable", 0,
-                         "forbidden", 0, "why", "not in this build");
-    return json_pack("{s:b, s:b, s:b, s:o}", "built", 1,
+        return json_pack("{s:b, s:b, s:b, s:s, s:o}", "built", 0, "usable", 0,
+                         "forbidden", 0, "why", "not in this build",
+                         "trial", trial);
+    return json_pack("{s:b, s:b, s:b, s:o, s:o}", "built", 1,
                      "usable", (int)backend->usable,
                      "forbidden", (int)backend->forbidden,
-                     "why", tpt_json_text(backend->why));
+                     "why", tpt_json_text(backend->why), "trial", trial);
 }
 
 static json_t *explain_candidate(const struct tpt_candidate *candidate,
@@ -66,10 +81,11 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
                                  const struct tpt_card *yours)
 {
     return json_pack(
-        "{s:o, s:s, s:b, s:s, s:i, s:s, s:o, s:f, s:f, s:f, s:o, s:s,"
+        "{s:o, s:s, s:b, s:b, s:s, s:i, s:s, s:o, s:f, s:f, s:f, s:o, s:s,"
         " s:{s:f, s:f}, s:o, s:o, s:o, s:o, s:o}",
         "name", tpt_json_text(candidate->name),
         "role", tpt_role_name((enum tpt_role)candidate->role),
+        "devices", (int)candidate->devices,
         "possible", (int)candidate->possible,
         "reason", tpt_reason_name(candidate->reason),
         "reason_code", (int)candidate->reason,
@@ -89,8 +105,8 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
                : json_null(),
         "evidence", tpt_json_text(candidate->evidence),
         "remedy", tpt_json_text(candidate->remedy),
-        "mine", explain_verdict(mine, candidate->name),
-        "yours", explain_verdict(yours, candidate->name));
+        "mine", explain_verdict(mine, candidate, TPT_MINE),
+        "yours", explain_verdict(yours, candidate, TPT_YOURS));
 }
 
 static json_t *explain_routes(const struct tpt_plan *plan)
@@ -121,7 +137,8 @@ json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
             json_decref(candidates);
             return NULL;
         }
-    return json_pack("{s:i, s:o, s:o, s:s, s:s, s:o, s:o, s:i, s:o}",
+    return json_pack("{s:i, s:o, s:o, s:s, s:s, s:o, s:o, s:i, s:o,"
+                     " s:o}",
                      "version", 1,
                      "mine", explain_rank(mine), "yours", explain_rank(yours),
                      "locality", tpt_locality_name(plan->locality),
@@ -131,7 +148,8 @@ json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
                      : json_null(),
                      "routes", explain_routes(plan),
                      "omitted", (int)plan->omitted,
-                     "candidates", candidates);
+                     "candidates", candidates,
+                     "devices", tpt_json_devices(plan, mine, yours));
 }
 
 char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
@@ -156,7 +174,11 @@ static void explain_from(const struct tpt_candidate *candidate,
 {
     if (candidate->role != TPT_ROLE_CHANNEL)
         return;
-    if (candidate->from_bytes == UINT64_MAX)
+    if (candidate->devices)
+        tpb_text_add(text, "GPUs, ");
+    if (candidate->from_bytes <= TPT_DEVICE_LEAST)
+        tpb_text_add(text, "for all sizes");
+    else if (candidate->from_bytes == UINT64_MAX)
         tpb_text_add(text, "for no size");
     else
         explain_size(candidate->from_bytes, text);
@@ -186,6 +208,23 @@ static void explain_line_routes(const struct tpt_plan *plan,
     tpb_text_add(text, "; what a channel does not take, the next best\n");
 }
 
+/* Both sides' trials, where one of them was refused. */
+static void explain_line_trials(const struct tpt_candidate *candidate,
+                                struct tpb_text *text)
+{
+    const struct tpt_trial *trials = candidate->trials;
+
+    if (trials[TPT_MINE].result != TPT_FAILED
+        && trials[TPT_YOURS].result != TPT_FAILED)
+        return;
+    for (int side = TPT_MINE; side <= TPT_YOURS; side++)
+        if (trials[side].result != TPT_UNTRIED)
+            tpb_text_add(text, "  %-12s %34strial %s: %s\n", "", "",
+                         side == TPT_MINE ? "here" : "there",
+                         trials[side].result == TPT_PASSED ? "passed"
+                         : trials[side].words);
+}
+
 static void explain_line(const struct tpt_candidate *candidate,
                          struct tpb_text *text)
 {
@@ -201,6 +240,7 @@ static void explain_line(const struct tpt_candidate *candidate,
     if (candidate->possible)
         explain_from(candidate, text);
     tpb_text_add(text, "%s\n", candidate->evidence);
+    explain_line_trials(candidate, text);
     if (candidate->remedy[0] != '\0')
         tpb_text_add(text, "  %-12s %34sremedy: %s\n", "", "",
                      candidate->remedy);
@@ -233,4 +273,5 @@ void tpt_plan_text(const struct tpt_plan *plan, const struct tpt_card *mine,
     if (tpt_plan_best(plan) < 0)
         tpb_text_add(text, "  no backend connects them\n");
     explain_line_routes(plan, text);
+    tpt_devices_text(plan, mine, yours, text);
 }

@@ -164,12 +164,13 @@ tp_status tpt_gpus_find(struct tpt_topology *topology, const char *root,
                         const char *visible, struct tpt_gpus *gpus,
                         struct tpb_error *error)
 {
-    hwloc_topology_t hwloc = tpt_topology_handle(topology);
+    bool recorded = !topology->table->this_machine && *root == '\0';
+    hwloc_topology_t hwloc = recorded ? tpt_topology_handle(topology) : NULL;
 
     memset(gpus, 0, sizeof(*gpus));
-    if (hwloc != NULL && !hwloc_topology_is_thissystem(hwloc) && *root == '\0')
+    if (hwloc != NULL)
         gpus_recorded(hwloc, gpus);
-    else
+    else if (!recorded)
         gpus_machine(root, gpus);
     qsort(gpus->list, (size_t)gpus->count, sizeof(gpus->list[0]),
           gpus_compare);

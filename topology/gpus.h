@@ -41,4 +41,15 @@ tp_status tpt_gpus_assign(const struct tpt_gpus *gpus, const int *want,
                           int ranks, int owner[TPT_GPUS],
                           struct tpb_error *error);
 
+/*
+ * Puts the GPUs that a process with that CUDA_VISIBLE_DEVICES (NULL: not set)
+ * sees onto its card, in CUDA's order as far as it follows the bus, each with
+ * its NIC, which is chosen jointly for all GPUs of the machine.  The card's
+ * NICs are there already.  Returns how many GPUs the machine has, seen or not.
+ * The kernel's files tell, below `root` ("" outside tests), or the recorded
+ * topology; no driver's library does.
+ */
+int tpt_topology_gpus(struct tpt_topology *topology, const char *root,
+                      const char *visible, struct tpt_card *card);
+
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What explain.c and report.c share of JSON. */
+/* What explain.c, device_explain.c and report.c share. */
 #ifndef TPT_JSON_H
 #define TPT_JSON_H
 
@@ -13,6 +13,16 @@ json_t *tpt_json_text(const char *text);
 /* The plan as an object with a reference of its own; NULL without memory. */
 json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
                       const struct tpt_card *yours);
+
+/* Of device_explain.c: the GPUs of a card, and the pairs of two cards'. */
+json_t *tpt_json_gpus(const struct tpt_card *card);
+json_t *tpt_json_devices(const struct tpt_plan *plan,
+                         const struct tpt_card *mine,
+                         const struct tpt_card *yours);
+
+/* The pairs of the cards' devices, for people; appended. */
+void tpt_devices_text(const struct tpt_plan *plan, const struct tpt_card *mine,
+                      const struct tpt_card *yours, struct tpb_text *text);
 
 /* As text to be freed with free(); drops the reference, NULL for NULL. */
 char *tpt_json_dump(json_t *root);

@@ -20,6 +20,7 @@ static const char *const plan_reasons[] = {
     [TPT_REASON_TRIAL_FAILED] = "trial_failed",
     [TPT_REASON_NOT_OTHER_PROCESS] = "not_other_process",
     [TPT_REASON_NEEDS_TRANSPORT] = "needs_transport",
+    [TPT_REASON_NO_PEER_ACCESS] = "no_peer_access",
 };
 
 _Static_assert(TPB_COUNT(plan_reasons) == TPT_REASON_COUNT, "a name each");
@@ -69,7 +70,7 @@ int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
         uint64_t time;
 
         if (channel->role != TPT_ROLE_CHANNEL || !channel->possible
-            || bytes < channel->from_bytes)
+            || channel->devices || bytes < channel->from_bytes)
             continue;
         insist |= channel->insisted;
         time = tpt_time(channel->latency_ns, channel->megabytes, bytes);
@@ -182,6 +183,7 @@ static bool plan_tells(const struct tpt_plan *plan,
                        const struct tpt_candidate *candidate)
 {
     return !candidate->possible && !plan_never(candidate)
+           && !candidate->devices
            && (candidate->role == TPT_ROLE_TRANSPORT
                || plan->insist[0] != '\0');
 }

@@ -52,7 +52,8 @@ tp_status tpt_policy_check(const struct tpt_policy *policy,
 
     for (uint32_t i = 0; i < card->backend_count; i++)
         known[i] = (struct tpt_known) {
-            card->backends[i].name, (enum tpt_role)card->backends[i].role
+            card->backends[i].name, (enum tpt_role)card->backends[i].role,
+            card->backends[i].devices != 0
         };
     if (policy->backends != NULL)
         policy_check_backends(policy->backends, card);

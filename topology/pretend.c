@@ -38,6 +38,17 @@ static struct tpt_backend_card *pretend_find(struct tpt_card *card,
     return NULL;
 }
 
+/* One GPU each, that may not access the other's memory. */
+static void pretend_denied(struct tpt_card *card)
+{
+    struct tpt_card_gpu gpu = { .asked = TPT_LINKS_NVML, .denied_count = 1 };
+
+    gpu.place.pci = 0x1000 + (uint32_t)card->rank % 2;
+    gpu.denied[0] = gpu.place.pci ^ 1;
+    card->gpu_count = 1;
+    card->gpus[0] = gpu;
+}
+
 void tpt_card_pretend(struct tpt_card *card, const char *hook)
 {
     struct tpt_backend_card *backend;
@@ -45,6 +56,8 @@ void tpt_card_pretend(struct tpt_card *card, const char *hook)
     if (strcmp(hook, "host") == 0) {
         memset(card->host.boot_id, PRETEND_NOISE, sizeof(card->host.boot_id));
         snprintf(card->host.name, sizeof(card->host.name), "elsewhere");
+    } else if (strcmp(hook, "denied") == 0) {
+        pretend_denied(card);
     } else if ((backend = pretend_find(card, pretend_name(hook, "lacks")))
                != NULL) {
         pretend_lack(card, backend);

@@ -35,6 +35,14 @@ struct tpt_topology {
     char *source;
 };
 
+/* The GPUs of a card as bytes; 0: one of them is not as it should be. */
+#define TPT_CARD_GPUS_BYTES 4096
+size_t tpt_card_gpus_encode(const struct tpt_card *card,
+                            uint8_t bytes[TPT_CARD_GPUS_BYTES]);
+/* Into the card, whose NICs are there already.  What is wrong; NULL: nothing. */
+const char *tpt_card_gpus_decode(const uint8_t *bytes, size_t length,
+                                 struct tpt_card *card);
+
 /* FNV-1a, 64 bits (Fowler, Noll, Vo; RFC 9923).  Each step is a bijection of
  * the state, so texts that differ in one byte never have the same hash. */
 #define TPT_HASH_INIT 0xcbf29ce484222325u
@@ -63,6 +71,21 @@ bool tpt_table_place_core(const struct tpt_table *table, uint32_t index,
 /* The logical index of the NUMA node with the system's number; -1: none. */
 int32_t tpt_table_numa(const struct tpt_table *table, unsigned os_index);
 
+/* As tpt_nic.pci has it; of "0000:18:00.0", and nothing else: else 0. */
+uint32_t tpt_pci_number(unsigned domain, unsigned bus, unsigned device,
+                        unsigned function);
+uint32_t tpt_pci_parse(const char *text);
+
+/* Where a PCI device hangs: one of a recorded machine, one of this machine by
+ * the kernel's files below `root` ("" outside tests). */
+void tpt_pci_recorded(const struct tpt_topology *topology, hwloc_obj_t device,
+                      struct tpt_pci_place *place);
+void tpt_pci_machine(const struct tpt_topology *topology, const char *root,
+                     uint32_t pci, struct tpt_pci_place *place);
+
+/* MB/s of its link as that machine's kernel knows it; 0: it does not. */
+uint32_t tpt_pci_megabytes(const char *root, uint32_t pci);
+
 /* A loaded topology of this machine. */
 tp_status tpt_discover_machine(hwloc_topology_t *hwloc,
                                struct tpb_error *error);
@@ -84,10 +107,11 @@ uint32_t tpt_locality_latency(enum tpt_locality locality);   /* adds ns */
 uint32_t tpt_locality_percent(enum tpt_locality locality);   /* of MB/s */
 
 /* The items of the contract that concern this locality and name backends of
- * this role, "shm, ofi:tcp". */
+ * this role and for devices or not, "shm, ofi:tcp". */
 void tpt_require_list(const char *require, enum tpt_locality locality,
                       const struct tpt_known *known, size_t count,
-                      enum tpt_role role, char *list, size_t size);
+                      enum tpt_role role, bool devices, char *list,
+                      size_t size);
 
 /* Is it "ofi:tcp" or, with `name` "ofi", one of those? */
 bool tpt_name_within(const char *name, size_t length, const char *backend);
@@ -97,6 +121,26 @@ bool tpt_name_within(const char *name, size_t length, const char *backend);
  * chosen transport, and puts all in order.  Done again after one was refused.
  */
 void tpt_plan_settle(struct tpt_plan *plan);
+
+/* For tpt_score(), before the plan is settled: gives the plan's candidates for
+ * devices the terms of the pair's first devices, and refuses those that cannot
+ * be between the only two.  devices.c */
+void tpt_device_weigh(const struct tpt_card *mine,
+                      const struct tpt_card *yours, struct tpt_plan *plan);
+void tpt_device_deny(const struct tpt_card *mine, const struct tpt_card *yours,
+                     struct tpt_plan *plan);
+
+/* For tpt_plan_settle(): a possible channel for devices, beside the transport
+ * that is chosen. */
+void tpt_device_settle(const struct tpt_plan *plan,
+                       const struct tpt_candidate *transport,
+                       struct tpt_candidate *channel);
+
+struct tpt_device_plan;
+/* What the path rests on, in words. */
+void tpt_device_evidence(const struct tpt_card *mine,
+                         const struct tpt_card *yours,
+                         struct tpt_device_plan *plan);
 
 /* The nanoseconds of a buffer: latency + bytes / (MB/s). */
 uint64_t tpt_time(uint64_t latency_ns, uint64_t megabytes, uint64_t bytes);

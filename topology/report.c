@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "topology/devices.h"
 #include "topology/json.h"
 #include "topology/report.h"
 
@@ -58,7 +59,9 @@ static json_t *report_measured(const struct tpt_backend_card *backend)
         if (cost->megabytes != 0)
             json_array_append_new(list, json_pack(
                 "{s:s, s:f, s:I, s:{s:f, s:I}}",
-                "locality", tpt_locality_name((enum tpt_locality)i),
+                "locality", backend->devices
+                            ? tpt_path_name((enum tpt_path)i)
+                            : tpt_locality_name((enum tpt_locality)i),
                 "latency_us", cost->latency_ns / 1000.0,
                 "megabytes_per_second", (json_int_t)cost->megabytes, "model",
                 "latency_us", model.latency_ns / 1000.0,
@@ -111,8 +114,9 @@ char *tpt_report_json(const struct tpt_card *card,
                       const struct tpb_settings *settings)
 {
     return tpt_json_dump(json_pack(
-        "{s:i, s:s, s:o, s:o, s:o, s:o}", "version", 1, "tp", tp_version(),
-        "machine", report_machine(card, topology), "nics", report_nics(card),
+        "{s:i, s:s, s:o, s:o, s:o, s:o, s:o}", "version", 1, "tp",
+        tp_version(), "machine", report_machine(card, topology),
+        "nics", report_nics(card), "gpus", tpt_json_gpus(card),
         "backends", report_backends(card),
         "settings", report_settings(settings)));
 }

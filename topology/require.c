@@ -6,7 +6,8 @@
 
 #include "topology/private.h"
 
-static const char *const require_classes[] = { "self", "node", "net", "any" };
+static const char *const require_classes[] = { "self", "node", "net", "any",
+                                              "cuda" };
 
 /* What a name may leave out. */
 #define REQUIRE_FAMILY "ofi:"
@@ -65,13 +66,13 @@ static bool require_matches(const struct require_item *item,
                               name + sizeof(REQUIRE_FAMILY) - 1);
 }
 
-/* Is there one of that role that the item names? */
+/* Is there one of that role, for devices or not, that the item names? */
 static bool require_names(const struct require_item *item,
                           const struct tpt_known *known, size_t count,
-                          enum tpt_role role)
+                          enum tpt_role role, bool devices)
 {
     for (size_t i = 0; i < count; i++)
-        if (known[i].role == role
+        if (known[i].role == role && known[i].devices == devices
             && require_matches(item, known, count, known[i].name))
             return true;
     return false;
@@ -93,12 +94,12 @@ static tp_status require_judge(const struct require_item *item,
     if (item->class_length == 0 || item->backend_length == 0)
         return tpb_fail(error, TP_ERR_INVALID, "TP_REQUIRE: \"%.*s\" is not "
                         "CLASS:BACKEND, as in node:shm; classes are self, "
-                        "node, net and any",
+                        "node, net, any and cuda",
                         (int)(item->backend - item->class)
                         + item->backend_length, item->class);
     if (!known)
         return tpb_fail(error, TP_ERR_INVALID, "TP_REQUIRE: unknown class "
-                        "\"%.*s\"; there are self, node, net and any",
+                        "\"%.*s\"; there are self, node, net, any and cuda",
                         item->class_length, item->class);
     return TP_OK;
 }
@@ -110,10 +111,17 @@ static bool require_more(const char *require, const char *cursor)
     return *cursor != '\0' || (cursor > require && cursor[-1] == ',');
 }
 
+static bool require_is_cuda(const struct require_item *item)
+{
+    return require_is(item->class, item->class_length, "cuda");
+}
+
+/* Class cuda is of every locality; what it names is for devices. */
 static bool require_concerns(const struct require_item *item,
                              enum tpt_locality locality)
 {
     return require_is(item->class, item->class_length, "any")
+           || require_is_cuda(item)
            || require_is(item->class, item->class_length,
                          tpt_locality_class(locality));
 }
@@ -136,7 +144,8 @@ tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
         if (status != TP_OK)
             return status;
         if (!require_concerns(&item, locality)
-            || !require_names(&item, known, count, backend->role))
+            || !require_names(&item, known, count, backend->role,
+                              backend->devices))
             continue;
         concerned = true;
         found |= require_matches(&item, known, count, backend->name);
@@ -178,13 +187,20 @@ tp_status tpt_require_check(const char *require, const struct tpt_known *known,
             found |= require_matches(&item, known, count, known[i].name);
         if (!found)
             return require_unknown(&item, known, count, error);
+        if (require_is_cuda(&item)
+            && !require_names(&item, known, count, TPT_ROLE_CHANNEL, true))
+            return tpb_fail(error, TP_ERR_INVALID, "TP_REQUIRE: class cuda is "
+                            "of GPUs' memory, and %.*s carries none; take "
+                            "cuda_ipc, cuda_gdr or cuda_staged",
+                            item.backend_length, item.backend);
     }
     return TP_OK;
 }
 
 void tpt_require_list(const char *require, enum tpt_locality locality,
                       const struct tpt_known *known, size_t count,
-                      enum tpt_role role, char *list, size_t size)
+                      enum tpt_role role, bool devices, char *list,
+                      size_t size)
 {
     const char *cursor = require_text(require);
     size_t used = 0;
@@ -195,7 +211,7 @@ void tpt_require_list(const char *require, enum tpt_locality locality,
 
         require_next(&cursor, &item);
         if (require_concerns(&item, locality)
-            && require_names(&item, known, count, role))
+            && require_names(&item, known, count, role, devices))
             used += (size_t)snprintf(list + used, size - used, "%s%.*s",
                                      used == 0 ? "" : ", ",
                                      item.backend_length, item.backend);

@@ -33,9 +33,18 @@ struct score_row {
     struct tpt_candidate candidate;
 };
 
+/* The NICs of one side that a backend goes over at once, the fastest first. */
+struct score_nics {
+    uint32_t count;
+    uint64_t speed;                /* MB/s of all of them */
+    uint32_t megabits;             /* likewise, as the links tell it */
+    const struct tpt_nic *nic[TPT_NICS];
+    uint64_t speeds[TPT_NICS];
+};
+
 struct score_terms {
     uint64_t latency_ns, megabytes;
-    const struct tpt_nic *nic;     /* what limits the bandwidth, or NULL */
+    struct score_nics limit;       /* what limits the bandwidth; 0: nothing */
 };
 
 /* ---- the model --------------------------------------------------------- */
@@ -91,20 +100,87 @@ static const struct tpt_nic *score_nic(const struct tpt_card *card,
     return best;
 }
 
-/* Lowers the bandwidth to what the NICs of one side give; a latency that was
- * measured has the way to them in it. */
-static void score_limit(const struct tpt_card *card, uint8_t kind,
-                        bool measured, struct score_terms *terms)
+/* Puts one where it belongs; equal ones by name. */
+static void score_nics_add(const struct tpt_card *card,
+                           const struct tpt_nic *nic,
+                           struct score_nics *nics)
+{
+    uint64_t speed = score_nic_speed(card, nic);
+    uint32_t at = nics->count;
+
+    while (at > 0 && (nics->speeds[at - 1] < speed
+                      || (nics->speeds[at - 1] == speed
+                          && strcmp(nic->name, nics->nic[at - 1]->name) < 0)))
+        at--;
+    for (uint32_t i = nics->count++; i > at; i--) {
+        nics->nic[i] = nics->nic[i - 1];
+        nics->speeds[i] = nics->speeds[i - 1];
+    }
+    nics->nic[at] = nic;
+    nics->speeds[at] = speed;
+    nics->speed += speed;
+    nics->megabits += nic->megabits;
+}
+
+/* Those that the backend goes over; none if no speed is known. */
+static struct score_nics score_nics(const struct tpt_card *card,
+                                    const struct tpt_backend_card *backend)
+{
+    const struct tpt_nic *best = score_nic(card, backend->nic_kind);
+    struct score_nics nics = { 0 };
+
+    for (uint32_t i = 0; i < card->nic_count; i++)
+        if ((backend->nics >> i & 1) != 0
+            && score_nic_speed(card, &card->nics[i]) > 0)
+            score_nics_add(card, &card->nics[i], &nics);
+    if (nics.count == 0 && best != NULL)
+        score_nics_add(card, best, &nics);
+    return nics;
+}
+
+/*
+ * What two sides' NICs carry: if they have as many, the first of the one goes
+ * with the first of the other and so on; else those of the side that has more
+ * share the others.
+ */
+static uint64_t score_nics_pair(const struct score_nics *a,
+                                const struct score_nics *b)
+{
+    uint64_t speed = 0;
+
+    if (a->count == 0 || b->count == 0)
+        return score_max(a->speed, b->speed);
+    if (a->count != b->count)
+        return score_min(a->speed, b->speed);
+    for (uint32_t i = 0; i < a->count; i++)
+        speed += score_min(a->speeds[i], b->speeds[i]);
+    return speed;
+}
+
+/* The way to a NIC at another NUMA node is longer. */
+static uint64_t score_nic_latency(const struct tpt_card *card, uint8_t kind)
 {
     const struct tpt_nic *nic = score_nic(card, kind);
-    uint64_t speed = nic != NULL ? score_nic_speed(card, nic) : 0;
 
-    if (nic != NULL && score_nic_far(card, nic) && !measured)
-        terms->latency_ns += SCORE_FAR_NIC_NS;
-    if (nic == NULL || speed >= terms->megabytes)
+    return nic != NULL && score_nic_far(card, nic) ? SCORE_FAR_NIC_NS : 0;
+}
+
+/* Lowers the bandwidth to what the NICs give. */
+static void score_limit(const struct score_pair *pair,
+                        const struct tpt_backend_card *a,
+                        const struct tpt_backend_card *b,
+                        struct score_terms *terms)
+{
+    struct score_nics mine = score_nics(pair->mine, a);
+    struct score_nics yours = score_nics(pair->yours, b);
+    uint64_t speed = score_nics_pair(&mine, &yours);
+
+    if (speed == 0 || speed >= terms->megabytes)
         return;
     terms->megabytes = speed;
-    terms->nic = nic;
+    terms->limit = yours.count == 0
+                   || (mine.count > 0 && mine.speed <= yours.speed) ? mine
+                   : yours;
 }
 
 /* Inside a host an RDMA device turns the data round: it passes its link twice.
@@ -130,10 +206,11 @@ static struct score_terms score_model(const struct score_pair *pair,
         terms.latency_ns += SCORE_NETWORK_NS;
     else if (score_loops(a) || score_loops(b))
         terms.megabytes /= 2;
-    if (pair->locality == TPT_OTHER_HOST || score_loops(a))
-        score_limit(pair->mine, a->nic_kind, false, &terms);
-    if (pair->locality == TPT_OTHER_HOST || score_loops(b))
-        score_limit(pair->yours, b->nic_kind, false, &terms);
+    if (pair->locality == TPT_OTHER_HOST || score_loops(a) || score_loops(b)) {
+        terms.latency_ns += score_nic_latency(pair->mine, a->nic_kind)
+                            + score_nic_latency(pair->yours, b->nic_kind);
+        score_limit(pair, a, b, &terms);
+    }
     /* A card that gives no bandwidth is not worth a division by zero. */
     terms.megabytes = score_max(terms.megabytes, 1);
     return terms;
@@ -158,10 +235,9 @@ static bool score_measured(const struct score_pair *pair,
         .latency_ns = score_max(x->latency_ns, y->latency_ns),
         .megabytes = score_min(x->megabytes, y->megabytes)
     };
-    if (pair->locality == TPT_OTHER_HOST) {
-        score_limit(pair->mine, a->nic_kind, true, terms);
-        score_limit(pair->yours, b->nic_kind, true, terms);
-    }
+    /* A latency that was measured has the way to the NICs in it. */
+    if (pair->locality == TPT_OTHER_HOST)
+        score_limit(pair, a, b, terms);
     return true;
 }
 
@@ -206,6 +282,7 @@ static bool score_lacks(const struct score_pair *pair, struct score_row *row)
 static bool score_differs(const struct score_pair *pair, struct score_row *row)
 {
     if (row->mine->role == row->yours->role
+        && row->mine->devices == row->yours->devices
         && strcmp(row->mine->over, row->yours->over) == 0)
         return false;
     score_refuse(row, TPT_REASON_YOURS_LACKS);
@@ -295,7 +372,8 @@ static bool score_breaks_contract(const struct score_pair *pair,
 {
     const char *class = tpt_locality_class(pair->locality);
     struct tpt_known self = { row->candidate.name,
-                              (enum tpt_role)row->candidate.role };
+                              (enum tpt_role)row->candidate.role,
+                              row->candidate.devices };
     enum tpt_allowance allowance = TPT_FREE;
     char list[48];
 
@@ -307,10 +385,26 @@ static bool score_breaks_contract(const struct score_pair *pair,
         return false;
     score_refuse(row, TPT_REASON_CONTRACT);
     tpt_require_list(pair->policy->require, pair->locality, pair->known,
-                     pair->count, self.role, list, sizeof(list));
+                     pair->count, self.role, self.devices, list,
+                     sizeof(list));
+    if (self.devices)
+        class = "cuda";
     SCORE_EVIDENCE(row, "TP_REQUIRE wants %s for class %s", list, class);
     SCORE_REMEDY(row, "add %s:%s to TP_REQUIRE", class, row->candidate.name);
     return true;
+}
+
+/* "eth0+eth1" */
+static void score_name_nics(const struct score_nics *nics,
+                            struct tpt_candidate *candidate)
+{
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < nics->count && used < sizeof(candidate->nic); i++)
+        used += (size_t)snprintf(candidate->nic + used,
+                                 sizeof(candidate->nic) - used, "%s%s",
+                                 i > 0 ? "+" : "", nics->nic[i]->name);
+    candidate->nic_megabits = nics->megabits;
 }
 
 static void score_can(const struct score_pair *pair, struct score_row *row)
@@ -327,10 +421,7 @@ static void score_can(const struct score_pair *pair, struct score_row *row)
     candidate->megabytes = terms.megabytes;
     candidate->cost_ns = tpt_time(terms.latency_ns, terms.megabytes,
                                   TPT_MESSAGE);
-    if (terms.nic != NULL) {
-        memcpy(candidate->nic, terms.nic->name, sizeof(candidate->nic));
-        candidate->nic_megabits = terms.nic->megabits;
-    }
+    score_name_nics(&terms.limit, candidate);
 }
 
 /* Where the cards tell different things of a backend, what both sides make of
@@ -357,6 +448,7 @@ static void score_judge(const struct score_pair *pair, struct score_row *row)
     memcpy(candidate->over, any->over, sizeof(candidate->over));
     candidate->role = any->role;
     candidate->reach = any->reach;
+    candidate->devices = any->devices != 0;
     candidate->from_bytes = UINT64_MAX;
     if (row->mine != NULL && row->yours != NULL)
         score_agree(row);
@@ -402,7 +494,8 @@ static tp_status score_check_contract(struct score_pair *pair,
                                              ? rows[i].mine : rows[i].yours;
 
         pair->known[i] = (struct tpt_known) { any->name,
-                                              (enum tpt_role)any->role };
+                                              (enum tpt_role)any->role,
+                                              any->devices != 0 };
     }
     return tpt_require_check(pair->policy->require, pair->known, pair->count,
                              error);
@@ -444,8 +537,13 @@ tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
     for (uint32_t i = 0; i < plan->count; i++)
         plan->candidates[i] = rows[i].candidate;
     tpt_require_list(pair.policy->require, pair.locality, pair.known,
-                     pair.count, TPT_ROLE_CHANNEL, plan->insist,
+                     pair.count, TPT_ROLE_CHANNEL, false, plan->insist,
                      sizeof(plan->insist));
+    tpt_require_list(pair.policy->require, pair.locality, pair.known,
+                     pair.count, TPT_ROLE_CHANNEL, true,
+                     plan->insist_devices, sizeof(plan->insist_devices));
+    tpt_device_weigh(mine, yours, plan);
+    tpt_device_deny(mine, yours, plan);
     tpt_plan_settle(plan);
     return TP_OK;
 }

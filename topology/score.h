@@ -28,6 +28,7 @@ enum tpt_reason {
     TPT_REASON_NOT_OTHER_PROCESS,  /* does not connect a process to itself */
     TPT_REASON_NEEDS_TRANSPORT,    /* a channel over a transport that is not
                                       the chosen one */
+    TPT_REASON_NO_PEER_ACCESS,     /* between these two GPUs, says the driver */
     TPT_REASON_COUNT
 };
 
@@ -40,6 +41,13 @@ struct tpt_policy {
 /* A trial may have had many addresses, and tells what each answered. */
 enum { TPT_EVIDENCE = 1536 };
 
+/* What one side's own trial of a backend said. */
+enum tpt_side { TPT_MINE, TPT_YOURS };
+struct tpt_trial {
+    enum { TPT_UNTRIED, TPT_PASSED, TPT_FAILED } result;
+    char words[TPT_WORDS];         /* FAILED: why */
+};
+
 struct tpt_candidate {
     char name[TPT_NAME];
     bool possible;
@@ -47,14 +55,19 @@ struct tpt_candidate {
     uint8_t reach;
     uint8_t role;                  /* enum tpt_role */
     bool insisted;                 /* a channel that the contract names */
+    bool devices;                  /* a channel for GPUs' memory only; beside
+                                      it cuda_staged, not the transport */
+    uint8_t path;                  /* enum tpt_path: what its terms are for */
     char over[TPT_NAME];           /* as on the card */
-    char nic[TPT_NAME];            /* what limits the bandwidth; "": nothing */
-    uint32_t nic_megabits;
+    char nic[TPT_WORDS];           /* what limits the bandwidth, "eth0" or
+                                      "eth0+eth1"; "": nothing */
+    uint32_t nic_megabits;         /* of all of them */
     bool measured;                 /* on either side: the terms are from there,
                                       and what the model says is only shown */
     uint64_t latency_ns;           /* terms of the score */
     uint64_t megabytes;            /* MB/s */
     uint64_t model_latency_ns, model_megabytes;
+    uint64_t own_megabytes;        /* for devices: without the transport */
     uint64_t cost_ns;              /* one buffer of 64 KiB one way; a channel:
                                       with its transport's latency */
     uint64_t from_bytes;           /* channel: the smallest buffer that is
@@ -62,6 +75,10 @@ struct tpt_candidate {
                                       transport; UINT64_MAX: none is */
     char evidence[TPT_EVIDENCE];   /* what the verdict rests on */
     char remedy[TPT_WORDS * 2];    /* what to do about it; "" if nothing */
+    struct tpt_trial trials[2];    /* by enum tpt_side; a channel is one way:
+                                      what the other side may not pull is not
+                                      chosen here, what this side may not, not
+                                      there */
 };
 
 struct tpt_plan {
@@ -71,6 +88,7 @@ struct tpt_plan {
     uint32_t omitted;              /* those for which was no room */
     char insist[TPT_WORDS / 2];    /* the channels that the contract names for
                                       this locality, "cma, map"; "": none */
+    char insist_devices[TPT_WORDS / 2];    /* the same for GPUs' memory */
     struct tpt_candidate candidates[TPT_BACKENDS];
 };
 
@@ -95,8 +113,10 @@ const char *tpt_role_name(enum tpt_role role);               /* "channel" */
  *             NIC is at another NUMA node
  *   MB/s    = the slower side's MB/s, times the locality's percentage,
  *             at most the speed of the best NIC of the backend's kind on
- *             either side; a NIC at another NUMA node counts 90 % of its
- *             speed.  Inside a host, IP touches no NIC, and RDMA gets half
+ *             either side, or of all together that it goes over at once (as
+ *             many on both sides: the fastest with the fastest, and so on); a
+ *             NIC at another NUMA node counts 90 % of its speed.  Inside a
+ *             host, IP touches no NIC, and RDMA gets half
  *   cost    = latency + 64 KiB / (MB/s)
  * The locality's numbers are in locality.c with their source.  What a card has
  * measured for this locality replaces latency and MB/s (of two that measured,
@@ -122,6 +142,8 @@ int tpt_plan_best(const struct tpt_plan *plan);
 
 /* No buffer under this is worth a channel's own trouble. */
 #define TPT_CHANNEL_LEAST 4096
+/* But one of a device is always copied by somebody. */
+#define TPT_DEVICE_LEAST 1
 
 enum { TPT_PLAN_TRANSPORT = -1, TPT_PLAN_REFUSED = -2 };
 
@@ -135,6 +157,15 @@ enum { TPT_PLAN_TRANSPORT = -1, TPT_PLAN_REFUSED = -2 };
  */
 int tpt_plan_channel(const struct tpt_plan *plan, uint64_t bytes,
                      uint32_t tried);
+
+/* Does the contract, or TP_BACKENDS, keep GPUs' memory from going staged?  Then
+ * it goes by a channel for devices or not at all. */
+bool tpt_device_insisted(const struct tpt_plan *plan);
+
+/* What of the second card's GPUs the plan depends on: where it is the same, and
+ * all else, so is the plan. */
+uint64_t tpt_device_key(const struct tpt_card *mine,
+                        const struct tpt_card *yours);
 
 /* Which way buffers go, by size class: from so many bytes on by the candidate
  * at that index, until the next. */
@@ -165,6 +196,7 @@ void tpt_plan_demote(struct tpt_plan *plan, const char *name,
 struct tpt_known {
     const char *name;
     enum tpt_role role;
+    bool devices;
 };
 /* It failed when we tried, but the other side's own trial did not: it is
  * possible again, behind all that are. */
@@ -173,9 +205,10 @@ void tpt_plan_restore(struct tpt_plan *plan, const char *name);
 /*
  * Does the contract allow this backend for this locality?  A contract is
  * CLASS:BACKEND,... with the classes self (same process), node (same host),
- * net (other host) and any (all three).  Items that name transports constrain
- * transports, those that name channels channels.  All items of a kind that
- * concern a class are alternatives; a class that no item concerns is free.  An
+ * net (other host), any (all three) and cuda (buffers of GPUs, wherever).
+ * Items that name transports constrain transports, those that name channels
+ * channels, and those that name channels for GPUs these alone; class cuda takes
+ * no others.  All items of a kind that concern a class are alternatives; a class that no item concerns is free.  An
  * item allows backends as tpb_list_allows() does ("net:ofi" allows "ofi:tcp");
  * where none of the known ones has its name, it may also leave out "ofi:"
  * ("net:verbs").  NULL and "" allow all.  INVALID, with words, for what is not
@@ -210,8 +243,8 @@ void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
 /*
  * For tests: changes this rank's own card, before it is published, to that of
  * another host ("host"), of a build without a backend ("lacks=NAME"), with an
- * address where nobody is ("address=NAME"), or of a channel that needs
- * libfabric ("over=NAME").  Any other word changes nothing.
+ * address where nobody is ("address=NAME"), of a channel that needs libfabric
+ * ("over=NAME"), or with a GPU that no other may access ("denied").  Any other word changes nothing.
  */
 void tpt_card_pretend(struct tpt_card *card, const char *hook);
 

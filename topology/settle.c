@@ -9,8 +9,11 @@
 
 #include "topology/private.h"
 
-/* 1 MB/s is a byte in 1000 ns. */
-enum { SETTLE_NS = 1000 };
+enum {
+    SETTLE_NS = 1000,              /* 1 MB/s is a byte in 1000 ns */
+    SETTLE_TIE = 16                /* what is as fast as frames but saves their
+                                      copies may take that part longer */
+};
 
 uint64_t tpt_time(uint64_t latency_ns, uint64_t megabytes, uint64_t bytes)
 {
@@ -22,11 +25,14 @@ uint64_t tpt_time(uint64_t latency_ns, uint64_t megabytes, uint64_t bytes)
 static void settle_evidence(const struct tpt_plan *plan,
                             struct tpt_candidate *candidate)
 {
-    char nic[64] = "", model[64] = "";
+    bool several = strchr(candidate->nic, '+') != NULL;
+    char nic[TPT_WORDS + 64] = "", model[64] = "";
 
     if (candidate->nic[0] != '\0')
-        snprintf(nic, sizeof(nic), ", limited by NIC %.23s of %g Gb/s",
-                 candidate->nic, candidate->nic_megabits / 1000.0);
+        snprintf(nic, sizeof(nic), ", limited by NIC%s %s of %g Gb/s%s",
+                 several ? "s" : "", candidate->nic,
+                 candidate->nic_megabits / 1000.0,
+                 several ? " together" : "");
     if (candidate->measured)
         snprintf(model, sizeof(model), " (model: %.3g us, %.0f MB/s)",
                  (double)candidate->model_latency_ns / 1000,
@@ -59,18 +65,22 @@ static bool settle_eligible(const struct tpt_candidate *candidate)
  * Where the lines cross: transport + channel latency + n / channel MB/s is
  * less than transport latency + n / transport MB/s from
  *   n = channel latency * t * c / (c - t)
- * on.  No products that do not fit: terms are sums of 32-bit numbers.
+ * on.  If both are as fast they never do; there the channel is taken, since it
+ * leaves out the frames' copies, where its latency is a small part of the time:
+ *   channel latency * TIE <= n / c
+ * No products that do not fit: terms are sums of 32-bit numbers.
  */
 static uint64_t settle_crossover(const struct tpt_candidate *transport,
                                  const struct tpt_candidate *channel)
 {
     uint64_t t = transport->megabytes, c = channel->megabytes, bytes;
 
-    if (c <= t)
+    if (c < t)
         return UINT64_MAX;
-    if (channel->latency_ns > UINT64_MAX / t)
+    if (channel->latency_ns > UINT64_MAX / (t > SETTLE_TIE ? t : SETTLE_TIE))
         return UINT64_MAX;
-    bytes = channel->latency_ns * t / (c - t);
+    bytes = c > t ? channel->latency_ns * t / (c - t)
+            : channel->latency_ns * SETTLE_TIE;
     bytes = bytes > UINT64_MAX / c ? UINT64_MAX : bytes * c / SETTLE_NS;
     return bytes > TPT_CHANNEL_LEAST ? bytes : TPT_CHANNEL_LEAST;
 }
@@ -108,6 +118,10 @@ static void settle_channel(const struct tpt_plan *plan,
         return;
     }
     channel->possible = true;
+    if (channel->devices) {
+        tpt_device_settle(plan, transport, channel);
+        return;
+    }
     channel->from_bytes = settle_crossover(transport, channel);
     if (channel->insisted && channel->from_bytes == UINT64_MAX)
         channel->from_bytes = TPT_CHANNEL_LEAST;
@@ -155,7 +169,7 @@ static bool settle_keeps_contract(const struct tpt_plan *plan,
     if (plan->insist[0] == '\0')
         return true;
     for (uint32_t i = 0; i < plan->count; i++)
-        if (plan->candidates[i].insisted
+        if (plan->candidates[i].insisted && !plan->candidates[i].devices
             && settle_eligible(&plan->candidates[i])
             && settle_goes_over(&plan->candidates[i], transport))
             return true;

@@ -113,11 +113,6 @@ static tp_status cma_open(struct tpf_channel *base, struct tpb_error *error)
     return TP_OK;
 }
 
-static void cma_close(struct tpf_channel *base)
-{
-    (void)base;
-}
-
 static size_t cma_address(struct tpf_channel *base, void *buffer,
                           size_t capacity)
 {
@@ -182,11 +177,6 @@ static tp_status cma_link(struct tpf_link *base, const void *address,
         return tpb_fail(error, TP_ERR_DENIED,
                         "pid %d is another process here", (int)link->pid);
     return TP_OK;
-}
-
-static void cma_unlink(struct tpf_link *link)
-{
-    (void)link;
 }
 
 /* ---- moving ------------------------------------------------------------- */
@@ -258,10 +248,8 @@ const struct tpf_channel_kind tpf_cma = {
     .pull_size = sizeof(struct cma_pull),
     .probe = cma_probe,
     .open = cma_open,
-    .close = cma_close,
     .address = cma_address,
     .link = cma_link,
-    .unlink = cma_unlink,
     .describe = cma_describe,
     .pull = cma_pull,
     .cancel = tpf_strides_cancel,

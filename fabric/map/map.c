@@ -94,11 +94,6 @@ static tp_status map_open(struct tpf_channel *base, struct tpb_error *error)
     return TP_OK;
 }
 
-static void map_close(struct tpf_channel *base)
-{
-    (void)base;
-}
-
 /* That a descriptor can be passed is all that it takes; the transport, which
  * did so when it connected, has shown it. */
 static tp_status map_link(struct tpf_link *base, const void *address,
@@ -418,7 +413,6 @@ const struct tpf_channel_kind tpf_map = {
     .pull_size = sizeof(struct map_pull),
     .probe = map_probe,
     .open = map_open,
-    .close = map_close,
     .link = map_link,
     .unlink = map_unlink,
     .describe = map_describe,

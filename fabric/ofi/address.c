@@ -4,17 +4,11 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
-#include <ifaddrs.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <net/if.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/un.h>
 
 #include "fabric/ofi/ofi.h"
-#include "runtime/base/io.h"
+#include "runtime/base/interfaces.h"
 
 #define ADDRESS_MAGIC 0x316f7074u  /* "tpo1" */
 
@@ -104,85 +98,25 @@ socklen_t ofi_unix_address(const uint8_t key[OFI_KEY],
 
 /* ---- this host --------------------------------------------------------- */
 
-/* Can peers connect to it?  Not to link-local addresses, which mean nothing
- * without the name of an interface. */
-static bool address_usable(const struct ifaddrs *entry, const char *ifaces,
-                           struct ofi_where *where)
-{
-    struct sockaddr_storage copy;
-
-    if (entry->ifa_addr == NULL || !(entry->ifa_flags & IFF_UP)
-        || !(entry->ifa_flags & IFF_RUNNING)
-        || !tpb_list_allows(ifaces, entry->ifa_name))
-        return false;
-    memset(&copy, 0, sizeof(copy));
-    if (entry->ifa_addr->sa_family == AF_INET)
-        memcpy(&copy, entry->ifa_addr, sizeof(struct sockaddr_in));
-    else if (entry->ifa_addr->sa_family == AF_INET6)
-        memcpy(&copy, entry->ifa_addr, sizeof(struct sockaddr_in6));
-    if (!ofi_where_from_socket(&copy, where))
-        return false;
-    where->port = 0;
-    where->local |= (entry->ifa_flags & IFF_LOOPBACK) != 0;
-    if (where->family == 6
-        && IN6_IS_ADDR_LINKLOCAL((struct in6_addr *)where->address))
-        return false;
-    return !(where->family == 4 && where->address[0] == 169
-             && where->address[1] == 254);
-}
-
 /* Was loopback asked for by name? */
 static bool address_wants_local(const char *ifaces)
 {
     return *ifaces != '\0' && *ifaces != '^' && tpb_list_allows(ifaces, "lo");
 }
 
-/* Asks the driver; false if there is none that answers. */
-static bool address_ask(int fd, const char *name, void *question)
-{
-    struct ifreq request = { .ifr_data = question };
-
-    snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
-    return fd >= 0 && ioctl(fd, SIOCETHTOOL, &request) == 0;
-}
-
 /* A bridge of this host often ends in it, and its network has the same
- * addresses on the next host, so it comes last; the others by their speed.
- * Not from /sys, which may show another network namespace. */
-static void address_value(int fd, const char *name,
-                          struct address_entry *entry)
-{
-    struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
-    struct ethtool_cmd link = { .cmd = ETHTOOL_GSET };
-    uint32_t speed;
-
-    entry->bridge = address_ask(fd, name, &driver)
-                    && strncmp(driver.driver, "bridge", 6) == 0;
-    entry->worth = entry->bridge ? 0 : 1;
-    if (entry->bridge || !address_ask(fd, name, &link))
-        return;
-    /* ethtool_cmd_speed() shifts an int until it overflows. */
-    speed = (uint32_t)link.speed_hi << 16 | link.speed;
-    if (speed != UINT32_MAX)
-        entry->worth += speed;
-}
-
-static void address_mask(const struct ifaddrs *from,
+ * addresses on the next host, so it comes last; the others by their speed. */
+static void address_fill(const struct tpb_interface *from,
                          struct address_entry *entry)
 {
-    struct sockaddr_storage copy;
-    struct ofi_where mask;
-    bool v4 = entry->where.family == 4;
-
-    memset(entry->mask, 0xff, sizeof(entry->mask));
-    if (from->ifa_netmask == NULL)
-        return;
-    memset(&copy, 0, sizeof(copy));
-    memcpy(&copy, from->ifa_netmask, v4 ? sizeof(struct sockaddr_in)
-                                        : sizeof(struct sockaddr_in6));
-    copy.ss_family = v4 ? AF_INET : AF_INET6;  /* not all kernels set it */
-    if (ofi_where_from_socket(&copy, &mask))
-        memcpy(entry->mask, mask.address, v4 ? 4 : 16);
+    memset(entry, 0, sizeof(*entry));
+    entry->where.family = from->family;
+    entry->where.local = from->local;
+    memcpy(entry->where.address, from->address, sizeof(from->address));
+    memcpy(entry->mask, from->mask, sizeof(from->mask));
+    entry->bridge = from->bridge;
+    if (!from->local)
+        entry->worth = from->bridge ? 0 : 1 + from->megabits;
 }
 
 /* Puts an entry where it belongs; the least worthy one falls out. */
@@ -205,30 +139,22 @@ static int address_insert(struct address_entry list[OFI_WHERES], int count,
 static int address_list(const char *ifaces,
                         struct address_entry list[OFI_WHERES])
 {
-    struct ifaddrs *all = NULL;
-    int count = 0, fd;
+    const struct tpb_interfaces *all = tpb_interfaces_hold();
+    int count = 0;
 
-    if (getifaddrs(&all) < 0)
-        return 0;
-    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     for (int local = 0; local <= 1; local++) {
         if (local == 1 && count > 0 && !address_wants_local(ifaces))
             break;
-        for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        for (size_t i = 0; all != NULL && i < all->count; i++) {
             struct address_entry entry;
 
-            if (!address_usable(i, ifaces, &entry.where)
-                || entry.where.local != local)
-                continue;
-            address_mask(i, &entry);
-            address_value(fd, i->ifa_name, &entry);
-            if (local == 1)
-                entry.worth = 0;
-            count = address_insert(list, count, &entry);
+            address_fill(&all->list[i], &entry);
+            if (entry.where.local == local
+                && tpb_interface_usable(&all->list[i], ifaces))
+                count = address_insert(list, count, &entry);
         }
     }
-    tpb_close(&fd);
-    freeifaddrs(all);
+    tpb_interfaces_drop(all);
     return count;
 }
 
@@ -318,6 +244,29 @@ static bool card_same_network(const struct address_entry *ours,
             != 0)
             return false;
     return true;
+}
+
+bool ofi_where_beside(const struct ofi_where *ours, int count,
+                      const struct ofi_where *to, struct ofi_where *from)
+{
+    const struct tpb_interfaces *all = tpb_interfaces_hold();
+    bool found = false;
+
+    for (int i = 0; i < count && !found; i++)
+        for (size_t k = 0; all != NULL && k < all->count && !found; k++) {
+            struct address_entry entry;
+
+            address_fill(&all->list[k], &entry);
+            found = to->family == ours[i].family
+                    && ofi_where_same(&entry.where, &ours[i])
+                    && card_same_network(&entry, to);
+            if (found) {
+                *from = ours[i];
+                from->port = 0;
+            }
+        }
+    tpb_interfaces_drop(all);
+    return found;
 }
 
 static enum card_way card_way(const struct ofi_where *where, bool same_host,

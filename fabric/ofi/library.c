@@ -186,6 +186,7 @@ static bool library_load(void)
                  "%s is older than 1.17", LIBRARY_NAME);
         return false;
     }
+    library.functions.version = version();
     if (!library_symbols(handle))
         return false;
     library_wake();

@@ -19,6 +19,9 @@
  *   a registration serves what lies in the very range that was asked for, and
  *   not what is merely on the same pages.
  *
+ * What the device or the limit on locked memory has no room for is taken from
+ * blocks that nobody uses just now, the one that was used longest ago first.
+ *
  * libfabric's own cache, which goes by addresses, is switched off: see
  * ofi_library_environment().
  */
@@ -110,21 +113,49 @@ static bool mr_is_ours(struct ofi_rail *rail, const void *address,
            && block->device.type == TP_DEVICE_CPU;
 }
 
+/* Gives up a registration that nobody holds; false if there is none. */
+static bool mr_evict(struct ofi_rail *rail)
+{
+    TPB_LIST_EACH(node, &rail->mrs) {
+        struct ofi_mr *mr = TPB_CONTAINER(node, struct ofi_mr, link);
+
+        if (mr->holds > 0)
+            continue;
+        mr_free(mr);
+        return true;
+    }
+    return false;
+}
+
 int ofi_mr_register(struct ofi_rail *rail, const void *start, size_t length,
                     uint64_t access, struct fid_mr **mr,
                     struct tpb_error *error)
 {
-    /* Providers that do not choose keys want each only once. */
-    int code = fi_mr_reg(rail->domain, start, length, access, 0,
-                         ++rail->mr_key, 0, mr, NULL);
+    int code;
 
-    if (code == -FI_ENOMEM)
+    /* Providers that do not choose keys want each only once. */
+    do
+        code = fi_mr_reg(rail->domain, start, length, access, 0,
+                         ++rail->mr_key, 0, mr, NULL);
+    while ((code == -FI_ENOMEM || code == -FI_ENOSPC) && mr_evict(rail));
+    if (code == -FI_ENOMEM || code == -FI_ENOSPC)
         tpb_fail(error, TP_ERR_NO_MEMORY,
                  "%zu KiB cannot be locked in memory (ulimit -l)",
                  length / 1024);
     else if (code != 0)
         ofi_fail(error, code, "registering memory");
     return code;
+}
+
+/* One more that uses it, and so the last one to be given up. */
+static struct ofi_mr *mr_hold(struct ofi_rail *rail, struct ofi_mr *mr)
+{
+    if (mr == NULL)
+        return NULL;
+    mr->holds++;
+    tpb_list_unlink(&mr->link);
+    tpb_list_append(&rail->mrs, &mr->link);
+    return mr;
 }
 
 struct ofi_mr *ofi_mr_hold(struct ofi_rail *rail, const void *address,
@@ -141,9 +172,7 @@ struct ofi_mr *ofi_mr_hold(struct ofi_rail *rail, const void *address,
         if (mr == NULL)
             mr = mr_new(rail, address, length, access, error);
     }
-    if (mr != NULL)
-        mr->holds++;
-    return mr;
+    return mr_hold(rail, mr);
 }
 
 struct ofi_mr *ofi_mr_hold_ours(struct ofi_rail *rail, const void *address,
@@ -154,9 +183,7 @@ struct ofi_mr *ofi_mr_hold_ours(struct ofi_rail *rail, const void *address,
 
     if (mr_is_ours(rail, address, length, &block))
         mr = mr_block(rail, &block, NULL);
-    if (mr != NULL)
-        mr->holds++;
-    return mr;
+    return mr_hold(rail, mr);
 }
 
 void ofi_mr_drop(struct ofi_mr *mr)

@@ -109,6 +109,7 @@ void ofi_rdm_close(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq);
 
 /* The few functions that are not inline in libfabric's headers. */
 struct ofi_library {
+    uint32_t version;              /* as FI_VERSION() makes it */
     int (*getinfo)(uint32_t version, const char *node, const char *service,
                    uint64_t flags, const struct fi_info *hints,
                    struct fi_info **info);
@@ -184,6 +185,10 @@ tp_status ofi_card_decode(struct ofi_card *card, const void *bytes,
  * Takes out those that would lead to ourselves, and says so in `left_out`. */
 void ofi_card_order(struct ofi_card *card, uint64_t our_host,
                     struct tpb_text *left_out);
+/* The first of our addresses that is in one network with `to`, without port;
+ * false if none is. */
+bool ofi_where_beside(const struct ofi_where *ours, int count,
+                      const struct ofi_where *to, struct ofi_where *from);
 uint64_t ofi_host_id(const struct tpt_card *card);
 
 /* The same but for the port. */
@@ -206,6 +211,9 @@ socklen_t ofi_unix_address(const uint8_t key[OFI_KEY],
                            struct sockaddr_storage *address);
 
 /* ---- rdma.c ------------------------------------------------------------ */
+
+/* Where sysfs is; tests have one of their own. */
+extern const char *ofi_rdma_sysfs;
 
 /* Takes out of `list` what no RDMA device with an active port carries, and
  * orders the rest: the device that serves this rank best comes first.  Returns
@@ -444,7 +452,8 @@ struct ofi_mr {
     bool freed;                    /* the block is: closed with its last hold */
 };
 
-/* fi_mr_reg(); 0 or a negative fi_errno with words. */
+/* fi_mr_reg(); 0 or a negative fi_errno with words.  If there is no room it
+ * gives up registrations that are kept, but not held. */
 int ofi_mr_register(struct ofi_rail *rail, const void *start, size_t length,
                     uint64_t access, struct fid_mr **mr,
                     struct tpb_error *error);

@@ -13,7 +13,6 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
-#include <ifaddrs.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +21,7 @@
 
 #include "fabric/ofi/ofi.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 
 #define RDMA_CM "/dev/infiniband/rdma_cm"
@@ -33,6 +33,8 @@ enum {
     RDMA_HARDWARE = 20,            /* bytes of an IPoIB hardware address */
     RDMA_FAR_PERCENT = 90          /* as score.c has it */
 };
+
+const char *ofi_rdma_sysfs = "/sys";
 
 /* The addresses that are looked for. */
 struct rdma_search {
@@ -78,7 +80,7 @@ static void rdma_hardware(struct rdma_search *search, int at)
 {
     char path[PATH_MAX], line[64];
 
-    snprintf(path, sizeof(path), "/sys/class/net/%s/address",
+    snprintf(path, sizeof(path), "%s/class/net/%s/address", ofi_rdma_sysfs,
              search->interfaces[at]);
     if (rdma_line(path, line))
         search->hardware_length[at] = rdma_bytes(
@@ -88,29 +90,22 @@ static void rdma_hardware(struct rdma_search *search, int at)
 /* Which interfaces have the addresses. */
 static void rdma_interfaces(struct rdma_search *search)
 {
-    struct ifaddrs *all = NULL;
+    const struct tpb_interfaces *all = tpb_interfaces_hold();
 
-    if (getifaddrs(&all) < 0)
-        return;
-    for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-        struct sockaddr_storage copy = { .ss_family = AF_UNSPEC };
-        struct ofi_where where;
+    for (size_t i = 0; all != NULL && i < all->count; i++) {
+        const struct tpb_interface *one = &all->list[i];
 
-        if (i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET)
-            memcpy(&copy, i->ifa_addr, sizeof(struct sockaddr_in));
-        else if (i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET6)
-            memcpy(&copy, i->ifa_addr, sizeof(struct sockaddr_in6));
-        if (!ofi_where_from_socket(&copy, &where))
-            continue;
         for (int at = 0; at < search->count; at++)
-            if (ofi_where_same(&where, &search->list[at])
+            if (one->family == search->list[at].family
+                && memcmp(one->address, search->list[at].address,
+                          sizeof(one->address)) == 0
                 && search->interfaces[at][0] == '\0') {
                 snprintf(search->interfaces[at],
-                         sizeof(search->interfaces[at]), "%s", i->ifa_name);
+                         sizeof(search->interfaces[at]), "%s", one->name);
                 rdma_hardware(search, at);
             }
     }
-    freeifaddrs(all);
+    tpb_interfaces_drop(all);
 }
 
 /* Does the GID stand for this address? */
@@ -218,10 +213,13 @@ static void rdma_device(struct rdma_search *search, const char *path,
 /* The number of devices; their worth by address is in the search. */
 static int rdma_search(struct rdma_search *search)
 {
+    char folder[PATH_MAX];
+
     for (int i = 0; i < OFI_WHERES; i++)
         search->value[i] = -1;
     rdma_interfaces(search);
-    return rdma_each(search, "/sys/class/infiniband", rdma_device, 0);
+    snprintf(folder, sizeof(folder), "%s/class/infiniband", ofi_rdma_sysfs);
+    return rdma_each(search, folder, rdma_device, 0);
 }
 
 /* ---- for the others ---------------------------------------------------- */

@@ -118,7 +118,9 @@ static size_t rma_describe(struct tpf_link *link,
     struct rma_source where;
     struct ofi_mr *mr;
 
-    if (buffer->device.type != TP_DEVICE_CPU || conn == NULL
+    /* What is meant for a device goes there by cuda_gdr, or staged. */
+    if (buffer->device.type != TP_DEVICE_CPU
+        || buffer->target.type == TP_DEVICE_CUDA || conn == NULL
         || conn->rail == NULL || !conn->rail->rma || conn->lost)
         return 0;
     mr = ofi_mr_hold(conn->rail, buffer->data, buffer->length, FI_REMOTE_READ,

@@ -143,11 +143,33 @@ static void visit_choose(struct ofi_meet *meet)
     meet->conn->meet = meet;
 }
 
-static int visit_dial(const struct sockaddr_storage *address, socklen_t length)
+/* Where we call from is where the RDMA connection begins.  The kernel chooses
+ * by its routes, which know nothing of what serves this rank best; our own
+ * addresses stand in that order.  Within the host any is as good. */
+static void visit_bind(const struct ofi_visit *visit, int at, int fd)
+{
+    const struct ofi_card *ours = &visit->endpoint->card;
+    struct sockaddr_storage address;
+    struct ofi_where from;
+    socklen_t length;
+
+    if (!visit->endpoint->kind->rdma || visit->card.host == ours->host
+        || !ofi_where_beside(ours->wheres, ours->count,
+                             &visit->card.wheres[at], &from))
+        return;
+    length = ofi_where_to_socket(&from, &address);
+    if (bind(fd, (const struct sockaddr *)&address, length) < 0)
+        tpb_debug("cannot call from a chosen address: %s", strerror(errno));
+}
+
+static int visit_dial(const struct ofi_visit *visit, int at,
+                      const struct sockaddr_storage *address, socklen_t length)
 {
     int fd = socket(address->ss_family,
                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
+    if (fd >= 0)
+        visit_bind(visit, at, fd);
     if (fd >= 0 && connect(fd, (const struct sockaddr *)address, length) < 0
         && errno != EINPROGRESS)
         tpb_close(&fd);
@@ -172,7 +194,7 @@ static void visit_call(struct ofi_visit *visit, int at)
     meet->at = at;
     meet->stage = OFI_DIALING;
     visit->calls[at] = meet;
-    meet->watch.fd = visit_dial(&address, length);
+    meet->watch.fd = visit_dial(visit, at, &address, length);
     if (meet->watch.fd < 0
         || tpf_watch_add(visit->endpoint->common.env, &meet->watch, EPOLLOUT)
                != 0) {

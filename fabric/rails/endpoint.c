@@ -3,14 +3,13 @@
 #include "config.h"
 
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "fabric/rails/rails.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 
 TPB_LOG_COMPONENT("rails");
@@ -59,29 +58,22 @@ static int endpoint_nics(const struct tpf_env *env,
                          struct endpoint_nic list[ENDPOINT_SEEN])
 {
     const char *allowed = env->settings->text[TPB_SET_IFACE];
-    struct ifaddrs *all = NULL;
+    const struct tpb_interfaces *all = tpb_interfaces_hold();
     int count = 0;
 
-    if (getifaddrs(&all) < 0)
-        return 0;
-    for (unsigned local = 0; local <= 1 && count == 0; local++) {
-        for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+    for (int local = 0; local <= 1 && count == 0; local++)
+        for (size_t i = 0; all != NULL && i < all->count; i++) {
+            const struct tpb_interface *one = &all->list[i];
             struct endpoint_nic nic;
 
-            if (i->ifa_addr == NULL || !(i->ifa_flags & IFF_UP)
-                || !(i->ifa_flags & IFF_RUNNING)
-                || (i->ifa_addr->sa_family != AF_INET
-                    && i->ifa_addr->sa_family != AF_INET6)
-                || ((i->ifa_flags & IFF_LOOPBACK) != 0) != local
-                || !tpb_list_allows(allowed, i->ifa_name)
-                || strlen(i->ifa_name) >= sizeof(nic.name))
+            if (one->local != (local != 0) || !one->up
+                || !tpb_list_allows(allowed, one->name))
                 continue;
-            snprintf(nic.name, sizeof(nic.name), "%s", i->ifa_name);
+            snprintf(nic.name, sizeof(nic.name), "%s", one->name);
             nic.megabits = endpoint_megabits(env->card, nic.name);
             count = endpoint_insert(list, count, &nic);
         }
-    }
-    freeifaddrs(all);
+    tpb_interfaces_drop(all);
     return count;
 }
 
@@ -189,12 +181,32 @@ static bool endpoint_named(const char *list)
     return false;
 }
 
-/* Over one interface it is no faster, so somebody has to want it. */
 static bool endpoint_wanted(const struct tpb_settings *settings)
 {
     return settings->number[TPB_SET_RAILS] > 0
            || endpoint_named(settings->text[TPB_SET_BACKENDS])
            || endpoint_named(settings->text[TPB_SET_REQUIRE]);
+}
+
+/* Does the table of costs say how fast it is to other hosts? */
+static bool endpoint_measured(const struct tpt_card *card)
+{
+    for (uint32_t i = 0; i < card->backend_count; i++)
+        if (strcmp(card->backends[i].name, tpf_rails.name) == 0)
+            return card->backends[i].measured[TPT_OTHER_HOST].megabytes > 0;
+    return false;
+}
+
+/* What the rails go over, where that could not be used without them. */
+static bool endpoint_alone(const struct rails_endpoint *endpoint)
+{
+    const char *list
+        = endpoint->common.env->settings->text[TPB_SET_BACKENDS];
+
+    for (unsigned i = 0; i < endpoint->sub_count; i++)
+        if (!tpb_list_allows(list, endpoint->subs[i].open->backend->name))
+            return true;
+    return false;
 }
 
 static tp_status endpoint_probe(const struct tpf_env *env,
@@ -212,7 +224,9 @@ static tp_status endpoint_probe(const struct tpf_env *env,
     }
     if (usable == 0)
         return TP_ERR_NOT_SUPPORTED;
-    if (usable == 1 && !endpoint_wanted(env->settings))
+    /* Over one interface it is no faster, unless somebody knows better. */
+    if (usable == 1 && !endpoint_wanted(env->settings)
+        && !endpoint_measured(env->card))
         return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
                         "one network interface only; TP_RAILS=2 makes two "
                         "streams over it");
@@ -262,6 +276,7 @@ static tp_status endpoint_open(struct tpf_endpoint *common,
                                struct tpb_error *error)
 {
     struct rails_endpoint *endpoint = rails_of(common);
+    tp_status status;
     int code;
 
     tpb_list_init(&endpoint->conns);
@@ -276,7 +291,11 @@ static tp_status endpoint_open(struct tpf_endpoint *common,
            : tpf_watch_add(common->env, &endpoint->timer, EPOLLIN);
     if (code != 0)
         return tpb_fail_errno(error, code, "rails: a timer");
-    return endpoint_subs(endpoint, error);
+    status = endpoint_subs(endpoint, error);
+    endpoint->wanted = endpoint_wanted(common->env->settings)
+                       || endpoint_alone(endpoint)
+                       || endpoint->sub_count == 1;
+    return status;
 }
 
 static void endpoint_bury(struct rails_endpoint *endpoint)
@@ -328,6 +347,21 @@ static size_t endpoint_address(struct tpf_endpoint *common, void *buffer,
         card.count += place->length > 0;
     }
     return rails_card_encode(&card, buffer, capacity);
+}
+
+/* Bridges and the like are not on the card: nobody knows how far they lead. */
+static uint16_t endpoint_nics_of_card(struct tpf_endpoint *common)
+{
+    const struct rails_endpoint *endpoint = rails_of(common);
+    const struct tpt_card *card = common->env->card;
+    uint16_t bits = 0;
+
+    for (uint32_t i = 0; i < card->nic_count; i++)
+        for (unsigned j = 0; j < endpoint->sub_count; j++)
+            if (card->nics[i].kind == TPT_NIC_IP
+                && strcmp(card->nics[i].name, endpoint->subs[j].nic) == 0)
+                bits |= (uint16_t)(1u << i);
+    return bits;
 }
 
 /* ---- moving on --------------------------------------------------------- */
@@ -422,14 +456,17 @@ const struct tpf_backend tpf_rails = {
     .latency_ns = 18000,
     .megabytes = 3000,
     .nic_kind = TPT_NIC_IP,
+    .nics_most = RAILS_SUBS,
     .endpoint_size = sizeof(struct rails_endpoint),
     .conn_size = sizeof(struct rails_conn),
     .probe = endpoint_probe,
     .open = endpoint_open,
     .close = endpoint_close,
     .address = endpoint_address,
+    .nics = endpoint_nics_of_card,
     .connect = rails_connect,
     .disconnect = rails_disconnect,
+    .trying = rails_trying,
     .reserve = rails_reserve,
     .commit = rails_commit,
     .send_data = rails_send_data,

@@ -19,7 +19,10 @@
  *   pace.c      how fast a rail is, and which one gets the next frame
  *   send.c      the window of frames that may have to go again
  *   receive.c   frames in the order of their numbers
- *   conn.c      a group and its rails: dialling, joining, losing, returning
+ *   conn.c      a group and its rails: joining, losing, being looked after
+ *   visit.c     the side that dials; host.c: the side that is dialled
+ *   below.c     upcalls of the backends that the rails go over
+ *   clock.c     what takes time: rails that stall or are called again
  *   endpoint.c  the backend's table; open, close, progress, sleep
  */
 #ifndef TPF_RAILS_H
@@ -40,7 +43,10 @@ enum {
     RAILS_KEY = 16,
     RAILS_NAME = 16,               /* an interface's name, with its NUL */
     RAILS_BIG = 16 * 1024,         /* a frame that shows how fast a rail is */
-    RAILS_CORE_HEAD = 64           /* the most that send_data() takes apart */
+    RAILS_CORE_HEAD = 64,          /* the most that send_data() takes apart */
+    RAILS_LEAST_FRAME = 256,       /* of a group */
+    RAILS_JOIN_MS = 10000,         /* to be welcomed, or to say who one is */
+    RAILS_RETRY_MS = 100           /* until a lost rail is called again */
 };
 
 struct rails_endpoint;
@@ -183,6 +189,7 @@ struct rails_conn {
     bool over;                     /* failed has been said */
     bool blocked;                  /* the core waits for writable */
     bool broken;                   /* the peer does not keep to the rules */
+    bool vain;                     /* visitor: too few rails got up */
     unsigned up;
     uint64_t patience;             /* visitor: the core is told at that time
                                       though some rails are still missing */
@@ -230,6 +237,7 @@ struct rails_endpoint {
     struct tpf_watch timer;
     bool ticking;
     bool settled;                  /* a rail is up: ticks may not be needed */
+    bool wanted;                   /* ... whether it pays or not */
 };
 
 static inline struct rails_conn *rails_conn_of(struct tpf_conn *conn)
@@ -286,26 +294,60 @@ void rails_pop(struct tpf_conn *common);
 bool rails_scan(struct rails_conn *conn);
 void rails_stash_free(struct rails_conn *conn);
 
-/* ---- conn.c ------------------------------------------------------------ */
+/* ---- below.c ----------------------------------------------------------- */
 
 extern const struct tpf_upcalls rails_upcalls;   /* for the subs; core is the
                                                     struct rails_sub */
+
+/* ---- visit.c ----------------------------------------------------------- */
+
 tp_status rails_connect(struct tpf_conn *common, const void *address,
                         size_t length, struct tpb_error *error);
+/* Dials the way of that number; it has no rail now. */
+tp_status rails_dial(struct rails_conn *conn, unsigned i,
+                     struct tpb_error *error);
+/* Asks to join, over a rail that is there: at once over the first, over the
+ * others when that one has been welcomed. */
+void rails_join(struct rails_conn *conn, struct rails_rail *rail);
+/* WELCOME has come. */
+void rails_welcomed(struct rails_rail *rail, const struct rails_join *join);
+void rails_trying(struct tpf_conn *common, struct tpb_text *text);
+
+/* ---- host.c ------------------------------------------------------------ */
+
+/* A stranger may have said something. */
+void rails_hear_stranger(struct rails_rail *rail);
+
+/* ---- conn.c ------------------------------------------------------------ */
+
+/* Of a new, zeroed conn; false: no memory. */
+bool rails_group_init(struct rails_conn *conn);
+/* The first rail is welcome: it says how big a frame may be. */
+void rails_founded(struct rails_conn *conn, struct rails_rail *rail,
+                   size_t max_frame);
+/* Puts a rail to where it belongs. */
+void rails_attach(struct rails_conn *conn, struct rails_rail *rail,
+                  unsigned place);
+void rails_is_up(struct rails_conn *conn, struct rails_rail *rail);
+/* Rails that may still get up. */
+unsigned rails_coming(const struct rails_conn *conn);
 void rails_disconnect(struct tpf_conn *common);
 /* All that a conn has to do, and its upcalls. */
 void rails_service(struct rails_conn *conn);
-/* A stranger may have said something. */
-void rails_hear_stranger(struct rails_rail *rail);
-void rails_tick(struct rails_endpoint *endpoint);
-/* Is there nothing that takes time? */
-bool rails_calm(const struct rails_endpoint *endpoint);
 /* Gives a rail up; for tests too. */
 void rails_lose(struct rails_rail *rail, tp_status status, const char *why);
-/* WELCOME has come. */
-void rails_welcomed(struct rails_rail *rail, const struct rails_join *join);
 /* Against the rules: the group ends. */
 void rails_break(struct rails_conn *conn, const char *why);
 void rails_rail_free(struct rails_rail *rail);
+
+/* ---- clock.c ----------------------------------------------------------- */
+
+static inline uint64_t rails_after(uint64_t ms)
+{
+    return tpb_now() + ms * 1000000u;
+}
+void rails_tick(struct rails_endpoint *endpoint);
+/* Is there nothing that takes time? */
+bool rails_calm(const struct rails_endpoint *endpoint);
 
 #endif

@@ -1,221 +1,80 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The cuda_ipc channel: the receiver imports the sender's allocation and copies
+ * The cuda_ipc channel: the receiver opens the sender's allocation and copies
  * straight out of it, by the GPU.
  *
  * The sender describes a buffer when the work on its stream is done, and the
  * receiver says that it is through when its copy is: so no event crosses
- * processes, and no stream waits for one.  For memory of cudaMalloc() and
- * cuMemAlloc(); other kinds go staged.
- *
- * Imports are kept per peer by the exporter's buffer id, which no later
- * allocation has, and not by address, which comes back.
+ * processes, and no stream waits for one.  The end of a copy shows in a word
+ * of host memory that the stream writes (cuda_flag.c), or else by its event.
  */
 #include "config.h"
 
 #include <unistd.h>
 
-#include "gpu/cuda.h"
-#include "gpu/cuda_mem.h"
-#include "runtime/base/alloc.h"
+#include "gpu/cuda_ipc/ipc.h"
 
-enum { IPC_IMPORTS = 64 };             /* of one peer that are kept */
-
-struct ipc_source {
-    cu_ipc_memory handle;
-    cu_uuid device;
-    uint64_t id, size, offset;
-};
-_Static_assert(sizeof(struct ipc_source) == 104, "wire layout");
-_Static_assert(sizeof(struct ipc_source) <= TPF_SOURCE, "TPF_SOURCE");
-
-struct ipc_import {
-    struct tpb_list node;              /* the link's, used last at the end */
-    uint64_t id;
-    int device;                        /* in whose context it is open */
-    cu_pointer pointer;
-    size_t size;
-    uint32_t holds;                    /* pulls out of it */
-};
-
-struct ipc_channel {
-    struct tpf_channel base;
-    struct tpb_list pulls;
-};
-
-struct ipc_link {
-    struct tpf_link base;
-    struct tpb_list imports;
-    uint32_t count;
-};
+enum { IPC_LOOK_NS = 100000 };         /* look for errors beside a flag */
 
 struct ipc_pull {
     struct tpf_pull base;
-    struct ipc_import *import;
+    struct ipc_import *import;         /* NULL: memory of this process */
     cu_pointer from;
-    cu_event copied;
+    int device;                        /* whose stream copies */
+    cu_event copied;                   /* without flags */
+    bool flagged;
+    uint32_t turn;                     /* of the flag */
+    uint64_t looked;
     size_t part;                       /* under way */
 };
 _Static_assert(sizeof(struct ipc_pull) <= TPF_PULL, "TPF_PULL is too small");
 
 /* ---- the channel --------------------------------------------------------- */
 
-/* Without waking the driver: is there anything that could be a GPU? */
 static tp_status ipc_probe(const struct tpf_env *env, struct tpb_error *error)
 {
-    const struct tpb_settings *settings = env->settings;
-
-    if (strcmp(settings->text[TPB_SET_CUDA_LIBRARY], "none") == 0)
-        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                        "TP_CUDA_LIBRARY=none forbids the use of GPUs");
-    if (!settings->set[TPB_SET_CUDA_LIBRARY]
-        && access("/dev/nvidiactl", F_OK) != 0
-        && access("/dev/dxg", F_OK) != 0)
-        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                        "no NVIDIA GPU here (no /dev/nvidiactl)");
-    return TP_OK;
+    return tpg_cuda_possible(env->settings, error);
 }
 
 static tp_status ipc_open(struct tpf_channel *base, struct tpb_error *error)
 {
+    struct ipc_channel *channel = (struct ipc_channel *)base;
+
     (void)error;
-    tpb_list_init(&((struct ipc_channel *)base)->pulls);
+    tpb_list_init(&channel->pulls);
+    tpb_list_init(&channel->links);
+    base->env->gpu->gone = ipc_gone;
+    base->env->gpu->gone_arg = channel;
     return TP_OK;
 }
 
 static void ipc_close(struct tpf_channel *base)
 {
-    (void)base;
+    base->env->gpu->gone = NULL;
 }
 
 /* Only the first import tells whether it may be; then the driver is up. */
 static tp_status ipc_link(struct tpf_link *base, const void *address,
                           size_t length, struct tpb_error *error)
 {
+    struct ipc_link *link = (struct ipc_link *)base;
+    const struct tpf_backend *backend = base->conn->backend;
+
     (void)address;
     (void)length;
     (void)error;
-    tpb_list_init(&((struct ipc_link *)base)->imports);
+    tpb_list_init(&link->exports);
+    tpb_list_init(&link->imports);
+    tpb_list_append(&((struct ipc_channel *)base->channel)->links,
+                    &link->node);
+    /* The kernel's word for it, not the peer's. */
+    link->own = (backend->flags & TPF_SELF) != 0
+                || (backend->peer_pid != NULL
+                    && backend->peer_pid(base->conn) == (int)getpid());
     return TP_OK;
 }
 
-/* ---- imports ------------------------------------------------------------- */
-
-static void ipc_import_close(struct ipc_link *link, struct ipc_import *import)
-{
-    const struct tpg_cuda *cuda = tpg_cuda_loaded();
-
-    if (cuda != NULL && tpg_cuda_enter(cuda, import->device, NULL) == TP_OK) {
-        cuda->cuIpcCloseMemHandle(import->pointer);
-        tpg_cuda_leave(cuda);
-    }
-    tpb_list_unlink(&import->node);
-    link->count--;
-    tpb_free(import);
-}
-
-static void ipc_import_room(struct ipc_link *link)
-{
-    TPB_LIST_EACH(node, &link->imports) {
-        struct ipc_import *import = TPB_CONTAINER(node, struct ipc_import,
-                                                  node);
-
-        if (link->count < IPC_IMPORTS)
-            return;
-        if (import->holds == 0) {
-            ipc_import_close(link, import);
-            return;                    /* the list has changed */
-        }
-    }
-}
-
-static struct ipc_import *ipc_import_find(struct ipc_link *link,
-                                          const struct ipc_source *source)
-{
-    TPB_LIST_EACH(node, &link->imports) {
-        struct ipc_import *import = TPB_CONTAINER(node, struct ipc_import,
-                                                  node);
-
-        if (import->id == source->id && import->size == source->size) {
-            tpb_list_unlink(&import->node);
-            tpb_list_append(&link->imports, &import->node);
-            return import;
-        }
-    }
-    return NULL;
-}
-
-/* NULL with words. */
-static struct ipc_import *ipc_import_get(struct ipc_link *link,
-                                         const struct tpg_cuda *cuda,
-                                         const struct ipc_source *source,
-                                         int fallback,
-                                         struct tpb_error *error)
-{
-    struct ipc_import *import = ipc_import_find(link, source);
-    int device = tpg_cuda_find(cuda, &source->device);
-    tp_status status;
-
-    if (import != NULL)
-        return import;
-    ipc_import_room(link);
-    if (device < 0)
-        device = fallback;             /* the driver opens it across devices */
-    import = tpb_zalloc(sizeof(*import));
-    if (import == NULL) {
-        tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
-        return NULL;
-    }
-    status = tpg_cuda_enter(cuda, device, error);
-    if (status == TP_OK) {
-        status = tpg_cuda_fail(cuda, cuda->cuIpcOpenMemHandle_v2(
-            &import->pointer, source->handle, CU_IPC_LAZY_PEER),
-            "cuIpcOpenMemHandle", error);
-        tpg_cuda_leave(cuda);
-    }
-    if (status != TP_OK) {
-        tpb_free(import);
-        return NULL;
-    }
-    import->id = source->id;
-    import->size = source->size;
-    import->device = device;
-    tpb_list_append(&link->imports, &import->node);
-    link->count++;
-    return import;
-}
-
-/* ---- the sender ---------------------------------------------------------- */
-
-static size_t ipc_describe(struct tpf_link *base,
-                           const struct tpf_buffer *buffer,
-                           unsigned char source[TPF_SOURCE], void **hold)
-{
-    const struct tpg_cuda *cuda = tpg_cuda_loaded();
-    struct tpg_memory memory;
-    struct ipc_source mine;
-    cu_result code;
-
-    (void)base;
-    (void)hold;
-    if (buffer->device.type != TP_DEVICE_CUDA || cuda == NULL || !cuda->ipc
-        || tpg_memory_look(cuda, buffer->data, &memory, NULL) != TP_OK
-        || memory.route != TPG_ROUTE_LEGACY
-        || tpg_cuda_enter(cuda, memory.device, NULL) != TP_OK)
-        return 0;
-    code = cuda->cuIpcGetMemHandle(&mine.handle, memory.base);
-    tpg_cuda_leave(cuda);
-    if (code != CU_OK)
-        return 0;
-    mine.device = cuda->uuids[memory.device];
-    mine.id = memory.id;
-    mine.size = memory.size;
-    mine.offset = (uint64_t)(uintptr_t)buffer->data - memory.base;
-    memcpy(source, &mine, sizeof(mine));
-    return sizeof(mine);
-}
-
-/* ---- the receiver -------------------------------------------------------- */
+/* ---- pulling ------------------------------------------------------------- */
 
 static struct tpg_gpu *ipc_gpu(const struct tpf_pull *pull)
 {
@@ -224,10 +83,29 @@ static struct tpg_gpu *ipc_gpu(const struct tpf_pull *pull)
 
 static void ipc_end(const struct tpg_cuda *cuda, struct ipc_pull *pull)
 {
-    if (pull->copied != NULL)
+    if (pull->copied != NULL && cuda != NULL)
         cuda->cuEventDestroy_v2(pull->copied);
     pull->copied = NULL;
-    pull->import->holds--;
+    if (pull->import != NULL)
+        ipc_import_let_go(pull->import);
+    pull->import = NULL;
+}
+
+/* Marks the end of what was enqueued.  With the context current. */
+static cu_result ipc_mark(const struct tpg_cuda *cuda, struct ipc_pull *pull)
+{
+    struct tpg_gpu *gpu = ipc_gpu(&pull->base);
+    cu_result code = CU_OK;
+
+    pull->looked = tpb_now();
+    pull->flagged = tpg_flag_raise(gpu, cuda, pull->device, &pull->turn);
+    if (pull->flagged)
+        return CU_OK;
+    if (pull->copied == NULL)
+        code = cuda->cuEventCreate(&pull->copied, CU_EVENT_NO_TIMING);
+    if (code == CU_OK)
+        code = cuda->cuEventRecord(pull->copied, gpu->devices[pull->device].in);
+    return code;
 }
 
 /* The next copy: all of it to a device; to the host, where the driver may wait
@@ -236,61 +114,100 @@ static tp_status ipc_copy(const struct tpg_cuda *cuda, struct ipc_pull *pull,
                           struct tpb_error *error)
 {
     struct tpf_pull *base = &pull->base;
-    int device = base->to.device.type == TP_DEVICE_CUDA ? base->to.device.index
-                                                        : pull->import->device;
-    tp_status status = tpg_device_enter(ipc_gpu(base), cuda, device, error);
-    cu_stream stream = ipc_gpu(base)->devices[device].in;
-    cu_result code = CU_OK;
+    struct tpg_gpu *gpu = ipc_gpu(base);
+    tp_status status = tpg_device_enter(gpu, cuda, pull->device, error);
+    cu_result code;
 
     if (status != TP_OK)
         return status;
     pull->part = base->to.device.type == TP_DEVICE_CUDA
                  ? base->to.length - base->moved : tpf_stride(base);
-    if (pull->copied == NULL)
-        code = cuda->cuEventCreate(&pull->copied, CU_EVENT_NO_TIMING);
+    code = cuda->cuMemcpyAsync((cu_pointer)(uintptr_t)base->to.data
+                               + base->moved, pull->from + base->moved,
+                               pull->part, gpu->devices[pull->device].in);
     if (code == CU_OK)
-        code = cuda->cuMemcpyAsync((cu_pointer)(uintptr_t)base->to.data
-                                   + base->moved, pull->from + base->moved,
-                                   pull->part, stream);
-    if (code == CU_OK)
-        code = cuda->cuEventRecord(pull->copied, stream);
+        code = ipc_mark(cuda, pull);
     tpg_cuda_leave(cuda);
     return tpg_cuda_fail(cuda, code, "a copy between processes", error);
+}
+
+/* The source as the peer wrote it: nonsense is told by words. */
+static tp_status ipc_read_source(const struct ipc_link *link,
+                                 const void *bytes, size_t source_length,
+                                 size_t length, struct ipc_source *source,
+                                 struct tpb_error *error)
+{
+    if (source_length != sizeof(*source))
+        return tpb_fail(error, TP_ERR_PROTOCOL, "not a buffer for cuda_ipc");
+    memcpy(source, bytes, sizeof(*source));
+    if (source->offset > source->size
+        || length > source->size - source->offset)
+        return tpb_fail(error, TP_ERR_PROTOCOL,
+                        "a buffer beyond its allocation");
+    if (source->form != IPC_LEGACY && source->form != IPC_REGION
+        && !(source->form == IPC_OWN && link->own))
+        return tpb_fail(error, TP_ERR_PROTOCOL, "no such form of memory");
+    return TP_OK;
+}
+
+/* Where the source's bytes are in this process.  On failure *refusal. */
+static bool ipc_find(struct ipc_link *link, const struct tpg_cuda *cuda,
+                     const struct ipc_source *source, int fallback,
+                     struct ipc_import **import, cu_pointer *from,
+                     enum tpf_progress *refusal, struct tpb_error *error)
+{
+    tp_status status;
+
+    *import = NULL;
+    if (source->form == IPC_OWN) {
+        *from = source->base + source->offset;
+        return true;
+    }
+    *import = ipc_import_get(link, cuda, source, fallback, &status, error);
+    if (*import == NULL) {
+        *refusal = status == TP_ERR_NOT_FOUND ? TPF_PULL_PASS
+                                              : TPF_PULL_REFUSED;
+        return false;
+    }
+    *from = (*import)->pointer + source->offset;
+    return true;
 }
 
 static enum tpf_progress ipc_pull(struct tpf_pull *base,
                                   struct tpb_error *error)
 {
     struct ipc_pull *pull = (struct ipc_pull *)base;
+    struct ipc_link *link = (struct ipc_link *)base->link;
     struct ipc_channel *channel = (struct ipc_channel *)base->link->channel;
+    bool to_device = base->to.device.type == TP_DEVICE_CUDA;
+    const struct tpg_cuda *cuda = tpg_cuda_loaded();
+    enum tpf_progress refusal = TPF_PULL_REFUSED;
     struct ipc_source source;
-    const struct tpg_cuda *cuda;
 
-    if (base->source_length != sizeof(source)) {
-        tpb_fail(error, TP_ERR_PROTOCOL, "not a buffer for cuda_ipc");
+    if (ipc_read_source(link, base->source, base->source_length,
+                        base->to.length, &source, error) != TP_OK)
         return TPF_PULL_REFUSED;
+    if (cuda == NULL && !to_device) {
+        tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                 "to the CPU, in a process that uses no GPU");
+        return TPF_PULL_PASS;
     }
-    memcpy(&source, base->source, sizeof(source));
-    if (source.offset > source.size
-        || base->to.length > source.size - source.offset) {
-        tpb_fail(error, TP_ERR_PROTOCOL, "a buffer beyond its allocation");
-        return TPF_PULL_REFUSED;
-    }
-    if (tpg_cuda_load(channel->base.env->settings, &cuda, error) != TP_OK)
+    if (tpg_cuda_load(base->link->channel->env->settings, &cuda, error)
+        != TP_OK)
         return TPF_PULL_REFUSED;
     pull->copied = NULL;
-    pull->import = ipc_import_get((struct ipc_link *)base->link, cuda, &source,
-                                  base->to.device.type == TP_DEVICE_CUDA
-                                  ? base->to.device.index : 0, error);
-    if (pull->import == NULL)
-        return TPF_PULL_REFUSED;
-    pull->import->holds++;
-    pull->from = pull->import->pointer + source.offset;
-    if (ipc_copy(cuda, pull, error) != TP_OK) {
+    if (!ipc_find(link, cuda, &source, to_device ? base->to.device.index : 0,
+                  &pull->import, &pull->from, &refusal, error))
+        return refusal;
+    pull->device = to_device ? base->to.device.index
+                   : pull->import != NULL ? pull->import->device
+                   : tpg_cuda_find(cuda, &source.device);
+    if (pull->device < 0 || ipc_copy(cuda, pull, error) != TP_OK) {
         ipc_end(cuda, pull);
         return TPF_PULL_REFUSED;
     }
     tpb_list_append(&channel->pulls, &base->node);
+    base->link->channel->env->on_devices++;
     return TPF_PULL_MORE;
 }
 
@@ -301,11 +218,35 @@ static bool ipc_cancel(struct tpf_pull *pull)
     return false;
 }
 
+/* A flag says when all is well; that something failed, only the driver. */
+static cu_result ipc_ask(const struct tpg_cuda *cuda, struct ipc_pull *pull)
+{
+    struct tpg_gpu *gpu = ipc_gpu(&pull->base);
+    cu_result code;
+    uint64_t now;
+
+    if (!pull->flagged)
+        return cuda->cuEventQuery(pull->copied);
+    if (tpg_flag_reached(gpu, pull->device, pull->turn)
+        || TPG_MUTANT(NO_FLAG_WAIT))
+        return CU_OK;
+    now = tpb_now();
+    if (now - pull->looked < IPC_LOOK_NS)
+        return CU_NOT_READY;
+    pull->looked = now;
+    if (tpg_cuda_enter(cuda, pull->device, NULL) != TP_OK)
+        return CU_INVALID_CONTEXT;
+    code = cuda->cuStreamQuery(gpu->devices[pull->device].in);
+    tpg_cuda_leave(cuda);
+    return code;
+}
+
 static bool ipc_step(const struct tpg_cuda *cuda, struct ipc_pull *pull)
 {
+    struct ipc_link *link = (struct ipc_link *)pull->base.link;
     struct tpf_env *env = pull->base.link->channel->env;
     struct tpb_error error = { "" };
-    cu_result code = cuda->cuEventQuery(pull->copied);
+    cu_result code = ipc_ask(cuda, pull);
     tp_status status;
 
     if (code == CU_NOT_READY)
@@ -319,7 +260,10 @@ static bool ipc_step(const struct tpg_cuda *cuda, struct ipc_pull *pull)
                 return true;
         }
     }
+    link->pulled++;
+    link->bytes += pull->base.moved;
     tpb_list_unlink(&pull->base.node);
+    env->on_devices--;
     ipc_end(cuda, pull);
     env->upcalls->pulled(env->core, &pull->base,
                          status == TP_OK ? TPF_PULL_DONE : TPF_PULL_REFUSED,
@@ -340,36 +284,78 @@ static bool ipc_progress(struct tpf_channel *base)
     return ipc_step(cuda, TPB_CONTAINER(node, struct ipc_pull, base.node));
 }
 
-/* The core has ended the link's pulls: their copies are waited for, since the
- * memory on both sides may go now. */
-static void ipc_unlink(struct tpf_link *base)
+/* Waits for the copies of that link, which are our own and end soon. */
+static void ipc_stop(struct tpf_link *base)
 {
-    struct ipc_link *link = (struct ipc_link *)base;
     struct ipc_channel *channel = (struct ipc_channel *)base->channel;
     struct tpg_gpu *gpu = base->channel->env->gpu;
     const struct tpg_cuda *cuda = tpg_cuda_loaded();
-    struct tpb_list keep, *node;
 
-    tpb_list_init(&keep);
-    while ((node = tpb_list_take(&channel->pulls)) != NULL) {
+    TPB_LIST_EACH(node, &channel->pulls) {
         struct ipc_pull *pull = TPB_CONTAINER(node, struct ipc_pull,
                                               base.node);
 
         if (pull->base.link != base)
-            tpb_list_append(&keep, node);
-        else
-            ipc_end(cuda, pull);
-    }
-    while ((node = tpb_list_take(&keep)) != NULL)
-        tpb_list_append(&channel->pulls, node);
-    for (int i = 0; cuda != NULL && i < cuda->devices && link->count > 0; i++)
-        if (gpu->devices[i].open && tpg_cuda_enter(cuda, i, NULL) == TP_OK) {
-            cuda->cuStreamSynchronize(gpu->devices[i].in);
+            continue;
+        tpb_list_unlink(node);
+        base->channel->env->on_devices--;
+        if (cuda != NULL
+            && tpg_cuda_enter(cuda, pull->device, NULL) == TP_OK) {
+            cuda->cuStreamSynchronize(gpu->devices[pull->device].in);
             tpg_cuda_leave(cuda);
         }
-    while (link->imports.next != NULL && !tpb_list_empty(&link->imports))
-        ipc_import_close(link, TPB_CONTAINER(link->imports.next,
-                                             struct ipc_import, node));
+        ipc_end(cuda, pull);
+    }
+}
+
+static void ipc_unlink(struct tpf_link *base)
+{
+    struct ipc_link *link = (struct ipc_link *)base;
+
+    if (link->node.next == NULL)
+        return;                        /* it never was linked */
+    tpb_list_unlink(&link->node);
+    ipc_exports_end(link);
+    ipc_imports_end(link);
+}
+
+/* ---- lending ------------------------------------------------------------- */
+
+static enum tpf_progress ipc_map(struct tpf_link *base, const void *bytes,
+                                 size_t source_length, size_t length,
+                                 struct tpf_buffer *buffer, void **hold,
+                                 struct tpb_error *error)
+{
+    struct ipc_link *link = (struct ipc_link *)base;
+    enum tpf_progress refusal;
+    const struct tpg_cuda *cuda;
+    struct ipc_import *import;
+    struct ipc_source source;
+    cu_pointer from;
+    int device;
+
+    if (ipc_read_source(link, bytes, source_length, length, &source, error)
+        != TP_OK
+        || tpg_cuda_load(base->channel->env->settings, &cuda, error) != TP_OK)
+        return TPF_PULL_REFUSED;
+    /* What is in place is on the sender's device: it has to be seen here. */
+    device = tpg_cuda_find(cuda, &source.device);
+    if (device < 0
+        || !ipc_find(link, cuda, &source, device, &import, &from, &refusal,
+                     error))
+        return TPF_PULL_REFUSED;
+    buffer->data = (void *)(uintptr_t)from;
+    buffer->device = (tp_device){ TP_DEVICE_CUDA, device };
+    *hold = import;
+    link->lent++;
+    return TPF_PULL_DONE;
+}
+
+static void ipc_unmap(struct tpf_channel *channel, void *hold)
+{
+    (void)channel;
+    if (hold != NULL)
+        ipc_import_let_go(hold);
 }
 
 const struct tpf_channel_kind tpg_cuda_ipc = {
@@ -377,6 +363,9 @@ const struct tpf_channel_kind tpg_cuda_ipc = {
     .number = TPF_CHANNEL_CUDA_IPC,
     .reach = TPT_REACH_HOST,
     .devices = true,
+    .by_device = true,
+    .within = true,
+    .exports = true,
     .latency_ns = 8000,
     .megabytes = 100000,
     .channel_size = sizeof(struct ipc_channel),
@@ -388,7 +377,13 @@ const struct tpf_channel_kind tpg_cuda_ipc = {
     .link = ipc_link,
     .unlink = ipc_unlink,
     .describe = ipc_describe,
+    .forget = ipc_forget,
+    .freed = ipc_freed,
+    .note = ipc_note,
+    .map = ipc_map,
+    .unmap = ipc_unmap,
     .pull = ipc_pull,
     .cancel = ipc_cancel,
+    .stop = ipc_stop,
     .progress = ipc_progress,
 };

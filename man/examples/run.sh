@@ -96,6 +96,27 @@ count 2 '^to rank [12]' "why"
 job 2 borrow
 says 0 '^the sum is 549755289600$' "borrow"
 
+# Through CPU memory; and over the double of libcuda, where it is built.
+export TP_CUDA_LIBRARY=none
+job 3 pipeline 6 100000
+says 0 '^6 batches of 100000 bytes through 2 stages, 0 of them on GPUs: every' \
+    "pipeline without a GPU"
+TP_CUDA_LIBRARY=$build/.libs/libcudadouble.so
+if [ -e "$TP_CUDA_LIBRARY" ]; then
+    for mode in lazy delay; do
+        export CUDADOUBLE_MODE=$mode
+        job 4 pipeline 6 1000000
+        says 0 '^6 batches of 1000000 bytes through 3 stages, 3 of them on GPUs' \
+            "pipeline on GPUs, $mode"
+    done
+    unset CUDADOUBLE_MODE
+else
+    skip double "no double of libcuda here (make check builds it)"
+fi
+unset TP_CUDA_LIBRARY
+job 1 pipeline
+says 2 '^usage: pipeline' "pipeline alone"
+
 # Alone, without a launcher: a job of one rank.
 timeout 60 "$build/man/examples/ring" 2 >"$work/said" 2>&1
 status=$?

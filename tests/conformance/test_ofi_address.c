@@ -83,6 +83,23 @@ START_TEST(test_order)
 }
 END_TEST
 
+/* From where to call somebody: the first of ours in his network. */
+START_TEST(test_beside)
+{
+    struct ofi_where list[3] = { address_where("203.0.113.5", 1),
+                                 address_where("::1", 2),
+                                 address_where("127.0.0.1", 3) };
+    struct ofi_where to = address_where("127.3.4.5", 9), from;
+
+    ck_assert(ofi_where_beside(list, 3, &to, &from));
+    ck_assert(ofi_where_same(&from, &list[2]));
+    ck_assert_uint_eq(from.port, 0);
+    ck_assert(!ofi_where_beside(list, 2, &to, &from));
+    to = address_where("203.0.113.5", 9);      /* no address of this host */
+    ck_assert(!ofi_where_beside(list, 3, &to, &from));
+}
+END_TEST
+
 START_TEST(test_damage)
 {
     struct ofi_card card = { .count = 2 }, again;
@@ -271,6 +288,7 @@ int main(void)
     tcase_add_test(tests, test_text);
     tcase_add_test(tests, test_interfaces);
     tcase_add_test(tests, test_order);
+    tcase_add_test(tests, test_beside);
     tcase_add_test(tests, test_damage);
     tcase_add_test(tests, test_ipv4);
     tcase_add_test(tests, test_ipv6);

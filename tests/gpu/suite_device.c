@@ -10,89 +10,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/gpu/device.h"
+#include "tests/gpu/buffer.h"
 #include "tests/gpu/suite_device.h"
 
 enum { PATIENCE = 60000 };
 
 static const tp_device device_cpu = { TP_DEVICE_CPU, 0 };
 
-/* A tensor's memory, with a shadow in pinned memory of the host. */
-struct device_buffer {
-    tp_device where;
-    size_t length;
-    unsigned char *data, *shadow;
-    cu_stream stream;
-};
-
-static void device_make(struct device_buffer *buffer, tp_device where,
+static void device_make(struct tpx_buffer *buffer, tp_device where,
                         size_t length)
 {
-    void *shadow;
-
-    tpx_device_use(where.type == TP_DEVICE_CUDA ? where.index : 0);
-    TPX_CU(tpx_device_driver()->cuMemHostAlloc(&shadow, length, 0));
-    buffer->where = where;
-    buffer->length = length;
-    buffer->shadow = shadow;
-    buffer->stream = tpx_device_stream();
-    buffer->data = where.type == TP_DEVICE_CUDA ? tpx_device_malloc(length)
-                                                : shadow;
+    tpx_buffer_make(buffer, where.type == TP_DEVICE_CUDA ? TPX_MALLOC
+                                                         : TPX_PINNED,
+                    where.index, length);
 }
 
-static void device_drop(struct device_buffer *buffer)
-{
-    const struct tpg_cuda *cuda = tpx_device_driver();
-
-    tpx_device_use(buffer->where.type == TP_DEVICE_CUDA ? buffer->where.index
-                                                        : 0);
-    if (buffer->data != buffer->shadow)
-        TPX_CU(cuda->cuMemFree_v2((cu_pointer)(uintptr_t)buffer->data));
-    TPX_CU(cuda->cuStreamDestroy_v2(buffer->stream));
-    TPX_CU(cuda->cuMemFreeHost(buffer->shadow));
-}
-
-/* Enqueued only: whoever reads the tensor has to wait. */
-static void device_fill(struct device_buffer *buffer, uint64_t seed)
-{
-    tpx_fill(buffer->shadow, buffer->length, seed);
-    if (buffer->data != buffer->shadow)
-        tpx_device_copy(buffer->data, buffer->shadow, buffer->length,
-                        buffer->stream);
-}
-
-static void device_check(struct device_buffer *buffer, uint64_t seed)
-{
-    if (buffer->data != buffer->shadow) {
-        memset(buffer->shadow, 0, buffer->length);
-        tpx_device_copy(buffer->shadow, buffer->data, buffer->length,
-                        buffer->stream);
-        tpx_device_sync(buffer->stream);
-    }
-    tpx_equal(tpx_verify(buffer->shadow, buffer->length, seed),
-              buffer->length);
-}
-
-static void device_spoil(struct device_buffer *buffer)
-{
-    if (buffer->data != buffer->shadow)
-        TPX_CU(tpx_device_driver()->cuMemsetD8Async(
-            (cu_pointer)(uintptr_t)buffer->data, 0xee, buffer->length,
-            buffer->stream));
-    else
-        memset(buffer->data, 0xee, buffer->length);
-}
-
-static tp_tensor device_tensor(const struct device_buffer *buffer)
-{
-    return (tp_tensor){ .data = buffer->data, .length = buffer->length,
-                        .device = buffer->where,
-                        .target = { TP_DEVICE_ANY, 0 },
-                        .stream = buffer->where.type == TP_DEVICE_CUDA
-                                  ? buffer->stream : NULL };
-}
-
-static void device_send(tp_pipe *pipe, struct device_buffer *buffers,
+static void device_send(tp_pipe *pipe, struct tpx_buffer *buffers,
                         size_t count, uint64_t seed)
 {
     char greeting[] = "between";
@@ -102,16 +35,16 @@ static void device_send(tp_pipe *pipe, struct device_buffer *buffers,
                            .tensors = tensors, .tensor_count = count };
 
     for (size_t i = 0; i < count; i++) {
-        device_fill(&buffers[i], seed + i);
-        tensors[i] = device_tensor(&buffers[i]);
+        tpx_buffer_fill(&buffers[i], seed + i);
+        tensors[i] = tpx_buffer_tensor(&buffers[i]);
     }
     tpx_ok(tp_pipe_send_message(pipe, &message, PATIENCE));
     /* It is ours again: what comes now must not be seen over there. */
     for (size_t i = 0; i < count; i++)
-        device_spoil(&buffers[i]);
+        tpx_buffer_spoil(&buffers[i]);
 }
 
-static void device_receive(tp_pipe *pipe, struct device_buffer *buffers,
+static void device_receive(tp_pipe *pipe, struct tpx_buffer *buffers,
                            size_t count, uint64_t seed)
 {
     char greeting[8];
@@ -122,15 +55,13 @@ static void device_receive(tp_pipe *pipe, struct device_buffer *buffers,
     skeleton->payloads[0].data = greeting;
     for (size_t i = 0; i < count; i++) {
         tpx_equal(skeleton->tensors[i].length, buffers[i].length);
-        device_spoil(&buffers[i]);
-        skeleton->tensors[i].data = buffers[i].data;
-        skeleton->tensors[i].device = buffers[i].where;
-        skeleton->tensors[i].stream = buffers[i].stream;
+        tpx_buffer_spoil(&buffers[i]);
+        tpx_buffer_place(&buffers[i], &skeleton->tensors[i]);
     }
     tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
     tpx_check(strcmp(greeting, "between") == 0, "the payload is wrong");
     for (size_t i = 0; i < count; i++)
-        device_check(&buffers[i], seed + i);
+        tpx_buffer_check(&buffers[i], seed + i);
 }
 
 /* ---- every mix ----------------------------------------------------------- */
@@ -148,7 +79,7 @@ static void device_mix(void)
         for (unsigned mix = 0; mix < 9; mix++) {
             tp_device from = places[mix / 3], to = places[mix % 3];
             tp_device mine = tpx_me.rank == 0 ? from : to;
-            struct device_buffer buffers[3];
+            struct tpx_buffer buffers[3];
 
             device_make(&buffers[0], mine, sizes[i]);
             device_make(&buffers[1], device_cpu, 333);
@@ -160,7 +91,7 @@ static void device_mix(void)
                     device_receive(pipe, buffers, 3, i * 100 + mix);
             }
             for (unsigned j = 0; j < 3; j++)
-                device_drop(&buffers[j]);
+                tpx_buffer_drop(&buffers[j]);
         }
     tpx_meet(!tpx_me.rank);
 }
@@ -168,7 +99,7 @@ static void device_mix(void)
 /* To oneself, and without a tensor on this side. */
 static void device_self(void)
 {
-    struct device_buffer from, to;
+    struct tpx_buffer from, to;
     tp_pipe *pipe = tpx_pipe(tpx_me.rank, 0);
     tp_device one = { TP_DEVICE_CUDA, 1 }, zero = { TP_DEVICE_CUDA, 0 };
     tp_tensor tensor;
@@ -179,8 +110,8 @@ static void device_self(void)
     device_make(&from, zero, 1 << 20);
     device_make(&to, one, 1 << 20);
     tpx_device_use(0);
-    device_fill(&from, 5);
-    tensor = device_tensor(&from);
+    tpx_buffer_fill(&from, 5);
+    tensor = tpx_buffer_tensor(&from);
     tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
     tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
     skeleton->tensors[0].data = to.data;
@@ -189,33 +120,12 @@ static void device_self(void)
     tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
     tpx_until(&done, 1);
     tpx_device_use(1);
-    device_check(&to, 5);
-    device_drop(&from);
-    device_drop(&to);
+    tpx_buffer_check(&to, 5);
+    tpx_buffer_drop(&from);
+    tpx_buffer_drop(&to);
 }
 
 /* ---- the order of streams ------------------------------------------------ */
-
-/* Holds up a stream until it is opened. */
-struct device_gate {
-    uint32_t *value;
-};
-
-static void device_gate_close(struct device_gate *gate, cu_stream stream)
-{
-    void *memory;
-
-    TPX_CU(tpx_device_driver()->cuMemHostAlloc(&memory, sizeof(uint32_t), 0));
-    gate->value = memory;
-    __atomic_store_n(gate->value, 0, __ATOMIC_RELEASE);
-    TPX_CU(tpx_device_driver()->cuStreamWaitValue32_v2(
-        stream, (cu_pointer)(uintptr_t)memory, 1, 1));
-}
-
-static void device_gate_open(struct device_gate *gate)
-{
-    __atomic_store_n(gate->value, 1, __ATOMIC_RELEASE);
-}
 
 static void device_drive(unsigned rounds)
 {
@@ -229,25 +139,25 @@ static void device_order_sender(void)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     tp_pipe *other = tpx_pipe(!tpx_me.rank, 1);
-    struct device_buffer buffer;
+    struct tpx_buffer buffer;
     tp_device zero = { TP_DEVICE_CUDA, 0 };
 
     device_make(&buffer, zero, 700000);
     if (tpx_me.rank == 0) {
-        struct device_gate gate;
-        tp_tensor tensor = device_tensor(&buffer);
+        struct tpx_gate gate;
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
         tp_message message = { .tensors = &tensor, .tensor_count = 1 };
         unsigned done = 0;
 
-        device_gate_close(&gate, buffer.stream);
-        device_fill(&buffer, 77);
+        tpx_gate_close(&gate, buffer.stream);
+        tpx_buffer_fill(&buffer, 77);
         tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
         device_drive(20);
         tpx_equal(done, 0);
         tpx_ok(tp_pipe_send(other, "x", 1));
-        device_gate_open(&gate);
+        tpx_gate_open(&gate);
         tpx_until(&done, 1);
-        device_spoil(&buffer);
+        tpx_buffer_spoil(&buffer);
     } else {
         tp_message *skeleton;
         char byte;
@@ -257,31 +167,31 @@ static void device_order_sender(void)
         skeleton->tensors[0].data = buffer.data;
         skeleton->tensors[0].stream = buffer.stream;
         tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
-        device_check(&buffer, 77);
+        tpx_buffer_check(&buffer, 77);
     }
     tpx_meet(!tpx_me.rank);
-    device_drop(&buffer);
+    tpx_buffer_drop(&buffer);
 }
 
 /* What was on the receiver's stream before uses the memory before. */
 static void device_order_receiver(void)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
-    struct device_buffer buffer, before;
+    struct tpx_buffer buffer, before;
     tp_device zero = { TP_DEVICE_CUDA, 0 };
 
     device_make(&buffer, zero, 700000);
     if (tpx_me.rank == 0) {
         device_send(pipe, &buffer, 1, 3);
     } else {
-        struct device_gate gate;
+        struct tpx_gate gate;
         tp_message *skeleton;
         char greeting[8];
         unsigned done = 0;
 
         device_make(&before, zero, buffer.length);
-        device_fill(&buffer, 1);
-        device_gate_close(&gate, buffer.stream);
+        tpx_buffer_fill(&buffer, 1);
+        tpx_gate_close(&gate, buffer.stream);
         tpx_device_copy(before.data, buffer.data, buffer.length,
                         buffer.stream);
         tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
@@ -290,29 +200,29 @@ static void device_order_receiver(void)
         skeleton->tensors[0].stream = buffer.stream;
         tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, &done));
         device_drive(20);
-        device_gate_open(&gate);
+        tpx_gate_open(&gate);
         tpx_until(&done, 1);
-        device_check(&buffer, 3);
-        device_check(&before, 1);
-        device_drop(&before);
+        tpx_buffer_check(&buffer, 3);
+        tpx_buffer_check(&before, 1);
+        tpx_buffer_drop(&before);
     }
     tpx_meet(!tpx_me.rank);
-    device_drop(&buffer);
+    tpx_buffer_drop(&buffer);
 }
 
-/* ---- claims, borrowing --------------------------------------------------- */
+/* ---- claims -------------------------------------------------------------- */
 
 static void device_claims(void)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
-    struct device_buffer buffer;
+    struct tpx_buffer buffer;
     tp_device zero = { TP_DEVICE_CUDA, 0 }, one = { TP_DEVICE_CUDA, 1 };
     tp_tensor tensor;
     tp_message message = { .tensors = &tensor, .tensor_count = 1 };
 
     device_make(&buffer, zero, 5000);
     if (tpx_me.rank == 0) {
-        tensor = device_tensor(&buffer);
+        tensor = tpx_buffer_tensor(&buffer);
         tensor.device = device_cpu;
         tpx_status(tp_pipe_write(pipe, &message, tpx_count_ok, NULL),
                    TP_ERR_INVALID);
@@ -342,60 +252,143 @@ static void device_claims(void)
         tpx_equal(tpx_verify(buffer.shadow, 5000, 9), 5000);
     }
     tpx_meet(!tpx_me.rank);
-    device_drop(&buffer);
+    tpx_buffer_drop(&buffer);
 }
 
-static void device_borrowed(tp_pipe *pipe, tp_status status,
-                            tp_message *message, void *arg)
+/* ---- borrowing ----------------------------------------------------------- */
+
+struct device_borrow {
+    tp_message *message;
+    unsigned lent;
+};
+
+static void device_lent(tp_pipe *pipe, tp_status status, tp_message *message,
+                        void *arg)
 {
+    struct device_borrow *borrow = arg;
+
+    (void)pipe;
     tpx_ok(status);
-    tpx_equal(message->tensors[0].device.type, TP_DEVICE_CPU);
-    tpx_equal(tpx_verify(message->tensors[0].data, 300000, 4), 300000);
-    tpx_ok(tp_pipe_release(pipe, message));
-    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_RELEASE);
+    borrow->message = message;
+    __atomic_fetch_add(&borrow->lent, 1, __ATOMIC_RELEASE);
+}
+
+static bool device_direct(void)
+{
+    const char *backends = getenv("TP_BACKENDS");
+
+    return backends != NULL && strstr(backends, "cuda_ipc") != NULL;
+}
+
+/* What was lent, copied by this side's own stream, which is held up. */
+static void device_borrow_reader(tp_pipe *pipe, enum tpx_kind kind,
+                                 struct tpx_buffer *copy)
+{
+    struct device_borrow borrow = { 0 };
+    struct tpx_gate gate;
+    tp_message *skeleton;
+    tp_tensor *tensor;
+    bool device;
+
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    tpx_ok(tp_pipe_borrow(pipe, skeleton, device_lent, &borrow));
+    tpx_until(&borrow.lent, 1);
+    tensor = &borrow.message->tensors[0];
+    device = tensor->device.type == TP_DEVICE_CUDA;
+    tpx_check(device == (device_direct() && tpx_kind_goes_direct(kind)),
+              "%s is %slent in place", tpx_kind_name(kind),
+              device ? "" : "not ");
+    if (!device) {
+        tpx_equal(tpx_verify(tensor->data, tensor->length, kind),
+                  tensor->length);
+        tpx_ok(tp_pipe_release(pipe, borrow.message));
+        return;
+    }
+    tpx_equal(tensor->device.index, 1);
+    tpx_gate_close(&gate, copy->stream);
+    tpx_device_copy(copy->data, tensor->data, tensor->length, copy->stream);
+    tensor->stream = copy->stream;
+    tpx_ok(tp_pipe_release(pipe, borrow.message));
+    /* The release waits for the stream; other messages do not. */
+    tpx_ok(tp_pipe_send(tpx_pipe(0, 1), "r", 1));
+    device_drive(10);
+    tpx_gate_open(&gate);
+    tpx_buffer_check(copy, kind);
 }
 
 static void device_borrow(void)
 {
+    static const enum tpx_kind kinds[] = { TPX_MALLOC, TPX_VMM, TPX_PIECES,
+                                           TPX_POOL, TPX_MANAGED, TPX_ALLOC };
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
-    struct device_buffer buffer;
-    tp_device zero = { TP_DEVICE_CUDA, 0 };
 
-    if (tpx_me.rank == 0) {
-        device_make(&buffer, zero, 300000);
-        device_send(pipe, &buffer, 1, 4);
-        device_drop(&buffer);
-    } else {
-        tp_message *skeleton;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        bool lent = device_direct() && tpx_kind_goes_direct(kinds[i]);
+        struct tpx_buffer buffer;
         unsigned done = 0;
+        char byte;
 
-        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
-        tpx_ok(tp_pipe_borrow(pipe, skeleton, device_borrowed, &done));
-        tpx_until(&done, 1);
+        tpx_buffer_make(&buffer, tpx_me.rank == 0 ? kinds[i] : TPX_MALLOC, 1,
+                        300000);
+        if (tpx_me.rank == 0) {
+            tp_tensor tensor = tpx_buffer_tensor(&buffer);
+            tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+            tpx_buffer_fill(&buffer, kinds[i]);
+            tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
+            if (lent) {
+                tpx_ok(tp_pipe_recv(tpx_pipe(1, 1), &byte, 1, NULL));
+                device_drive(5);
+            }
+            tpx_until(&done, 1);
+            tpx_buffer_spoil(&buffer);
+        } else {
+            device_borrow_reader(pipe, kinds[i], &buffer);
+        }
+        tpx_meet(!tpx_me.rank);
+        tpx_buffer_drop(&buffer);
     }
-    tpx_meet(!tpx_me.rank);
 }
 
-/* tp_alloc() memory of a device is as good as any. */
-static void device_alloc(void)
+/* What is lent stays readable after its owner died; only he frees it. */
+static void device_borrow_death(void)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
-    struct device_buffer buffer;
-    tp_device one = { TP_DEVICE_CUDA, 1 };
-    void *memory;
+    struct device_borrow borrow = { 0 };
+    struct tpx_buffer buffer;
+    tp_message *skeleton;
+    tp_tensor *tensor;
+    char byte;
 
-    device_make(&buffer, one, 200000);
-    TPX_CU(tpx_device_driver()->cuMemFree_v2(
-        (cu_pointer)(uintptr_t)buffer.data));
-    tpx_ok(tp_alloc(tpx_me.context, buffer.length, one, &memory));
-    buffer.data = memory;
-    if (tpx_me.rank == 0)
-        device_send(pipe, &buffer, 1, 8);
-    else
-        device_receive(pipe, &buffer, 1, 8);
-    tpx_meet(!tpx_me.rank);
-    tpx_device_sync(buffer.stream);
-    tpx_ok(tp_free(tpx_me.context, memory));
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, 300000);
+    if (tpx_me.rank == 0) {
+        tp_message message = { .tensor_count = 1 };
+        tp_tensor mine = tpx_buffer_tensor(&buffer);
+
+        message.tensors = &mine;
+        tpx_buffer_fill(&buffer, 6);
+        tpx_ok(tp_pipe_write(pipe, &message, NULL, NULL));
+        tpx_ok(tp_pipe_recv(tpx_pipe(1, 1), &byte, 1, NULL));
+        raise(SIGKILL);
+    }
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    tpx_ok(tp_pipe_borrow(pipe, skeleton, device_lent, &borrow));
+    tpx_until(&borrow.lent, 1);
+    tpx_ok(tp_pipe_send(tpx_pipe(0, 1), "k", 1));
+    tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_PEER_FAILED);
+    tensor = &borrow.message->tensors[0];
+    if (tensor->device.type == TP_DEVICE_CUDA) {
+        tpx_device_copy(buffer.data, tensor->data, tensor->length,
+                        buffer.stream);
+        tensor->stream = buffer.stream;
+        tpx_buffer_check(&buffer, 6);
+    } else {
+        tpx_equal(tpx_verify(tensor->data, tensor->length, 6),
+                  tensor->length);
+    }
+    tpx_ok(tp_pipe_release(pipe, borrow.message));
+    tpx_status(tp_pipe_release(pipe, borrow.message), TP_ERR_INVALID);
+    tpx_buffer_drop(&buffer);
 }
 
 /* ---- trouble ------------------------------------------------------------- */
@@ -416,36 +409,121 @@ static void device_ended(tp_pipe *pipe, tp_status status, tp_message *message,
 static void device_death(void)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
-    struct device_buffer buffer;
+    struct tpx_buffer buffer;
     tp_device zero = { TP_DEVICE_CUDA, 0 };
 
     device_make(&buffer, zero, 4 << 20);
     if (tpx_me.rank == 0) {
-        tp_tensor tensor = device_tensor(&buffer);
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
         tp_message message = { .tensors = &tensor, .tensor_count = 1 };
         unsigned done = 0;
         char byte;
 
-        device_fill(&buffer, 1);
+        tpx_buffer_fill(&buffer, 1);
         tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
         tpx_ok(tp_pipe_recv(tpx_pipe(1, 1), &byte, 1, NULL));
         raise(SIGKILL);
     } else {
-        struct device_gate gate;
+        struct tpx_gate gate;
         tp_message *skeleton;
         unsigned done = 0;
 
         tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
-        device_gate_close(&gate, buffer.stream);
+        tpx_gate_close(&gate, buffer.stream);
         skeleton->tensors[0].data = buffer.data;
         skeleton->tensors[0].stream = buffer.stream;
         tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
         tpx_ok(tp_pipe_send(tpx_pipe(0, 1), "x", 1));
         tpx_until(&done, 1);
         tpx_equal(device_end_status, TP_ERR_PEER_FAILED);
-        device_gate_open(&gate);
+        tpx_gate_open(&gate);
         tpx_device_sync(buffer.stream);
-        device_drop(&buffer);
+        tpx_buffer_drop(&buffer);
+    }
+}
+
+/* The peer dies while this side's device is at a copy out of its memory, which
+ * does not end by itself: the driver is made to say that it is not ready.  The
+ * read ends, and what the user puts there afterwards stays. */
+static void device_death_pull(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffer;
+    pid_t peer = getpid();
+
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, 700000);
+    if (tpx_me.rank == 0) {
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+        unsigned done = 0;
+
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 1), &peer, sizeof(peer)));
+        tpx_buffer_fill(&buffer, 1);
+        tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
+        tpx_until(&done, 1);
+        /* Without cuda_ipc it may be over before the other kills us. */
+        tpx_ok(tp_pipe_recv(tpx_pipe(1, 2), &peer, 1, NULL));
+    } else {
+        tp_message *skeleton;
+        unsigned done = 0;
+
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), &peer, sizeof(peer), NULL));
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_spoil(&buffer);
+        tpx_device_sync(buffer.stream);
+        tpx_buffer_place(&buffer, &skeleton->tensors[0]);
+        if (device_direct())
+            setenv("CUDADOUBLE_FAIL", "cuStreamQuery:1+:600", 1);
+        tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+        tpx_equal(kill(peer, SIGKILL), 0);
+        tpx_until(&done, 1);
+        unsetenv("CUDADOUBLE_FAIL");
+        if (device_direct())
+            tpx_equal(device_end_status, TP_ERR_PEER_FAILED);
+        tpx_buffer_fill(&buffer, 2);
+        tpx_device_sync(buffer.stream);
+        tpx_buffer_check(&buffer, 2);
+        tpx_buffer_drop(&buffer);
+    }
+}
+
+/* The sender closes the pipe over what the other's device copies: it has its
+ * memory back only when nobody reads it any more. */
+static void device_close(void)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 10 + i);
+        struct tpx_buffer buffer;
+        unsigned done = 0;
+
+        tpx_buffer_make(&buffer, i % 2 == 0 ? TPX_MALLOC : TPX_POOL, 0, 700000);
+        if (tpx_me.rank == 0) {
+            tp_tensor tensor = tpx_buffer_tensor(&buffer);
+            tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+            tpx_buffer_fill(&buffer, i);
+            tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
+            for (unsigned spin = i * 2; spin > 0; spin--)
+                tpx_ok(tp_progress(tpx_me.context, NULL));
+            tpx_ok(tp_pipe_close(pipe));
+            tpx_until(&done, 1);
+            tpx_buffer_spoil(&buffer);
+        } else {
+            tp_message *skeleton;
+            tp_status status = tp_pipe_recv_skeleton(pipe, &skeleton,
+                                                     PATIENCE);
+
+            if (status == TP_OK) {
+                tpx_buffer_place(&buffer, &skeleton->tensors[0]);
+                status = tp_pipe_recv_message(pipe, skeleton, PATIENCE);
+            }
+            if (status == TP_OK)
+                tpx_buffer_check(&buffer, i);
+            else
+                tpx_equal(status, TP_ERR_PEER_CLOSED);
+        }
+        tpx_meet(!tpx_me.rank);
+        tpx_buffer_drop(&buffer);
     }
 }
 
@@ -454,20 +532,19 @@ static void device_death(void)
  * that the buffer went that way. */
 static void device_fails(void)
 {
-    const char *backends = getenv("TP_BACKENDS");
-    bool direct = backends != NULL && strstr(backends, "cuda_ipc") != NULL;
+    bool direct = device_direct();
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
-    struct device_buffer buffer;
+    struct tpx_buffer buffer;
     tp_device zero = { TP_DEVICE_CUDA, 0 };
 
     device_make(&buffer, zero, 3 << 20);
     tpx_meet(!tpx_me.rank);
     if (tpx_me.rank == 0) {
-        tp_tensor tensor = device_tensor(&buffer);
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
         tp_message message = { .tensors = &tensor, .tensor_count = 1 };
         unsigned done = 0;
 
-        device_fill(&buffer, 1);
+        tpx_buffer_fill(&buffer, 1);
         setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:3+:700", 1);
         tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
         tpx_until(&done, 1);
@@ -487,7 +564,7 @@ static void device_fails(void)
         tpx_equal(status, direct ? TP_OK : TP_ERR_PEER_CLOSED);
     }
     tpx_device_sync(buffer.stream);
-    device_drop(&buffer);
+    tpx_buffer_drop(&buffer);
     tpx_ok(tp_pipe_send(tpx_pipe(!tpx_me.rank, 3), "y", 1));
     tpx_ok(tp_pipe_recv(tpx_pipe(!tpx_me.rank, 3), &(char){ 0 }, 1, NULL));
 }
@@ -499,8 +576,10 @@ const struct tpx_spmd tpx_device_suite[] = {
     { "device_order_receiver", device_order_receiver, 2, 0, 30 },
     { "device_claims", device_claims, 2, TPX_WARNS, 30 },
     { "device_borrow", device_borrow, 2, 0, 30 },
-    { "device_alloc", device_alloc, 2, 0, 30 },
+    { "device_borrow_death", device_borrow_death, 2, TPX_KILLS, 30 },
     { "device_death", device_death, 2, TPX_KILLS, 30 },
+    { "device_death_pull", device_death_pull, 2, TPX_KILLS, 30 },
+    { "device_close", device_close, 2, 0, 30 },
     { "device_fails", device_fails, 2, TPX_WARNS, 30 },
     { NULL }
 };

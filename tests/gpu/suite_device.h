@@ -5,6 +5,7 @@
 
 #include "tests/multi/spmd.h"
 
-extern const struct tpx_spmd tpx_device_suite[];
+extern const struct tpx_spmd tpx_device_suite[], tpx_kinds_suite[],
+    tpx_kinds_fault, tpx_kinds_short;
 
 #endif

@@ -97,6 +97,77 @@ START_TEST(a_stream_waits_for_a_value)
 }
 END_TEST
 
+START_TEST(a_stream_writes_a_flag)
+{
+    static uint32_t value;
+    cu_pointer there, other;
+    cu_stream stream;
+
+    setenv("CUDADOUBLE_FLAGS", _i == 0 ? "1" : "0", 1);
+    start("lazy", "0");
+    stream = tpx_device_stream();
+    ck_assert_int_eq(cuda->cuMemHostGetDevicePointer_v2(&there, &value, 0),
+                     CU_INVALID_VALUE);
+    TPX_CU(cuda->cuMemHostRegister_v2(&value, sizeof(value),
+                                      CU_HOST_DEVICE_MAP));
+    TPX_CU(cuda->cuMemHostGetDevicePointer_v2(&there, &value, 0));
+    other = (cu_pointer)(uintptr_t)host(0);
+    if (_i == 1) {
+        ck_assert_int_eq(cuda->cuStreamWriteValue32_v2(stream, there, 5, 0),
+                         CU_NOT_SUPPORTED);
+        return;
+    }
+    ck_assert_int_eq(cuda->cuStreamWriteValue32_v2(stream, other, 5, 0),
+                     CU_INVALID_VALUE);
+    TPX_CU(cuda->cuStreamWriteValue32_v2(stream, there, 5, 0));
+    ck_assert_uint_eq(value, 0);       /* nothing runs by itself */
+    ck_assert_int_eq(cuda->cuStreamQuery(stream), CU_OK);
+    ck_assert_uint_eq(value, 5);
+}
+END_TEST
+
+/* One range of addresses, of two allocations. */
+START_TEST(mappings_are_told_apart)
+{
+    struct cu_memory_properties properties = {
+        .type = CU_ALLOCATION_PINNED, .handle_types = CU_HANDLE_POSIX_FD,
+        .location = { CU_LOCATION_DEVICE, 0 } };
+    struct cu_access access[2] = {
+        { { CU_LOCATION_DEVICE, 0 }, CU_ACCESS_READ_WRITE },
+        { { CU_LOCATION_DEVICE, 1 }, CU_ACCESS_READ_WRITE } };
+    int attributes[] = { CU_POINTER_MAPPING_BASE, CU_POINTER_BLOCK_ID };
+    uint64_t base[2] = { 0 }, block[2] = { 0 };
+    cu_memory memory[2];
+    cu_pointer at;
+    int fd;
+
+    setenv("CUDADOUBLE_P2P", "0", 1);
+    start("lazy", "0");
+    TPX_CU(cuda->cuMemAddressReserve(&at, 2 * SIZE, 0, 0, 0));
+    for (int i = 0; i < 2; i++) {
+        void *places[] = { &base[i], &block[i] };
+
+        properties.handle_types = i == 0 ? CU_HANDLE_POSIX_FD : 0;
+        TPX_CU(cuda->cuMemCreate(&memory[i], SIZE, &properties, 0));
+        TPX_CU(cuda->cuMemMap(at + (size_t)i * SIZE, SIZE, 0, memory[i], 0));
+        TPX_CU(cuda->cuPointerGetAttributes(2, attributes, places,
+                                            at + (size_t)i * SIZE + 77));
+        ck_assert_uint_eq(base[i], at + (size_t)i * SIZE);
+    }
+    ck_assert_uint_ne(block[0], block[1]);
+    ck_assert_int_eq(cuda->cuMemSetAccess(at, 2 * SIZE, access, 2),
+                     CU_PEER_ACCESS_UNSUPPORTED);
+    TPX_CU(cuda->cuMemSetAccess(at, 2 * SIZE, access, 1));
+    tpx_device_copy((void *)(uintptr_t)(at + SIZE / 2), host('z'), SIZE, NULL);
+    tpx_device_sync(NULL);
+    TPX_CU(cuda->cuMemExportToShareableHandle(&fd, memory[0],
+                                              CU_HANDLE_POSIX_FD, 0));
+    close(fd);
+    ck_assert_int_eq(cuda->cuMemExportToShareableHandle(&fd, memory[1],
+                     CU_HANDLE_POSIX_FD, 0), CU_INVALID_VALUE);
+}
+END_TEST
+
 /* ---- what ends the process, with words ----------------------------------- */
 
 START_TEST(the_host_touches)
@@ -133,6 +204,24 @@ START_TEST(overrun)
 {
     start("lazy", "0");
     tpx_device_copy(host(0), (char *)tpx_device_malloc(SIZE) + 16, SIZE, NULL);
+}
+END_TEST
+
+/* Mapped, but no device was given access. */
+START_TEST(no_access)
+{
+    struct cu_memory_properties properties = {
+        .type = CU_ALLOCATION_PINNED,
+        .location = { CU_LOCATION_DEVICE, 0 } };
+    cu_memory memory;
+    cu_pointer at;
+
+    start("lazy", "0");
+    TPX_CU(cuda->cuMemAddressReserve(&at, SIZE, 0, 0, 0));
+    TPX_CU(cuda->cuMemCreate(&memory, SIZE, &properties, 0));
+    TPX_CU(cuda->cuMemMap(at, SIZE, 0, memory, 0));
+    cuda->cuMemsetD8Async(at, 1, SIZE, NULL);
+    tpx_device_sync(NULL);
 }
 END_TEST
 
@@ -297,6 +386,8 @@ int main(void)
     tcase_add_loop_test(good, copies_go_there_and_back, 0, 3);
     tcase_add_loop_test(good, lazy_shows_a_missing_wait, 0, 2);
     tcase_add_test(good, a_stream_waits_for_a_value);
+    tcase_add_loop_test(good, a_stream_writes_a_flag, 0, 2);
+    tcase_add_test(good, mappings_are_told_apart);
     tcase_add_test(good, addresses_come_back_under_another_id);
     tcase_add_test(good, contexts_count);
     tcase_add_test(good, not_after_fork);
@@ -306,6 +397,7 @@ int main(void)
     tcase_add_test_raise_signal(bad, used_after_free, SIGABRT);
     tcase_add_test_raise_signal(bad, freed_twice, SIGABRT);
     tcase_add_test_raise_signal(bad, overrun, SIGABRT);
+    tcase_add_test_raise_signal(bad, no_access, SIGABRT);
     tcase_add_test_raise_signal(bad, destroyed_stream, SIGABRT);
     suite_add_tcase(suite, good);
     suite_add_tcase(suite, bad);

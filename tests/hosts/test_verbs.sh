@@ -45,7 +45,7 @@ if ! vm ready >"$work/said" 2>&1; then
     finish
 fi
 
-vm run -t 1200 -- sh "$guest" one >"$work/one" 2>&1
+vm run -m 3072 -t 1800 -- sh "$guest" one >"$work/one" 2>&1
 verdicts 1 "$work/one"
 mkdir "$work/share"
 vm run -n 2 -t 600 -w "$work/share" -- sh "$guest" two "$work/share" \

@@ -6,12 +6,17 @@
  *
  * Two ranks exchange a message, if they can.  Rank WHO then prints the
  * explanation of its pipe to PEER, which may be itself.  Settings are put into
- * the environment of that RANK (* for both) before it joins the job.
+ * the environment of that RANK (* for both) before it joins the job.  With
+ * EXPLAINER=hide there no rank may read its memory that has EXPLAINER=weak.
  */
+#include <linux/capability.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "runtime/tp.h"
 
@@ -26,6 +31,26 @@ static void explainer_set(const char *rank, char *setting)
         return;
     *value++ = '\0';
     setenv(setting + 2, value, 1);
+}
+
+/* Without CAP_SYS_PTRACE, which root has. */
+static bool explainer_weaken(void)
+{
+    struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct data[2];
+
+    if (syscall(SYS_capget, &head, data) != 0)
+        return false;
+    data[0].effective &= ~(1u << CAP_SYS_PTRACE);
+    data[0].permitted &= ~(1u << CAP_SYS_PTRACE);
+    return syscall(SYS_capset, &head, data) == 0;
+}
+
+static bool explainer_become(const char *what)
+{
+    if (what != NULL && strcmp(what, "hide") == 0)
+        return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0;
+    return what == NULL || explainer_weaken();
 }
 
 /* To the other and back; true if that worked. */
@@ -92,6 +117,8 @@ int main(int argc, char **argv)
         return 2;
     for (int i = 3; i < argc; i++)
         explainer_set(rank, argv[i]);
+    if (!explainer_become(getenv("EXPLAINER")))
+        return 7;
     if (tp_init(NULL, &context) != TP_OK)
         return 3;
     connected = explainer_exchange(context, memory);

@@ -5,10 +5,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,42 +126,6 @@ void tpx_await_output(struct tpx_launch *launch, const char *text, int count)
     ck_abort_msg("no \"%s\" came in 15 s", text);
 }
 
-void tpx_finish(struct tpx_launch *launch, double seconds)
-{
-    uint64_t until = tpb_now() + (uint64_t)(seconds * 1e9);
-    pid_t got;
-    int left;
-
-    while ((got = wait4(launch->pid, &launch->raw, WNOHANG,
-                        &launch->usage)) == 0 && tpb_now() < until)
-        tpx_doze(0.002);
-    if (got == 0) {
-        kill(launch->pid, SIGKILL);
-        wait4(launch->pid, &launch->raw, 0, &launch->usage);
-    }
-    launch->out = run_contents(launch->out_fd, &launch->out_length);
-    launch->err = run_contents(launch->err_fd, &launch->err_length);
-    ck_assert_msg(got == launch->pid, "tprun did not end in %g s; it said: %s",
-                  seconds, launch->err);
-    launch->status = WIFSIGNALED(launch->raw)
-                     ? 128 + WTERMSIG(launch->raw)
-                     : WEXITSTATUS(launch->raw);
-    /* An ordinary end leaves nothing even for an instant. */
-    left = WIFSIGNALED(launch->raw) && WTERMSIG(launch->raw) != SIGINT
-           ? tpx_await_none(launch->mark, 10)
-           : tpx_count_marked(launch->mark);
-    ck_assert_msg(left == 0, "%d processes are left", left);
-}
-
-void tpx_release(struct tpx_launch *launch)
-{
-    tpb_free(launch->out);
-    tpb_free(launch->err);
-    tpb_close(&launch->out_fd);
-    tpb_close(&launch->err_fd);
-    memset(launch, 0, sizeof(*launch));
-}
-
 /* Does the environment of that process hold the mark?  Empty for a zombie. */
 static bool run_marked(const char *name, const char *mark)
 {
@@ -190,6 +158,65 @@ static pid_t run_find(const char *mark, unsigned n, unsigned *count)
     return found;
 }
 
+/* What is left: number, name, state, parent, group and session of each. */
+static const char *run_describe(const char *mark)
+{
+    static char text[2000];
+    size_t used = 0;
+    unsigned count;
+    pid_t pid;
+
+    *text = '\0';
+    for (unsigned n = 0; (pid = run_find(mark, n, &count)) > 0; n++) {
+        char path[64], *stat;
+
+        snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        stat = tpb_read_file(path, NULL);
+        if (stat != NULL && used < sizeof(text) - 100)
+            used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                     "%.60s; ", stat);
+        tpb_free(stat);
+    }
+    return text;
+}
+
+void tpx_finish(struct tpx_launch *launch, double seconds)
+{
+    uint64_t until = tpb_now() + (uint64_t)(seconds * 1e9);
+    pid_t got;
+    int left;
+
+    while ((got = wait4(launch->pid, &launch->raw, WNOHANG,
+                        &launch->usage)) == 0 && tpb_now() < until)
+        tpx_doze(0.002);
+    if (got == 0) {
+        kill(launch->pid, SIGKILL);
+        wait4(launch->pid, &launch->raw, 0, &launch->usage);
+    }
+    launch->out = run_contents(launch->out_fd, &launch->out_length);
+    launch->err = run_contents(launch->err_fd, &launch->err_length);
+    ck_assert_msg(got == launch->pid, "tprun did not end in %g s; it said: %s",
+                  seconds, launch->err);
+    launch->status = WIFSIGNALED(launch->raw)
+                     ? 128 + WTERMSIG(launch->raw)
+                     : WEXITSTATUS(launch->raw);
+    /* An ordinary end leaves nothing even for an instant. */
+    left = WIFSIGNALED(launch->raw) && WTERMSIG(launch->raw) != SIGINT
+           ? tpx_await_none(launch->mark, 10)
+           : tpx_count_marked(launch->mark);
+    ck_assert_msg(left == 0, "%d processes are left: %s", left,
+                  run_describe(launch->mark));
+}
+
+void tpx_release(struct tpx_launch *launch)
+{
+    tpb_free(launch->out);
+    tpb_free(launch->err);
+    tpb_close(&launch->out_fd);
+    tpb_close(&launch->err_fd);
+    memset(launch, 0, sizeof(*launch));
+}
+
 int tpx_count_marked(const char *mark)
 {
     unsigned count;
@@ -216,7 +243,25 @@ bool tpx_kill_marked(const char *mark, unsigned n, int signal)
     return pid > 0 && kill(pid, signal) == 0;
 }
 
-pid_t tpx_find_guard(pid_t launcher)
+bool tpx_own_network(void)
+{
+    struct ifreq loopback = { .ifr_name = "lo" };
+    int fd = -1;
+    bool up;
+
+    if (unshare(CLONE_NEWNET) == 0)
+        fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    up = fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &loopback) == 0;
+    loopback.ifr_flags |= IFF_UP;
+    up = up && ioctl(fd, SIOCSIFFLAGS, &loopback) == 0;
+    tpb_close(&fd);
+    if (!up)
+        tpx_skip("root", "a network namespace is not allowed, and other jobs "
+                 "may hold the cores");
+    return up;
+}
+
+pid_t tpx_find_guard(pid_t launcher, unsigned n)
 {
     DIR *proc = opendir("/proc");
     struct dirent *entry;
@@ -232,7 +277,8 @@ pid_t tpx_find_guard(pid_t launcher)
         text = tpb_read_file(path, NULL);
         if (text != NULL
             && sscanf(text, "%d (%31[^)]) %*c %d", &pid, name, &parent) == 3
-            && parent == launcher && strcmp(name, "tprun-guard") == 0)
+            && parent == launcher && strcmp(name, "tprun-guard") == 0
+            && n-- == 0)
             found = pid;
         tpb_free(text);
     }

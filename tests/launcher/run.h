@@ -57,8 +57,13 @@ int tpx_await_none(const char *mark, double seconds);
  * many.  The order is that of /proc. */
 bool tpx_kill_marked(const char *mark, unsigned n, int signal);
 
-/* The guard of that tprun; 0 if it is not found. */
-pid_t tpx_find_guard(pid_t launcher);
+/* A network of its own for this test, with a loopback interface: no other job
+ * on the machine is seen from there, nor claims a core.  False, and skipped,
+ * without the right to it. */
+bool tpx_own_network(void);
+
+/* The n-th guard of that tprun; 0 if it is not found. */
+pid_t tpx_find_guard(pid_t launcher, unsigned n);
 
 void tpx_release(struct tpx_launch *launch);
 void tpx_doze(double seconds);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Kills anything of a job at any time: a rank, a child of a rank, tprun, two
- * at once, during start, during the end.  Afterwards there is no process, no
- * file and no segment.  Some dozens of times; TP_TEST_KILLS=N sets how often
- * (make check-long: 1000), TP_TEST_SEED=N repeats a run.
+ * Kills anything of a job at any time: a rank, a child of a rank, tprun, a
+ * guard, two at once, during start, during the end.  Afterwards there is no
+ * process, no file and no segment.  Some dozens of times; TP_TEST_KILLS=N sets
+ * how often (make check-long: 1000), TP_TEST_SEED=N repeats a run.
  */
 #include "config.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -126,26 +127,67 @@ static void storm(struct tpx_launch *launch)
     static const int signals[] = { SIGKILL, SIGKILL, SIGTERM, SIGINT,
                                    SIGHUP, SIGSEGV, SIGABRT, SIGUSR1 };
     unsigned kills = 1 + below(3);
+    bool guarded = true;           /* by two; one may go along with tprun */
+    pid_t guard;
 
     for (unsigned i = 0; i < kills; i++) {
         /* Most of what can go wrong is in the first and last moments. */
         tpx_doze(below(2) == 0 ? 0.00002 * below(1000)
                                : 0.0002 * below(1000));
-        if (below(8) == 0) {
-            pid_t guard = tpx_find_guard(launch->pid);
-
-            if (guard > 0)
-                kill(guard, SIGKILL);
-            /* Both gone leaves nobody to tell a rank's own children: give
-             * tprun the moment it takes to start another. */
-            tpx_doze(0.05);
+        if (below(8) == 0 && guarded) {
+            guard = tpx_find_guard(launch->pid, below(2));
+            guarded = guard <= 0 || kill(guard, SIGKILL) < 0;
         } else {
             tpx_kill_marked(launch->mark, below(8),
                             signals[below(TPB_COUNT(signals))]);
         }
     }
     tpx_doze(0.0001 * below(300));
+    guard = below(4) == 0 && guarded ? tpx_find_guard(launch->pid, below(2))
+                                     : 0;
+    if (guard > 0)
+        kill(guard, SIGKILL);
     kill(launch->pid, below(2) == 0 ? SIGKILL : SIGTERM);
+}
+
+static pid_t owner;
+
+/* A signal that goes astray, from tprun or from elsewhere: who sent it? */
+static void astray(int number, siginfo_t *info, void *context)
+{
+    char path[64], text[256];
+    ssize_t got = 0;
+    int fd;
+
+    (void)context;
+    if (getpid() != owner) {
+        /* tprun before its exec, which was meant. */
+        signal(number, SIG_DFL);
+        raise(number);
+        return;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)info->si_pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        got = read(fd, text, sizeof(text) - 1);
+    for (ssize_t i = 0; i < got; i++)
+        if (text[i] == '\0')
+            text[i] = ' ';
+    text[got > 0 ? got : 0] = '\0';
+    dprintf(STDERR_FILENO, "test_kills: signal %d came from pid %d, uid %d: "
+            "%s\n", number, (int)info->si_pid, (int)info->si_uid, text);
+    _exit(1);
+}
+
+static void watch_for_strays(void)
+{
+    static const int signals[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGABRT };
+    struct sigaction tell = { .sa_sigaction = astray,
+                              .sa_flags = SA_SIGINFO };
+
+    owner = getpid();
+    for (size_t i = 0; i < TPB_COUNT(signals); i++)
+        sigaction(signals[i], &tell, NULL);
 }
 
 START_TEST(test_storm)
@@ -155,6 +197,7 @@ START_TEST(test_storm)
     char directory[] = "/tmp/tpx-kills-XXXXXX";
     bool isolated = isolate();
 
+    watch_for_strays();
     ck_assert_ptr_nonnull(mkdtemp(directory));
     setenv("TMPDIR", directory, 1);
     for (long i = 0; i < count; i++) {

@@ -90,22 +90,31 @@ START_TEST(test_kill_tprun_nameless)
 }
 END_TEST
 
-/* The guard is killed: another takes its place and does its work. */
+/* The guards are killed: others take their place and do their work. */
 START_TEST(test_kill_guard)
 {
     struct tpx_launch launch = { 0 };
-    pid_t first, second = 0;
+    pid_t old[2], fresh = 0;
+    unsigned count = 0;
 
     start_family(&launch);
-    first = tpx_find_guard(launch.pid);
-    ck_assert_int_gt(first, 0);
-    kill(first, SIGKILL);
-    for (int i = 0; i < 500 && (second == 0 || second == first); i++) {
-        tpx_doze(0.01);
-        second = tpx_find_guard(launch.pid);
+    for (unsigned n = 0; n < 2; n++) {
+        old[n] = tpx_find_guard(launch.pid, n);
+        ck_assert_int_gt(old[n], 0);
     }
-    ck_assert_int_gt(second, 0);
-    ck_assert_int_ne(second, first);
+    kill(old[0], SIGKILL);
+    kill(old[1], SIGKILL);
+    for (int i = 0; i < 500 && count < 2; i++) {
+        tpx_doze(0.01);
+        for (count = 0; count < 3; count++) {
+            fresh = tpx_find_guard(launch.pid, count);
+            if (fresh == 0 || fresh == old[0] || fresh == old[1])
+                break;
+        }
+    }
+    ck_assert_uint_eq(count, 2);
+    /* One guard, and tprun, in one instant. */
+    kill(tpx_find_guard(launch.pid, (unsigned)_i), SIGKILL);
     kill(launch.pid, SIGKILL);
     tpx_finish(&launch, 30);
     tpx_release(&launch);
@@ -123,7 +132,7 @@ START_TEST(test_guard_holds_nothing)
     int count = 0;
 
     start_family(&launch);
-    guard = tpx_find_guard(launch.pid);
+    guard = tpx_find_guard(launch.pid, (unsigned)_i);
     ck_assert_int_gt(guard, 0);
     ck_assert_int_eq(getsid(guard), guard);
     snprintf(path, sizeof(path), "/proc/%d/fd", (int)guard);
@@ -210,7 +219,7 @@ START_TEST(test_random_kills)
                    : (const char *const[]){ "-n", "3", "--timeout", "0.3",
                                             "RANK", "signals", NULL });
         tpx_doze(random_below(1000) * 1e-4);
-        guard = tpx_find_guard(launch.pid);
+        guard = tpx_find_guard(launch.pid, random_below(2));
         if (victim == 1)
             tpx_kill_marked(launch.mark, random_below(5), SIGKILL);
         if ((victim == 2 || victim == 3) && guard > 0)
@@ -250,8 +259,8 @@ int main(void)
     tcase_add_test(tests, test_stubborn_left_behind);
     tcase_add_test(tests, test_kill_tprun);
     tcase_add_test(tests, test_kill_tprun_nameless);
-    tcase_add_test(tests, test_kill_guard);
-    tcase_add_test(tests, test_guard_holds_nothing);
+    tcase_add_loop_test(tests, test_kill_guard, 0, 2);
+    tcase_add_loop_test(tests, test_guard_holds_nothing, 0, 2);
     tcase_add_test(tests, test_kill_nested);
     tcase_add_loop_test(tests, test_random_kills, 0, 4);
     tcase_add_test(tests, test_kill_everything);

@@ -62,25 +62,50 @@ static const struct reason_case {
                                      "cma", "goes over ofi only, and the "
                                      "transport is shm", "TP_BACKENDS=^shm",
                                      NULL, NULL },
+    [TPT_REASON_NO_PEER_ACCESS] = { "0", "1",
+                                    { "*:TP_CARD_HOOK=denied",
+                                      "*:TP_CUDA_LIBRARY=libcuda.so.1" },
+                                    "cuda_ipc", "no access to each other's",
+                                    "nvidia-smi topo", "+usable", "+usable" },
 };
 
-/* The explanation of that case. */
-static json_t *reasons_run(const struct reason_case *row)
+/* The last one is of a channel that not every build has. */
+#ifdef TP_CUDA
+enum { REASONS_HERE = TPT_REASON_COUNT };
+#else
+enum { REASONS_HERE = TPT_REASON_NO_PEER_ACCESS };
+#endif
+
+/* The explanation of that case; with `explain` "1" the ranks' tables, too. */
+static json_t *reasons_launch(const struct reason_case *row,
+                              const char *explain)
 {
     struct tpx_launch launch = { 0 };
     json_error_t error;
     json_t *root;
 
-    ck_assert_msg(row->who != NULL, "a reason without a case: %s",
-                  tpt_reason_name((enum tpt_reason)(row - reasons)));
+    setenv("TP_EXPLAIN", explain, 1);
     tpx_run_tprun(&launch, "-n", "2",
                   tpx_program("tests/launcher/explainer"), row->who, row->peer,
                   row->settings[0], row->settings[1]);
     root = json_loads(launch.out, JSON_REJECT_DUPLICATES, &error);
+    unsetenv("TP_EXPLAIN");
     ck_assert_msg(root != NULL && launch.status == 0, "status %d: %s%s",
                   launch.status, launch.out, launch.err);
+    if (*explain == '1')
+        for (int i = 0; i < 2; i++)
+            ck_assert_msg(strstr(launch.err, i == 0 ? " trial here: may not "
+                                 "read pid" : " trial there: may not read "
+                                 "pid") != NULL, "%s", launch.err);
     tpx_release(&launch);
     return root;
+}
+
+static json_t *reasons_run(const struct reason_case *row)
+{
+    ck_assert_msg(row->who != NULL, "a reason without a case: %s",
+                  tpt_reason_name((enum tpt_reason)(row - reasons)));
+    return reasons_launch(row, "0");
 }
 
 static const char *reasons_text(const json_t *object, const char *key)
@@ -137,6 +162,51 @@ START_TEST(test_reason)
                      _i == TPT_REASON_CHOSEN || _i == TPT_REASON_SLOWER);
     reasons_verdict(candidate, "mine", row->mine);
     reasons_verdict(candidate, "yours", row->yours);
+    json_decref(root);
+}
+END_TEST
+
+/* ---- trials ------------------------------------------------------------ */
+
+/* Does that side's trial of cma say so?  The words of a refusal. */
+static void trial_says(const json_t *candidate, const char *side,
+                       const char *words)
+{
+    const json_t *trial = json_object_get(json_object_get(candidate, side),
+                                          "trial");
+    const json_t *passed = json_object_get(trial, "passed");
+
+    ck_assert_msg(json_is_boolean(passed), "no trial of %s", side);
+    ck_assert_msg(json_is_true(passed) == (words == NULL), "%s: %s", side,
+                  reasons_text(trial, "words"));
+    ck_assert_msg(strstr(reasons_text(trial, "words"), words != NULL
+                         ? words : "") != NULL, "%s: %s", side,
+                  reasons_text(trial, "words"));
+}
+
+/* Rank 0 may not read rank 1, but rank 1 may read rank 0: each tells both. */
+START_TEST(test_trials)
+{
+    static const struct reason_case cases[] = {
+        { .who = "0", .peer = "1",
+          .settings = { "0:EXPLAINER=weak", "1:EXPLAINER=hide" } },
+        { .who = "1", .peer = "0",
+          .settings = { "0:EXPLAINER=weak", "1:EXPLAINER=hide" } },
+    };
+    static const char no[] = "Operation not permitted";
+    json_t *root = reasons_launch(&cases[_i], "1"), *cma;
+
+    cma = reasons_find(root, "cma");
+    trial_says(cma, "mine", _i == 0 ? no : NULL);
+    trial_says(cma, "yours", _i == 0 ? NULL : no);
+    ck_assert_int_eq(json_is_true(json_object_get(cma, "possible")), _i == 0);
+    if (_i == 1) {
+        ck_assert_str_eq(reasons_text(cma, "reason"), "trial_failed");
+        ck_assert_ptr_nonnull(strstr(reasons_text(cma, "evidence"), no));
+    }
+    /* The transport, which both tried by connecting. */
+    trial_says(reasons_find(root, "shm"), "mine", NULL);
+    trial_says(reasons_find(root, "shm"), "yours", NULL);
     json_decref(root);
 }
 END_TEST
@@ -281,7 +351,8 @@ int main(void)
     TCase *tests = tcase_create("reasons");
 
     tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_reason, 0, TPT_REASON_COUNT);
+    tcase_add_loop_test(tests, test_reason, 0, REASONS_HERE);
+    tcase_add_loop_test(tests, test_trials, 0, 2);
     tcase_add_test(tests, test_schema);
     tcase_add_loop_test(tests, test_refused, 0, TPB_COUNT(refusals));
     tcase_add_loop_test(tests, test_kept, 0, 4);

@@ -328,6 +328,45 @@ START_TEST(test_terminal_interrupt)
 }
 END_TEST
 
+/* With --pty rank 0 has the terminal: keys come as they are typed, ^C is its
+ * own, and it hears of another size. */
+START_TEST(test_terminal_program)
+{
+    struct winsize small = { .ws_row = 24, .ws_col = 80 };
+    struct winsize large = { .ws_row = 50, .ws_col = 132 };
+    char path[] = "/tmp/tpx-terminal-XXXXXX";
+    pid_t pid;
+    int master, file = mkstemp(path);
+
+    ck_assert_int_ge(file, 0);
+    close(file);
+    unlink(path);
+    setenv("TPX_FILE", path, 1);
+    master = on_terminal(&pid, (const char *const[]){ "-n", "2", "--pty",
+                         "sh", "-c", "trap 'stty size <&1' WINCH; "
+                         "trap 'echo caught' INT; "
+                         "test $PMIX_RANK = 0 || exit 0; "
+                         "stty -icanon -echo min 1; printf 'key? '; "
+                         "key=$(dd bs=1 count=1 2>/dev/null); "
+                         "echo \"got $key\"; while test ! -e $TPX_FILE; "
+                         "do sleep 0.05; done; exit 7", NULL });
+    expect(master, "key? ");
+    ck_assert_int_eq(write(master, "k", 1), 1);
+    expect(master, "got k");
+    ck_assert_int_eq(write(master, "\003", 1), 1);
+    expect(master, "caught");
+    ck_assert_int_eq(ioctl(master, TIOCSWINSZ, &small), 0);
+    expect(master, "24 80");
+    ck_assert_int_eq(ioctl(master, TIOCSWINSZ, &large), 0);
+    expect(master, "50 132");
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    expect(master, "exited with status 7");
+    ck_assert_int_eq(ended(pid), 7);
+    close(master);
+    unlink(path);
+}
+END_TEST
+
 /* A rank gets the user's limits, mask, a group of its own and no descriptor
  * of ours. */
 START_TEST(test_state)
@@ -377,6 +416,8 @@ START_TEST(test_binding)
     char ranks[32];
     const char *script = "grep Cpus_allowed_list /proc/self/status";
 
+    if (!tpx_own_network())
+        return;
     tpx_run_tprun(&launch, "-n", "64", "-v", "--bind-to", "none", "sh", "-c",
                   script);
     ck_assert_int_eq(tpx_count(launch.err, "free on cpus"), 64);
@@ -439,6 +480,7 @@ int main(void)
     tcase_add_test(tests, test_much_input);
     tcase_add_test(tests, test_terminal);
     tcase_add_test(tests, test_terminal_interrupt);
+    tcase_add_test(tests, test_terminal_program);
     tcase_add_test(tests, test_state);
     tcase_add_test(tests, test_options);
     tcase_add_test(tests, test_binding);

@@ -27,17 +27,20 @@ may 'topology/' "$base|topology/"
 may 'fabric/[^/]*$' "$base|topology/|fabric/(backend|channel|memory)\.h"
 for folder in fabric/*/; do
     [ -d "$folder" ] || continue
-    may "$folder" "$base|topology/|fabric/(backend|channel|memory)\.h|$folder"
+    may "$folder" "$base|topology/|fabric/(backend|channel|memory|remote)\.h|$folder"
 done
-may 'gpu/' "$base|topology/|fabric/(backend|channel|memory)\.h|gpu/"
+may 'gpu/' "$base|topology/|fabric/(backend|channel|memory|remote)\.h|gpu/"
 may 'runtime/[^/]* ' "runtime/|topology/|fabric/(backend|channel|memory)\.h|gpu/gpu\.h"
-may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/(backend|channel|memory)\.h"
+may 'launcher/tpinfo' "$base|topology/|launcher/|fabric/(backend|channel|memory)\.h|gpu/gpu\.h"
 grep -v '^launcher/tpinfo' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
 may 'launcher/' "$base|topology/|launcher/"
 may 'man/' '(nothing)'
 may 'bench/calibrate' "$base|topology/|bench/"
 grep -v '^bench/calibrate' "$work/ours" >"$work/rest"
+mv "$work/rest" "$work/ours"
+may 'bench/tpperf_device' 'bench/|gpu/driver_abi\.h'
+grep -v '^bench/tpperf_device' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
 may 'bench/' '(nothing)|bench/|runtime/base/base\.h'
 
@@ -51,7 +54,8 @@ home()
 
 home 'cuda[a-zA-Z_]*\.h' 'gpu/'
 home 'hwloc' 'topology/'
-home 'rdma/' 'fabric/ofi/|gpu/cuda_gdr/'
+home 'rdma/' 'fabric/ofi/|bench/ofi'
+home 'ucp/' 'bench/ucx'
 home 'pmix[a-z_]*\.h' 'runtime/bootstrap|launcher/pmix|bench/startup_pmix'
 home 'nettle/' 'runtime/secret'
 home 'jansson\.h' 'topology/|launcher/tp(info|top_json)|bench/[a-z]*_json'

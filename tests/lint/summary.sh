@@ -69,4 +69,30 @@ for text in broken "Running suite" "LeakSanitizer" "nothing to say" \
         fail "--show does not show: $text"
     fi
 done
+
+# In a few words, while the rest still runs.
+printf '%s\n' noise "x.c:7:F:case:test:0: it is not so" \
+    "FAIL: a script" "    err: in its own words" noise "tpx: 1 passed, 1 failed, 0 skipped" \
+    >"$work/tree/words.log"
+echo ":test-result: FAIL" >"$work/tree/words.trs"
+if tests/lib/summary --brief "$work/tree" "$work/make.log" >"$work/said"; then
+    fail "--brief does not tell of failures by its status"
+else
+    pass
+fi
+for text in "tree/words: 1 failed, 1 passed:" "x.c:7:F:case:test:0: it is" \
+    "FAIL: a script" "err: in its own words" \
+    "tree/leaking: 0 failed, 5 passed:" "ERROR: LeakSanitizer" \
+    "tree/killed: ended early:" "Running suite" "make.log:" broken; do
+    if grep -qF "$text" "$work/said"; then
+        pass
+    else
+        fail "--brief does not show: $text"
+    fi
+done
+if grep -q -e noise -e tree/good "$work/said"; then
+    fail "--brief shows what nobody needs"
+else
+    pass
+fi
 finish

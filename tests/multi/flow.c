@@ -203,7 +203,7 @@ void tpx_flow_finish(struct tpx_flow *flows, unsigned count)
             over &= flow_over(&flows[i]);
         if (over)
             break;
-        status = tp_wait(tpx_me.context, 20000, NULL);
+        status = tp_wait(tpx_me.context, tpx_limit_ms(20000), NULL);
         tpx_check(status == TP_OK, "nothing moved for 20 s: flow 0 has"
                   " written %u, read %u of %u", flows[0].write_done,
                   flows[0].read_done, flows[0].plan.count);

@@ -25,6 +25,9 @@ struct tpx_job {
 /* Runs the job; the calling Check test fails if it does. */
 void tpx_job_run(const struct tpx_job *job);
 
+/* The same for a job that shall fail: whether it did; `text` gets why. */
+bool tpx_job_fails(const struct tpx_job *job, char *text, size_t size);
+
 /* The milliseconds given to a test of this many seconds: more under a
  * sanitizer, and more on a machine that is busy.  TP_TEST_SECONDS sets it, for
  * those who hunt a hang. */

@@ -8,6 +8,8 @@
 #include "tests/multi/letter.h"
 #include "tests/multi/spmd.h"
 
+const struct tpx_letter_memory *tpx_letter_memory;
+
 /* Around the sizes at which something changes underneath. */
 static const size_t letter_sizes[] = {
     0, 1, 7, 8, 9, 40, 63, 64, 65, 200, 1000, 2047, 2048, 4096, 8192, 16336,
@@ -16,7 +18,8 @@ static const size_t letter_sizes[] = {
 };
 enum {
     LETTER_SIZES = sizeof(letter_sizes) / sizeof(letter_sizes[0]),
-    LETTER_SMALL = 14, LETTER_MEDIUM = 28, LETTER_BIG_FROM = 29
+    LETTER_SMALL = 14, LETTER_MEDIUM = 28, LETTER_BIG_FROM = 29,
+    LETTER_MOVED = 6
 };
 
 static size_t letter_size(uint64_t *state, enum tpx_letter_kind kind)
@@ -116,6 +119,27 @@ static void letter_place(tp_message *message, unsigned char *data)
     }
 }
 
+/* Is that tensor elsewhere?  The first ones are, since each is an allocation. */
+static bool letter_moved(const struct tpx_letter *letter, size_t i)
+{
+    return tpx_letter_memory != NULL && i < LETTER_MOVED
+           && letter->message.tensors[i].length > 0;
+}
+
+/* Tensors to other memory than the letter's data; `filled`: with what is
+ * there. */
+static void letter_move(struct tpx_letter *letter, bool filled)
+{
+    tp_message *message = &letter->message;
+
+    for (size_t i = 0; i < message->tensor_count; i++)
+        if (letter_moved(letter, i))
+            tpx_letter_memory->take(&message->tensors[i],
+                                    filled ? message->tensors[i].data : NULL,
+                                    letter->seed + i
+                                    + (uint64_t)tpx_me.rank);
+}
+
 static const void *letter_point(unsigned char **at, size_t length)
 {
     const void *point = length > 0 ? *at : NULL;
@@ -135,6 +159,7 @@ struct tpx_letter *tpx_letter_make(uint64_t seed, enum tpx_letter_kind kind)
     tpx_fill(letter->data, letter->data_length, seed);
     tpx_fill(letter->metadata, letter->metadata_length, ~seed);
     letter_place(message, letter->data);
+    letter_move(letter, true);
     message->metadata = letter_point(&at, message->metadata_length);
     for (size_t i = 0; i < message->payload_count; i++)
         message->payloads[i].metadata
@@ -183,7 +208,9 @@ struct tpx_letter *tpx_letter_expect(uint64_t seed, enum tpx_letter_kind kind,
 
         tpx_check(tensor->data == NULL, "data of a skeleton is not NULL");
         tpx_equal(tensor->length, plan->tensors[i].length);
-        tpx_equal(tensor->device.type, TP_DEVICE_CPU);
+        tpx_check(tpx_letter_memory != NULL
+                  || tensor->device.type == TP_DEVICE_CPU,
+                  "a tensor that was on the CPU is not");
         tpx_equal(tensor->target.type, plan->tensors[i].target.type);
         letter_collect(&at, tensor->metadata, tensor->metadata_length,
                        plan->tensors[i].metadata_length);
@@ -192,13 +219,41 @@ struct tpx_letter *tpx_letter_expect(uint64_t seed, enum tpx_letter_kind kind,
     tpx_check(wrong == letter->metadata_length,
               "byte %zu of %zu of the metadata is wrong", wrong,
               letter->metadata_length);
-    letter_place(skeleton, letter->data);
+    letter_place(plan, letter->data);
+    letter_move(letter, false);
+    for (size_t i = 0; i < plan->payload_count; i++)
+        skeleton->payloads[i].data = plan->payloads[i].data;
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        skeleton->tensors[i].data = plan->tensors[i].data;
+        skeleton->tensors[i].device = plan->tensors[i].device;
+        skeleton->tensors[i].stream = plan->tensors[i].stream;
+    }
     return letter;
+}
+
+/* The bytes of tensors that are elsewhere, to where all of it is compared. */
+static void letter_look(const struct tpx_letter *letter)
+{
+    const tp_message *message = &letter->message;
+    unsigned char *at = letter->data;
+
+    if (tpx_letter_memory == NULL)
+        return;
+    for (size_t i = 0; i < message->payload_count; i++)
+        at += message->payloads[i].length;
+    for (size_t i = 0; i < message->tensor_count; i++) {
+        if (letter_moved(letter, i))
+            tpx_letter_memory->look(&message->tensors[i], at);
+        at += message->tensors[i].length;
+    }
 }
 
 void tpx_letter_check(const struct tpx_letter *letter)
 {
-    size_t wrong = tpx_verify(letter->data, letter->data_length, letter->seed);
+    size_t wrong;
+
+    letter_look(letter);
+    wrong = tpx_verify(letter->data, letter->data_length, letter->seed);
 
     tpx_check(wrong == letter->data_length, "byte %zu of %zu is wrong", wrong,
               letter->data_length);
@@ -208,6 +263,9 @@ void tpx_letter_free(struct tpx_letter *letter)
 {
     if (letter == NULL)
         return;
+    for (size_t i = 0; i < letter->message.tensor_count; i++)
+        if (letter_moved(letter, i))
+            tpx_letter_memory->give(&letter->message.tensors[i]);
     free(letter->message.payloads);
     free(letter->message.tensors);
     free(letter->data);

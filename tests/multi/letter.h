@@ -18,6 +18,19 @@ enum tpx_letter_kind {
     TPX_BIG                    /* hundreds of KiB to MiB */
 };
 
+/* Memory for tensors, if not the CPU's: for programs that run the suites with
+ * devices. */
+struct tpx_letter_memory {
+    /* Sets data, device and stream of the tensor, whose length is set and not
+     * 0; `bytes` is what shall be in it, NULL: nothing yet. */
+    void (*take)(tp_tensor *tensor, const void *bytes, uint64_t choice);
+    /* Where its bytes are to be seen, once its stream is through. */
+    void (*look)(const tp_tensor *tensor, void *bytes);
+    void (*give)(tp_tensor *tensor);
+};
+/* NULL: the CPU's. */
+extern const struct tpx_letter_memory *tpx_letter_memory;
+
 struct tpx_letter {
     tp_message message;
     uint64_t seed;

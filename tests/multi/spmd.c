@@ -99,7 +99,8 @@ void tpx_rank_run(const struct tpx_spmd *test, char **arguments)
 
     tpx_me.mode = spmd_mode();
     tpx_me.full = spmd_is_set("TP_TEST_LONG");
-    tpx_me.sanitized = spmd_is_set("TP_TEST_SANITIZER");
+    tpx_me.few = spmd_is_set("TP_TEST_FEW");
+    tpx_me.sanitized = tpx_me.few || spmd_is_set("TP_TEST_SANITIZER");
     tpx_me.seed = seed != NULL ? strtoull(seed, NULL, 0) : 1;
     tpx_me.arguments = arguments;
     tpx_me.rank = rank != NULL ? atoi(rank) : 0;
@@ -165,6 +166,11 @@ void tpx_barrier(void)
         tpx_meet(rank);
     for (int rank = 1; rank < tpx_me.size; rank++)
         tpx_ok(tp_pipe_send(tpx_pipe(rank, SPMD_MEETING), &byte, 1));
+}
+
+int tpx_limit_ms(int ms)
+{
+    return tpx_me.few ? 6 * ms : ms;
 }
 
 uint64_t tpx_now(void)

@@ -23,6 +23,8 @@ struct tpx_rank {
     tp_progress_mode mode;     /* what TP_PROGRESS said */
     bool full;                 /* make check-long: more of everything */
     bool sanitized;            /* slow memory: less of everything */
+    bool few;                  /* TP_TEST_FEW, an emulated machine: even less,
+                                  and more patience */
     uint64_t seed;             /* the same in all ranks */
     char **arguments;          /* after the test's name, when launched */
 };
@@ -106,6 +108,9 @@ tp_pipe *tpx_pipe(int rank, unsigned number);
  * there.  A barrier of all made of these. */
 void tpx_meet(int rank);
 void tpx_barrier(void);
+
+/* A limit for what takes much less where CPUs are real. */
+int tpx_limit_ms(int ms);
 
 uint64_t tpx_now(void);                /* nanoseconds */
 void tpx_sleep_ms(unsigned ms);

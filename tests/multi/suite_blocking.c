@@ -93,7 +93,8 @@ static void blocking_timeouts(void)
         if (status == TP_OK)
             break;
         tpx_equal(status, TP_ERR_TIMEOUT);
-        tpx_check(tpx_now() - before < UINT64_C(20000000000),
+        tpx_check(tpx_now() - before
+                      < (uint64_t)tpx_limit_ms(20000) * 1000000u,
                   "trying once never tries");
     }
     tpx_equal(skeleton->payloads[0].length, 1);
@@ -126,7 +127,8 @@ static void blocking_wait_zero(void)
         turns++;
         tpx_check(status == TP_OK || status == TP_ERR_TIMEOUT, "%s",
                   tp_strerror(status));
-        tpx_check(tpx_now() - before < UINT64_C(20000000000),
+        tpx_check(tpx_now() - before
+                      < (uint64_t)tpx_limit_ms(20000) * 1000000u,
                   "%u turns of tp_wait(0) move nothing", turns);
     }
     tpx_meet(1);
@@ -309,7 +311,7 @@ static void blocking_any(void)
     while (__atomic_load_n(&any_state.done, __ATOMIC_ACQUIRE)
            < ANY_EACH * (unsigned)(tpx_me.size - 1)
            || __atomic_load_n(&any_state.plain, __ATOMIC_ACQUIRE) < ANY_EACH)
-        tpx_ok(tp_wait(tpx_me.context, 20000, NULL));
+        tpx_ok(tp_wait(tpx_me.context, tpx_limit_ms(20000), NULL));
     /* The three that stay armed would take what the others say in a meeting. */
     tpx_ok(tp_finalize(tpx_me.context));
     tpx_me.context = NULL;

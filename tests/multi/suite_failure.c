@@ -134,7 +134,8 @@ static void failure_polls(tp_pipe *pipe)
         while (completed > 0)
             tpx_ok(tp_progress(tpx_me.context, &completed));
         if (failure_total == before)
-            tpx_check(poll(&pfd, 1, 20000) == 1, "nobody tells of a death");
+            tpx_check(poll(&pfd, 1, tpx_limit_ms(20000)) == 1,
+                      "nobody tells of a death");
     }
 }
 
@@ -147,7 +148,7 @@ static void failure_afterwards(int rank)
     tp_message *skeleton;
 
     tpx_status(tp_pipe_send(pipe, &byte, 1), TP_ERR_PEER_FAILED);
-    tpx_status(tp_pipe_recv_skeleton(pipe, &skeleton, 10000),
+    tpx_status(tp_pipe_recv_skeleton(pipe, &skeleton, tpx_limit_ms(10000)),
                TP_ERR_PEER_FAILED);
     tpx_status(tp_pipe_recv(tpx_pipe(rank, 77), &byte, 1, NULL),
                TP_ERR_PEER_FAILED);
@@ -214,7 +215,8 @@ static void failure_killed(void)
         took[deaths] = tpx_now();
         pthread_join(killer, NULL);
         took[deaths++] -= failure_killed_at;
-        tpx_check(took[deaths - 1] < UINT64_C(2000000000),
+        tpx_check(took[deaths - 1]
+                  < (uint64_t)tpx_limit_ms(2000) * 1000000u,
                   "it took %llu ms to see the death of rank %d",
                   (unsigned long long)took[deaths - 1] / 1000000, rank);
         tpx_at("after a rank's death");
@@ -310,7 +312,8 @@ static void *failure_stopper(void *arg)
 
 static void failure_stopped(void)
 {
-    struct tpx_flow_plan plan = { TPX_MIXED, tpx_me.sanitized ? 50 : 250, 4,
+    struct tpx_flow_plan plan = { TPX_MIXED, tpx_me.few ? 20
+                                  : tpx_me.sanitized ? 50 : 250, 4,
                                   2 };
     static struct tpx_flow flow;
     pid_t pid = getpid();

@@ -21,7 +21,8 @@ static void idle_wake(tp_pipe *pipe, tp_status status, tp_message *skeleton,
 /* Rank 0 wakes the others after a second; each waits in its own way. */
 static void idle_ways(void)
 {
-    unsigned limit = tpx_me.sanitized ? IDLE_SANITIZED_US : IDLE_MOST_US;
+    unsigned limit = (unsigned)tpx_limit_ms(
+        tpx_me.sanitized ? IDLE_SANITIZED_US : IDLE_MOST_US);
     unsigned woken = 0;
     uint64_t before, used;
     char byte;
@@ -60,7 +61,7 @@ static void idle_ways(void)
             while (completed > 0)
                 tpx_ok(tp_progress(tpx_me.context, &completed));
             if (__atomic_load_n(&woken, __ATOMIC_ACQUIRE) == 0)
-                poll(&pfd, 1, 20000);
+                poll(&pfd, 1, tpx_limit_ms(20000));
         }
         tpx_until(&woken, 1);
     }

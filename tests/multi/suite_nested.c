@@ -53,10 +53,10 @@ static void nested_calls(tp_pipe *pipe, tp_status status,
     tpx_ok(tp_pipe_send(other, "nested", 6));
     tpx_ok(tp_pipe_recv(other, got, sizeof(got), &length));
     tpx_equal(length, 6);
-    tpx_ok(tp_pipe_send_message(other, &message, 10000));
-    tpx_ok(tp_pipe_recv_skeleton(other, &inner, 10000));
+    tpx_ok(tp_pipe_send_message(other, &message, tpx_limit_ms(10000)));
+    tpx_ok(tp_pipe_recv_skeleton(other, &inner, tpx_limit_ms(10000)));
     inner->payloads[0].data = got;
-    tpx_ok(tp_pipe_recv_message(other, inner, 10000));
+    tpx_ok(tp_pipe_recv_message(other, inner, tpx_limit_ms(10000)));
     tpx_ok(tp_pipe_write(other, &message, tpx_count_ok, &nested_inner));
     tpx_ok(tp_pipe_write(tpx_pipe(tpx_me.rank, 0), &message, NULL, NULL));
     tpx_ok(tp_pipe_recv(tpx_pipe(tpx_me.rank, 0), got, sizeof(got), &length));
@@ -152,7 +152,9 @@ static void nested_spawn(void *(*run)(void *), unsigned count)
 
 static unsigned nested_turns(unsigned turns)
 {
-    return tpx_me.sanitized ? turns / 8 + 1 : tpx_me.full ? turns * 10 : turns;
+    return tpx_me.few ? turns / 64 + 1
+           : tpx_me.sanitized ? turns / 8 + 1
+           : tpx_me.full ? turns * 10 : turns;
 }
 
 /* Each thread has its own pipe and blocks. */
@@ -418,7 +420,7 @@ static void nested_loop(const unsigned *counter, unsigned count)
         while (completed > 0 && *counter < count)
             tpx_ok(tp_progress(tpx_me.context, &completed));
         if (*counter < count)
-            nested_poll(20000);
+            nested_poll(tpx_limit_ms(20000));
     }
 }
 
@@ -454,7 +456,7 @@ static void nested_fd_self(void)
         tpx_ok(tp_pipe_read_descriptor(pipe, nested_fd_arrived, &read));
         tpx_ok(tp_progress(tpx_me.context, NULL));
         tpx_ok(tp_pipe_write(pipe, &message, NULL, NULL));
-        nested_poll(20000);
+        nested_poll(tpx_limit_ms(20000));
         nested_loop(&read, i + 1);
     }
 }

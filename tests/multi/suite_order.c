@@ -16,7 +16,8 @@ static unsigned order_scaled(unsigned count)
 {
     if (tpx_me.full)
         count *= 10;
-    return tpx_me.sanitized ? count / 4 + 1 : count;
+    return tpx_me.few ? count / 12 + 1
+           : tpx_me.sanitized ? count / 4 + 1 : count;
 }
 
 static void order_pair(void)
@@ -117,12 +118,13 @@ static void order_blocking_letters(void)
         mine = tpx_letter_make(seed + (uint64_t)tpx_me.rank, TPX_MIXED);
         if (tpx_me.rank == 0)
             tpx_ok(tp_pipe_send_message(pipe, &mine->message, -1));
-        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, 20000));
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, tpx_limit_ms(20000)));
         theirs = tpx_letter_expect(seed + !tpx_me.rank, TPX_MIXED, skeleton);
-        tpx_ok(tp_pipe_recv_message(pipe, skeleton, 20000));
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, tpx_limit_ms(20000)));
         tpx_letter_check(theirs);
         if (tpx_me.rank == 1)
-            tpx_ok(tp_pipe_send_message(pipe, &mine->message, 20000));
+            tpx_ok(tp_pipe_send_message(pipe, &mine->message,
+                                        tpx_limit_ms(20000)));
         tpx_letter_free(mine);
         tpx_letter_free(theirs);
     }

@@ -16,7 +16,7 @@ enum {
 
 static unsigned pressure_count(void)
 {
-    return tpx_me.sanitized ? 5000 : 100000;
+    return tpx_me.few ? 3000 : tpx_me.sanitized ? 5000 : 100000;
 }
 
 /* Grown by more than that?  Sanitizers remember freed memory: not then. */

@@ -4,13 +4,15 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/lib/tpx.h"
 #include "tests/multi/harness.h"
 
-enum { LAUNCHED_TEXT = 6000, LAUNCHED_MOST = 64 };
+/* The deadline only finds hangs; a machine may have much else to do. */
+enum { LAUNCHED_TEXT = 12000, LAUNCHED_MOST = 64, LAUNCHED_SECONDS = 60 };
 
 static const struct tpx_spmd *launched_tests[LAUNCHED_MOST];
 static int launched_count;
@@ -25,8 +27,21 @@ static void launched_find(void)
                 launched_tests[launched_count++] = test;
 }
 
-/* Runs and judges; the launcher's path and options come first. */
-static void launched_run(const char *const *launcher,
+static int launched_done(const char *output)
+{
+    int count = 0;
+
+    while ((output = strstr(output, "spmd: a rank is done")) != NULL) {
+        output++;
+        count++;
+    }
+    return count;
+}
+
+/* Runs and judges; the launcher's path and options come first.  One that is
+ * `deaf` may miss the end of its ranks, as long as they say that they are done:
+ * Open MPI 4.1 does, now and then, of ranks that end together. */
+static void launched_run(const char *const *launcher, bool deaf,
                          const struct tpx_spmd *test)
 {
     static char output[LAUNCHED_TEXT];
@@ -45,8 +60,14 @@ static void launched_run(const char *const *launcher,
     command[count++] = tpx_program("tests/multi/spmd");
     command[count++] = test->name;
     command[count] = NULL;
-    status = tpx_execute((char *const *)(uintptr_t)command, test->seconds,
+    setenv("TPX_TELL", "1", 1);
+    status = tpx_execute((char *const *)(uintptr_t)command, LAUNCHED_SECONDS,
                          output, sizeof(output));
+    if (status == -1 && deaf && launched_done(output) == test->ranks) {
+        printf("note: %s did not see the ranks of %s end\n", launcher[0],
+               test->name);
+        return;
+    }
     if (status == -1)
         ck_abort_msg("%s %s had to be killed: %s", launcher[0], test->name,
                      output);
@@ -63,7 +84,7 @@ START_TEST(test_tprun)
         tpx_skip("tprun", "launcher/tprun is not in the build tree");
         return;
     }
-    launched_run(launcher, launched_tests[_i]);
+    launched_run(launcher, false, launched_tests[_i]);
 }
 END_TEST
 
@@ -90,7 +111,7 @@ START_TEST(test_openmpi)
     }
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    launched_run(launcher, launched_tests[_i]);
+    launched_run(launcher, true, launched_tests[_i]);
 }
 END_TEST
 
@@ -100,7 +121,7 @@ int main(void)
     TCase *tests = tcase_create("launched");
 
     launched_find();
-    tcase_set_timeout(tests, tpx_patience_ms(60) / 1000.0 + 10);
+    tcase_set_timeout(tests, tpx_patience_ms(LAUNCHED_SECONDS) / 1000.0 + 30);
     tcase_add_loop_test(tests, test_tprun, 0, launched_count);
     tcase_add_loop_test(tests, test_openmpi, 0, launched_count);
     suite_add_tcase(suite, tests);

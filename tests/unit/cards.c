@@ -7,6 +7,7 @@
 
 #include "tests/lib/tpx.h"
 #include "tests/unit/cards.h"
+#include "topology/gpus.h"
 
 struct tpt_topology *tpx_machine(const char *name)
 {
@@ -50,12 +51,23 @@ void tpx_card(struct tpt_card *card, struct tpt_topology *machine,
     snprintf(card->host.name, sizeof(card->host.name), "host%d", boot);
     ck_assert(tpt_topology_place_core(machine, core, &card->place));
     card->nic_count = tpt_topology_nics(machine, card->nics);
+    tpt_topology_gpus(machine, "", NULL, card);
     tpx_card_add(card, "loop", TPT_REACH_PROCESS, 50, 20000);
     tpx_card_add(card, "shm", TPT_REACH_HOST, 250, 12000);
     tpx_card_add(card, "ofi:tcp", TPT_REACH_NETWORK, 8000, 3000)->nic_kind
         = TPT_NIC_IP;
     tpx_card_add(card, "ofi:verbs", TPT_REACH_NETWORK, 900, 24000)->nic_kind
         = TPT_NIC_RDMA;
+}
+
+struct tpt_backend_card *tpx_card_rails(struct tpt_card *card)
+{
+    struct tpt_backend_card *rails
+        = tpx_card_add(card, "rails", TPT_REACH_NETWORK, 11000, 3000);
+
+    rails->nic_kind = TPT_NIC_IP;
+    rails->nics = tpt_card_nics(card, TPT_NIC_IP, 4);
+    return rails;
 }
 
 struct tpt_backend_card *tpx_card_channel(struct tpt_card *card,
@@ -69,6 +81,15 @@ struct tpt_backend_card *tpx_card_channel(struct tpt_card *card,
     channel->role = TPT_ROLE_CHANNEL;
     snprintf(channel->over, sizeof(channel->over), "%s", over);
     return channel;
+}
+
+void tpx_card_gpus(struct tpt_card *card)
+{
+    tpx_card_channel(card, "cuda_ipc", "", 8000, 100000)->devices = 1;
+    tpx_card_channel(card, "cuda_gdr", "ofi:verbs", 4000, 48000)->devices = 1;
+    tpx_card_channel(card, "cuda_staged", "", 12000, 24000)->devices = 1;
+    for (uint32_t i = 1; i <= 2; i++)
+        card->backends[card->backend_count - i].reach = TPT_REACH_NETWORK;
 }
 
 /* splitmix64, public domain, by Sebastiano Vigna. */
@@ -137,6 +158,58 @@ static void cards_random_backend(struct tpt_backend_card *backend, uint32_t i,
     cards_bytes(backend->address, backend->address_length, seed);
 }
 
+static void cards_random_gpu(struct tpt_card_gpu *gpu, uint32_t nics,
+                             uint64_t *seed)
+{
+    gpu->place.pci = 0x1000 + tpx_random_below(seed, 6) * 0x100;
+    gpu->place.numa = cards_index(seed);
+    gpu->place.depth = tpx_random_below(seed, TPT_PCI_DEPTH + 1);
+    for (unsigned i = 0; i < gpu->place.depth; i++)
+        gpu->place.path[i] = 0x100 + tpx_random_below(seed, 2);
+    if (tpx_random_below(seed, 2) == 0)
+        gpu->uuid[15] = (uint8_t)(1 + (gpu->place.pci >> 8));
+    gpu->megabytes = tpx_random_below(seed, 3) * 12000;
+    gpu->nic = (uint8_t)tpx_random_below(seed, nics + 1);
+    gpu->nic_path = (uint8_t)tpx_random_below(seed, 9);
+    gpu->asked = (uint8_t)tpx_random_below(seed, 3);
+    gpu->switched = (uint8_t)(tpx_random_below(seed, 4) == 0 ? 12 : 0);
+    gpu->link_megabytes = tpx_random_below(seed, 2) * 20000;
+    gpu->link_count = (uint16_t)tpx_random_below(seed, TPT_GPU_LINKS + 1);
+    for (unsigned i = 0; i < gpu->link_count; i++)
+        gpu->links[i] = (struct tpt_gpu_link) {
+            0x1000 + tpx_random_below(seed, 20) * 0x100,
+            tpx_random_below(seed, 5)
+        };
+    gpu->denied_count = (uint16_t)tpx_random_below(seed, 3);
+    for (unsigned i = 0; i < gpu->denied_count; i++)
+        gpu->denied[i] = 0x1000 + tpx_random_below(seed, 20) * 0x100;
+}
+
+/* Half of the cards have the channels for GPUs. */
+static void cards_random_devices(struct tpt_card *card, uint64_t *seed)
+{
+    static const char *const names[] = { "cuda_gdr", "cuda_ipc",
+                                         "cuda_staged" };
+
+    card->gpu_count = tpx_random_below(seed, 4);
+    for (uint32_t i = 0; i < card->gpu_count; i++)
+        cards_random_gpu(&card->gpus[i], card->nic_count, seed);
+    for (unsigned i = 0; i < 3 && card->backend_count < TPT_BACKENDS; i++) {
+        struct tpt_backend_card *backend;
+
+        if (tpx_random_below(seed, 2) == 0)
+            continue;
+        backend = &card->backends[card->backend_count];
+        cards_random_backend(backend, card->backend_count++, seed);
+        snprintf(backend->name, sizeof(backend->name), "%s", names[i]);
+        backend->role = TPT_ROLE_CHANNEL;
+        backend->devices = 1;
+        backend->nics = 0;
+        backend->reach = i == 1 ? TPT_REACH_HOST : TPT_REACH_NETWORK;
+        memset(backend->over, 0, sizeof(backend->over));
+    }
+}
+
 void tpx_card_random(struct tpt_card *card, uint64_t *seed)
 {
     memset(card, 0, sizeof(*card));
@@ -167,8 +240,13 @@ void tpx_card_random(struct tpt_card *card, uint64_t *seed)
         nic->kind = (uint8_t)tpx_random_below(seed, 3);
     }
     card->backend_count = tpx_random_below(seed, TPT_BACKENDS + 1);
-    for (uint32_t i = 0; i < card->backend_count; i++)
+    for (uint32_t i = 0; i < card->backend_count; i++) {
         cards_random_backend(&card->backends[i], i, seed);
+        if (tpx_random_below(seed, 2) == 0)
+            card->backends[i].nics = (uint16_t)tpx_random_below(
+                seed, 1u << card->nic_count);
+    }
+    cards_random_devices(card, seed);
 }
 
 const char *tpx_plan_order(const struct tpt_plan *of)

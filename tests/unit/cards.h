@@ -20,12 +20,18 @@ struct tpt_backend_card *tpx_card_add(struct tpt_card *card, const char *name,
                                       enum tpt_reach reach,
                                       uint32_t latency_ns, uint32_t megabytes);
 
+/* Adds "rails" over the NICs of the card, as a rank there would. */
+struct tpt_backend_card *tpx_card_rails(struct tpt_card *card);
+
 /* Adds a usable channel inside a host, over the transport of that name or, if
  * "", over any. */
 struct tpt_backend_card *tpx_card_channel(struct tpt_card *card,
                                           const char *name, const char *over,
                                           uint32_t latency_ns,
                                           uint32_t megabytes);
+
+/* Adds cuda_ipc, cuda_gdr over ofi:verbs, and cuda_staged. */
+void tpx_card_gpus(struct tpt_card *card);
 
 /* The same numbers for the same seed, on every machine. */
 uint64_t tpx_random(uint64_t *seed);

@@ -118,6 +118,54 @@ START_TEST(test_extremes)
 }
 END_TEST
 
+/* Eight GPUs, and what a later version may add. */
+START_TEST(test_gpus)
+{
+    struct tpt_topology *machine = tpx_machine("gpu-switches");
+    size_t without, later;
+
+    tpx_card(&card, machine, 1, 3, 7);
+    ck_assert_uint_eq(card.gpu_count, 8);
+    encode();
+    ck_assert_int_eq(decode(blob, length, NULL), TP_OK);
+    ck_assert_mem_eq(&card, &decoded, sizeof(card));
+    without = length;
+    card.gpu_count = 0;
+    memset(card.gpus, 0, sizeof(card.gpus));
+    encode();
+    ck_assert_uint_le(without - length, 8 * 60);
+    /* A record of an unknown kind is passed over; what it lacks is not. */
+    ck_assert_uint_eq(blob[length - CHECKSUM - 1], 0);
+    blob[length - CHECKSUM - 1] = 1;
+    later = length + 3 + 5;
+    memcpy(blob + length - CHECKSUM, "\xee\x05\x00hello", 8);
+    blob[6] = (uint8_t)later;
+    blob[7] = (uint8_t)(later >> 8);
+    seal(blob, later);
+    ck_assert_int_eq(decode(blob, later, NULL), TP_OK);
+    ck_assert_mem_eq(&card, &decoded, sizeof(card));
+    blob[length - CHECKSUM + 1]++;
+    seal(blob, later);
+    ck_assert_int_eq(decode(blob, later, NULL), TP_ERR_PROTOCOL);
+    tpt_topology_free(machine);
+}
+END_TEST
+
+START_TEST(test_gpus_refused)
+{
+    card.gpu_count = TPT_CARD_GPUS + 1;
+    ck_assert_int_eq(tpt_card_encode(&card, blob, &length), TP_ERR_INVALID);
+    card.gpu_count = 1;
+    card.gpus[0].place.depth = TPT_PCI_DEPTH + 1;
+    ck_assert_int_eq(tpt_card_encode(&card, blob, &length), TP_ERR_INVALID);
+    card.gpus[0].place.depth = 0;
+    card.gpus[0].nic = (uint8_t)(card.nic_count + 1);
+    ck_assert_int_eq(tpt_card_encode(&card, blob, &length), TP_ERR_INVALID);
+    card.gpus[0].nic = 0;
+    encode();
+}
+END_TEST
+
 START_TEST(test_truncated)
 {
     usual_card();
@@ -212,6 +260,31 @@ START_TEST(test_garbage_behind_a_good_header)
 }
 END_TEST
 
+/* A backend says over which of the card's NICs it goes. */
+START_TEST(test_several_nics)
+{
+    char text[512];
+
+    usual_card();
+    card.backends[2].nics = 5;
+    encode();
+    ck_assert_int_eq(decode(blob, length, NULL), TP_OK);
+    ck_assert_uint_eq(decoded.backends[2].nics, 5);
+    ck_assert_uint_eq(decoded.backends[1].nics, 0);
+    card.backends[2].nics = (uint16_t)(1u << card.nic_count);
+    ck_assert_int_eq(tpt_card_encode(&card, blob, &length), TP_ERR_INVALID);
+    /* One that is not there, told by a peer. */
+    card.backends[2].nics = 1;
+    encode();
+    for (size_t i = 0; i + 12 < length; i++)
+        if (memcmp(blob + i, "\1\1\0\100\37\0\0", 7) == 0)
+            blob[i + 2] = 0x80;    /* kind, NICs, 8000 ns */
+    seal(blob, length);
+    ck_assert_int_eq(decode(blob, length, text), TP_ERR_PROTOCOL);
+    ck_assert_ptr_nonnull(strstr(text, "a NIC that is not there"));
+}
+END_TEST
+
 START_TEST(test_version)
 {
     char text[512];
@@ -221,7 +294,7 @@ START_TEST(test_version)
     blob[4]++;
     seal(blob, length);
     ck_assert_int_eq(decode(blob, length, text), TP_ERR_PROTOCOL);
-    ck_assert_ptr_nonnull(strstr(text, "version 2"));
+    ck_assert_ptr_nonnull(strstr(text, "version 3"));
     ck_assert_int_eq(decode("garbage", 7, text), TP_ERR_PROTOCOL);
     ck_assert_ptr_nonnull(strstr(text, "not a tp card"));
 }
@@ -348,10 +421,13 @@ int main(void)
     tcase_add_test(tests, test_round_trip);
     tcase_add_test(tests, test_round_trip_random);
     tcase_add_test(tests, test_extremes);
+    tcase_add_test(tests, test_gpus);
+    tcase_add_test(tests, test_gpus_refused);
     tcase_add_test(tests, test_truncated);
     tcase_add_test(tests, test_every_damaged_byte);
     tcase_add_test(tests, test_damaged_and_sealed);
     tcase_add_test(tests, test_garbage_behind_a_good_header);
+    tcase_add_test(tests, test_several_nics);
     tcase_add_test(tests, test_version);
     tcase_add_test(tests, test_limits);
     tcase_add_test(tests, test_control_characters);

@@ -31,6 +31,7 @@ static const struct {
     { "no-l3", 4, 1, 0, 4, 4, 0, "package 3: 1 core, 1 cpu (3)" },
     { "nics-rdma", 2, 2, 2, 8, 8, 5, "package 0, NUMA node 0 1024 MiB" },
     { "nics-slow", 1, 1, 1, 4, 4, 1, "4 cores" },
+    { "nics-two", 2, 2, 2, 6, 6, 2, "6 cores" },
     { "gpu-switches", 2, 2, 2, 16, 32, 16, "package 1, NUMA node 1 1024 MiB" },
     { "power-nvlink", 2, 2, 8, 16, 64, 4, "L3 cache 7, 16 MiB: 2 cores, 8 "
       "cpus (56-63)" },

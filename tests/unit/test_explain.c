@@ -10,6 +10,7 @@
 #include "runtime/base/io.h"
 #include "tests/lib/tpx.h"
 #include "tests/unit/cards.h"
+#include "topology/devices.h"
 #include "topology/report.h"
 
 static struct tpt_card a, b;
@@ -67,7 +68,11 @@ static void check_members(json_t *object, const char *members)
 
 static void check_rank(json_t *rank)
 {
-    check_members(rank, "job:s rank:i host:s pid:i place:o");
+    check_members(rank, "job:s rank:i host:s pid:i place:o gpus:a");
+    if (json_array_size(json_object_get(rank, "gpus")) > 0)
+        check_members(json_array_get(json_object_get(rank, "gpus"), 0),
+                      "index:i pci:s uuid:sn numa:i megabytes_per_second:i "
+                      "nic:sn nic_path:sn nvlink_source:s nvlink_switched:i");
     check_members(json_object_get(rank, "place"),
                   "core:i l2:i l3:i numa:i package:i cpus:i");
 }
@@ -78,11 +83,11 @@ static void check_plan(json_t *root)
     size_t i;
 
     check_members(root, "version:i mine:o yours:o locality:s class:s "
-                  "chosen:sn routes:a omitted:i candidates:a");
+                  "chosen:sn routes:a omitted:i candidates:a devices:a");
     check_rank(json_object_get(root, "mine"));
     check_rank(json_object_get(root, "yours"));
     json_array_foreach(list, i, candidate) {
-        check_members(candidate, "name:s role:s possible:b reason:s "
+        check_members(candidate, "name:s role:s devices:b possible:b reason:s "
                       "reason_code:i reach:s over:sn latency_us:r "
                       "megabytes_per_second:r cost_us:r from_bytes:in "
                       "source:s model:o nic:sn "
@@ -90,9 +95,25 @@ static void check_plan(json_t *root)
         check_members(json_object_get(candidate, "model"),
                       "latency_us:r megabytes_per_second:r");
         check_members(json_object_get(candidate, "mine"),
-                      "built:b usable:b forbidden:b why:s");
+                      "built:b usable:b forbidden:b why:s trial:no");
         check_members(json_object_get(candidate, "yours"),
-                      "built:b usable:b forbidden:b why:s");
+                      "built:b usable:b forbidden:b why:s trial:no");
+    }
+}
+
+static void check_devices(json_t *root)
+{
+    json_t *device, *way;
+    size_t i, j;
+
+    json_array_foreach(json_object_get(root, "devices"), i, device) {
+        check_members(device, "mine:i yours:i alike:i path:s evidence:s "
+                      "chosen:sn ways:a");
+        json_array_foreach(json_object_get(device, "ways"), j, way)
+            check_members(way, "name:s possible:b reason:s reason_code:i "
+                          "latency_us:r megabytes_per_second:r cost_us:r "
+                          "from_bytes:in source:s model:o evidence:s "
+                          "remedy:s");
     }
 }
 
@@ -166,8 +187,45 @@ START_TEST(test_json_random)
         ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
         root = parse(tpt_plan_json(&plan, &a, &b));
         check_plan(root);
+        check_devices(root);
         json_decref(root);
     }
+}
+END_TEST
+
+START_TEST(test_json_devices)
+{
+    struct tpt_topology *machine = tpx_machine("gpu-switches");
+    json_t *root, *list, *last;
+    struct tpb_text text = { 0 };
+
+    tpx_card(&a, machine, 0, 0, 1);
+    tpx_card(&b, machine, 8, 1, 2);
+    tpt_topology_free(machine);
+    tpx_card_gpus(&a);
+    tpx_card_gpus(&b);
+    ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
+    root = parse(tpt_plan_json(&plan, &a, &b));
+    check_plan(root);
+    check_devices(root);
+    list = json_object_get(root, "devices");
+    ck_assert_uint_eq(json_array_size(list), 1);
+    last = json_array_get(list, 0);
+    ck_assert_str_eq(text_of(last, "path"), "NET");
+    ck_assert_str_eq(text_of(last, "chosen"), "cuda_gdr");
+    ck_assert_int_eq(json_integer_value(json_object_get(last, "alike")), 64);
+    last = json_array_get(json_object_get(json_object_get(root, "mine"),
+                                          "gpus"), 3);
+    ck_assert_str_eq(text_of(last, "pci"), "0000:32:00.0");
+    ck_assert_str_eq(text_of(last, "nic"), "mlx5_3");
+    ck_assert_str_eq(text_of(last, "nic_path"), "PIX");
+    json_decref(root);
+    tpt_plan_text(&plan, &a, &b, &text);
+    ck_assert_ptr_nonnull(strstr(text.text, "GPU 0 (0000:11:00.0) here and GPU"
+                                 " 0 (0000:11:00.0) there: NET, NIC mlx5_0 "
+                                 "here (PIX to the GPU), mlx5_0 there (PIX); "
+                                 "64 pairs are so\n"));
+    tpb_text_fini(&text);
 }
 END_TEST
 
@@ -221,7 +279,7 @@ START_TEST(test_report)
     ck_assert_int_eq(tpb_settings_load(&settings, NULL), TP_OK);
     a.nic_count = tpt_topology_nics(machine, a.nics);
     root = parse(tpt_report_json(&a, machine, &settings));
-    check_members(root, "version:i tp:s machine:o nics:a backends:a "
+    check_members(root, "version:i tp:s machine:o nics:a gpus:a backends:a "
                   "settings:a");
     check_members(json_object_get(root, "machine"), "host:s source:s "
                   "this_machine:b hash:s packages:i numa_nodes:i l3_caches:i "
@@ -270,6 +328,11 @@ START_TEST(test_manual)
                  tpt_locality_name((enum tpt_locality)i));
         ck_assert_msg(strstr(page, line) != NULL, "%s", line);
     }
+    for (int i = 0; i <= TPT_PATH_UNKNOWN; i++) {
+        snprintf(line, sizeof(line), "\n.It %s\n",
+                 tpt_path_name((enum tpt_path)i));
+        ck_assert_msg(strstr(page, line) != NULL, "%s", line);
+    }
     tpb_free(page);
 }
 END_TEST
@@ -279,11 +342,14 @@ int main(void)
     Suite *suite = suite_create("explain");
     TCase *tests = tcase_create("explain");
 
+    tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_json);
     tcase_add_test(tests, test_json_of_nothing);
     tcase_add_test(tests, test_json_not_utf8);
     tcase_add_test(tests, test_json_random);
+    tcase_add_test(tests, test_json_devices);
     tcase_add_test(tests, test_text);
     tcase_add_test(tests, test_plans);
     tcase_add_test(tests, test_report);

@@ -133,10 +133,14 @@ static void check_channels(uint64_t bytes)
         if ((int)i == chosen)
             ck_assert_uint_eq(time, least);
     }
-    /* A thousandth: the crossover is a whole number of bytes. */
+    /* A thousandth: the crossover is a whole number of bytes.  What is as fast
+     * as frames, but for its latency, may be a sixteenth slower. */
     frames = base + bytes * 1000 / plan.candidates[transport].megabytes;
     if (chosen >= 0 && bytes > TPT_CHANNEL_LEAST)
-        ck_assert_uint_le(least, frames + frames / 1000 + 10);
+        ck_assert_uint_le(least, frames + 10
+                          + frames / (plan.candidates[chosen].megabytes
+                                      == plan.candidates[transport].megabytes
+                                      ? 16 : 1000));
 }
 
 /* Whatever is demoted, in whatever order: on both sides the same remains, and
@@ -195,7 +199,7 @@ START_TEST(test_contract_at_random)
             if (with->possible && with->over[0] == '\0' && k < mirror.count)
                 ck_assert(mirror.candidates[k].possible);
             if (plan.insist[0] != '\0' && with->possible
-                && with->role == TPT_ROLE_CHANNEL)
+                && with->role == TPT_ROLE_CHANNEL && !with->devices)
                 ck_assert(with->insisted && with->from_bytes != UINT64_MAX);
         }
     }
@@ -348,7 +352,12 @@ START_TEST(test_channel_least)
     a.backends[4].megabytes = b.backends[4].megabytes = 8000;
     score(NULL, NULL);
     ck_assert_uint_eq(find("cma")->from_bytes, TPT_CHANNEL_LEAST);
-    /* Not faster: never, and not by the size of the buffer. */
+    /* As fast, and a copy less: where 6000 ns are a sixteenth of the time. */
+    ck_assert_uint_eq(find("map")->from_bytes, 6000 * 16 * 8);
+    ck_assert_int_eq(find("map")->reason, TPT_REASON_CHOSEN);
+    /* Slower: never, and not by the size of the buffer. */
+    a.backends[4].megabytes = 7999;
+    score(NULL, NULL);
     ck_assert_uint_eq(find("map")->from_bytes, UINT64_MAX);
     ck_assert_int_eq(find("map")->reason, TPT_REASON_SLOWER);
     ck_assert(find("map")->possible);

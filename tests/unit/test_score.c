@@ -175,6 +175,109 @@ START_TEST(test_far_nic)
 }
 END_TEST
 
+/* ---- several NICs at once ---------------------------------------------- */
+
+/* Between hosts: does rails beat ofi:tcp there, and by which speed? */
+static const struct {
+    const char *name_a, *name_b;
+    uint32_t core_a, core_b;
+    uint32_t megabits;             /* 0: as recorded; else of each NIC */
+    const char *order;
+    uint64_t rails, tcp;           /* MB/s */
+    const char *words;             /* of rails' evidence */
+} several[] = {
+    /* Two NICs each, one of them far: 1250 + 90 % of it. */
+    { "nics-two", "nics-two", 0, 0, 0, "rails ofi:tcp|loop shm", 2375, 1250,
+      "limited by NICs eth0+eth1 of 20 Gb/s together" },
+    /* At the other ends each is near once: the near one with the near one. */
+    { "nics-two", "nics-two", 0, 4, 0, "rails ofi:tcp|loop shm", 2375, 1250,
+      "of 20 Gb/s together" },
+    { "nics-two", "nics-two", 0, 0, 1000, "rails ofi:tcp|loop shm", 237, 125,
+      "limited by NICs eth0+eth1 of 2 Gb/s together" },
+    /* The processor is what limits: more NICs do not help. */
+    { "nics-two", "nics-two", 0, 0, 100000, "ofi:tcp rails|loop shm", 3000,
+      3000, "model for other host" },
+    /* One side has but one, which is as fast as these two together. */
+    { "nics-two", "nics-rdma", 0, 0, 0, "rails ofi:tcp|loop shm", 2375, 1250,
+      "limited by NICs eth0+eth1 of 20 Gb/s together" },
+    { "nics-two", "nics-slow", 0, 0, 0, "ofi:tcp rails|loop shm", 125, 125,
+      "limited by NIC eth0 of 1 Gb/s" },
+    /* No NIC of a known speed there: the one side's. */
+    { "nics-two", "one-socket", 0, 0, 0, "rails ofi:tcp|loop shm", 2375, 1250,
+      "limited by NICs eth0+eth1 of 20 Gb/s together" },
+};
+
+START_TEST(test_several_nics)
+{
+    hosts_at(several[_i].name_a, several[_i].core_a, several[_i].name_b,
+             several[_i].core_b);
+    for (int i = 0; i < 2; i++) {
+        struct tpt_card *card = i == 0 ? &a : &b;
+
+        for (uint32_t j = 0; j < card->nic_count
+                             && several[_i].megabits > 0; j++)
+            card->nics[j].megabits = several[_i].megabits;
+        card->backend_count = 3;   /* no verbs */
+        tpx_card_rails(card);
+    }
+    score(NULL, NULL);
+    ck_assert_str_eq(order(&plan), several[_i].order);
+    ck_assert_uint_eq(find("rails")->megabytes, several[_i].rails);
+    ck_assert_uint_eq(find("ofi:tcp")->megabytes, several[_i].tcp);
+    ck_assert_msg(strstr(find("rails")->evidence, several[_i].words) != NULL,
+                  "%s", find("rails")->evidence);
+    ck_assert_int_eq(tpt_score(&b, &a, NULL, &mirror, NULL), TP_OK);
+    ck_assert_str_eq(order(&plan), order(&mirror));
+    for (uint32_t i = 0; i < plan.count; i++)
+        ck_assert_uint_eq(plan.candidates[i].megabytes,
+                          mirror.candidates[i].megabytes);
+}
+END_TEST
+
+START_TEST(test_several_nics_inside)
+{
+    pair("nics-two", 0, 1);
+    a.backend_count = b.backend_count = 3;
+    tpx_card_rails(&a);
+    tpx_card_rails(&b);
+    score(NULL, NULL);
+    /* Inside a host no NIC is touched. */
+    ck_assert_str_eq(order(&plan), "shm ofi:tcp rails|loop");
+    ck_assert_uint_eq(find("rails")->megabytes, 3000);
+    ck_assert_str_eq(find("rails")->nic, "");
+}
+END_TEST
+
+/* What was measured counts: two streams over one NIC may be faster. */
+START_TEST(test_several_streams)
+{
+    hosts("cloud-vm", "cloud-vm");
+    a.backend_count = b.backend_count = 3;
+    tpx_card_rails(&a);
+    tpx_card_rails(&b);
+    ck_assert_uint_eq(a.backends[3].nics, 0);
+    score(NULL, NULL);
+    ck_assert_str_eq(order(&plan), "ofi:tcp rails|loop shm");
+    a.backends[3].measured[TPT_OTHER_HOST] = (struct tpt_cost) { 9000, 4000 };
+    score(NULL, NULL);
+    ck_assert_str_eq(order(&plan), "rails ofi:tcp|loop shm");
+    ck_assert_ptr_nonnull(strstr(find("rails")->evidence, "measured for "));
+}
+END_TEST
+
+START_TEST(test_card_nics)
+{
+    pair("nics-two", 0, 0);
+    ck_assert_uint_eq(tpt_card_nics(&a, TPT_NIC_IP, 4), 3);
+    ck_assert_uint_eq(tpt_card_nics(&a, TPT_NIC_IP, 1), 0);
+    ck_assert_uint_eq(tpt_card_nics(&a, TPT_NIC_RDMA, 4), 0);
+    a.nics[0].megabits = 0;
+    ck_assert_uint_eq(tpt_card_nics(&a, TPT_NIC_IP, 4), 0);
+    pair("gpu-switches", 0, 0);
+    ck_assert_uint_eq(tpt_card_nics(&a, TPT_NIC_RDMA, 16), 0xff00);
+}
+END_TEST
+
 START_TEST(test_ties_by_name)
 {
     pair("one-socket", 0, 1);
@@ -300,6 +403,20 @@ static void expect_trial(void)
     expect("ofi:verbs", TPT_REASON_CHOSEN, "", NULL);
 }
 
+static void expect_devices(void)
+{
+    pair("gpu-switches", 0, 1);
+    tpx_card_gpus(&a);
+    tpx_card_gpus(&b);
+    a.gpu_count = b.gpu_count = 1;
+    b.gpus[0] = b.gpus[1];
+    b.gpus[0].denied_count = 1;
+    b.gpus[0].denied[0] = a.gpus[0].place.pci;
+    score(NULL, NULL);
+    expect("cuda_ipc", TPT_REASON_NO_PEER_ACCESS, "no access to each other",
+           "nvidia-smi");
+}
+
 START_TEST(test_every_reason)
 {
     reasons_seen = 0;
@@ -308,6 +425,7 @@ START_TEST(test_every_reason)
     expect_policy();
     expect_trial();
     expect_channels();
+    expect_devices();
     ck_assert_uint_eq(reasons_seen, (1u << TPT_REASON_COUNT) - 1);
 }
 END_TEST
@@ -434,7 +552,8 @@ static const struct { const char *require, *words; } mistakes[] = {
     { "node:shm,", "\"\" is not CLASS:BACKEND" },
     { ",node:shm", "\"\" is not CLASS:BACKEND" },
     { "node:shm,,net:shm", "\"\" is not CLASS:BACKEND" },
-    { "host:shm", "unknown class \"host\"; there are self, node, net and any" },
+    { "host:shm", "unknown class \"host\"; there are self, node, net, any and "
+      "cuda" },
     { "nod:shm", "unknown class \"nod\"" },
     { "nodes:shm", "unknown class \"nodes\"" },
     { "node:shm,NET:ofi:tcp", "unknown class \"NET\"" },
@@ -493,6 +612,10 @@ int main(void)
     tcase_add_test(tests, test_terms);
     tcase_add_test(tests, test_slow_nic_limits);
     tcase_add_test(tests, test_far_nic);
+    tcase_add_loop_test(tests, test_several_nics, 0, TPB_COUNT(several));
+    tcase_add_test(tests, test_several_nics_inside);
+    tcase_add_test(tests, test_several_streams);
+    tcase_add_test(tests, test_card_nics);
     tcase_add_test(tests, test_ties_by_name);
     tcase_add_test(tests, test_no_bandwidth_given);
     tcase_add_test(tests, test_every_reason);

@@ -142,6 +142,8 @@ cu_result cuInit(unsigned flags)
     double_settings.peers = device_number("CUDADOUBLE_P2P", 1) != 0;
     double_settings.vmm = device_number("CUDADOUBLE_VMM", 1) != 0;
     double_settings.reuse = device_number("CUDADOUBLE_REUSE", 0) != 0;
+    double_settings.first = (int)device_number("CUDADOUBLE_FIRST", 0);
+    double_settings.flags = device_number("CUDADOUBLE_FLAGS", 1) != 0;
     double_settings.seed = (unsigned)device_number("CUDADOUBLE_SEED", 1);
     action.sa_sigaction = device_segv;
     sigaction(SIGSEGV, &action, &device_before);
@@ -199,8 +201,7 @@ cu_result cuDeviceGetUuid_v2(cu_uuid *uuid, cu_device device)
     memset(uuid, 0, sizeof(*uuid));
     memcpy(uuid->bytes, "cudadouble", 10);
     /* CUDADOUBLE_FIRST shifts the ordinals, as CUDA_VISIBLE_DEVICES does. */
-    uuid->bytes[15] = (unsigned char)(1 + device
-                          + device_number("CUDADOUBLE_FIRST", 0));
+    uuid->bytes[15] = (unsigned char)(1 + device + double_settings.first);
     return double_end(CU_OK);
 }
 
@@ -230,7 +231,7 @@ cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
         *value = double_settings.vmm;
         break;
     default:
-        *value = 0;
+        *value = double_rdma_attribute(attribute);
     }
     return double_end(CU_OK);
 }

@@ -18,6 +18,9 @@
 #define CUDA_SYMBOL(group, name, parameters) cu_result name parameters;
 #include "gpu/driver_symbols.def"
 #undef CUDA_SYMBOL
+/* Beside the driver's: for tests/gpu/rdma, and for tests. */
+unsigned cudadouble_flushes(void);
+void *cudadouble_way_in(const void *address, size_t length, int *answer);
 #pragma GCC visibility pop
 
 enum {
@@ -30,8 +33,8 @@ enum double_mode { DOUBLE_EAGER, DOUBLE_LAZY, DOUBLE_DELAY };
 /* Filled from the environment by cuInit(). */
 extern struct double_settings {
     enum double_mode mode;
-    int devices;
-    bool peers, vmm, reuse;
+    int devices, first;                /* first: of all the host's */
+    bool peers, vmm, reuse, flags;
     unsigned seed;
 } double_settings;
 
@@ -64,6 +67,7 @@ struct double_store {
     unsigned char *bytes;              /* our way in: the program has none */
     size_t size;
     int holds;
+    bool closed;                       /* VMM: cannot be exported */
 };
 
 /* A range of addresses as the program knows it. */
@@ -76,7 +80,10 @@ struct double_range {
     uint64_t id;
     struct double_store *store;        /* NULL for host memory */
     bool freed;                        /* kept to tell of use after free */
-    bool access;                       /* VMM: cuMemSetAccess was called */
+    uint32_t access;                   /* VMM: devices that may, a bit each */
+    uint64_t block;                    /* VMM: what is mapped */
+    bool mapped;                       /* host: a device may use it */
+    bool synchronous;                  /* CU_POINTER_SYNC_MEMOPS is set */
     int opens;                         /* IMPORT */
 };
 
@@ -97,11 +104,19 @@ void *double_addresses_locked(size_t size);
 unsigned char *double_bytes_locked(cu_pointer pointer, size_t *length,
                                    const char *what);
 
+/* Is all of it host memory that devices may use, or a device's? */
+bool double_mapped_locked(cu_pointer pointer, size_t length);
+
 /* ---- stream.c ------------------------------------------------------------ */
 
 /* Runs all that has been enqueued and can run, wherever. */
 void double_settle_locked(void);
 struct cu_stream_s *double_stream_new_locked(struct cu_context_s *context);
+
+/* ---- rdma.c -------------------------------------------------------------- */
+
+/* A device's attribute for GPUDirect RDMA; 0 for any other. */
+int double_rdma_attribute(int attribute);
 
 /* ---- device.c ------------------------------------------------------------ */
 

@@ -60,7 +60,7 @@ struct double_store *double_store_new_locked(size_t size, int device)
         return NULL;
     store->header->magic = MEMORY_MAGIC;
     store->header->size = size;
-    store->header->device = device;
+    store->header->device = device + double_settings.first;
     store->header->pid = (int32_t)getpid();
     memset(store->bytes, DOUBLE_POISON, size < 65536 ? size : 65536);
     return store;
@@ -184,7 +184,7 @@ unsigned char *double_bytes_locked(cu_pointer pointer, size_t *length,
         double_report("%s uses freed memory: buffer %llu, offset %zu", what,
                       (unsigned long long)range->id, offset);
     if (range->kind == DOUBLE_RESERVED
-        || (range->kind == DOUBLE_VMM && !range->access))
+        || (range->kind == DOUBLE_VMM && range->access == 0))
         double_report("%s uses addresses without memory or access", what);
     if (range->kind == DOUBLE_IMPORT && range->store->header->freed)
         double_report("%s uses an import of memory that its owner freed", what);
@@ -196,6 +196,18 @@ unsigned char *double_bytes_locked(cu_pointer pointer, size_t *length,
         *length = range->size - offset;
     }
     return range->store == NULL ? address : range->store->bytes + offset;
+}
+
+bool double_mapped_locked(cu_pointer pointer, size_t length)
+{
+    const unsigned char *address = (unsigned char *)(uintptr_t)pointer;
+    struct double_range *range = double_range_find_locked(address);
+
+    if (range == NULL || range->freed
+        || length > range->size - (size_t)(address - range->start))
+        return false;
+    return (range->kind != DOUBLE_HOST && range->kind != DOUBLE_REGISTERED)
+           || range->mapped;
 }
 
 /* ---- the calls ----------------------------------------------------------- */
@@ -290,14 +302,14 @@ cu_result cuMemHostRegister_v2(void *memory, size_t size, unsigned flags)
 {
     struct double_range *range;
 
-    (void)flags;
     DOUBLE_BEGIN();
     if (double_context_locked() == NULL)
         return double_end(CU_INVALID_CONTEXT);
     range = double_range_find_locked(memory);
     if (memory == NULL || size == 0 || (range != NULL && !range->freed))
         return double_end(CU_INVALID_VALUE);
-    double_range_add_locked(memory, size, DOUBLE_REGISTERED, 0, NULL);
+    double_range_add_locked(memory, size, DOUBLE_REGISTERED, 0, NULL)->mapped
+        = (flags & CU_HOST_DEVICE_MAP) != 0;
     return double_end(CU_OK);
 }
 
@@ -324,6 +336,17 @@ cu_result cuMemHostUnregister(void *memory)
     return double_end(memory_forget(memory, DOUBLE_REGISTERED));
 }
 
+cu_result cuMemHostGetDevicePointer_v2(cu_pointer *pointer, void *memory,
+                                       unsigned flags)
+{
+    DOUBLE_BEGIN();
+    if (flags != 0
+        || !double_mapped_locked((cu_pointer)(uintptr_t)memory, 1))
+        return double_end(CU_INVALID_VALUE);
+    *pointer = (cu_pointer)(uintptr_t)memory;
+    return double_end(CU_OK);
+}
+
 cu_result cuMemHostAlloc(void **memory, size_t size, unsigned flags)
 {
     void *start;
@@ -334,7 +357,7 @@ cu_result cuMemHostAlloc(void **memory, size_t size, unsigned flags)
         return double_end(CU_INVALID_CONTEXT);
     if (posix_memalign(&start, DOUBLE_PAGE, size) != 0)
         return double_end(CU_OUT_OF_MEMORY);
-    double_range_add_locked(start, size, DOUBLE_HOST, 0, NULL);
+    double_range_add_locked(start, size, DOUBLE_HOST, 0, NULL)->mapped = true;
     *memory = start;
     return double_end(CU_OK);
 }
@@ -382,9 +405,18 @@ static uint64_t memory_attribute(const struct double_range *range,
     case CU_POINTER_LEGACY_IPC:
         return range->kind == DOUBLE_MALLOC;
     case CU_POINTER_ALLOWED_HANDLES:
-        return range->kind == DOUBLE_VMM ? CU_HANDLE_POSIX_FD : 0;
+        return range->kind == DOUBLE_VMM && !range->store->closed
+               ? CU_HANDLE_POSIX_FD : 0;
+    case CU_POINTER_GDR:
+        return range->kind == DOUBLE_MALLOC || range->kind == DOUBLE_VMM;
     case CU_POINTER_POOL:
         return range->kind == DOUBLE_POOL ? (uintptr_t)&memory_ids : 0;
+    case CU_POINTER_MAPPING_BASE:
+        return (uintptr_t)range->start;
+    case CU_POINTER_MAPPING_SIZE:
+        return range->size;
+    case CU_POINTER_BLOCK_ID:
+        return range->block;
     default:
         return 0;
     }
@@ -398,6 +430,9 @@ static size_t memory_attribute_size(int attribute)
     case CU_POINTER_BUFFER_ID:
     case CU_POINTER_ALLOWED_HANDLES:
     case CU_POINTER_POOL:
+    case CU_POINTER_MAPPING_BASE:
+    case CU_POINTER_MAPPING_SIZE:
+    case CU_POINTER_BLOCK_ID:
         return 8;
     default:
         return 4;

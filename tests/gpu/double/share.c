@@ -43,8 +43,7 @@ cu_result cuIpcGetMemHandle(cu_ipc_memory *handle, cu_pointer pointer)
     mine.pid = (int32_t)getpid();
     mine.fd = range->store->fd;
     /* The device as all processes know it. */
-    mine.device = range->device + atoi(getenv("CUDADOUBLE_FIRST") != NULL
-                                       ? getenv("CUDADOUBLE_FIRST") : "0");
+    mine.device = range->device + double_settings.first;
     memset(handle, 0, sizeof(*handle));
     memcpy(handle, &mine, sizeof(mine));
     return double_end(CU_OK);
@@ -73,8 +72,6 @@ cu_result cuIpcOpenMemHandle_v2(cu_pointer *pointer, cu_ipc_memory handle,
     struct share_handle theirs;
     struct double_store *store;
     struct cu_context_s *context;
-    int first = getenv("CUDADOUBLE_FIRST") != NULL
-                ? atoi(getenv("CUDADOUBLE_FIRST")) : 0;
     void *start;
     int fd;
 
@@ -86,7 +83,8 @@ cu_result cuIpcOpenMemHandle_v2(cu_pointer *pointer, cu_ipc_memory handle,
     if (memcmp(theirs.magic, "cudadouble", 10) != 0
         || flags != CU_IPC_LAZY_PEER)
         return double_end(CU_INVALID_VALUE);
-    if (theirs.device != context->device + first && !double_settings.peers)
+    if (theirs.device != context->device + double_settings.first
+        && !double_settings.peers)
         return double_end(CU_PEER_ACCESS_UNSUPPORTED);
     fd = share_fetch(&theirs);
     if (fd < 0)
@@ -157,6 +155,7 @@ cu_result cuMemCreate(cu_memory *memory, size_t size,
     store = double_store_new_locked(size, properties->location.id);
     if (store == NULL)
         return double_end(CU_OUT_OF_MEMORY);
+    store->closed = (properties->handle_types & CU_HANDLE_POSIX_FD) == 0;
     *memory = (cu_memory)(uintptr_t)store;
     return double_end(CU_OK);
 }
@@ -189,6 +188,8 @@ cu_result cuMemExportToShareableHandle(void *shareable, cu_memory memory,
     DOUBLE_BEGIN();
     if (type != CU_HANDLE_POSIX_FD || flags != 0)
         return double_end(CU_NOT_SUPPORTED);
+    if (share_store(memory)->closed)
+        return double_end(CU_INVALID_VALUE);
     fd = fcntl(share_store(memory)->fd, F_DUPFD_CLOEXEC, 3);
     if (fd < 0)
         return double_end(CU_OUT_OF_MEMORY);
@@ -248,15 +249,21 @@ cu_result cuMemMap(cu_pointer pointer, size_t size, size_t offset,
 {
     struct double_store *store = share_store(memory);
     struct double_range *range;
+    int device;
 
     DOUBLE_BEGIN();
     range = double_range_find_locked((void *)(uintptr_t)pointer);
     if (range == NULL || range->kind != DOUBLE_RESERVED || offset != 0
         || flags != 0 || size != store->size)
         return double_end(CU_INVALID_VALUE);
+    device = store->header->device - double_settings.first;
+    if (!double_valid_device(device))
+        device = 0;                    /* of one that is not visible here */
     store->holds++;
-    double_range_add_locked((void *)(uintptr_t)pointer, size, DOUBLE_VMM,
-                            store->header->device, store);
+    range = double_range_add_locked((void *)(uintptr_t)pointer, size,
+                                    DOUBLE_VMM, device, store);
+    /* Which memory it is, not which mapping of it. */
+    range->block = (uint64_t)(uintptr_t)store;
     return double_end(CU_OK);
 }
 
@@ -282,9 +289,11 @@ static void share_unmap(struct double_range *range)
     double_range_retire_locked(range);
 }
 
+static uint32_t share_devices;         /* for share_allow() */
+
 static void share_allow(struct double_range *range)
 {
-    range->access = true;
+    range->access |= share_devices;
 }
 
 cu_result cuMemUnmap(cu_pointer pointer, size_t size)
@@ -298,7 +307,16 @@ cu_result cuMemSetAccess(cu_pointer pointer, size_t size,
                          const struct cu_access *access, size_t count)
 {
     DOUBLE_BEGIN();
-    if (count != 1 || !double_valid_device(access->location.id))
-        return double_end(CU_INVALID_VALUE);
+    share_devices = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct double_range *range
+            = double_range_find_locked((void *)(uintptr_t)pointer);
+
+        if (!double_valid_device(access[i].location.id) || range == NULL)
+            return double_end(CU_INVALID_VALUE);
+        if (range->device != access[i].location.id && !double_settings.peers)
+            return double_end(CU_PEER_ACCESS_UNSUPPORTED);
+        share_devices |= 1u << access[i].location.id;
+    }
     return double_end(share_each(pointer, size, share_allow));
 }

@@ -15,7 +15,8 @@
 #include "tests/gpu/double/double.h"
 
 enum stream_what {
-    STREAM_COPY, STREAM_FILL, STREAM_RECORD, STREAM_WAIT, STREAM_GATE
+    STREAM_COPY, STREAM_FILL, STREAM_RECORD, STREAM_WAIT, STREAM_GATE,
+    STREAM_STORE
 };
 
 struct stream_op {
@@ -120,6 +121,14 @@ static void stream_fill(struct stream_op *op)
 
 static bool stream_run(struct cu_stream_s *stream, unsigned most);
 
+static void stream_store(struct stream_op *op)
+{
+    size_t four = 4;
+    unsigned char *to = double_bytes_locked(op->to, &four, "a write to");
+
+    __atomic_store_n((uint32_t *)(void *)to, op->value, __ATOMIC_RELEASE);
+}
+
 /* May it go?  Drives what it waits for. */
 static bool stream_may(struct stream_op *op)
 {
@@ -154,6 +163,8 @@ static bool stream_run(struct cu_stream_s *stream, unsigned most)
             stream_copy(op);
         else if (op->what == STREAM_FILL)
             stream_fill(op);
+        else if (op->what == STREAM_STORE)
+            stream_store(op);
         else if (op->what == STREAM_RECORD && op->event->done < op->turn)
             op->event->done = op->turn;
         if (op->event != NULL)
@@ -291,6 +302,23 @@ cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_pointer address,
     if (flags != 1)                    /* CU_STREAM_WAIT_VALUE_EQ */
         return double_end(CU_NOT_SUPPORTED);
     stream_enqueue(stream, (struct stream_op){ .what = STREAM_GATE,
+                                               .to = address,
+                                               .value = value });
+    return double_end(CU_OK);
+}
+
+cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_pointer address,
+                                  uint32_t value, unsigned flags)
+{
+    DOUBLE_BEGIN();
+    stream = stream_get(stream);
+    if (stream == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    if (flags != 0 || !double_settings.flags)
+        return double_end(CU_NOT_SUPPORTED);
+    if (!double_mapped_locked(address, 4))
+        return double_end(CU_INVALID_VALUE);
+    stream_enqueue(stream, (struct stream_op){ .what = STREAM_STORE,
                                                .to = address,
                                                .value = value });
     return double_end(CU_OK);

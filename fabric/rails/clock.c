@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What takes time: rails that get up, stall or are called again. */
+#include "config.h"
+
+#include "fabric/rails/rails.h"
+
+enum { CLOCK_STALL_MS = 1500 };    /* nothing moves while other rails do */
+
+/* Does nothing move here, while something moved elsewhere later?  What has
+ * arrived and is only not taken does not count. */
+static bool clock_stalled(struct rails_conn *conn, struct rails_rail *rail,
+                         uint64_t now)
+{
+    if (now - rail->pace.last_moved < CLOCK_STALL_MS * UINT64_C(1000000)
+        || rail->conn->backend->flushed(rail->conn))
+        return false;
+    for (int i = 0; i < RAILS_MAX; i++) {
+        struct rails_rail *other = conn->rails[i];
+
+        if (other != NULL && other != rail && other->stage == RAILS_UP
+            && other->pace.last_moved > rail->pace.last_moved)
+            return true;
+    }
+    return false;
+}
+
+/* True if there is something to wait for. */
+static bool clock_tick(struct rails_conn *conn, uint64_t now)
+{
+    bool wait = conn->visitor && conn->ready && !conn->told;
+
+    for (unsigned i = 0; i < RAILS_MAX; i++) {
+        struct rails_rail *rail = conn->rails[i];
+        struct rails_way *way = &conn->ways[i];
+        struct tpb_error error;
+
+        if (rail == NULL && way->retry != 0 && conn->up > 0) {
+            wait = true;
+            if (now < way->retry)
+                continue;
+            if (rails_dial(conn, i, &error) == TP_OK)
+                way->retry = 0;
+            else
+                way->retry = now + RAILS_RETRY_MS * UINT64_C(10000000);
+        } else if (rail != NULL && rail->stage == RAILS_ASKED) {
+            wait = true;
+            if (now > rail->deadline)
+                rails_lose(rail, TP_ERR_UNREACHABLE, "no answer");
+        } else if (rail != NULL && rail->pace.big > 0 && conn->up > 1) {
+            wait = true;
+            if (clock_stalled(conn, rail, now))
+                rails_lose(rail, TP_ERR_PEER_FAILED, "nothing comes through");
+        }
+    }
+    if (wait)
+        rails_is_due(conn);
+    return wait;
+}
+
+void rails_tick(struct rails_endpoint *endpoint)
+{
+    uint64_t now = tpb_now();
+    bool wait = false;
+
+    TPB_LIST_EACH(node, &endpoint->strangers) {
+        struct rails_rail *rail = TPB_CONTAINER(node, struct rails_rail, link);
+
+        wait = true;
+        if (now > rail->deadline)
+            rails_lose(rail, TP_ERR_DENIED, "it says nothing");
+    }
+    TPB_LIST_EACH(node, &endpoint->conns) {
+        struct rails_conn *conn = TPB_CONTAINER(node, struct rails_conn, link);
+
+        if (!conn->over)
+            wait |= clock_tick(conn, now);
+    }
+    if (wait)
+        rails_ticks(endpoint);
+}
+
+bool rails_calm(const struct rails_endpoint *endpoint)
+{
+    if (!tpb_list_empty(&endpoint->strangers))
+        return false;
+    TPB_LIST_EACH(node, &endpoint->conns) {
+        struct rails_conn *conn = TPB_CONTAINER(node, struct rails_conn, link);
+
+        for (int i = 0; i < RAILS_MAX; i++)
+            if (conn->rails[i] == NULL ? conn->ways[i].retry != 0
+                                       : conn->rails[i]->stage != RAILS_UP
+                                             || conn->rails[i]->pace.big > 0)
+                return false;
+    }
+    return true;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The cuda_gdr channel's parts.
+ *
+ *   cuda_gdr.c  the channel: describes, pulls
+ *   port.c      a device's way to the network: which NIC, registered how, and
+ *               the trial of it
+ *   region.c    registrations, kept by buffer id
+ *   path.c      how far a NIC is from a device on the PCI buses
+ */
+#ifndef TPG_GDR_H
+#define TPG_GDR_H
+
+#include "fabric/remote.h"
+#include "gpu/cuda.h"
+#include "gpu/cuda_mem.h"
+
+enum {
+    GDR_REGIONS = 64,                  /* that a port keeps */
+    GDR_HOST = TPG_DEVICES             /* the port for memory of the host */
+};
+
+/* ---- path.c -------------------------------------------------------------- */
+
+/* As NCCL names them, the nearest first. */
+enum gdr_path { GDR_PIX, GDR_PXB, GDR_PHB, GDR_SYS, GDR_PATHS };
+
+/*
+ * Between two devices by their places in sysfs, as realpath(3) gives them
+ * ("/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0"), and NUMA nodes (-1:
+ * unknown).  PIX: at most one bridge on either side below the one they share;
+ * PXB: more; PHB: the host bridge, or a NUMA node, is all they share; SYS: not
+ * even that.  GDR_PATHS: one of the two is no PCI device, so nothing is known.
+ */
+enum gdr_path gdr_path_between(const char *gpu, int gpu_numa, const char *nic,
+                               int nic_numa);
+const char *gdr_path_name(enum gdr_path path);
+/* By TP_GDR_PATH; PXB for a word that is none. */
+enum gdr_path gdr_path_named(const char *name);
+/* The same for a PCI bus id as CUDA tells it, and an RDMA device's name. */
+enum gdr_path gdr_path_of(const char *bus_id, const char *rdma);
+
+/* ---- port.c -------------------------------------------------------------- */
+
+/* One device's way to the network in one context; or the host's. */
+struct gdr_port {
+    struct tpf_remote *remote;         /* NULL: there is none, see words */
+    enum tpf_remote_how how;
+    int device;                        /* -1: memory of the host */
+    bool flush;                        /* what the NIC wrote has to be */
+    struct tpb_list regions;           /* used last at the end */
+    unsigned count;
+    struct tpb_error words;
+};
+
+/* A NIC, opened once for each kind of domain. */
+struct gdr_nic {
+    struct tpf_remote_nic nic;
+    struct tpf_remote *remotes[TPF_REMOTE_WAYS];
+    struct tpb_error refused[TPF_REMOTE_WAYS];
+};
+
+struct gdr_channel {
+    struct tpf_channel base;
+    struct gdr_nic nics[TPF_REMOTE_NICS];
+    int nic_count;
+    bool listed;
+    struct gdr_port *ports[TPG_DEVICES + 1];
+};
+
+/*
+ * The port of a device (GDR_HOST: of the host), made on first use; NULL with
+ * words if memory of it goes no way to the network.  The first time that takes
+ * some milliseconds: every way is tried, the best first, by sending a pattern
+ * from a buffer of that device to another one through the NIC and comparing
+ * what arrived.
+ */
+struct gdr_port *gdr_port_get(struct gdr_channel *channel,
+                              const struct tpg_cuda *cuda, int device,
+                              struct tpb_error *error);
+/* Makes what the NIC has written visible to the device. */
+tp_status gdr_port_flush(const struct gdr_port *port,
+                         const struct tpg_cuda *cuda, struct tpb_error *error);
+void gdr_ports_close(struct gdr_channel *channel);
+
+/* ---- region.c ------------------------------------------------------------ */
+
+struct gdr_region {
+    struct tpb_list node;              /* the port's; unlinked: of one use */
+    struct gdr_port *port;
+    uint64_t id, block, base;          /* as tpg_memory_look() tells them */
+    size_t size;
+    struct tpf_registration *registration;
+    unsigned holds;
+    bool stale;                        /* closed with its last hold */
+};
+
+/*
+ * A registration that covers the buffer, to be dropped.  Of a device's memory
+ * the whole allocation is registered, and kept for the next time under its
+ * buffer id, which no later allocation has; what was kept of memory that is
+ * not there any more is closed then.  Of the host's memory it lasts one use.
+ * NULL with words.
+ */
+struct gdr_region *gdr_region_hold(struct gdr_port *port,
+                                   const struct tpg_cuda *cuda,
+                                   const struct tpf_buffer *buffer,
+                                   struct tpb_error *error);
+void gdr_region_drop(struct gdr_region *region);       /* NULL is allowed */
+/* Those of allocations that are gone, and that nobody uses. */
+void gdr_regions_sweep(struct gdr_port *port, const struct tpg_cuda *cuda);
+void gdr_regions_close(struct gdr_port *port);
+
+#endif

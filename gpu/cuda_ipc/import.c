@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * cuda_ipc at the receiver: the sender's memory, open here.
+ *
+ * Opening costs far more than a copy, so imports are kept: by the exporter's
+ * buffer id, which no later allocation has, and not by address alone, which
+ * comes back.  They go when the exporter says so, when there are too many, and
+ * when the two part; one that is in use goes when that is over.
+ */
+#include "config.h"
+
+#include "gpu/cuda_ipc/ipc.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
+#include "runtime/base/log.h"
+
+TPB_LOG_COMPONENT("cuda_ipc");
+
+/* ---- closing ------------------------------------------------------------- */
+
+static void import_close(struct ipc_import *import)
+{
+    const struct tpg_cuda *cuda = tpg_cuda_loaded();
+
+    for (size_t i = 0; i < import->pieces; i++)
+        tpb_close(&import->part[i].fd);
+    if (import->pointer != 0 && cuda != NULL
+        && tpg_cuda_enter(cuda, import->device, NULL) == TP_OK) {
+        if (import->form == IPC_REGION) {
+            cuda->cuMemUnmap(import->pointer, import->size);
+            cuda->cuMemAddressFree(import->pointer, import->size);
+        } else {
+            cuda->cuIpcCloseMemHandle(import->pointer);
+        }
+        tpg_cuda_leave(cuda);
+    }
+    tpb_free(import);
+}
+
+void ipc_import_let_go(struct ipc_import *import)
+{
+    if (--import->holds == 0 && import->dropped)
+        import_close(import);
+}
+
+/* Out of the link; closed as soon as nobody holds it. */
+static void import_drop(struct ipc_link *link, struct ipc_import *import)
+{
+    tpb_list_unlink(&import->node);
+    link->closed++;
+    if (import->pointer != 0) {
+        link->imported--;
+        link->imported_bytes -= import->size;
+    } else {
+        for (size_t i = 0; i < import->got; i++)
+            link->parts--;
+    }
+    import->dropped = true;
+    if (import->holds == 0)
+        import_close(import);
+}
+
+/* Regions go when their exporter, who has the same limits, says so: what has
+ * been told once is not told again. */
+static void import_room(struct ipc_link *link, uint64_t size)
+{
+    const struct tpb_settings *settings = link->base.channel->env->settings;
+    uint64_t most = (uint64_t)settings->number[TPB_SET_CUDA_IMPORTS];
+    uint64_t bytes = (uint64_t)settings->number[TPB_SET_CUDA_IMPORT_BYTES];
+
+    TPB_LIST_EACH(node, &link->imports) {
+        struct ipc_import *import = TPB_CONTAINER(node, struct ipc_import,
+                                                  node);
+
+        if (link->imported < most && link->imported_bytes + size <= bytes)
+            return;
+        if (import->holds == 0 && import->form == IPC_LEGACY)
+            import_drop(link, import);
+    }
+}
+
+void ipc_imports_end(struct ipc_link *link)
+{
+    if (link->opened + link->pulled + link->lent > 0)
+        tpb_info("%llu buffers pulled (%llu bytes), %llu lent; imports: %llu"
+                 " opened, %llu found, %llu closed before the end",
+                 (unsigned long long)link->pulled,
+                 (unsigned long long)link->bytes,
+                 (unsigned long long)link->lent,
+                 (unsigned long long)link->opened,
+                 (unsigned long long)link->found,
+                 (unsigned long long)link->closed);
+    while (!tpb_list_empty(&link->imports))
+        import_drop(link, TPB_CONTAINER(link->imports.next, struct ipc_import,
+                                        node));
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+static struct ipc_import *import_find(struct ipc_link *link,
+                                      enum ipc_form form, uint64_t id,
+                                      uint64_t base, uint64_t size)
+{
+    TPB_LIST_EACH(node, &link->imports) {
+        struct ipc_import *import = TPB_CONTAINER(node, struct ipc_import,
+                                                  node);
+
+        if (import->form != form)
+            continue;
+        if (form == IPC_REGION ? import->id == id
+            : (import->id == id || TPG_MUTANT(STALE_IMPORT))
+              && import->base == base && import->size == size)
+            return import;
+    }
+    return NULL;
+}
+
+/* With the context current.  What the source says of its size is believed only
+ * as far as the driver agrees. */
+static tp_status import_legacy(const struct tpg_cuda *cuda,
+                               const struct ipc_source *source,
+                               struct ipc_import *import,
+                               struct tpb_error *error)
+{
+    cu_pointer base;
+    size_t size;
+    tp_status status = tpg_cuda_fail(cuda, cuda->cuIpcOpenMemHandle_v2(
+        &import->pointer, source->handle, CU_IPC_LAZY_PEER),
+        "cuIpcOpenMemHandle", error);
+
+    if (status != TP_OK)
+        return status;
+    if (cuda->cuMemGetAddressRange_v2(&base, &size, import->pointer) != CU_OK
+        || (base <= import->pointer
+            && size - (import->pointer - base) >= source->size))
+        return TP_OK;
+    cuda->cuIpcCloseMemHandle(import->pointer);
+    import->pointer = 0;
+    return tpb_fail(error, TP_ERR_PROTOCOL, "the allocation is smaller than it"
+                    " was said to be");
+}
+
+static cu_result import_part(const struct tpg_cuda *cuda, cu_pointer at,
+                             struct ipc_part *part)
+{
+    cu_memory memory;
+    cu_result code = cuda->cuMemImportFromShareableHandle(
+        &memory, (void *)(intptr_t)part->fd, CU_HANDLE_POSIX_FD);
+
+    if (code != CU_OK)
+        return code;
+    code = cuda->cuMemMap(at, part->size, 0, memory, 0);
+    cuda->cuMemRelease(memory);    /* the mapping keeps it */
+    return code;
+}
+
+/* Both the device that has the memory and the one that copies to itself. */
+static cu_result import_allow(const struct tpg_cuda *cuda, cu_pointer at,
+                              size_t size, int device, int other)
+{
+    struct cu_access access[2] = {
+        { { CU_LOCATION_DEVICE, device }, CU_ACCESS_READ_WRITE },
+        { { CU_LOCATION_DEVICE, other }, CU_ACCESS_READ_WRITE } };
+
+    if (other != device && cuda->cuMemSetAccess(at, size, access, 2) == CU_OK)
+        return CU_OK;
+    return cuda->cuMemSetAccess(at, size, access, 1);
+}
+
+static tp_status import_region(const struct tpg_cuda *cuda,
+                               struct ipc_import *import, int other,
+                               struct tpb_error *error)
+{
+    cu_pointer at = 0;
+    size_t mapped = 0, i = 0;
+    cu_result code = cuda->cuMemAddressReserve(&at, import->size, 0, 0, 0);
+
+    if (code != CU_OK)
+        return tpg_cuda_fail(cuda, code, "cuMemAddressReserve", error);
+    for (; code == CU_OK && i < import->pieces; i++) {
+        code = import_part(cuda, at + mapped, &import->part[i]);
+        if (code == CU_OK)
+            mapped += import->part[i].size;
+    }
+    if (code == CU_OK)
+        code = import_allow(cuda, at, import->size, import->device, other);
+    if (code != CU_OK) {
+        if (mapped > 0)
+            cuda->cuMemUnmap(at, mapped);
+        cuda->cuMemAddressFree(at, import->size);
+        return tpg_cuda_fail(cuda, code, "a peer's memory of cuMemMap", error);
+    }
+    import->pointer = at;
+    for (i = 0; i < import->pieces; i++)
+        tpb_close(&import->part[i].fd);
+    return TP_OK;
+}
+
+static tp_status import_open(struct ipc_link *link,
+                             const struct tpg_cuda *cuda,
+                             const struct ipc_source *source,
+                             struct ipc_import *import, int other,
+                             struct tpb_error *error)
+{
+    tp_status status = tpg_cuda_enter(cuda, import->device, error);
+
+    if (status != TP_OK)
+        return status;
+    status = import->form == IPC_REGION
+             ? import_region(cuda, import, other, error)
+             : import_legacy(cuda, source, import, error);
+    tpg_cuda_leave(cuda);
+    if (status != TP_OK)
+        return status;
+    if (import->form == IPC_REGION)
+        link->parts -= (uint32_t)import->pieces;
+    link->imported++;
+    link->imported_bytes += import->size;
+    link->opened++;
+    tpb_debug("import %llu: %llu bytes on device %d",
+              (unsigned long long)import->id,
+              (unsigned long long)import->size, import->device);
+    return TP_OK;
+}
+
+static struct ipc_import *import_new(struct ipc_link *link, enum ipc_form form,
+                                     uint64_t id, size_t pieces)
+{
+    struct ipc_import *import
+        = tpb_zalloc(sizeof(*import) + pieces * sizeof(import->part[0]));
+
+    if (import == NULL)
+        return NULL;
+    import->form = form;
+    import->id = id;
+    import->pieces = pieces;
+    for (size_t i = 0; i < pieces; i++)
+        import->part[i].fd = -1;
+    tpb_list_append(&link->imports, &import->node);
+    return import;
+}
+
+/* A region was announced by notes, which may still be in the socket. */
+static struct ipc_import *import_announced(struct ipc_link *link, uint64_t id)
+{
+    struct ipc_import *import = import_find(link, IPC_REGION, id, 0, 0);
+    struct tpf_conn *conn = link->base.conn;
+
+    if ((import == NULL || import->got < import->pieces)
+        && conn->backend->notes != NULL) {
+        conn->backend->notes(conn);
+        import = import_find(link, IPC_REGION, id, 0, 0);
+    }
+    return import != NULL && import->got == import->pieces ? import : NULL;
+}
+
+struct ipc_import *ipc_import_get(struct ipc_link *link,
+                                  const struct tpg_cuda *cuda,
+                                  const struct ipc_source *source,
+                                  int fallback, tp_status *status,
+                                  struct tpb_error *error)
+{
+    enum ipc_form form = (enum ipc_form)source->form;
+    struct ipc_import *import = form == IPC_REGION
+        ? import_announced(link, source->id)
+        : import_find(link, form, source->id, source->base, source->size);
+
+    *status = TP_OK;
+    if (import == NULL && form == IPC_REGION) {
+        *status = tpb_fail(error, TP_ERR_NOT_FOUND, "the peer's memory of"
+                           " cuMemMap was not announced (out of"
+                           " descriptors?)");
+        return NULL;
+    }
+    if (form == IPC_REGION && import->size != source->size) {
+        *status = tpb_fail(error, TP_ERR_PROTOCOL, "a region of another size");
+        return NULL;
+    }
+    if (import != NULL && import->pointer != 0) {
+        tpb_list_unlink(&import->node);
+        tpb_list_append(&link->imports, &import->node);
+        link->found++;
+        import->holds++;
+        return import;
+    }
+    if (import == NULL) {
+        import_room(link, source->size);
+        import = import_new(link, form, source->id, 0);
+        if (import == NULL) {
+            *status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+            return NULL;
+        }
+        import->base = source->base;
+        import->size = source->size;
+    }
+    /* A device that this process does not see: the driver opens it across. */
+    import->device = tpg_cuda_find(cuda, &source->device);
+    if (import->device < 0)
+        import->device = fallback;
+    *status = import_open(link, cuda, source, import, fallback, error);
+    if (*status != TP_OK) {
+        import_drop(link, import);
+        return NULL;
+    }
+    import->holds++;
+    return import;
+}
+
+/* ---- what the exporter says ---------------------------------------------- */
+
+/* The next piece of a region.  Lack of anything leaves the region incomplete:
+ * then its buffers come in frames.  False: nonsense. */
+static bool import_piece(struct ipc_link *link, const struct ipc_note *note,
+                         int *fd)
+{
+    struct ipc_import *import;
+
+    if (*fd < 0 || note->pieces == 0 || note->pieces > IPC_PIECES
+        || note->piece >= note->pieces || note->size == 0
+        || note->size > SIZE_MAX / IPC_PIECES / 2)
+        return false;
+    import = import_find(link, IPC_REGION, note->id, 0, 0);
+    if (note->piece == 0) {
+        if (import != NULL || link->parts + note->pieces > IPC_PIECES_HELD)
+            return import == NULL;
+        import = import_new(link, IPC_REGION, note->id, note->pieces);
+    }
+    if (import == NULL)
+        return true;
+    if (import->got != note->piece || import->pieces != note->pieces)
+        return false;
+    import->part[import->got].fd = *fd;
+    import->part[import->got++].size = note->size;
+    import->size += note->size;
+    link->parts++;
+    *fd = -1;
+    return true;
+}
+
+static void import_forget(struct ipc_link *link, const struct ipc_note *note)
+{
+    TPB_LIST_EACH(node, &link->imports) {
+        struct ipc_import *import = TPB_CONTAINER(node, struct ipc_import,
+                                                  node);
+
+        if (import->form == (enum ipc_form)note->form
+            && import->id == note->id && !TPG_MUTANT(STALE_IMPORT))
+            import_drop(link, import);
+    }
+}
+
+bool ipc_note(struct tpf_link *base, const void *bytes, size_t length, int fd)
+{
+    struct ipc_link *link = (struct ipc_link *)base;
+    struct ipc_note note;
+    bool good = length == sizeof(note);
+
+    if (good)
+        memcpy(&note, bytes, sizeof(note));
+    if (good && note.what == IPC_PIECE)
+        good = import_piece(link, &note, &fd);
+    else if (good && note.what == IPC_FORGET)
+        import_forget(link, &note);
+    else
+        good = false;
+    tpb_close(&fd);
+    return good;
+}

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every kind of memory to every other, memory that comes back at the same
+ * address, caches that are too small, peers that cannot open it, and every
+ * order of work on both sides' streams.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu/buffer.h"
+#include "tests/gpu/suite_device.h"
+
+enum { PATIENCE = 60000, SMALL = 3001, MANY = 4 };
+
+/* Several slots of the staged way; where memory is slow, what a channel takes. */
+static size_t kinds_big(void)
+{
+    return tpx_me.sanitized ? 150001 : 700001;
+}
+
+/* One message of `count` tensors, whose memory is spoilt afterwards. */
+static void kinds_send(tp_pipe *pipe, struct tpx_buffer *buffers, size_t count,
+                       uint64_t seed)
+{
+    tp_tensor tensors[MANY];
+    tp_message message = { .tensors = tensors, .tensor_count = count };
+
+    for (size_t i = 0; i < count; i++) {
+        tpx_buffer_fill(&buffers[i], seed + i);
+        tensors[i] = tpx_buffer_tensor(&buffers[i]);
+    }
+    tpx_ok(tp_pipe_send_message(pipe, &message, PATIENCE));
+    for (size_t i = 0; i < count; i++)
+        tpx_buffer_spoil(&buffers[i]);
+}
+
+static void kinds_receive(tp_pipe *pipe, struct tpx_buffer *buffers,
+                          size_t count, uint64_t seed)
+{
+    tp_message *skeleton;
+
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    tpx_equal(skeleton->tensor_count, count);
+    for (size_t i = 0; i < count; i++) {
+        tpx_buffer_spoil(&buffers[i]);
+        tpx_buffer_place(&buffers[i], &skeleton->tensors[i]);
+    }
+    tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
+    for (size_t i = 0; i < count; i++)
+        tpx_buffer_fetch(&buffers[i]);
+    for (size_t i = 0; i < count; i++)
+        tpx_buffer_compare(&buffers[i], seed + i);
+}
+
+static void kinds_make(struct tpx_buffer buffers[2], enum tpx_kind kind,
+                       int device)
+{
+    tpx_buffer_make(&buffers[0], kind, device, SMALL);
+    tpx_buffer_make(&buffers[1], kind, device, kinds_big());
+}
+
+/* ---- every kind to every kind -------------------------------------------- */
+
+/* The reader's choice of device holds, whatever the sender's is. */
+static void kinds_pairs(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffers[TPX_KINDS][2];
+
+    for (int kind = 0; kind < TPX_KINDS; kind++)
+        kinds_make(buffers[kind], (enum tpx_kind)kind,
+                   (kind + tpx_me.rank) % 2);
+    for (int from = 0; from < TPX_KINDS; from++)
+        for (int to = 0; to < TPX_KINDS; to++) {
+            bool sends = tpx_me.rank == (from + to) % 2;
+            uint64_t seed = (uint64_t)(from * 100 + to);
+
+            if (sends)
+                kinds_send(pipe, buffers[from], 2, seed);
+            else
+                kinds_receive(pipe, buffers[to], 2, seed);
+        }
+    tpx_meet(!tpx_me.rank);
+    for (int kind = 0; kind < TPX_KINDS; kind++)
+        for (int i = 0; i < 2; i++)
+            tpx_buffer_drop(&buffers[kind][i]);
+}
+
+/* To oneself. */
+static void kinds_self(void)
+{
+    tp_pipe *pipe = tpx_pipe(tpx_me.rank, 0);
+
+    for (int from = TPX_PINNED; from < TPX_KINDS; from++) {
+        struct tpx_buffer out, in;
+        tp_message *skeleton;
+        tp_tensor tensor;
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+        unsigned done = 0;
+
+        tpx_buffer_make(&out, (enum tpx_kind)from, 0, kinds_big());
+        tpx_buffer_make(&in, (enum tpx_kind)(TPX_KINDS - from), from % 2,
+                        kinds_big());
+        tpx_buffer_fill(&out, (uint64_t)from);
+        tensor = tpx_buffer_tensor(&out);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_spoil(&in);
+        tpx_buffer_place(&in, &skeleton->tensors[0]);
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
+        tpx_until(&done, 1);
+        tpx_buffer_spoil(&out);
+        tpx_buffer_check(&in, (uint64_t)from);
+        tpx_buffer_drop(&out);
+        tpx_buffer_drop(&in);
+    }
+}
+
+/* ---- addresses that come back -------------------------------------------- */
+
+static const enum tpx_kind kinds_device[] = { TPX_MALLOC, TPX_POOL, TPX_VMM,
+                                              TPX_PIECES, TPX_ALLOC };
+enum { DEVICE_KINDS = sizeof(kinds_device) / sizeof(kinds_device[0]) };
+
+static void kinds_again(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer mine;
+
+    tpx_buffer_make(&mine, TPX_MALLOC, 0, kinds_big());
+    for (unsigned i = 0; i < 25; i++) {
+        struct tpx_buffer buffer;
+
+        if (tpx_me.rank == 1) {
+            kinds_receive(pipe, &mine, 1, i);
+            tpx_meet(0);
+            continue;
+        }
+        tpx_buffer_make(&buffer, kinds_device[i % DEVICE_KINDS], 0,
+                        kinds_big());
+        kinds_send(pipe, &buffer, 1, i);
+        tpx_meet(1);
+        tpx_buffer_drop(&buffer);
+    }
+    tpx_meet(!tpx_me.rank);
+    tpx_buffer_drop(&mine);
+}
+
+/* ---- caches that are too small ------------------------------------------- */
+
+static void kinds_many(void)
+{
+    enum { BUFFERS = 7, ROUNDS = 3 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffers[BUFFERS];
+
+    for (unsigned i = 0; i < BUFFERS; i++)
+        tpx_buffer_make(&buffers[i], kinds_device[i % DEVICE_KINDS],
+                        (int)(i % 2), kinds_big());
+    for (unsigned i = 0; i < BUFFERS * ROUNDS; i++) {
+        unsigned which = i * 3 % BUFFERS;
+
+        if (tpx_me.rank == 0)
+            kinds_send(pipe, &buffers[which], 1, i);
+        else
+            kinds_receive(pipe, &buffers[which], 1, i);
+    }
+    tpx_meet(!tpx_me.rank);
+    for (unsigned i = 0; i < BUFFERS; i++)
+        tpx_buffer_drop(&buffers[i]);
+}
+
+static void kinds_init(void)
+{
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    tpx_me.size = tp_size(tpx_me.context);
+}
+
+static void kinds_few_imports(void)
+{
+    setenv("TP_CUDA_IMPORTS", "2", 1);
+    kinds_init();
+    kinds_many();
+}
+
+static void kinds_few_bytes(void)
+{
+    setenv("TP_CUDA_IMPORT_BYTES", "2M", 1);
+    setenv("TP_CUDA_OUTBOX", "2M", 1);
+    kinds_init();
+    kinds_many();
+}
+
+static void kinds_no_outbox(void)
+{
+    setenv("TP_CUDA_OUTBOX", "0", 1);
+    kinds_init();
+    kinds_many();
+}
+
+/* ---- what cannot be opened ----------------------------------------------- */
+
+/* TP_TEST_FAULT says which call fails, and where: "reader=" or "writer=" and
+ * what CUDADOUBLE_FAIL takes.  What is under way and all that follows goes
+ * another way, and arrives. */
+static void kinds_fault(void)
+{
+    const char *fault = getenv("TP_TEST_FAULT");
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffers[2];
+
+    for (size_t i = 0; i < 2; i++)
+        tpx_buffer_make(&buffers[i], i == 0 ? TPX_MALLOC : TPX_PIECES, 0,
+                        kinds_big());
+    tpx_check(fault != NULL, "TP_TEST_FAULT is not set");
+    if ((strncmp(fault, "writer=", 7) == 0) == (tpx_me.rank == 0))
+        setenv("CUDADOUBLE_FAIL", fault + 7, 1);
+    for (unsigned i = 0; i < 6; i++)
+        if (tpx_me.rank == 0)
+            kinds_send(pipe, &buffers[i % 2], 1, i);
+        else
+            kinds_receive(pipe, &buffers[i % 2], 1, i);
+    tpx_meet(!tpx_me.rank);
+    unsetenv("CUDADOUBLE_FAIL");
+    for (size_t i = 0; i < 2; i++)
+        tpx_buffer_drop(&buffers[i]);
+}
+
+const struct tpx_spmd tpx_kinds_fault
+    = { "kinds_fault", kinds_fault, 2, 0, 30 };
+
+/* The two number their devices differently, and each misses one of the
+ * other's. */
+static void kinds_views(void)
+{
+    tp_pipe *pipe;
+    struct tpx_buffer buffers[2][2];
+    const char *rank = getenv("TP_RANK");
+
+    setenv("CUDADOUBLE_FIRST", rank != NULL ? rank : "0", 1);
+    kinds_init();
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    for (int device = 0; device < 2; device++)
+        for (int i = 0; i < 2; i++)
+            tpx_buffer_make(&buffers[device][i], i == 0 ? TPX_MALLOC : TPX_VMM,
+                            device, kinds_big());
+    for (int from = 0; from < 2; from++)
+        for (int to = 0; to < 2; to++)
+            for (int way = 0; way < 2; way++)
+                if (tpx_me.rank == way)
+                    kinds_send(pipe, buffers[from], 2, 9);
+                else
+                    kinds_receive(pipe, buffers[to], 2, 9);
+    tpx_meet(!tpx_me.rank);
+    for (int device = 0; device < 2; device++)
+        for (int i = 0; i < 2; i++)
+            tpx_buffer_drop(&buffers[device][i]);
+}
+
+/* ---- every order --------------------------------------------------------- */
+
+static void kinds_drive(unsigned rounds)
+{
+    for (unsigned i = 0; i < rounds; i++)
+        tp_wait(tpx_me.context, 1, NULL);
+}
+
+/* The tensor is filled behind what holds up its stream, if that is busy; what
+ * comes after the callback is not seen over there. */
+static void kinds_order_writer(tp_pipe *pipe, struct tpx_buffer *buffer,
+                               bool busy, uint64_t seed)
+{
+    tp_tensor tensor = tpx_buffer_tensor(buffer);
+    tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+    struct tpx_gate gate;
+    unsigned done = 0;
+
+    tpx_buffer_spoil(buffer);
+    if (busy)
+        tpx_gate_close(&gate, buffer->stream);
+    tpx_buffer_fill(buffer, seed);
+    tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
+    if (busy) {
+        kinds_drive(3);
+        tpx_equal(done, 0);
+        tpx_gate_open(&gate);
+    }
+    tpx_until(&done, 1);
+    tpx_buffer_spoil(buffer);
+}
+
+/* What is on the reader's stream before uses the memory before; the copy that
+ * is enqueued right after the callback, or much later, sees the data. */
+static void kinds_order_reader(tp_pipe *pipe, struct tpx_buffer *buffer,
+                               struct tpx_buffer *before, bool busy, bool late,
+                               uint64_t seed)
+{
+    struct tpx_gate gate;
+    tp_message *skeleton;
+    unsigned done = 0;
+
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    tpx_buffer_fill(buffer, seed + 1);
+    if (busy)
+        tpx_gate_close(&gate, buffer->stream);
+    tpx_device_copy(before->data, buffer->data, buffer->length,
+                    buffer->stream);
+    tpx_buffer_place(buffer, &skeleton->tensors[0]);
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, &done));
+    if (busy) {
+        kinds_drive(3);
+        tpx_equal(done, 0);
+        tpx_gate_open(&gate);
+    }
+    tpx_until(&done, 1);
+    if (late)
+        tpx_device_sync(buffer->stream);
+    tpx_buffer_check(buffer, seed);
+    tpx_buffer_check(before, seed + 1);
+}
+
+static void kinds_orders(void)
+{
+    static const enum tpx_kind kinds[] = { TPX_MALLOC, TPX_POOL, TPX_MANAGED,
+                                           TPX_PIECES };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+
+    for (unsigned i = 0; i < 32; i++) {
+        enum tpx_kind kind = kinds[i / 8];
+        size_t length = i / 8 % 2 == 0 ? kinds_big() : SMALL;
+        struct tpx_buffer buffer, before;
+
+        tpx_buffer_make(&buffer, kind, (int)i / 4 % 2, length);
+        tpx_buffer_make(&before, TPX_MALLOC, (int)i / 4 % 2, length);
+        if (tpx_me.rank == 0)
+            kinds_order_writer(pipe, &buffer, (i & 1) != 0, i);
+        else
+            kinds_order_reader(pipe, &buffer, &before, (i & 2) != 0,
+                               (i & 4) != 0, i);
+        tpx_meet(!tpx_me.rank);
+        tpx_buffer_drop(&buffer);
+        tpx_buffer_drop(&before);
+    }
+}
+
+/* ---- for planted faults -------------------------------------------------- */
+
+/* Messages between devices, one after the other, in memory that comes back. */
+static void kinds_short(void)
+{
+    static const enum tpx_kind kinds[] = { TPX_MALLOC, TPX_MALLOC, TPX_POOL,
+                                           TPX_POOL, TPX_PIECES };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+
+    for (unsigned i = 0; i < 5; i++) {
+        struct tpx_buffer buffer;
+
+        tpx_buffer_make(&buffer, kinds[i], 0, kinds_big());
+        if (tpx_me.rank == 0)
+            kinds_send(pipe, &buffer, 1, i);
+        else
+            kinds_receive(pipe, &buffer, 1, i);
+        tpx_meet(!tpx_me.rank);
+        tpx_buffer_drop(&buffer);
+    }
+}
+
+const struct tpx_spmd tpx_kinds_short
+    = { "kinds_short", kinds_short, 2, 0, 10 };
+
+const struct tpx_spmd tpx_kinds_suite[] = {
+    { "kinds_pairs", kinds_pairs, 2, 0, 60 },
+    { "kinds_self", kinds_self, 1, 0, 30 },
+    { "kinds_again", kinds_again, 2, 0, 30 },
+    { "kinds_few_imports", kinds_few_imports, 2, TPX_BARE, 30 },
+    { "kinds_few_bytes", kinds_few_bytes, 2, TPX_BARE, 30 },
+    { "kinds_no_outbox", kinds_no_outbox, 2, TPX_BARE, 30 },
+    { "kinds_views", kinds_views, 2, TPX_BARE, 30 },
+    { "kinds_orders", kinds_orders, 2, 0, 60 },
+    { NULL }
+};

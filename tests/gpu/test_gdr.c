@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Parts of cuda_gdr without a NIC: PCI paths; the ways to register, one after
+ * the other, and their trial; registrations that are kept.  The NIC is made up
+ * here (all of fabric/remote.h) and reads and writes the double's memory.
+ */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "gpu/cuda_gdr/gdr.h"
+#include "runtime/base/alloc.h"
+#include "tests/gpu/device.h"
+#include "tests/gpu/rdma/rdma.h"
+#include "tests/lib/tpx.h"
+
+enum { SIZE = 256 * 1024 };
+
+/* ---- a NIC that is not there --------------------------------------------- */
+
+struct tpf_remote {
+    enum tpf_remote_how how;
+};
+
+struct tpf_registration {
+    uint64_t key;
+};
+
+struct tpf_line {
+    enum tpf_remote_how how;
+    struct tpf_fetch *fetch;
+    struct tpb_error words;
+};
+
+static struct {
+    int nics;
+    bool no_open[TPF_REMOTE_WAYS], no_register[TPF_REMOTE_WAYS];
+    bool lies[TPF_REMOTE_WAYS], breaks[TPF_REMOTE_WAYS];
+    int opened, registered, registrations;
+    uint64_t keys;
+    struct tpf_remote_memory last;
+    struct tpf_line *line;             /* the one there is */
+} nic;
+
+static rdma_way_in *nic_way_in(void)
+{
+    void *library = dlopen(getenv("TP_CUDA_LIBRARY"), RTLD_NOW);
+    rdma_way_in *way_in;
+
+    *(void **)&way_in = dlsym(library, "cudadouble_way_in");
+    ck_assert_msg(way_in != NULL, "not the double");
+    return way_in;
+}
+
+int tpf_remote_list(const struct tpf_env *env, struct tpf_remote_nic *nics)
+{
+    (void)env;
+    for (int i = 0; i < nic.nics; i++)
+        snprintf(nics[i].device, sizeof(nics[i].device), "none%d", i);
+    return nic.nics;
+}
+
+tp_status tpf_remote_open(struct tpf_env *env,
+                          const struct tpf_remote_nic *from,
+                          enum tpf_remote_how how,
+                          struct tpf_remote **remote, struct tpb_error *error)
+{
+    (void)env;
+    (void)from;
+    if (nic.no_open[how])
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "not open");
+    *remote = tpb_zalloc(sizeof(**remote));
+    (*remote)->how = how;
+    nic.opened++;
+    return TP_OK;
+}
+
+void tpf_remote_close(struct tpf_remote *remote)
+{
+    nic.opened -= remote != NULL;
+    tpb_free(remote);
+}
+
+void tpf_remote_place(const struct tpf_remote *remote,
+                      struct tpf_remote_place *place)
+{
+    (void)remote;
+    memset(place, 1, sizeof(*place));
+}
+
+tp_status tpf_remote_register(struct tpf_remote *remote,
+                              const struct tpf_remote_memory *memory,
+                              struct tpf_registration **registration,
+                              struct tpb_error *error)
+{
+    ck_assert_int_eq(memory->how, remote->how);
+    if (nic.no_register[memory->how])
+        return tpb_fail(error, TP_ERR_BACKEND, "not registered");
+    if (memory->how == TPF_REMOTE_DMABUF && memory->device >= 0)
+        ck_assert_int_ge(memory->fd, 0);
+    nic.last = *memory;
+    *registration = tpb_zalloc(sizeof(**registration));
+    (*registration)->key = ++nic.keys;
+    nic.registered++;
+    nic.registrations++;
+    return TP_OK;
+}
+
+void tpf_remote_deregister(struct tpf_registration *registration)
+{
+    nic.registered -= registration != NULL;
+    tpb_free(registration);
+}
+
+uint64_t tpf_registration_key(const struct tpf_registration *registration)
+{
+    return registration->key;
+}
+
+tp_status tpf_line_open(struct tpf_remote *remote,
+                        const struct tpf_remote_place *place,
+                        struct tpf_line **line, struct tpb_error *error)
+{
+    (void)place;
+    (void)error;
+    *line = nic.line = tpb_zalloc(sizeof(**line));
+    nic.line->how = remote->how;
+    if (nic.breaks[remote->how])
+        tpb_fail(&nic.line->words, TP_ERR_BACKEND, "broken");
+    return TP_OK;
+}
+
+void tpf_line_close(struct tpf_line *line)
+{
+    tpb_free(line);
+    nic.line = NULL;
+}
+
+const char *tpf_line_broken(const struct tpf_line *line)
+{
+    return line->words.text[0] != '\0' ? line->words.text : NULL;
+}
+
+void tpf_line_fetch(struct tpf_line *line, struct tpf_fetch *fetch)
+{
+    line->fetch = fetch;
+    fetch->done = 0;
+}
+
+bool tpf_line_stop(struct tpf_fetch *fetch)
+{
+    (void)fetch;
+    nic.line->fetch = NULL;
+    return true;
+}
+
+bool tpf_remote_progress(struct tpf_remote *remote)
+{
+    (void)remote;
+    ck_abort_msg("it would call the core");
+    return false;
+}
+
+void tpf_line_await(struct tpf_line *line)
+{
+    struct tpf_fetch *fetch = line->fetch;
+    int device;
+    void *to, *from;
+
+    if (fetch == NULL || tpf_line_broken(line) != NULL)
+        return;
+    to = nic_way_in()(fetch->to, fetch->length, &device);
+    from = nic_way_in()((void *)(uintptr_t)fetch->address, fetch->length,
+                        &device);
+    ck_assert(to != NULL && from != NULL);
+    if (!nic.lies[line->how])
+        memcpy(to, from, fetch->length);
+    fetch->done = fetch->length;
+}
+
+/* ---- a context ----------------------------------------------------------- */
+
+static struct tpb_settings settings;
+static struct tpf_env env;
+static struct gdr_channel channel;
+static const struct tpg_cuda *cuda;
+
+static void start(void)
+{
+    struct tpb_error error = { "" };
+
+    tpx_device_choose();
+    setenv("CUDADOUBLE_REUSE", "1", 1);
+    ck_assert_int_eq(tpb_settings_load(&settings, &error), TP_OK);
+    env = (struct tpf_env){ .settings = &settings,
+                            .gpu = tpg_open(&settings) };
+    channel = (struct gdr_channel){ .base = { .env = &env } };
+    ck_assert_msg(tpg_cuda_load(&settings, &cuda, &error) == TP_OK, "%s",
+                  error.text);
+    tpx_device_use(0);
+    nic.nics = 1;
+}
+
+static void stop(void)
+{
+    gdr_ports_close(&channel);
+    ck_assert_int_eq(nic.registered, 0);
+    ck_assert_int_eq(nic.opened, 0);
+    ck_assert_ptr_null(nic.line);
+    tpg_close(env.gpu);
+    tpb_settings_fini(&settings);
+}
+
+/* ---- the ways ------------------------------------------------------------ */
+
+static const struct {
+    const char *allowed;               /* TP_GDR */
+    const char *refuse;                /* D, H, P: open; d, h, p: register */
+    const char *wrong;                 /* d, h, p: lies; D, H, P: breaks */
+    const char *set;                   /* a variable for the double */
+    int how;                           /* -1: staged */
+    const char *words;
+} ways[] = {
+    { "", "", "", NULL, TPF_REMOTE_DMABUF, NULL },
+    { "", "D", "", NULL, TPF_REMOTE_HMEM, NULL },
+    { "", "d", "", NULL, TPF_REMOTE_HMEM, NULL },
+    { "", "dH", "", NULL, TPF_REMOTE_PLAIN, NULL },
+    { "", "dhp", "", NULL, -1, "dmabuf: not registered; hmem: not reg" },
+    { "", "", "d", NULL, TPF_REMOTE_HMEM, NULL },
+    { "", "", "dh", NULL, TPF_REMOTE_PLAIN, NULL },
+    { "", "", "dhp", NULL, -1, "plain: wrong bytes arrived" },
+    { "", "", "DHP", NULL, -1, "dmabuf: broken; hmem: broken; plain: broken" },
+    { "plain", "", "", NULL, TPF_REMOTE_PLAIN, NULL },
+    { "^dmabuf", "", "", NULL, TPF_REMOTE_HMEM, NULL },
+    { "none", "", "", NULL, -1, "dmabuf: not in TP_GDR" },
+    { "", "", "", "CUDADOUBLE_DMABUF=0", TPF_REMOTE_HMEM, NULL },
+    { "dmabuf", "", "", "CUDADOUBLE_DMABUF=0", -1, "no dmabufs" },
+    { "plain", "", "", "CUDADOUBLE_GDR=0", -1, "does not support GPUDirect" },
+    { "", "", "", "CUDADOUBLE_GDR=0", TPF_REMOTE_DMABUF, NULL },
+    { "", "", "", "CUDADOUBLE_FAIL=cuFlushGPUDirectRDMAWrites:1+:999", -1,
+      "cuFlushGPUDirectRDMAWrites: CUDA_ERROR_UNKNOWN" },
+    { "", "", "", "CUDADOUBLE_FAIL=cuMemAlloc_v2:1+:2", -1, "for the trial" },
+    { "", "", "", "CUDADOUBLE_FAIL=cuPointerSetAttribute:1+:1", -1,
+      "SYNC_MEMOPS" },
+    { "", "", "", "CUDADOUBLE_FAIL=cuMemGetHandleForAddressRange:1:801",
+      TPF_REMOTE_HMEM, NULL },
+    { "", "", "", "CUDADOUBLE_FAIL=cuMemcpyAsync:1+:700", -1, "the trial" },
+};
+
+START_TEST(every_way)
+{
+    static const char letters[] = "DHP", small[] = "dhp";
+    struct tpb_error error = { "" };
+    struct gdr_port *port;
+
+    setenv("TP_GDR", ways[_i].allowed, 1);
+    if (ways[_i].set != NULL)
+        putenv((char *)(uintptr_t)ways[_i].set);
+    for (int how = 0; how < TPF_REMOTE_WAYS; how++) {
+        nic.no_open[how] = strchr(ways[_i].refuse, letters[how]) != NULL;
+        nic.no_register[how] = strchr(ways[_i].refuse, small[how]) != NULL;
+        nic.lies[how] = strchr(ways[_i].wrong, small[how]) != NULL;
+        nic.breaks[how] = strchr(ways[_i].wrong, letters[how]) != NULL;
+    }
+    start();
+    port = gdr_port_get(&channel, cuda, 1, &error);
+    if (ways[_i].how < 0) {
+        ck_assert_ptr_null(port);
+        ck_assert_msg(strstr(error.text, ways[_i].words) != NULL, "%s",
+                      error.text);
+    } else {
+        ck_assert_msg(port != NULL, "%s", error.text);
+        ck_assert_int_eq(port->how, ways[_i].how);
+    }
+    ck_assert_int_eq(nic.registered, 0);       /* the trial's are gone */
+    ck_assert_ptr_eq(gdr_port_get(&channel, cuda, 1, &error), port);
+    stop();
+}
+END_TEST
+
+/* Without a NIC, and one that comes later. */
+START_TEST(no_nic)
+{
+    struct tpb_error error = { "" };
+
+    start();
+    nic.nics = 0;
+    ck_assert_ptr_null(gdr_port_get(&channel, cuda, 0, &error));
+    ck_assert_str_eq(error.text, "no RDMA device");
+    nic.nics = 2;
+    ck_assert_ptr_nonnull(gdr_port_get(&channel, cuda, 0, &error));
+    ck_assert_ptr_nonnull(gdr_port_get(&channel, NULL, GDR_HOST, &error));
+    stop();
+}
+END_TEST
+
+/* What NICs write is flushed if the device does not order it. */
+START_TEST(order)
+{
+    struct tpb_error error = { "" };
+    struct gdr_port *port;
+
+    setenv("CUDADOUBLE_GDR_ORDER", _i == 0 ? "0" : "100", 1);
+    start();
+    port = gdr_port_get(&channel, cuda, 0, &error);
+    ck_assert_ptr_nonnull(port);
+    ck_assert_int_eq(port->flush, _i == 0);
+    stop();
+}
+END_TEST
+
+/* ---- registrations ------------------------------------------------------- */
+
+static struct gdr_port *port_of(int device)
+{
+    struct tpb_error error = { "" };
+    struct gdr_port *port = gdr_port_get(&channel, cuda, device, &error);
+
+    ck_assert_msg(port != NULL, "%s", error.text);
+    nic.registrations = 0;
+    return port;
+}
+
+static struct gdr_region *hold(struct gdr_port *port, void *data,
+                               size_t length)
+{
+    struct tpf_buffer buffer = { .data = data, .length = length,
+                                 .device = { TP_DEVICE_CUDA, 0 } };
+
+    return gdr_region_hold(port, cuda, &buffer, NULL);
+}
+
+static void cuda_free(void *data)
+{
+    TPX_CU(cuda->cuMemFree_v2((cu_pointer)(uintptr_t)data));
+}
+
+START_TEST(kept)
+{
+    struct gdr_region *first, *second;
+    struct gdr_port *port;
+    unsigned char *data;
+
+    start();
+    port = port_of(0);
+    data = tpx_device_malloc(SIZE);
+    first = hold(port, data + 1000, 100);
+    ck_assert_ptr_nonnull(first);
+    ck_assert_uint_eq(first->base, (uintptr_t)data);   /* all of it */
+    ck_assert_uint_eq(nic.last.length, SIZE);
+    second = hold(port, data, SIZE);
+    ck_assert_ptr_eq(first, second);
+    gdr_region_drop(first);
+    gdr_region_drop(second);
+    ck_assert_ptr_eq(hold(port, data + 5, 5), first);
+    gdr_region_drop(first);
+    ck_assert_int_eq(nic.registrations, 1);
+    ck_assert_int_eq(nic.registered, 1);
+    cuda_free(data);
+    stop();
+}
+END_TEST
+
+/* The address comes back, the registration does not; whoever holds the old one
+ * keeps it. */
+START_TEST(address_again)
+{
+    bool held = _i == 1;
+    struct gdr_region *old, *again;
+    struct gdr_port *port;
+    void *data, *same;
+
+    start();
+    port = port_of(0);
+    data = tpx_device_malloc(SIZE);
+    old = hold(port, data, SIZE);
+    if (!held)
+        gdr_region_drop(old);
+    cuda_free(data);
+    same = tpx_device_malloc(SIZE);
+    ck_assert_ptr_eq(same, data);
+    again = hold(port, same, SIZE);
+    ck_assert_ptr_nonnull(again);
+    ck_assert_int_eq(nic.registrations, 2);
+    ck_assert_int_eq(nic.registered, held ? 2 : 1);
+    if (held) {
+        ck_assert(old->stale);
+        gdr_region_drop(old);
+    }
+    ck_assert_int_eq(nic.registered, 1);
+    gdr_region_drop(again);
+    cuda_free(same);
+    stop();
+}
+END_TEST
+
+/* As many as are kept; what is in use stays. */
+START_TEST(many)
+{
+    void *data[GDR_REGIONS + 4];
+    struct gdr_region *held;
+    struct gdr_port *port;
+
+    start();
+    port = port_of(0);
+    for (int i = 0; i < GDR_REGIONS + 4; i++)
+        data[i] = tpx_device_malloc(65536);
+    held = hold(port, data[0], 10);
+    for (int i = 1; i < GDR_REGIONS + 4; i++)
+        gdr_region_drop(hold(port, data[i], 10));
+    ck_assert_int_eq(nic.registered, GDR_REGIONS);
+    ck_assert_ptr_eq(hold(port, data[0], 10), held);
+    gdr_region_drop(held);
+    gdr_region_drop(held);
+    /* What is freed is closed when the next one is registered. */
+    for (int i = 0; i < GDR_REGIONS + 4; i++)
+        cuda_free(data[i]);
+    data[0] = tpx_device_malloc(SIZE);
+    gdr_region_drop(hold(port, data[0], 10));
+    ck_assert_int_eq(nic.registered, 1);
+    cuda_free(data[0]);
+    stop();
+}
+END_TEST
+
+/* Memory that has no place on the bus, or is not there. */
+START_TEST(other_kinds)
+{
+    struct gdr_port *port;
+    cu_pointer pointer;
+    char here[16];
+
+    setenv("TP_GDR", "plain", 1);
+    start();
+    port = port_of(0);
+    ck_assert_ptr_null(hold(port, here, sizeof(here)));
+    TPX_CU(cuda->cuMemAllocManaged(&pointer, SIZE, 1));
+    ck_assert_ptr_null(hold(port, (void *)(uintptr_t)pointer, SIZE));
+    TPX_CU(cuda->cuMemAllocAsync(&pointer, SIZE, NULL));
+    ck_assert_ptr_null(hold(port, (void *)(uintptr_t)pointer, SIZE));
+    tpx_device_use(1);
+    ck_assert_ptr_null(hold(port, tpx_device_malloc(SIZE), SIZE));
+    ck_assert_int_eq(nic.registrations, 0);
+    nic.no_register[TPF_REMOTE_PLAIN] = true;
+    tpx_device_use(0);
+    ck_assert_ptr_null(hold(port, tpx_device_malloc(SIZE), SIZE));
+    stop();
+}
+END_TEST
+
+/* ---- paths --------------------------------------------------------------- */
+
+#define ROOT "/sys/devices/pci0000:00/"
+
+static const struct {
+    const char *gpu, *nic;
+    int gpu_numa, nic_numa;
+    enum gdr_path path;
+} paths[] = {
+    /* Below one switch: its upstream port is shared. */
+    { ROOT "0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0",
+      ROOT "0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:04:00.0", 0, 0,
+      GDR_PIX },
+    /* A switch behind a switch. */
+    { ROOT "0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0",
+      ROOT "0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:04:00.0/0000:05:00.0"
+      "/0000:06:00.0", 0, 0, GDR_PXB },
+    { ROOT "0000:00:01.0/0000:01:00.0", ROOT "0000:00:02.0/0000:02:00.0", 0,
+      0, GDR_PHB },
+    { ROOT "0000:00:01.0/0000:01:00.0",
+      "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0", 0, 0, GDR_PHB },
+    { ROOT "0000:00:01.0/0000:01:00.0",
+      "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0", 0, 1, GDR_SYS },
+    { ROOT "0000:00:01.0/0000:01:00.0",
+      "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0", -1, -1, GDR_SYS },
+    /* Numbers that have characters in common, not bridges. */
+    { ROOT "0000:00:01.0/0000:11:00.0", ROOT "0000:00:01.1/0000:11:00.1", 0,
+      0, GDR_PHB },
+    { "/sys/devices/virtual/net/dummy0", ROOT "0000:00:01.0", 0, 0,
+      GDR_PATHS },
+    { "", ROOT "0000:00:01.0/0000:01:00.0", 0, 0, GDR_PATHS },
+    { ROOT, ROOT "0000:00:01.0/0000:01:00.0", 0, 0, GDR_PATHS },
+    /* Two functions of one device. */
+    { ROOT "0000:00:01.0/0000:01:00.0", ROOT "0000:00:01.0/0000:01:00.1", 0,
+      0, GDR_PIX },
+};
+
+START_TEST(path)
+{
+    ck_assert_int_eq(gdr_path_between(paths[_i].gpu, paths[_i].gpu_numa,
+                                      paths[_i].nic, paths[_i].nic_numa),
+                     paths[_i].path);
+    ck_assert_int_eq(gdr_path_between(paths[_i].nic, paths[_i].nic_numa,
+                                      paths[_i].gpu, paths[_i].gpu_numa),
+                     paths[_i].path);
+}
+END_TEST
+
+START_TEST(path_names)
+{
+    for (int i = 0; i < GDR_PATHS; i++)
+        ck_assert_int_eq(gdr_path_named(gdr_path_name((enum gdr_path)i)), i);
+    ck_assert_int_eq(gdr_path_named("sys"), GDR_SYS);
+    ck_assert_int_eq(gdr_path_named("far"), GDR_PXB);
+    ck_assert_int_eq(gdr_path_of("0000:FF:1F.7", "none0"), GDR_PATHS);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("gdr");
+    TCase *tests = tcase_create("gdr");
+
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, every_way, 0, (int)TPB_COUNT(ways));
+    tcase_add_test(tests, no_nic);
+    tcase_add_loop_test(tests, order, 0, 2);
+    tcase_add_test(tests, kept);
+    tcase_add_loop_test(tests, address_again, 0, 2);
+    tcase_add_test(tests, many);
+    tcase_add_test(tests, other_kinds);
+    tcase_add_loop_test(tests, path, 0, (int)TPB_COUNT(paths));
+    tcase_add_test(tests, path_names);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Would the tests notice?  Each fault of gpu/mutants.h is planted, and a test
+ * has to fail; without it the same test passes.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/mutants.h"
+#include "runtime/base/base.h"
+#include "tests/gpu/device.h"
+#include "tests/gpu/runs.h"
+#include "tests/gpu/suite_device.h"
+
+int tpg_mutant = TPG_MUTANT_NONE;
+
+static const struct tpx_run staged = { "loop,shm", "thread", "lazy", true,
+                                       true, true, true };
+static const struct tpx_run direct = { "loop,shm,cuda_ipc", "thread", "lazy",
+                                       true, true, true, true };
+
+/* `words`: what the report has to contain. */
+static const struct {
+    enum tpg_mutant mutant;
+    const struct tpx_run *run;
+    const char *words;
+} mutants[] = {
+    { TPG_MUTANT_NO_STREAM_WAIT, &staged, "is wrong" },
+    { TPG_MUTANT_NO_STREAM_WAIT, &direct, "is wrong" },
+    { TPG_MUTANT_WRONG_STREAM, &staged, "is wrong" },
+    { TPG_MUTANT_WRONG_STREAM, &direct, "is wrong" },
+    { TPG_MUTANT_NO_JOIN, &staged, "is wrong" },
+    { TPG_MUTANT_NO_SLOT_WAIT, &staged, "is wrong" },
+    { TPG_MUTANT_SLOT_TWICE, &staged, "is wrong" },
+    { TPG_MUTANT_NO_FLAG_WAIT, &direct, "is wrong" },
+    { TPG_MUTANT_NO_BOX_WAIT, &direct, "is wrong" },
+    { TPG_MUTANT_STALE_EXPORT, &direct, "that its owner freed" },
+    { TPG_MUTANT_STALE_IMPORT, &direct, "that its owner freed" },
+    { TPG_MUTANT_NO_PUSH, &staged, "(201)" },
+    { TPG_MUTANT_NO_PUSH, &direct, "(201)" },
+};
+
+START_TEST(planted)
+{
+    char *environment[8], text[3000];
+    struct tpx_job job = tpx_run_job(&tpx_kinds_short, mutants[_i].run,
+                                     environment);
+
+    tpx_device_choose();
+    tpg_mutant = (int)mutants[_i].mutant;
+    ck_assert_msg(tpx_job_fails(&job, text, sizeof(text)),
+                  "no test noticed fault %d", tpg_mutant);
+    ck_assert_msg(strstr(text, mutants[_i].words) != NULL,
+                  "fault %d was noticed by: %s", tpg_mutant, text);
+}
+END_TEST
+
+START_TEST(sound)
+{
+    char *environment[8];
+    struct tpx_job job = tpx_run_job(&tpx_kinds_short,
+                                     _i == 0 ? &staged : &direct,
+                                     environment);
+
+    tpx_device_choose();
+    tpx_job_run(&job);
+}
+END_TEST
+
+/* Every fault has a row; those of cuda_gdr are tests/gpu/test_gdr's. */
+START_TEST(complete)
+{
+    for (int mutant = TPG_MUTANT_NONE + 1; mutant < TPG_MUTANT_GDR_ADDRESS;
+         mutant++) {
+        bool found = false;
+
+        for (size_t i = 0; i < TPB_COUNT(mutants); i++)
+            found |= (int)mutants[i].mutant == mutant;
+        ck_assert_msg(found, "fault %d is not tried", mutant);
+    }
+}
+END_TEST
+
+START_TEST(skipped)
+{
+    tpx_skip("mutants", "a sanitizer's build adds nothing to planted faults");
+}
+END_TEST
+
+int main(void)
+{
+    const char *sanitizer = getenv("TP_TEST_SANITIZER");
+    Suite *suite = suite_create("mutants");
+    TCase *tests = tcase_create("mutants");
+
+    tcase_set_timeout(tests, tpx_patience_ms(10) / 1000.0 + 10);
+    if (sanitizer != NULL && *sanitizer != '\0') {
+        tcase_add_test(tests, skipped);
+    } else {
+        tcase_add_loop_test(tests, planted, 0, (int)TPB_COUNT(mutants));
+        tcase_add_loop_test(tests, sound, 0, 2);
+        tcase_add_test(tests, complete);
+    }
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}
