@@ -369,6 +369,7 @@ struct tp_context {
     _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
     _Atomic uint32_t sleepers;     /* atomic */
     uint32_t passes;
+    uint32_t strangers_run;        /* waits that do not yield the cpu */
     bool ask_all;                  /* a descriptor told something: the next
                                       pass asks endpoints without conns, too */
 

@@ -27,6 +27,9 @@ enum {
     PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
     PROGRESS_CLOCK_PASSES = 16,    /* look at the clock */
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
+    PROGRESS_YIELD_NS = 100000,    /* a longer yield was to strangers ... */
+    PROGRESS_STRANGERS = 256,      /* ... and so many waits do without */
+    PROGRESS_CROWDED_NS = 2000,    /* they poll for so long */
     PROGRESS_READY = 16,           /* conns served per pass */
     PROGRESS_EVENTS = 16,
     PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
@@ -394,6 +397,32 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait,
     atomic_fetch_sub(&context->sleepers, 1);
 }
 
+/*
+ * With more ranks than cpus the one that is waited for may be waiting for this
+ * cpu: to hand it over costs a tenth of a sleep and a bell.  But if the cpu is
+ * long in coming back, strangers have it, and whoever yields to those gets
+ * nothing done: then it is better to sleep, and to be woken, for a while.
+ */
+static void progress_pause(tp_context *context)
+{
+    uint64_t before;
+
+    if (!context->crowded || context->strangers_run > 0) {
+        tpb_pause();
+        return;
+    }
+    before = tpb_now();
+    sched_yield();
+    if (tpb_now() - before > PROGRESS_YIELD_NS)
+        context->strangers_run = PROGRESS_STRANGERS;
+}
+
+static uint64_t progress_budget(const tp_context *context)
+{
+    return context->strangers_run > 0 && context->spin_ns > PROGRESS_CROWDED_NS
+           ? PROGRESS_CROWDED_NS : context->spin_ns;
+}
+
 /* Polls with the token held until the wait is over or nothing has moved for as
  * long as polling pays; then sleeps once.  False: somebody else has the token
  * now. */
@@ -402,6 +431,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     bool nested = context->depth > 1;
     uint64_t idle_since = 0;
 
+    if (context->strangers_run > 0)
+        context->strangers_run--;
     for (uint32_t turn = 1;; turn++) {
         bool moved = tpr_pass(context);
 
@@ -424,17 +455,13 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
             if (idle_since == 0)
                 idle_since = now;
             if (context->vain > 0
-                || now - idle_since >= tpr_spin(context, context->spin_ns)) {
+                || now - idle_since
+                   >= tpr_spin(context, progress_budget(context))) {
                 progress_record(context, wait);
                 return progress_park(context, wait->deadline);
             }
         }
-        /* With more ranks than cpus the one that is waited for may be waiting
-         * for this cpu: to hand it over costs a tenth of a sleep and a bell. */
-        if (context->crowded)
-            sched_yield();
-        else
-            tpb_pause();
+        progress_pause(context);
     }
 }
 
