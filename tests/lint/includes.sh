@@ -36,8 +36,8 @@ grep -v '^launcher/tpinfo' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
 may 'launcher/' "$base|topology/|launcher/"
 may 'man/' '(nothing)'
-may 'bench/calibrate' "$base|topology/|bench/"
-grep -v '^bench/calibrate' "$work/ours" >"$work/rest"
+may 'bench/(calibrate|scale)' "$base|topology/|bench/"
+grep -vE '^bench/(calibrate|scale)' "$work/ours" >"$work/rest"
 mv "$work/rest" "$work/ours"
 may 'bench/tpperf_device' 'bench/|gpu/driver_abi\.h'
 grep -v '^bench/tpperf_device' "$work/ours" >"$work/rest"
