@@ -43,7 +43,7 @@ tp_status tpg_claim(struct tpg_gpu *gpu, const struct tpf_buffer *buffer,
 tp_status tpg_probe(const struct tpb_settings *settings,
                     struct tpb_error *error);
 
-/* ---- cards ---------------------------------------------------------------- */
+/* ---- cards --------------------------------------------------------------- */
 
 /*
  * Adds cuda_staged to the card's backends: memory of devices in the frames of
@@ -100,8 +100,9 @@ tp_status tpg_work_store(struct tpg_work *work, size_t index,
 /*
  * A device buffer that no other process can open (of a stream-ordered pool,
  * say) is copied to memory on the same device that others can, and that lives
- * as long as the work.  LATER: the copy is under way.  NOW: it is done, or there
- * is none, since none is needed or there is no room.  After tpg_work_ready().
+ * as long as the work.  LATER: the copy is under way.  NOW: it is done, or
+ * there is none, since none is needed or there is no room.  After
+ * tpg_work_ready().
  */
 enum tpg_answer tpg_work_outbox(struct tpg_work *work, size_t index,
                                 const struct tpf_buffer *buffer);

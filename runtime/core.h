@@ -498,7 +498,7 @@ static inline const struct tpt_plan *tpr_peer_plan(const struct tpr_peer *peer)
 {
     return tpt_entry_plan(peer->entry);
 }
-/* A trial failed, see tpt_plan_demote(); the peer's own did not.  Lack of memory
+/* A trial failed, see tpt_plan_demote(); the peer's did not.  Lack of memory
  * ends the peer: false. */
 bool tpr_peer_demote(struct tpr_peer *peer, const char *name,
                      const char *evidence);

@@ -15,7 +15,7 @@
 
 enum { PATIENCE = 60000, SMALL = 3001, MANY = 4 };
 
-/* Several slots of the staged way; where memory is slow, what a channel takes. */
+/* Several slots of the staged way; where memory is slow, a channel's least. */
 static size_t kinds_big(void)
 {
     return tpx_me.sanitized ? 150001 : 700001;

@@ -131,7 +131,7 @@ lives()
 says()
 {
     until grep -qe "$2" "$work/$1" 2>/dev/null; do
-        if [ "$(date +%s)" -ge "$end" ] || ! lives "$1"; then
+        if [ "$(date +%s)" -ge "${end:?}" ] || ! lives "$1"; then
             ! grep -qe "$2" "$work/$1" || return 0
             fail "$1 did not say '$2':"
             sed 's/^/    /' "$work/$1"
@@ -178,9 +178,9 @@ over()
 # true_that WORDS COMMAND...
 true_that()
 {
-    local words=$1
+    local claim=$1
     shift
-    if "$@"; then pass; else fail "not true: $words"; fi
+    if "$@"; then pass; else fail "not true: $claim"; fi
 }
 
 # refuses HOST HOW WHAT: calls to it (WHAT narrows it) are dropped or rejected.

@@ -48,11 +48,11 @@ got() { sed -n 's/^got \([0-9]*\)\.$/\1/p' "$work/haul.1" | tail -n 1; }
 # until_true WORDS COMMAND...: as long as the whole test may last.
 until_true()
 {
-    local words=$1
+    local claim=$1
     shift
     until "$@"; do
         if [ "$(date +%s)" -ge $end ] || ! lives haul.0 haul.1; then
-            fail "not in time: $words"
+            fail "not in time: $claim"
             sed 's/^/    /' "$work/haul.0" "$work/haul.1" | tail -n 40
             finish
         fi

@@ -46,7 +46,9 @@ if ! vm ready >"$work/said" 2>&1; then
     finish
 fi
 
-vm run -m 3072 -t 1800 -- sh "$guest" one >"$work/one" 2>&1
+# shellcheck disable=SC2086 # a word, or none
+vm run -m 3072 -t 1800 -- sh "$guest" one ${TP_TEST_LONG:+long} \
+    >"$work/one" 2>&1
 verdicts 1 "$work/one"
 mkdir "$work/share"
 vm run -n 2 -t 600 -w "$work/share" -- sh "$guest" two "$work/share" \

@@ -119,7 +119,7 @@ static void letter_place(tp_message *message, unsigned char *data)
     }
 }
 
-/* Is that tensor elsewhere?  The first ones are, since each is an allocation. */
+/* Is that tensor elsewhere?  The first ones are: each is an allocation. */
 static bool letter_moved(const struct tpx_letter *letter, size_t i)
 {
     return tpx_letter_memory != NULL && i < LETTER_MOVED
