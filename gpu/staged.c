@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "gpu/gpu.h"
+#include "topology/score.h"
 
 enum {
     STAGED_LATENCY_NS = 12000,     /* a copy to the host and one from it, each
@@ -32,11 +33,6 @@ tp_status tpg_probe(const struct tpb_settings *settings,
     return TP_OK;
 }
 
-static bool staged_forbidden(const char *list)
-{
-    return *list == '^' && !tpb_list_allows(list, "cuda_staged");
-}
-
 void tpg_staged_card(const struct tpb_settings *settings, bool assume,
                      struct tpt_card *card)
 {
@@ -51,7 +47,7 @@ void tpg_staged_card(const struct tpb_settings *settings, bool assume,
         .reach = TPT_REACH_NETWORK, .devices = 1,
         .latency_ns = STAGED_LATENCY_NS, .megabytes = STAGED_MEGABYTES
     };
-    if (staged_forbidden(settings->text[TPB_SET_BACKENDS])) {
+    if (!tpt_policy_lists(settings->text[TPB_SET_BACKENDS], entry->name)) {
         entry->forbidden = 1;
         snprintf(entry->why, sizeof(entry->why), "forbidden by TP_BACKENDS");
     } else if (assume) {

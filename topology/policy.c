@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "runtime/base/log.h"
+#include "topology/devices.h"
 #include "topology/private.h"
 
 TPB_LOG_COMPONENT("topology");
@@ -42,6 +43,13 @@ static void policy_check_backends(const char *list,
         list += length;
         list += *list == ',';
     }
+}
+
+bool tpt_policy_lists(const char *list, const char *name)
+{
+    if (list != NULL && *list != '^' && strcmp(name, TPT_STAGED) == 0)
+        return true;
+    return tpb_list_allows(list, name);
 }
 
 tp_status tpt_policy_check(const struct tpt_policy *policy,

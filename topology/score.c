@@ -320,7 +320,7 @@ static bool score_forbidden(const struct score_pair *pair,
     const char *list = pair->policy->backends;
     const char *name = row->candidate.name;
 
-    if (!tpb_list_allows(list, name)) {
+    if (!tpt_policy_lists(list, name)) {
         score_refuse(row, TPT_REASON_FORBIDDEN);
         SCORE_EVIDENCE(row, "TP_BACKENDS=%.60s here", list);
         if (*list == '^')

@@ -435,6 +435,10 @@ START_TEST(test_contract)
     ck_assert(!tpt_device_insisted(&plan));
     score("^cuda_staged", NULL);
     ck_assert(tpt_device_insisted(&plan));
+    /* Who lists transports means no less than these. */
+    score("loop,shm", NULL);
+    ck_assert(!tpt_device_insisted(&plan));
+    ck_assert(find("cuda_staged")->possible || !find("shm")->possible);
 }
 END_TEST
 
