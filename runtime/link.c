@@ -138,6 +138,20 @@ static struct tpr_link *link_find(struct tpr_links *links, const char *name)
     return NULL;
 }
 
+/* Buffers from that size on may go by this link, if none before it takes
+ * them. */
+static void link_append(struct tpr_links *links, struct tpr_link *link,
+                        size_t from)
+{
+    size_t *least = link->link->kind->devices ? &links->device_least
+                                              : &links->least;
+
+    link->from = from;
+    links->order[links->ordered++] = link;
+    if (from < *least)
+        *least = from;
+}
+
 /* From which size on do buffers go by which link, and which is asked first?
  * With the plan as it is. */
 static void link_thresholds(struct tpr_peer *peer)
@@ -158,13 +172,8 @@ static void link_thresholds(struct tpr_peer *peer)
         if (link == NULL || !link->theirs || !candidate->possible
             || candidate->from_bytes == UINT64_MAX)
             continue;
-        link->from = candidate->from_bytes;
-        links->order[links->ordered++] = link;
         links->insisted |= candidate->insisted && !candidate->devices;
-        if (candidate->devices && link->from < links->device_least)
-            links->device_least = link->from;
-        if (!candidate->devices && link->from < links->least)
-            links->least = link->from;
+        link_append(links, link, candidate->from_bytes);
     }
 }
 
@@ -360,8 +369,7 @@ void tpr_links_own(struct tpr_peer *peer)
             continue;
         /* The plan knows ways to others; here all else goes by the host. */
         link->theirs = true;
-        links->least = link->from = TPT_CHANNEL_LEAST;
-        links->order[links->ordered++] = link;
+        link_append(links, link, TPT_CHANNEL_LEAST);
     }
 }
 

@@ -105,11 +105,21 @@ static void offer_undo(struct tpr_op *op)
     tpr_offer_forget(op);
 }
 
-/* No smaller buffer goes by a channel, or would have to. */
+/* No smaller buffer of any kind goes by a channel. */
+static size_t offer_least_of_all(const struct tpr_links *links)
+{
+    return links->least < links->device_least ? links->least
+                                              : links->device_least;
+}
+
+/* No smaller buffer goes by a channel, or would have to.  Of the host's memory
+ * that is meant for a device, channels of either kind may take. */
 static size_t offer_least(const struct tpr_links *links,
                           const struct tpf_buffer *buffer)
 {
-    return buffer->device.type == TP_DEVICE_CUDA ? links->device_least
+    if (buffer->device.type == TP_DEVICE_CUDA)
+        return links->device_least;
+    return buffer->target.type == TP_DEVICE_CUDA ? offer_least_of_all(links)
                                                  : links->least;
 }
 
@@ -192,8 +202,8 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 
     op->weighed = true;
     op->stream_length = op->data_length;
-    if (peer->links == NULL || (op->work == NULL && op->data_length
-                                                    < peer->links->least))
+    if (peer->links == NULL
+        || op->data_length < offer_least_of_all(peer->links))
         return;
     for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++) {
         struct tpr_offer *offer;

@@ -280,7 +280,7 @@ static uint64_t devices_from(const struct tpt_plan *plan,
 {
     const struct tpt_candidate *other = devices_find(plan, TPT_STAGED);
 
-    if (other == NULL || devices_refused(other))
+    if (other == NULL || other->spare || devices_refused(other))
         return TPT_DEVICE_LEAST;
     return devices_crossing(staged->latency_ns,
                             devices_min(staged->megabytes,
@@ -453,6 +453,8 @@ static bool devices_before(const struct tpt_way *x, const struct tpt_way *y)
 {
     if (!x->possible || !y->possible)
         return x->possible && !y->possible;
+    if (x->spare != y->spare)
+        return y->spare;
     if (x->cost_ns != y->cost_ns)
         return x->cost_ns < y->cost_ns;
     return strcmp(x->name, y->name) < 0;
@@ -495,6 +497,7 @@ void tpt_device_score(const struct tpt_card *mine,
         if (!candidate->devices)
             continue;
         memcpy(way.name, candidate->name, sizeof(way.name));
+        way.spare = candidate->spare;
         if (candidate->possible && tpt_plan_best(plan) >= 0)
             devices_way(&pair, plan, candidate, &staged, &way);
         else

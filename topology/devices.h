@@ -62,7 +62,7 @@ void tpt_affinity_solve(const struct tpt_pci_place *gpus, uint32_t gpu_count,
 /* One way for the bytes, with its verdict as in struct tpt_candidate. */
 struct tpt_way {
     char name[TPT_NAME];
-    bool possible;
+    bool possible, spare;
     enum tpt_reason reason;
     bool measured;
     uint64_t latency_ns, megabytes;

@@ -47,9 +47,13 @@ static void policy_check_backends(const char *list,
 
 bool tpt_policy_lists(const char *list, const char *name)
 {
-    if (list != NULL && *list != '^' && strcmp(name, TPT_STAGED) == 0)
-        return true;
-    return tpb_list_allows(list, name);
+    return tpb_list_allows(list, name) || tpt_policy_spares(list, name);
+}
+
+bool tpt_policy_spares(const char *list, const char *name)
+{
+    return strcmp(name, TPT_STAGED) == 0 && list != NULL && *list != '^'
+           && !tpb_list_allows(list, name);
 }
 
 tp_status tpt_policy_check(const struct tpt_policy *policy,

@@ -449,6 +449,8 @@ static void score_judge(const struct score_pair *pair, struct score_row *row)
     candidate->role = any->role;
     candidate->reach = any->reach;
     candidate->devices = any->devices != 0;
+    candidate->spare = tpt_policy_spares(pair->policy->backends,
+                                         candidate->name);
     candidate->from_bytes = UINT64_MAX;
     if (row->mine != NULL && row->yours != NULL)
         score_agree(row);

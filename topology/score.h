@@ -57,6 +57,8 @@ struct tpt_candidate {
     bool insisted;                 /* a channel that the contract names */
     bool devices;                  /* a channel for GPUs' memory only; beside
                                       it cuda_staged, not the transport */
+    bool spare;                    /* see tpt_policy_spares(): behind all others
+                                      of its role, whatever they cost */
     uint8_t path;                  /* enum tpt_path: what its terms are for */
     char over[TPT_NAME];           /* as on the card */
     char nic[TPT_WORDS];           /* what limits the bandwidth, "eth0" or
@@ -230,6 +232,10 @@ tp_status tpt_require_check(const char *require, const struct tpt_known *known,
 /* As tpb_list_allows(), for TP_BACKENDS: of cuda_staged, which goes in the
  * frames of any transport, only a list of what is forbidden speaks. */
 bool tpt_policy_lists(const char *list, const char *name);
+
+/* But cuda_staged gets only what the channels do not take that such a list
+ * names beside it: who names them wants them. */
+bool tpt_policy_spares(const char *list, const char *name);
 
 /*
  * Before any pair is known: INVALID, with words, if `require` is no contract

@@ -142,6 +142,8 @@ static bool settle_before(const struct tpt_candidate *x,
         return x->role < y->role;
     if (!x->possible || !y->possible)
         return x->possible && !y->possible;
+    if (x->spare != y->spare)
+        return y->spare;
     if (x->cost_ns != y->cost_ns)
         return x->cost_ns < y->cost_ns;
     return strcmp(x->name, y->name) < 0;

@@ -119,6 +119,35 @@ static void kinds_self(void)
     }
 }
 
+/* With cuda_ipc that is one copy, on the device: a second one fails. */
+static void kinds_self_direct(void)
+{
+    tp_pipe *pipe = tpx_pipe(tpx_me.rank, 0);
+    struct tpx_buffer out, in;
+    tp_message *skeleton;
+    tp_tensor tensor;
+    tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+    unsigned done = 0;
+
+    if (strstr(getenv("TP_BACKENDS"), "cuda_ipc") == NULL)
+        return;                    /* kinds_self() does all there is */
+    tpx_buffer_make(&out, TPX_MALLOC, 0, kinds_big());
+    tpx_buffer_make(&in, TPX_POOL, 1, kinds_big());
+    tpx_buffer_fill(&out, 8);
+    tpx_buffer_spoil(&in);
+    tensor = tpx_buffer_tensor(&out);
+    setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:2+:700", 1);
+    tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    tpx_buffer_place(&in, &skeleton->tensors[0]);
+    tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
+    tpx_until(&done, 1);
+    unsetenv("CUDADOUBLE_FAIL");
+    tpx_buffer_check(&in, 8);
+    tpx_buffer_drop(&out);
+    tpx_buffer_drop(&in);
+}
+
 /* ---- addresses that come back -------------------------------------------- */
 
 static const enum tpx_kind kinds_device[] = { TPX_MALLOC, TPX_POOL, TPX_VMM,
@@ -374,6 +403,7 @@ const struct tpx_spmd tpx_kinds_short
 const struct tpx_spmd tpx_kinds_suite[] = {
     { "kinds_pairs", kinds_pairs, 2, 0, 60 },
     { "kinds_self", kinds_self, 1, 0, 30 },
+    { "kinds_self_direct", kinds_self_direct, 1, 0, 30 },
     { "kinds_again", kinds_again, 2, 0, 30 },
     { "kinds_few_imports", kinds_few_imports, 2, TPX_BARE, 30 },
     { "kinds_few_bytes", kinds_few_bytes, 2, TPX_BARE, 30 },

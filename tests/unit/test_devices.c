@@ -442,6 +442,27 @@ START_TEST(test_contract)
 }
 END_TEST
 
+/* A list that names direct channels wants these, whatever they cost; what they
+ * do not take goes staged. */
+START_TEST(test_listed)
+{
+    gpus("gpu-switches", NULL);
+    a.gpu_count = b.gpu_count = 0;         /* nobody knows the path */
+    score(NULL, NULL);
+    ck_assert_int_eq(find("cuda_ipc")->reason, TPT_REASON_SLOWER);
+    score("loop,shm,cuda_ipc,cuda_staged", NULL);
+    ck_assert_int_eq(find("cuda_ipc")->reason, TPT_REASON_SLOWER);
+    ck_assert_uint_eq(find("cuda_ipc")->from_bytes, UINT64_MAX);
+    score("loop,shm,cuda_ipc", NULL);
+    ck_assert_uint_eq(find("cuda_ipc")->from_bytes, TPT_DEVICE_LEAST);
+    ck_assert(find("cuda_staged")->possible);
+    ck_assert(find("cuda_ipc") < find("cuda_staged"));
+    tpt_device_score(&a, &b, &plan, 0, 0, &devices);
+    ck_assert_uint_eq(devices.ways[0].from_bytes, TPT_DEVICE_LEAST);
+    ck_assert_str_eq(ways(&devices), "cuda_ipc cuda_staged|cuda_gdr");
+}
+END_TEST
+
 START_TEST(test_contract_refused)
 {
     struct tpt_policy policy = { NULL, "cuda:shm" };
@@ -530,6 +551,7 @@ int main(void)
     tcase_add_test(tests, test_measured);
     tcase_add_test(tests, test_no_peer_access);
     tcase_add_test(tests, test_contract);
+    tcase_add_test(tests, test_listed);
     tcase_add_test(tests, test_contract_refused);
     tcase_add_test(tests, test_random);
     suite_add_tcase(suite, tests);
