@@ -127,7 +127,7 @@ static bool offer_insisted(const struct tpr_links *links,
                            const struct tpf_buffer *buffer)
 {
     return buffer->device.type == TP_DEVICE_CUDA ? links->device_insisted
-                                                 : links->insisted;
+           : links->insisted && buffer->length >= links->least;
 }
 
 /* With the words of every verdict, which the book does not keep. */
