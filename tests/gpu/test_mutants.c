@@ -72,8 +72,7 @@ END_TEST
 /* Every fault has a row; those of cuda_gdr are tests/gpu/test_gdr's. */
 START_TEST(complete)
 {
-    for (int mutant = TPG_MUTANT_NONE + 1; mutant < TPG_MUTANT_GDR_ADDRESS;
-         mutant++) {
+    for (int mutant = TPG_MUTANT_NONE + 1; mutant < TPG_MUTANTS; mutant++) {
         bool found = false;
 
         for (size_t i = 0; i < TPB_COUNT(mutants); i++)
