@@ -8,6 +8,8 @@
 #include "fabric/channel.h"
 #include "gpu/gpu.h"
 #include "launcher/tpinfo.h"
+#include "runtime/base/alloc.h"
+#include "topology/costs.h"
 #include "topology/devices.h"
 #include "topology/gpus.h"
 
@@ -95,6 +97,7 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
     };
     const struct tpf_backend *backends[TPT_BACKENDS];
     size_t transports = tpf_backends_for(list, backends, TPT_BACKENDS);
+    struct tpt_costs *costs = tpt_costs_for(settings, card);
 
     tpb_list_init(&env.ready);
     card->backend_count = 0;
@@ -113,14 +116,19 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
                  : show_channel(channel);
         snprintf(entry->name, sizeof(entry->name), "%s", name);
         entry->forbidden = !tpb_list_allows(list, name);
+        card->backend_count++;
+        if (costs != NULL)
+            tpt_costs_apply(costs, card);
         if (assume)
             show_assume(card, backend, entry);
         else
             show_probe(backend != NULL ? backend->probe : channel->probe, &env,
                        entry);
-        card->backend_count++;
     }
     tpg_staged_card(settings, assume, card);
+    if (costs != NULL)
+        tpt_costs_apply(costs, card);
+    tpb_free(costs);
 }
 
 static void show_backends(const struct tpt_card *card, struct tpb_text *text)

@@ -315,9 +315,20 @@ bool tpr_offer_done(tp_pipe *pipe, const struct wire_about *about)
     return true;
 }
 
+static const char *offer_channel_name(const tp_pipe *pipe,
+                                      const struct tpr_offer *offer)
+{
+    const struct tpf_link *link = offer->channel < TPF_CHANNELS
+                                  ? pipe->peer->links->of[offer->channel].link
+                                  : NULL;
+
+    return link != NULL ? link->kind->name : "the peer";
+}
+
 /* The rest of a device's buffer would go staged, and may not. */
 static bool offer_breaks_contract(tp_pipe *pipe, const struct tpr_op *op,
-                                  const struct tpr_offer *offer)
+                                  const struct tpr_offer *offer,
+                                  const char *words)
 {
     struct tpb_text text = { 0 };
     struct tpf_buffer buffer;
@@ -327,6 +338,8 @@ static bool offer_breaks_contract(tp_pipe *pipe, const struct tpr_op *op,
         || buffer.device.type != TP_DEVICE_CUDA)
         return false;
     offer_refused(pipe, &buffer, &text);
+    tpb_text_add(&text, "; %s says: %s", offer_channel_name(pipe, offer),
+                 words);
     tpr_rx_break(pipe, TP_ERR_UNREACHABLE, text.failed ? "" : text.text);
     tpb_text_fini(&text);
     return true;
@@ -350,7 +363,7 @@ bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
     if (about->channel != TPF_CHANNEL_NONE)
         tpr_links_demote(pipe->peer, offer->channel, text);
     offer_let_go(offer);
-    if (offer_breaks_contract(pipe, op, offer))
+    if (offer_breaks_contract(pipe, op, offer, text))
         return true;
     offer->asked = true;
     offer->at = about->offset;

@@ -11,6 +11,8 @@ enum {
     DEVICES_PCI = 24000,           /* MB/s of a PCI link that is not known:
                                       generation 4, 16 lanes */
     DEVICES_COPY_PERCENT = 85,     /* of it that copies to the host reach */
+    DEVICES_STAGED_PERCENT = 50,   /* of the transport: either side copies into
+                                      or out of pinned memory, too */
     DEVICES_MEMORY = 1000000,      /* a copy inside one device, MB/s */
     DEVICES_LINK = 25000,          /* one NVLink of the third generation on */
     DEVICES_LINKS = 6              /* of which so many, if that is unknown */
@@ -34,7 +36,7 @@ static const struct {
     [TPT_PATH_NODE] = { 1000, 65, 40 },
     [TPT_PATH_SYS] = { 1500, 45, 30 },
     [TPT_PATH_NET] = { 0, 100, 100 },
-    [TPT_PATH_UNKNOWN] = { 1500, 45, 100 },
+    [TPT_PATH_UNKNOWN] = { 800, 80, 100 },
 };
 
 struct devices_pair {
@@ -46,6 +48,7 @@ struct devices_pair {
 struct devices_terms {
     uint64_t latency_ns, megabytes, model_latency_ns, model_megabytes;
     bool measured;
+    bool strict;                   /* it has to be as fast as cuda_staged */
     const struct tpt_nic *nic;     /* what limits it, or NULL */
 };
 
@@ -250,12 +253,15 @@ static const struct tpt_candidate *devices_find(const struct tpt_plan *plan,
  * below it for small buffers only if its latency is lower.
  */
 static uint64_t devices_crossing(uint64_t staged_latency, uint64_t staged,
-                                 uint64_t latency, uint64_t direct)
+                                 const struct devices_terms *way)
 {
-    uint64_t bytes;
+    uint64_t latency = way->latency_ns, direct = way->megabytes, bytes;
 
+    /* A copy between GPUs leaves the cpus alone: where only a model says that
+     * it is slower, it has to be by much. */
     if (latency <= staged_latency)
-        return direct >= staged ? TPT_DEVICE_LEAST : UINT64_MAX;
+        return direct * (way->strict ? 1 : 2) >= staged ? TPT_DEVICE_LEAST
+               : UINT64_MAX;
     if (direct <= staged)
         return UINT64_MAX;
     latency -= staged_latency;
@@ -271,6 +277,18 @@ static bool devices_refused(const struct tpt_candidate *candidate)
            && candidate->reason != TPT_REASON_NEEDS_TRANSPORT;
 }
 
+/* How fast cuda_staged is over that transport. */
+static uint64_t devices_through(const struct devices_terms *staged,
+                                const struct tpt_candidate *transport)
+{
+    uint64_t most = transport->megabytes * DEVICES_STAGED_PERCENT / 100;
+
+    if (most == 0)
+        most = 1;
+    return staged->measured ? staged->megabytes
+           : devices_min(staged->megabytes, most);
+}
+
 /* From which size on a way is worth more than cuda_staged, whose own terms are
  * given, and how fast that one is over the transport. */
 static uint64_t devices_from(const struct tpt_plan *plan,
@@ -283,9 +301,7 @@ static uint64_t devices_from(const struct tpt_plan *plan,
     if (other == NULL || other->spare || devices_refused(other))
         return TPT_DEVICE_LEAST;
     return devices_crossing(staged->latency_ns,
-                            devices_min(staged->megabytes,
-                                        transport->megabytes),
-                            way->latency_ns, way->megabytes);
+                            devices_through(staged, transport), way);
 }
 
 void tpt_device_settle(const struct tpt_plan *plan,
@@ -294,16 +310,21 @@ void tpt_device_settle(const struct tpt_plan *plan,
 {
     const struct tpt_candidate *other = devices_find(plan, TPT_STAGED);
     struct devices_terms way = { .latency_ns = channel->latency_ns,
-                                 .megabytes = channel->own_megabytes };
+                                 .megabytes = channel->own_megabytes,
+                                 .measured = channel->measured,
+                                 .strict = channel->measured
+                                           || channel->reach
+                                              == TPT_REACH_NETWORK };
     struct devices_terms staged = { 0 };
 
     if (other == channel) {
-        channel->megabytes = devices_min(way.megabytes, transport->megabytes);
+        channel->megabytes = devices_through(&way, transport);
         channel->from_bytes = 0;
     } else {
         if (other != NULL) {
             staged.latency_ns = other->latency_ns;
             staged.megabytes = other->own_megabytes;
+            staged.measured = other->measured;
         }
         channel->from_bytes = devices_from(plan, transport, &staged, &way);
     }
@@ -428,9 +449,10 @@ static void devices_way(const struct devices_pair *pair,
                  devices_no_access_remedy);
         return;
     }
+    terms.strict = terms.measured || candidate->reach == TPT_REACH_NETWORK;
     way->from_bytes = 0;
     if (strcmp(way->name, TPT_STAGED) == 0)
-        terms.megabytes = devices_min(terms.megabytes, transport->megabytes);
+        terms.megabytes = devices_through(&terms, transport);
     else
         way->from_bytes = devices_from(plan, transport, staged, &terms);
     way->reason = way->from_bytes != UINT64_MAX ? TPT_REASON_CHOSEN

@@ -18,7 +18,7 @@ enum tpt_path {
     TPT_PATH_NODE,                 /* host bridges of one NUMA node */
     TPT_PATH_SYS,                  /* the link between NUMA nodes */
     TPT_PATH_NET,                  /* a network */
-    TPT_PATH_UNKNOWN               /* of one host; costs what SYS costs */
+    TPT_PATH_UNKNOWN               /* of one host; costs what PHB costs */
 };
 #define TPT_PATHS (TPT_PATH_NET + 1)   /* that can be measured */
 _Static_assert(TPT_PATHS <= TPT_LOCALITIES, "they share tpt_costs_row");
@@ -90,7 +90,7 @@ struct tpt_device_plan {
  *                link the path's percentage, or what the NVLinks give
  *   cuda_gdr     the slower NIC of the two GPUs, by its path to them
  *   cuda_staged  the transport's latency and the card's for each copy; the
- *                slowest of the transport and both PCI links
+ *                slowest of both PCI links and half of the transport
  * Measured costs of the path (TP_COSTS) take the model's place.
  */
 void tpt_device_score(const struct tpt_card *mine, const struct tpt_card *yours,

@@ -11,9 +11,11 @@
 #include "config.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 
 #include "fabric/ofi/ofi.h"
 #include "runtime/base/io.h"
@@ -182,6 +184,24 @@ void ofi_life_leave(struct ofi_conn *conn)
     conn->life_ended = 0;
 }
 
+/*
+ * Is what was last said on the socket not confirmed yet?  The kernel then sends
+ * that again instead of probes, for a quarter of an hour, unless it is told a
+ * limit; which must go again before there are probes, or the first one that is
+ * lost would be the end.
+ */
+static bool life_waits(struct ofi_conn *conn)
+{
+    int limit = life_limit(ofi_endpoint_of(conn->common.endpoint));
+    int unconfirmed = 0;
+
+    if (ioctl(conn->life.fd, SIOCOUTQ, &unconfirmed) != 0)
+        unconfirmed = 0;
+    life_set(conn, IPPROTO_TCP, TCP_USER_TIMEOUT,
+             unconfirmed > 0 ? (limit - 2) * 1000 : 0);
+    return unconfirmed > 0;
+}
+
 static void life_look(struct ofi_conn *conn, uint64_t now)
 {
     const uint64_t grace = LIFE_GRACE_MS * 1000000u;
@@ -195,7 +215,7 @@ static void life_look(struct ofi_conn *conn, uint64_t now)
         life_lost(conn, "the other side closed the connection or is gone");
     } else if (conn->heard) {
         conn->heard = false;
-    } else {
+    } else if (!life_waits(conn)) {
         conn->probing = life_set(conn, SOL_SOCKET, SO_KEEPALIVE, 1);
         tpb_list_unlink(&conn->lively);
     }

@@ -110,6 +110,16 @@ if [ -e "$TP_CUDA_LIBRARY" ]; then
             "pipeline on GPUs, $mode"
     done
     unset CUDADOUBLE_MODE
+    # A contract of the GPUs' memory, which rank 0 has not.
+    export TP_REQUIRE=cuda:cuda_ipc
+    job 3 pipeline 3 100000
+    says 1 'no way that is allowed: .* cuda_ipc says: .* uses no GPU' \
+        "pipeline to the CPU, against the contract"
+    export TP_BACKENDS=loop,shm
+    job 3 pipeline 3 100000
+    says 1 'no way that is allowed: .*cuda_ipc .*remedy: add cuda_ipc to TP_B' \
+        "pipeline without what the contract wants"
+    unset TP_REQUIRE TP_BACKENDS
 else
     skip double "no double of libcuda here (make check builds it)"
 fi

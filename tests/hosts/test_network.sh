@@ -28,9 +28,11 @@ done
 for host in 6 7; do
     "$nethosts" nic "host$host" eth1 second 192.168.7.$host/24 fd07::$host/64
 done
-refuses 7 drop 'ip daddr 10.77.0.7'
-refuses 7 reject 'ip daddr 192.168.7.7'
-refuses 7 drop 'ip6 daddr fd77::7'
+for host in 6 7; do
+    refuses $host drop "ip daddr 10.77.0.$host"
+    refuses $host reject "ip daddr 192.168.7.$host"
+    refuses $host drop "ip6 daddr fd77::$host"
+done
 # 8, 9, 10: a private network behind 8 in which 10 has the address that 9 has
 # in its own.  11 is there for 12, the same way.
 "$nethosts" nic host8 eth1 private8 192.168.8.8/24
