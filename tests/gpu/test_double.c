@@ -99,8 +99,8 @@ END_TEST
 
 START_TEST(a_stream_writes_a_flag)
 {
-    static uint32_t value;
-    cu_pointer there, other;
+    static uint32_t value, other;
+    cu_pointer there;
     cu_stream stream;
 
     setenv("CUDADOUBLE_FLAGS", _i == 0 ? "1" : "0", 1);
@@ -111,13 +111,13 @@ START_TEST(a_stream_writes_a_flag)
     TPX_CU(cuda->cuMemHostRegister_v2(&value, sizeof(value),
                                       CU_HOST_DEVICE_MAP));
     TPX_CU(cuda->cuMemHostGetDevicePointer_v2(&there, &value, 0));
-    other = (cu_pointer)(uintptr_t)host(0);
     if (_i == 1) {
         ck_assert_int_eq(cuda->cuStreamWriteValue32_v2(stream, there, 5, 0),
                          CU_NOT_SUPPORTED);
         return;
     }
-    ck_assert_int_eq(cuda->cuStreamWriteValue32_v2(stream, other, 5, 0),
+    ck_assert_int_eq(cuda->cuStreamWriteValue32_v2(stream,
+                         (cu_pointer)(uintptr_t)&other, 5, 0),
                      CU_INVALID_VALUE);
     TPX_CU(cuda->cuStreamWriteValue32_v2(stream, there, 5, 0));
     ck_assert_uint_eq(value, 0);       /* nothing runs by itself */
@@ -137,6 +137,7 @@ START_TEST(mappings_are_told_apart)
         { { CU_LOCATION_DEVICE, 1 }, CU_ACCESS_READ_WRITE } };
     int attributes[] = { CU_POINTER_MAPPING_BASE, CU_POINTER_BLOCK_ID };
     uint64_t base[2] = { 0 }, block[2] = { 0 };
+    unsigned char *bytes = host('z');
     cu_memory memory[2];
     cu_pointer at;
     int fd;
@@ -158,8 +159,9 @@ START_TEST(mappings_are_told_apart)
     ck_assert_int_eq(cuda->cuMemSetAccess(at, 2 * SIZE, access, 2),
                      CU_PEER_ACCESS_UNSUPPORTED);
     TPX_CU(cuda->cuMemSetAccess(at, 2 * SIZE, access, 1));
-    tpx_device_copy((void *)(uintptr_t)(at + SIZE / 2), host('z'), SIZE, NULL);
+    tpx_device_copy((void *)(uintptr_t)(at + SIZE / 2), bytes, SIZE, NULL);
     tpx_device_sync(NULL);
+    free(bytes);
     TPX_CU(cuda->cuMemExportToShareableHandle(&fd, memory[0],
                                               CU_HANDLE_POSIX_FD, 0));
     close(fd);
