@@ -160,20 +160,6 @@ tp_status tpg_cuda_load(const struct tpb_settings *settings,
     return status;
 }
 
-tp_status tpg_cuda_possible(const struct tpb_settings *settings,
-                            struct tpb_error *error)
-{
-    if (strcmp(settings->text[TPB_SET_CUDA_LIBRARY], "none") == 0)
-        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                        "TP_CUDA_LIBRARY=none forbids the use of GPUs");
-    if (!settings->set[TPB_SET_CUDA_LIBRARY]
-        && access("/dev/nvidiactl", F_OK) != 0
-        && access("/dev/dxg", F_OK) != 0)
-        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                        "no NVIDIA GPU here (no /dev/nvidiactl)");
-    return TP_OK;
-}
-
 const struct tpg_cuda *tpg_cuda_loaded(void)
 {
     /* Pairs with the store in tpg_cuda_load(). */

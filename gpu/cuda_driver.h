@@ -34,11 +34,6 @@ tp_status tpg_cuda_load(const struct tpb_settings *settings,
                         const struct tpg_cuda **cuda,
                         struct tpb_error *error);
 
-/* Without waking the driver: is there anything that could be a GPU?
- * NOT_SUPPORTED with words. */
-tp_status tpg_cuda_possible(const struct tpb_settings *settings,
-                            struct tpb_error *error);
-
 /* The driver if it is loaded already, else NULL. */
 const struct tpg_cuda *tpg_cuda_loaded(void);
 

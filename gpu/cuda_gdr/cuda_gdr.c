@@ -64,7 +64,7 @@ static struct gdr_channel *gdr_channel_of(const struct tpf_link *link)
 static tp_status gdr_probe(const struct tpf_env *env, struct tpb_error *error)
 {
     const struct tpf_backend *verbs = tpf_backend_find("ofi:verbs");
-    tp_status status = tpg_cuda_possible(env->settings, error);
+    tp_status status = tpg_probe(env->settings, error);
 
     if (status != TP_OK)
         return status;

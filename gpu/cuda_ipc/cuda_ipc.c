@@ -33,7 +33,7 @@ _Static_assert(sizeof(struct ipc_pull) <= TPF_PULL, "TPF_PULL is too small");
 
 static tp_status ipc_probe(const struct tpf_env *env, struct tpb_error *error)
 {
-    return tpg_cuda_possible(env->settings, error);
+    return tpg_probe(env->settings, error);
 }
 
 static tp_status ipc_open(struct tpf_channel *base, struct tpb_error *error)
