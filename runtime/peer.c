@@ -236,6 +236,7 @@ tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
         return status;
     }
     pthread_mutex_lock(&context->table_lock);
+    tpt_entry_drop(peer->entry);   /* of a hello that was turned away */
     peer->entry = entry;
     if (peer->guest != NULL)
         tpr_guest_name(peer, card, peer->full_name, sizeof(peer->full_name));

@@ -90,8 +90,8 @@ static json_t *reasons_launch(const struct reason_case *row,
                   row->settings[0], row->settings[1]);
     root = json_loads(launch.out, JSON_REJECT_DUPLICATES, &error);
     unsetenv("TP_EXPLAIN");
-    ck_assert_msg(root != NULL && launch.status == 0, "status %d: %s%s",
-                  launch.status, launch.out, launch.err);
+    ck_assert_msg(root != NULL && launch.status == 0, "status %d, %s: %.2000s",
+                  launch.status, root != NULL ? "" : error.text, launch.err);
     if (*explain == '1')
         for (int i = 0; i < 2; i++)
             ck_assert_msg(strstr(launch.err, i == 0 ? " trial here: may not "
