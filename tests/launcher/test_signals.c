@@ -48,6 +48,7 @@ START_TEST(test_ending)
     static const int ending[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
     struct tpx_launch launch = { 0 };
 
+    signal(ending[_i], SIG_DFL);       /* nohup(1) may have told otherwise */
     tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "sh", "-c",
                "echo ready; sleep 600", NULL });
     tpx_await_output(&launch, "ready\n", 2);
