@@ -121,8 +121,8 @@ static void pipe_op_run(tp_context *context, struct tpr_task *task)
 
 /*
  * What a call wants becomes an operation.  pipe_op() takes the token if it is
- * free, and an operation; the caller fills in the rest of its first part (see
- * core.h), and pipe_op_go() hands it over.
+ * free, and an operation; the caller sets the rest of its first part (see
+ * core.h) by pipe_op_set(), and pipe_op_go() hands it over.
  */
 static tp_status pipe_op(tp_context *context, bool *mine,
                          struct tpr_op **result)
@@ -143,6 +143,23 @@ static tp_status pipe_op(tp_context *context, bool *mine,
     op->context = context;
     *result = op;
     return TP_OK;
+}
+
+/* All of its first part, as it is where nothing else is said. */
+static void pipe_op_set(struct tpr_op *op, enum tpr_op_kind kind,
+                        tp_pipe *pipe, tp_message_fn *done, void *arg,
+                        struct tpr_sync *sync)
+{
+    op->kind = kind;
+    op->status = TP_OK;
+    op->pipe = pipe;
+    op->message = NULL;
+    op->done = done;
+    op->arg = arg;
+    op->sync = sync;
+    op->work = NULL;
+    op->data_length = op->descriptor_length = 0;
+    op->descriptor = NULL;
 }
 
 static void pipe_op_go(struct tpr_op *op, bool mine)
@@ -196,35 +213,15 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
         tpb_free(descriptor);
         return status;
     }
-    op->kind = TPR_OP_WRITE;
+    pipe_op_set(op, TPR_OP_WRITE, pipe, done, arg, sync);
     op->status = claimed;          /* told in its turn */
-    op->pipe = pipe;
     op->message = message;
-    op->done = done;
-    op->arg = arg;
-    op->sync = sync;
     op->work = work;
     op->data_length = pipe_data_length(message);
     op->descriptor_length = length;
     op->descriptor = descriptor;
     pipe_op_go(op, mine);
     return TP_OK;
-}
-
-static void pipe_op_reader(struct tpr_op *op, enum tpr_op_kind kind,
-                           tp_pipe *pipe, tp_message_fn *done, void *arg,
-                           struct tpr_sync *sync)
-{
-    op->kind = kind;
-    op->status = TP_OK;
-    op->pipe = pipe;
-    op->message = NULL;
-    op->done = done;
-    op->arg = arg;
-    op->sync = sync;
-    op->work = NULL;
-    op->data_length = op->descriptor_length = 0;
-    op->descriptor = NULL;
 }
 
 tp_status tpr_call_descriptor(tp_context *context, tp_pipe *pipe,
@@ -240,7 +237,7 @@ tp_status tpr_call_descriptor(tp_context *context, tp_pipe *pipe,
     status = pipe_op(context, &mine, &op);
     if (TPB_UNLIKELY(status != TP_OK))
         return status;
-    pipe_op_reader(op, TPR_OP_DESCRIPTOR, pipe, arrived, arg, sync);
+    pipe_op_set(op, TPR_OP_DESCRIPTOR, pipe, arrived, arg, sync);
     pipe_op_go(op, mine);
     return TP_OK;
 }
@@ -271,7 +268,7 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
         tpr_skeleton_unclaim(pipe, skeleton);
         return status;
     }
-    pipe_op_reader(op, TPR_OP_READ, pipe, done, arg, sync);
+    pipe_op_set(op, TPR_OP_READ, pipe, done, arg, sync);
     op->message = skeleton;
     op->work = work;
     op->borrow = borrow;
