@@ -118,7 +118,7 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
         entry->forbidden = !tpb_list_allows(list, name);
         card->backend_count++;
         if (costs != NULL)
-            tpt_costs_apply(costs, card);
+            tpt_costs_put(costs, entry);
         if (assume)
             show_assume(card, backend, entry);
         else

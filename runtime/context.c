@@ -155,7 +155,7 @@ static void context_backend(tp_context *context,
      * cpu: else one after the other. */
     if (context->crowded && backend->reach == TPT_REACH_HOST)
         card->megabytes /= 2;
-    tpt_costs_apply(costs, &context->card);
+    tpt_costs_put(costs, card);
     if (!tpb_list_allows(context->settings.text[TPB_SET_BACKENDS],
                          backend->name)) {
         snprintf(card->why, sizeof(card->why), "forbidden by TP_BACKENDS");

@@ -85,13 +85,19 @@ struct tpt_costs_row *tpt_costs_row(struct tpt_costs *costs,
     return row;
 }
 
-void tpt_costs_apply(const struct tpt_costs *costs, struct tpt_card *card)
+void tpt_costs_put(const struct tpt_costs *costs,
+                   struct tpt_backend_card *backend)
 {
     for (uint32_t i = 0; i < costs->count; i++)
-        for (uint32_t j = 0; j < card->backend_count; j++)
-            if (strcmp(costs->rows[i].backend, card->backends[j].name) == 0)
-                memcpy(card->backends[j].measured, costs->rows[i].cost,
-                       sizeof(costs->rows[i].cost));
+        if (strcmp(costs->rows[i].backend, backend->name) == 0)
+            memcpy(backend->measured, costs->rows[i].cost,
+                   sizeof(costs->rows[i].cost));
+}
+
+void tpt_costs_apply(const struct tpt_costs *costs, struct tpt_card *card)
+{
+    for (uint32_t i = 0; i < card->backend_count; i++)
+        tpt_costs_put(costs, &card->backends[i]);
 }
 
 /* ---- reading ----------------------------------------------------------- */

@@ -47,7 +47,9 @@ tp_status tpt_costs_save(const struct tpb_settings *settings, uint64_t hash,
                          const char *host, const struct tpt_costs *costs,
                          struct tpb_error *error);
 
-/* Puts the figures on those backends of the card that they are about. */
+/* Puts the figures on the backend if some are about it, or on all of a card. */
+void tpt_costs_put(const struct tpt_costs *costs,
+                   struct tpt_backend_card *backend);
 void tpt_costs_apply(const struct tpt_costs *costs, struct tpt_card *card);
 
 /* The table for the machine of the card's place, with a count of 0 if there is
