@@ -101,13 +101,6 @@ nvml_result nvmlDeviceGetPciInfo_v3(nvml_device device, struct nvml_pci *pci)
     return NVML_OK;
 }
 
-nvml_result nvmlDeviceGetUUID(nvml_device device, char *text, unsigned size)
-{
-    snprintf(text, size, "GPU-00000000-0000-0000-0000-%012u",
-             device->index + 1);
-    return NVML_OK;
-}
-
 /* As drivers do from Hopper on: only the field tells. */
 nvml_result nvmlDeviceGetNvLinkState(nvml_device device, unsigned link,
                                      unsigned *active)
