@@ -243,6 +243,19 @@ tp_tensor tpx_buffer_tensor(const struct tpx_buffer *buffer)
     return tensor;
 }
 
+void tpx_buffers_send(tp_pipe *pipe, tp_message *message,
+                      struct tpx_buffer *buffers, uint64_t seed,
+                      int64_t patience_ms)
+{
+    for (size_t i = 0; i < message->tensor_count; i++) {
+        tpx_buffer_fill(&buffers[i], seed + i);
+        message->tensors[i] = tpx_buffer_tensor(&buffers[i]);
+    }
+    tpx_ok(tp_pipe_send_message(pipe, message, patience_ms));
+    for (size_t i = 0; i < message->tensor_count; i++)
+        tpx_buffer_spoil(&buffers[i]);
+}
+
 /* ---- gates --------------------------------------------------------------- */
 
 void tpx_gate_close(struct tpx_gate *gate, cu_stream stream)

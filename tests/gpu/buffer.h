@@ -60,6 +60,12 @@ void tpx_buffer_check(struct tpx_buffer *buffer, uint64_t seed);
 /* As a tensor of a message, or of a skeleton. */
 tp_tensor tpx_buffer_tensor(const struct tpx_buffer *buffer);
 void tpx_buffer_place(const struct tpx_buffer *buffer, tp_tensor *tensor);
+/* Sends as many of them as the message has tensors, which it fills in, with the
+ * bytes of `seed` and on; spoils them once they are ours again: what comes then
+ * must not be seen over there. */
+void tpx_buffers_send(tp_pipe *pipe, tp_message *message,
+                      struct tpx_buffer *buffers, uint64_t seed,
+                      int64_t patience_ms);
 
 /* Holds up a stream until it is opened. */
 struct tpx_gate {

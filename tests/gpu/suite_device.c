@@ -34,14 +34,7 @@ static void device_send(tp_pipe *pipe, struct tpx_buffer *buffers,
     tp_message message = { .payloads = &payload, .payload_count = 1,
                            .tensors = tensors, .tensor_count = count };
 
-    for (size_t i = 0; i < count; i++) {
-        tpx_buffer_fill(&buffers[i], seed + i);
-        tensors[i] = tpx_buffer_tensor(&buffers[i]);
-    }
-    tpx_ok(tp_pipe_send_message(pipe, &message, PATIENCE));
-    /* It is ours again: what comes now must not be seen over there. */
-    for (size_t i = 0; i < count; i++)
-        tpx_buffer_spoil(&buffers[i]);
+    tpx_buffers_send(pipe, &message, buffers, seed, PATIENCE);
 }
 
 static void device_receive(tp_pipe *pipe, struct tpx_buffer *buffers,

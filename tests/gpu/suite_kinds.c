@@ -28,13 +28,7 @@ static void kinds_send(tp_pipe *pipe, struct tpx_buffer *buffers, size_t count,
     tp_tensor tensors[MANY];
     tp_message message = { .tensors = tensors, .tensor_count = count };
 
-    for (size_t i = 0; i < count; i++) {
-        tpx_buffer_fill(&buffers[i], seed + i);
-        tensors[i] = tpx_buffer_tensor(&buffers[i]);
-    }
-    tpx_ok(tp_pipe_send_message(pipe, &message, PATIENCE));
-    for (size_t i = 0; i < count; i++)
-        tpx_buffer_spoil(&buffers[i]);
+    tpx_buffers_send(pipe, &message, buffers, seed, PATIENCE);
 }
 
 static void kinds_receive(tp_pipe *pipe, struct tpx_buffer *buffers,
