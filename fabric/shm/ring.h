@@ -11,9 +11,9 @@
  * lines that travel are what they cost.
  *
  * The producer's next lines are in the consumer's cache, from the last time
- * round.  It asks for them ahead, to write, and they come while it does something
- * else: a store to them would do as well, but hold up every fence and locked
- * operation until they are there.
+ * round.  It asks for them ahead, to write, and they come while it does
+ * something else: a store to them would do as well, but hold up every fence and
+ * locked operation until they are there.
  *
  * The ring's memory is mapped twice in a row, so a record is always
  * contiguous.  Positions count bytes and never wrap in practice (64 bits);
@@ -104,7 +104,8 @@ static inline uint64_t shm_ring_next(uint64_t position, size_t frame)
 
 static inline uint64_t shm_ring_seal(uint64_t position, uint32_t size)
 {
-    return (uint64_t)((uint32_t)(position / SHM_ALIGN) ^ 0x74700001u) << 32 | size;
+    return (uint64_t)((uint32_t)(position / SHM_ALIGN) ^ 0x74700001u) << 32
+           | size;
 }
 
 static inline void shm_producer_init(struct shm_producer *p,

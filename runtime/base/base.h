@@ -62,8 +62,8 @@ static inline void tpb_pause(void)
 #endif
 }
 
-/* Asks for a line that will be written.  The compiler's own way makes of it, for
- * any x86-64, a request to read: the store then waits for the line once more.
+/* Asks for a line that will be written.  For any x86-64 the compiler's own way
+ * is a request to read, and the store then waits for the line once more.
  * Processors that do not know this instruction do nothing. */
 static inline void tpb_prefetch_write(const void *memory)
 {
