@@ -4,7 +4,7 @@
  * gone: `both`, with TP_BOOTSTRAP=dir:..., TP_RANK and TP_SIZE=2.  Says
  * "going" when messages flow both ways, and at last how it ended and how long
  * nothing had come before that.  The status is 0 if the peer was found dead,
- * and in time: within twice TP_HEARTBEAT's 10 s, since emulated machines are slow.
+ * and in time: within twice TP_HEARTBEAT, since emulated machines are slow.
  */
 #include "config.h"
 
