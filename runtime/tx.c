@@ -239,10 +239,11 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     return true;
 }
 
-/* A write that has begun cannot be left out any more: the pipe breaks. */
+/* A write that has begun cannot be left out any more: the pipe breaks if the
+ * device fails.  One whose pipe was closed meanwhile only waits. */
 static void tx_wait_device(tp_pipe *pipe, struct tpr_op *op)
 {
-    if (op->status == TP_OK)
+    if (op->status != TP_ERR_BACKEND)
         tpr_device_wait(pipe);
     else
         tpr_rx_break(pipe, op->status, tpg_work_error(op->work));
@@ -405,7 +406,9 @@ void tpr_tx_notes_drop(tp_pipe *pipe)
         tpb_free(TPB_CONTAINER(node, struct tpr_note, link));
 }
 
-/* The next piece of a buffer that was asked for.  False: not now. */
+/* The next piece of a buffer that was asked for.  False: not now.  It needs no
+ * credit, since the receiver has its memory and takes it at once; what was sent
+ * behind that message, and nobody reads before it, may have used all up. */
 static bool tx_push(tp_pipe *pipe, struct tpr_offer *offer)
 {
     struct tpf_conn *conn = pipe->peer->conn;
@@ -427,8 +430,6 @@ static bool tx_push(tp_pipe *pipe, struct tpr_offer *offer)
         length = left;
     if (length > conn->max_frame - head)
         length = conn->max_frame - head;
-    if (!tx_credit_for(pipe, head + length))
-        return false;
     room = tx_reserve(pipe, head + length);
     if (room == NULL)
         return false;

@@ -16,6 +16,12 @@
 #include "gpu/cuda_mem.h"
 #include "topology/devices.h"
 
+/* The transport beside which it works; tests without an RDMA device have
+ * another one. */
+#ifndef TPG_GDR_OVER
+#define TPG_GDR_OVER "ofi:verbs"
+#endif
+
 enum {
     GDR_REGIONS = 64,                  /* that a port keeps */
     GDR_HOST = TPG_DEVICES             /* the port for memory of the host */

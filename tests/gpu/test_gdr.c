@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Parts of cuda_gdr without a NIC: which one it takes; the ways to register, one after
- * the other, and their trial; registrations that are kept.  The NIC is made up
- * here (all of fabric/remote.h) and reads and writes the double's memory.
+ * Parts of cuda_gdr without a NIC: which one it takes; the ways to register,
+ * one after the other, and their trial; registrations that are kept.  The NIC
+ * is made up here (all of fabric/remote.h) and reads and writes the double's
+ * memory.
  */
 #include "config.h"
 
