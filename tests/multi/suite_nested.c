@@ -103,7 +103,7 @@ static void nested_big(tp_pipe *pipe, tp_status status, tp_message *skeleton,
     skeleton->payloads[0].data = outer;
     tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
     tpx_equal(tpx_verify(outer, BIG, 7), BIG);
-    nested_inner++;
+    __atomic_fetch_add(&nested_inner, 1, __ATOMIC_ACQ_REL);
 }
 
 static void nested_frames(void)
