@@ -277,6 +277,7 @@ struct tpr_peer {
     bool gave_up;                  /* it has no more ways to reach us */
     bool asked;                    /* ... was asked to try, too */
     uint64_t trial_since;          /* when the latest connect() was */
+    uint64_t asked_at;             /* ... and when it was last asked */
     uint64_t await;                /* AWAITED: until when; 0: `deadline` */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;
@@ -397,6 +398,7 @@ struct tp_context {
     struct tpr_open_frame open;
     struct tpf_conn *serving;      /* whose frames are being looked at */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
+    bool listens;                  /* ... has been called */
     struct tpb_list unread;        /* pipes with a backlog and no reader */
 
     /* Peers. */
@@ -563,6 +565,8 @@ void tpr_card_arrived(tp_context *context, int rank, tp_status status,
                       const void *blob, size_t length, const char *text);
 /* The launcher says that a rank ended badly; any thread. */
 void tpr_rank_died(tp_context *context, int rank, const char *how);
+/* From now on ranks that this one has not heard of may ask it to connect. */
+void tpr_peer_listen(tp_context *context);
 /* A peer says, by way of the bootstrap, that it has trouble to reach this rank
  * or has given up, and that this rank shall try; any thread. */
 void tpr_peer_asks(tp_context *context, int rank, bool gave_up);

@@ -218,11 +218,20 @@ static bool progress_endpoints(tp_context *context, bool all)
     return moved;
 }
 
+/* Inside a callback an outer caller may still be at one of them. */
+static void progress_bury(tp_context *context)
+{
+    if (TPB_UNLIKELY(!tpb_list_empty(&context->graveyard))
+        && !context->dispatching)
+        tpr_bury_now(context);
+}
+
 bool tpr_pass(tp_context *context)
 {
     bool moved;
 
     context->served = false;
+    progress_bury(context);
     if (TPB_UNLIKELY(context->armed))
         progress_disarm(context);
     if (TPB_UNLIKELY(context->open.pipe != NULL))
@@ -251,10 +260,10 @@ bool tpr_pass(tp_context *context)
     }
     if (TPB_UNLIKELY(++context->passes % PROGRESS_WATCH_PASSES == 0))
         moved |= tpr_poll_watches(context);
-    /* Inside a callback an outer caller may still be at one of them. */
-    if (TPB_UNLIKELY(!tpb_list_empty(&context->graveyard))
-        && !context->dispatching)
-        tpr_bury_now(context);
+    /* The callbacks of what ended with a conn come first: the kernel's drivers
+     * may take long to let go of a connection that broke. */
+    if (tpb_list_empty(&context->done))
+        progress_bury(context);
     return moved;
 }
 

@@ -821,6 +821,8 @@ void tpr_rx_arm_any(tp_context *context, struct tpr_op *op)
 {
     struct tpb_list *node;
 
+    if (TPB_UNLIKELY(!context->listens))
+        tpr_peer_listen(context);
     tpb_list_append(&context->any, &op->link);
     /* A pipe that has more stands at the end again: they take turns.  One may
      * turn out to have only a part of a message: then it is the next one's. */
