@@ -21,7 +21,7 @@
  *
  * The consumer says how far it is (struct shm_side.head) only every
  * SHM_PUBLISH bytes.  That cannot starve a producer: it sees at least 7/8 of
- * an empty ring as free, and a record takes at most an eighth.
+ * an empty ring as free, and a record takes less than an eighth.
  *
  * Neither side trusts what the other writes: sizes are checked against the
  * ring, and the header carries a check of its own position.
@@ -38,7 +38,7 @@ enum {
     SHM_HEADER = 8,
     SHM_ALIGN = 32,
     SHM_LONG = 1024,
-    SHM_FRAME = 16 * 1024 - SHM_HEADER,
+    SHM_FRAME = 16 * 1024 + 120,   /* 16 KiB and what is said of them */
     SHM_PUBLISH = 32 * 1024,
     SHM_AHEAD = 16 * TPB_CACHE_LINE     /* lines asked for */
 };
