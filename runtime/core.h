@@ -648,6 +648,10 @@ void tpr_links_free(struct tpr_links *links);
 /* What this side's trials said, for the hello; what the peer's said. */
 void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
 void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard);
+/* The transports that failed here, appended to what is told; and those that
+ * failed there, of what was heard. */
+void tpr_trials_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
+void tpr_trials_hear(struct tpr_peer *peer, const char *words, size_t length);
 /* A peer's words, cut to the room there is and fit to be shown. */
 void tpr_links_words(char *to, size_t room, const char *from, size_t length);
 /* The peer's pull was refused: that channel carries nothing more. */
