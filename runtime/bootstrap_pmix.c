@@ -17,8 +17,10 @@
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/door.h"
 #include "runtime/base/library.h"
 #include "runtime/base/log.h"
+#include "runtime/bootstrap_asks.h"
 #include "runtime/broker.h"
 #include "runtime/core.h"
 #include "runtime/report.h"
@@ -28,6 +30,7 @@ TPB_LOG_COMPONENT("pmix");
 struct pmix_bootstrap {
     struct tpr_bootstrap base;
     struct tpr_broker *broker;     /* const after opening; or NULL */
+    struct tpr_asks *asks;         /* the same */
     struct tpb_list live;          /* in pmix_live */
     pmix_proc_t me;
     char key[32];
@@ -232,6 +235,26 @@ static uint64_t pmix_poll(struct tpr_bootstrap *base)
     return 0;
 }
 
+/* ---- asking ------------------------------------------------------------- */
+
+/* On one host all ranks find each other without being asked. */
+static void pmix_listen(struct tpr_bootstrap *base)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+
+    if (self->asks != NULL && base->size > base->local_size)
+        tpr_asks_listen(self->asks);
+}
+
+static bool pmix_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+
+    if (self->asks != NULL)
+        tpr_asks_say(self->asks, rank, gave_up);
+    return false;                  /* nobody knows whether it listens */
+}
+
 /* ---- deaths ------------------------------------------------------------- */
 
 /* On libpmix's thread: a rank ended in a way it should not have.  Peers that
@@ -311,6 +334,8 @@ static void pmix_close(struct tpr_bootstrap *base)
 
     tpr_broker_close(self->broker);
     self->broker = NULL;
+    tpr_asks_close(self->asks);
+    self->asks = NULL;
     pthread_mutex_lock(&pmix_live_lock);
     tpb_list_unlink(&self->live);
     last = tpb_list_empty(&pmix_live);
@@ -337,27 +362,64 @@ static const struct tpr_bootstrap_ops pmix_ops = {
     .publish = pmix_publish,
     .fetch = pmix_fetch_start,
     .poll = pmix_poll,
+    .listen = pmix_listen,
+    .ask = pmix_ask,
     .abort = pmix_abort,
     .close = pmix_close,
 };
 
-static tp_status pmix_job(struct pmix_bootstrap *self,
-                          struct tpb_error *error)
+/* The size of a job that tprun itself runs, all of it on this host; 0: another
+ * one's.  A variable costs less than questions, each of which goes to libpmix's
+ * thread and back.  Programs that our ranks start under other launchers
+ * inherit the variables: hence the look at the name. */
+static int pmix_ours(const struct pmix_bootstrap *self,
+                     const struct tpb_settings *settings)
+{
+    const char *launcher = settings->text[TPB_SET_LAUNCHER];
+    struct tpb_door door;
+    char start[64];
+
+    launcher += strcspn(launcher, ":");
+    if (*launcher == '\0'
+        || !tpb_door_parse(settings->text[TPB_SET_DOOR], &door))
+        return 0;
+    snprintf(start, sizeof(start), "tprun-%s-", launcher + 1);
+    return strncmp(self->me.nspace, start, strlen(start)) == 0 ? door.size
+                                                               : 0;
+}
+
+/* Asks PMIx: false if it does not tell the job's size. */
+static bool pmix_sizes(struct pmix_bootstrap *self)
 {
     struct tpr_bootstrap *base = &self->base;
-    size_t length, from = 0;
     pmix_proc_t job;
 
     PMIX_LOAD_PROCID(&job, self->me.nspace, PMIX_RANK_WILDCARD);
-    base->rank = (int)self->me.rank;
-    if (!pmix_number(&job, PMIX_JOB_SIZE, &base->size)
-        || base->rank >= base->size)
-        return tpb_fail(error, TP_ERR_BACKEND,
-                        "the PMIx server does not tell the job's size");
+    if (!pmix_number(&job, PMIX_JOB_SIZE, &base->size))
+        return false;
     if (!pmix_number(&job, PMIX_LOCAL_SIZE, &base->local_size))
         base->local_size = 1;
     if (!pmix_number(&self->me, PMIX_LOCAL_RANK, &base->local_rank))
         base->local_rank = 0;
+    return true;
+}
+
+static tp_status pmix_job(struct pmix_bootstrap *self,
+                          const struct tpb_settings *settings,
+                          struct tpb_error *error)
+{
+    struct tpr_bootstrap *base = &self->base;
+    int ours = pmix_ours(self, settings);
+    size_t length, from = 0;
+
+    base->rank = (int)self->me.rank;
+    if (ours > 0) {
+        base->size = base->local_size = ours;
+        base->local_rank = base->rank;
+    }
+    if ((ours == 0 && !pmix_sizes(self)) || base->rank >= base->size)
+        return tpb_fail(error, TP_ERR_BACKEND,
+                        "the PMIx server does not tell the job's size");
     /* The end of a long name is what tells jobs apart. */
     length = strlen(self->me.nspace);
     if (length >= sizeof(base->job))
@@ -373,6 +435,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
 {
     struct pmix_bootstrap *self = tpb_zalloc(sizeof(*self));
     pmix_status_t code;
+    unsigned number;
     tp_status status;
 
     if (self == NULL)
@@ -404,13 +467,15 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                         server != NULL ? server : "of unknown version",
                         PMIx_Get_version());
     }
-    snprintf(self->key, sizeof(self->key), "tp.card.%u",
-             atomic_fetch_add(&pmix_contexts, 1));
-    status = pmix_job(self, error);
+    number = atomic_fetch_add(&pmix_contexts, 1);
+    snprintf(self->key, sizeof(self->key), "tp.card.%u", number);
+    status = pmix_job(self, settings, error);
     if (status != TP_OK) {
         pmix_close(&self->base);
         return status;
     }
+    self->asks = tpr_asks_open(context, self->me.nspace, self->base.rank,
+                               number);
     pmix_hear_of_deaths(self, settings);
     /* For peers that PMIx does not reach. */
     self->broker = tpr_broker_open(settings, context, self->base.rank, false);

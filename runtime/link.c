@@ -282,9 +282,7 @@ void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told)
 {
     memset(told->trials, 0, sizeof(told->trials));
     told->length = 0;
-    if (peer->links == NULL)
-        return;
-    for (size_t i = 0; i < TPF_CHANNELS; i++) {
+    for (size_t i = 0; peer->links != NULL && i < TPF_CHANNELS; i++) {
         const struct tpr_link *link = &peer->links->of[i];
         size_t part = strlen(link->words);
 
@@ -296,6 +294,7 @@ void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told)
         memcpy(told->words + told->length, link->words, part);
         told->length += part;
     }
+    tpr_trials_tell(peer, told);
 }
 
 void tpr_links_words(char *to, size_t room, const char *from, size_t length)
@@ -331,10 +330,8 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
     const char *words = heard->words;
     size_t length = heard->length;
 
-    if (peer->links == NULL)
-        return;
     for (size_t i = 0; i < TPF_CHANNELS; i++) {
-        struct tpr_link *link = &peer->links->of[i];
+        struct tpr_link *link;
         size_t part = heard->trials[i].words_length;
         char text[TPT_WORDS];
 
@@ -343,6 +340,9 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
         tpr_links_words(text, sizeof(text), words, part);
         words += part;
         length -= part;
+        if (peer->links == NULL)
+            continue;
+        link = &peer->links->of[i];
         link->theirs = heard->trials[i].tried != 0
                        && heard->trials[i].may != 0;
         if (link->link != NULL && link->theirs)
@@ -351,7 +351,9 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
             link_refused(peer, link->link->kind->name,
                          text[0] != '\0' ? text : "it does not say why");
     }
-    link_settle(peer);
+    tpr_trials_hear(peer, words, length);
+    if (peer->links != NULL)
+        link_settle(peer);
 }
 
 void tpr_links_own(struct tpr_peer *peer)
