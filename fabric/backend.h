@@ -149,6 +149,10 @@ struct tpf_backend {
     uint32_t megabytes;
     size_t endpoint_size, conn_size;
 
+    /* May be NULL.  What costs less while this process has one thread; called
+     * before the bootstrap starts others, of allowed backends only. */
+    void (*prepare)(void);
+
     /*
      * Can this machine do it at all?  Cheap (under a millisecond where
      * possible), changes nothing, needs no endpoint.  The words of a refusal

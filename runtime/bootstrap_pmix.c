@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/door.h"
 #include "runtime/base/library.h"
 #include "runtime/base/log.h"
 #include "runtime/bootstrap_asks.h"
@@ -367,23 +368,58 @@ static const struct tpr_bootstrap_ops pmix_ops = {
     .close = pmix_close,
 };
 
-static tp_status pmix_job(struct pmix_bootstrap *self,
-                          struct tpb_error *error)
+/* The size of a job that tprun itself runs, all of it on this host; 0: another
+ * one's.  A variable costs less than questions, each of which goes to libpmix's
+ * thread and back.  Programs that our ranks start under other launchers
+ * inherit the variables: hence the look at the name. */
+static int pmix_ours(const struct pmix_bootstrap *self,
+                     const struct tpb_settings *settings)
+{
+    const char *launcher = settings->text[TPB_SET_LAUNCHER];
+    struct tpb_door door;
+    char start[64];
+
+    launcher += strcspn(launcher, ":");
+    if (*launcher == '\0'
+        || !tpb_door_parse(settings->text[TPB_SET_DOOR], &door))
+        return 0;
+    snprintf(start, sizeof(start), "tprun-%s-", launcher + 1);
+    return strncmp(self->me.nspace, start, strlen(start)) == 0 ? door.size
+                                                               : 0;
+}
+
+/* Asks PMIx: false if it does not tell the job's size. */
+static bool pmix_sizes(struct pmix_bootstrap *self)
 {
     struct tpr_bootstrap *base = &self->base;
-    size_t length, from = 0;
     pmix_proc_t job;
 
     PMIX_LOAD_PROCID(&job, self->me.nspace, PMIX_RANK_WILDCARD);
-    base->rank = (int)self->me.rank;
-    if (!pmix_number(&job, PMIX_JOB_SIZE, &base->size)
-        || base->rank >= base->size)
-        return tpb_fail(error, TP_ERR_BACKEND,
-                        "the PMIx server does not tell the job's size");
+    if (!pmix_number(&job, PMIX_JOB_SIZE, &base->size))
+        return false;
     if (!pmix_number(&job, PMIX_LOCAL_SIZE, &base->local_size))
         base->local_size = 1;
     if (!pmix_number(&self->me, PMIX_LOCAL_RANK, &base->local_rank))
         base->local_rank = 0;
+    return true;
+}
+
+static tp_status pmix_job(struct pmix_bootstrap *self,
+                          const struct tpb_settings *settings,
+                          struct tpb_error *error)
+{
+    struct tpr_bootstrap *base = &self->base;
+    int ours = pmix_ours(self, settings);
+    size_t length, from = 0;
+
+    base->rank = (int)self->me.rank;
+    if (ours > 0) {
+        base->size = base->local_size = ours;
+        base->local_rank = base->rank;
+    }
+    if ((ours == 0 && !pmix_sizes(self)) || base->rank >= base->size)
+        return tpb_fail(error, TP_ERR_BACKEND,
+                        "the PMIx server does not tell the job's size");
     /* The end of a long name is what tells jobs apart. */
     length = strlen(self->me.nspace);
     if (length >= sizeof(base->job))
@@ -433,7 +469,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     }
     number = atomic_fetch_add(&pmix_contexts, 1);
     snprintf(self->key, sizeof(self->key), "tp.card.%u", number);
-    status = pmix_job(self, error);
+    status = pmix_job(self, settings, error);
     if (status != TP_OK) {
         pmix_close(&self->base);
         return status;

@@ -3,10 +3,11 @@
 #include "config.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
@@ -33,7 +34,7 @@ struct tpr_broker {
 };
 
 static int broker_send(struct tpr_broker *broker, enum tpb_door_type type,
-                       int rank, const void *rest, size_t length)
+                       int rank, const void *rest, size_t length, int flags)
 {
     struct tpb_door_message message = {
         .type = (uint8_t)type, .alone = broker->alone,
@@ -46,20 +47,33 @@ static int broker_send(struct tpr_broker *broker, enum tpb_door_type type,
 
     memcpy(message.magic, tpb_door_magic, sizeof(message.magic));
     memcpy(message.cookie, broker->door.cookie, sizeof(message.cookie));
-    return sendmsg(broker->watch.fd, &header, MSG_NOSIGNAL) < 0 ? errno : 0;
+    return sendmsg(broker->watch.fd, &header, flags | MSG_NOSIGNAL) < 0
+           ? errno : 0;
 }
 
-/* A datagram may find tprun's queue full; it is emptied soon. */
+/* A datagram may find tprun's queue of ten full; it is emptied soon, and then
+ * the kernel wakes one who waits for that.  Who came back to look, as hundreds
+ * of ranks that start together did, would keep tprun from emptying it. */
 static int broker_insist(struct tpr_broker *broker, enum tpb_door_type type,
                          int rank, const void *rest, size_t length)
 {
     uint64_t limit = tpb_now() + BROKER_PATIENCE_MS * UINT64_C(1000000);
     int code;
 
-    while ((code = broker_send(broker, type, rank, rest, length)) == EAGAIN
-           && tpb_now() < limit)
-        poll(NULL, 0, 1);
+    do
+        code = broker_send(broker, type, rank, rest, length, 0);
+    while (code == EINTR && tpb_now() < limit);
     return code;
+}
+
+/* Sends wait, for some seconds, unless they say otherwise. */
+static bool broker_blocks(int fd)
+{
+    struct timeval patience = { .tv_sec = BROKER_PATIENCE_MS / 1000 };
+
+    return fcntl(fd, F_SETFL, 0) == 0
+           && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience,
+                         sizeof(patience)) == 0;
 }
 
 static void broker_ready(struct tpf_watch *watch, uint32_t events)
@@ -71,7 +85,8 @@ static void broker_ready(struct tpf_watch *watch, uint32_t events)
     ssize_t got;
 
     (void)events;
-    while ((got = recv(watch->fd, bytes, sizeof(bytes), 0)) >= 0) {
+    while ((got = recv(watch->fd, bytes, sizeof(bytes),
+                       MSG_DONTWAIT)) >= 0) {
         if ((size_t)got < sizeof(message))
             continue;
         memcpy(&message, bytes, sizeof(message));
@@ -115,7 +130,8 @@ struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
     broker->launcher_length = tpb_door_address(door.name, &broker->launcher);
     broker->watch = (struct tpf_watch){ .fd = door.launcher,
                                         .ready = broker_ready };
-    if (tpf_watch_add(&context->env, &broker->watch, EPOLLIN) == 0)
+    if (broker_blocks(door.launcher)
+        && tpf_watch_add(&context->env, &broker->watch, EPOLLIN) == 0)
         return broker;
     tpb_close(&broker->watch.fd);
     tpb_free(broker->wanted);
@@ -135,7 +151,8 @@ tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
 
 static void broker_ask(struct tpr_broker *broker, int rank)
 {
-    int code = broker_send(broker, TPB_DOOR_GET, rank, NULL, 0);
+    int code = broker_send(broker, TPB_DOOR_GET, rank, NULL, 0,
+                           MSG_DONTWAIT);
 
     if (code != 0 && code != EAGAIN)
         tpb_debug("tprun cannot be asked for a card: %s", strerror(code));

@@ -189,6 +189,17 @@ static void context_backend(tp_context *context,
              (int)sizeof(card->why) - 1, error.text);
 }
 
+/* Before the bootstrap, which may start threads. */
+static void context_prepare(const tp_context *context)
+{
+    const char *allowed = context->settings.text[TPB_SET_BACKENDS];
+
+    for (size_t i = 0; tpf_backends[i] != NULL; i++)
+        if (tpf_backends[i]->prepare != NULL
+            && tpb_list_allows(allowed, tpf_backends[i]->name))
+            tpf_backends[i]->prepare();
+}
+
 static tp_status context_backends(tp_context *context,
                                   struct tpb_error *error)
 {
@@ -288,7 +299,11 @@ static void context_compare_versions(const tp_context *context)
 /* Everything that wants to know this host's addresses finds them held. */
 static tp_status context_fabric(tp_context *context, struct tpb_error *error)
 {
-    const struct tpb_interfaces *interfaces = tpb_interfaces_hold();
+    size_t count;
+    const struct tpb_interface *known
+        = tpt_topology_interfaces(context->topology, &count);
+    const struct tpb_interfaces *interfaces
+        = tpb_interfaces_hold_known(known, count);
     tp_status status = context_backends(context, error);
 
     tpb_interfaces_drop(interfaces);
@@ -306,9 +321,11 @@ static tp_status context_open(tp_context *context, const tp_options *options,
         status = context_mode(context, error);
     if (status == TP_OK)
         status = tpr_progress_init(context, error);
-    if (status == TP_OK)
-        status = tpr_bootstrap_open(&context->settings, context,
-                                    &context->bootstrap, error);
+    if (status != TP_OK)
+        return status;
+    context_prepare(context);
+    status = tpr_bootstrap_open(&context->settings, context,
+                                &context->bootstrap, error);
     if (status != TP_OK)
         return status;
     context->rank = context->bootstrap->rank;

@@ -194,10 +194,8 @@ static void link_make(struct tpr_peer *peer, struct tpf_channel *channel,
     const struct tpt_backend_card *card = tpt_card_backend(theirs, kind->name);
     struct tpr_link *slot = &peer->links->of[kind->number];
     struct tpb_error error = { "" };
-    bool self = (peer->conn->backend->flags & TPF_SELF) != 0;
 
-    if (card == NULL || !card->usable
-        || (!self && !link_possible(peer, kind->name)))
+    if (card == NULL || !card->usable || !link_possible(peer, kind->name))
         return;
     slot->link = tpb_zalloc(kind->link_size);
     if (slot->link == NULL)
@@ -364,15 +362,11 @@ void tpr_links_own(struct tpr_peer *peer)
 
     tpr_links_open(peer);
     links = peer->links;
-    for (size_t i = 0; links != NULL && i < TPF_CHANNELS; i++) {
-        struct tpr_link *link = &links->of[i];
-
-        if (link->link == NULL || !link->mine)
-            continue;
-        /* The plan knows ways to others; here all else goes by the host. */
-        link->theirs = true;
-        link_append(links, link, TPT_CHANNEL_LEAST);
-    }
+    if (links == NULL)
+        return;
+    for (size_t i = 0; i < TPF_CHANNELS; i++)
+        links->of[i].theirs = links->of[i].link != NULL && links->of[i].mine;
+    link_thresholds(peer);
 }
 
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,

@@ -366,6 +366,8 @@ static tp_status listener_open(tp_listener *listener, const char *text,
         status = tpb_fail(error, TP_ERR_INVALID, "an address that"
                           " tp_listener_address() wrote is for tp_connect()");
     if (status == TP_OK)
+        status = tpr_secret_open(error);
+    if (status == TP_OK)
         status = tpr_secret_get(&context->settings, listener->secret, error);
     if (status != TP_OK)
         return status;

@@ -18,6 +18,10 @@ struct tpr_piece {
     size_t length;
 };
 
+/* Once in a process, before the first proof, however often.  NOT_SUPPORTED,
+ * with words, without libnettle. */
+tp_status tpr_secret_open(struct tpb_error *error);
+
 /* `purpose` keeps the proofs of the two sides, and keys, apart. */
 void tpr_secret_mac(const char *secret, const char *purpose,
                     const struct tpr_piece *pieces, size_t count,

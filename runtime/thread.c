@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 
 #include "runtime/base/io.h"
 #include "runtime/core.h"
@@ -109,6 +110,7 @@ static void *thread_main(void *arg)
     tp_context *context = arg;
     uint32_t seen = 0;
 
+    prctl(PR_SET_NAME, "tp-progress");
     while (!thread_stops(context)) {
         uint32_t activity = atomic_load_explicit(&context->activity,
                                                  memory_order_relaxed);
@@ -176,7 +178,6 @@ tp_status tpr_thread_start(tp_context *context, struct tpb_error *error)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (code != 0)
         return tpb_fail_errno(error, code, "cannot start a progress thread");
-    pthread_setname_np(context->thread, "tp-progress");
     context->has_thread = true;
     return TP_OK;
 }

@@ -447,13 +447,14 @@ void tpr_visit_start(struct tpr_visit *visit)
 {
     tp_context *context = visit_context(visit);
     struct tpb_error error = { "" };
-    tp_status status = TP_OK;
+    tp_status status;
 
     tpb_list_append(&context->desk->visits, &visit->corpse.link);
     tpr_desk_tick(context->desk);
-    if (visit->address.key[0] != '\0')
+    status = tpr_secret_open(&error);
+    if (status == TP_OK && visit->address.key[0] != '\0')
         memcpy(visit->secret, visit->address.key, sizeof(visit->address.key));
-    else
+    else if (status == TP_OK)
         status = tpr_secret_get(&context->settings, visit->secret, &error);
     if (status != TP_OK)
         visit_fail(visit, status, error.text);

@@ -142,11 +142,13 @@ static tp_status discover_shared(const char *shared,
     else
         status = tpt_shared_map(shared, &topology->table, &topology->mapped,
                                 error);
-    if (status == TP_OK)
-        *result = topology;
-    else
+    if (status != TP_OK) {
         tpt_topology_free(topology);
-    return status;
+        return status;
+    }
+    tpt_network_find(topology);
+    *result = topology;
+    return TP_OK;
 }
 
 tp_status tpt_topology_load_file(const char *path,

@@ -9,6 +9,7 @@
 #include "runtime/base/settings.h"
 #include "topology/card.h"
 
+struct tpb_interface;
 struct tpt_topology;
 
 /*
@@ -80,6 +81,12 @@ bool tpt_topology_place_core(struct tpt_topology *topology, uint32_t index,
  */
 uint32_t tpt_topology_nics(struct tpt_topology *topology,
                            struct tpt_nic nics[TPT_NICS]);
+
+/* This host's addresses as the launcher has just found them, for
+ * tpb_interfaces_hold_known(); NULL if it told none, or of another network
+ * namespace.  Until the topology is freed. */
+const struct tpb_interface *
+tpt_topology_interfaces(const struct tpt_topology *topology, size_t *count);
 
 /* What tpt_topology_nics() does on this machine, with another sysfs than /sys;
  * for tests. */

@@ -272,6 +272,8 @@ uint32_t tpt_topology_nics(struct tpt_topology *topology,
 {
     struct nics seen = { 0 };
 
+    if (topology->network != NULL)
+        return tpt_network_nics(topology->network, nics);
     if (topology->table->this_machine)
         return tpt_topology_nics_at(topology, "/sys", nics);
     if (tpt_topology_handle(topology) != NULL)

@@ -27,10 +27,13 @@ struct tpt_table {
     struct tpt_table_cpu cpu[];
 };
 
+struct tpt_network;
+
 struct tpt_topology {
     hwloc_topology_t hwloc;        /* NULL while only the table is mapped */
     struct tpt_table *table;
     size_t mapped;                 /* bytes to unmap; 0: table was allocated */
+    const struct tpt_network *network;     /* mapped; NULL: ask the kernel */
     char *shared;                  /* the TP_TOPOLOGY_SHARED it came from */
     char *source;
 };
@@ -63,6 +66,16 @@ struct tpt_table *tpt_table_new(hwloc_topology_t hwloc);
 /* Is what lies there, with so many bytes, a table? */
 bool tpt_table_valid(const struct tpt_table *table, size_t available);
 
+/* What ranks shall know of the network, to stand behind the table at the next
+ * multiple of 8 bytes; to be freed with tpb_free().  NULL: nothing is known.
+ * Of what was mapped, the second looks whether it is whole, if it is there,
+ * and the third makes use of it, if it still counts. */
+void *tpt_network_new(struct tpt_topology *topology, size_t *length);
+bool tpt_network_whole(const struct tpt_table *table, size_t available);
+void tpt_network_find(struct tpt_topology *topology);
+uint32_t tpt_network_nics(const struct tpt_network *network,
+                          struct tpt_nic nics[TPT_NICS]);
+
 /* As the functions of discover.h. */
 void tpt_table_place(const struct tpt_table *table, struct tpt_place *place);
 bool tpt_table_place_core(const struct tpt_table *table, uint32_t index,
@@ -71,10 +84,9 @@ bool tpt_table_place_core(const struct tpt_table *table, uint32_t index,
 /* The logical index of the NUMA node with the system's number; -1: none. */
 int32_t tpt_table_numa(const struct tpt_table *table, unsigned os_index);
 
-/* As tpt_nic.pci has it; of "0000:18:00.0", and nothing else: else 0. */
+/* As tpt_nic.pci has it. */
 uint32_t tpt_pci_number(unsigned domain, unsigned bus, unsigned device,
                         unsigned function);
-uint32_t tpt_pci_parse(const char *text);
 
 /* Where a PCI device hangs: one of a recorded machine, one of this machine by
  * the kernel's files below `root` ("" outside tests). */

@@ -2,7 +2,8 @@
 /*
  * The topology in shared memory: the launcher writes it once, its ranks map
  * it.  First hwloc's own, LENGTH bytes, whose pointers want it to lie at the
- * same address everywhere; behind that the table, which may lie anywhere.
+ * same address everywhere; behind that the table, which may lie anywhere, and
+ * what tprun knows of the network (network.c).
  */
 #include "config.h"
 
@@ -16,6 +17,7 @@
 
 #include <hwloc/shmem.h>
 
+#include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "topology/private.h"
 
@@ -43,6 +45,22 @@ static void share_print(int fd, uint64_t address, uint64_t length,
              (unsigned long long)length);
 }
 
+/* The table, and behind it the network. */
+static int share_write_table(struct tpt_topology *topology, int fd)
+{
+    static const char padding[8];
+    size_t length = topology->table->length, more = 0;
+    void *network = tpt_network_new(topology, &more);
+    int result = tpb_write_all(fd, topology->table, length);
+
+    if (result == 0 && network != NULL)
+        result = tpb_write_all(fd, padding, (8 - length % 8) % 8);
+    if (result == 0 && network != NULL)
+        result = tpb_write_all(fd, network, more);
+    tpb_free(network);
+    return result;
+}
+
 static tp_status share_write(struct tpt_topology *topology, int fd,
                              size_t length, struct tpb_error *error)
 {
@@ -50,7 +68,7 @@ static tp_status share_write(struct tpt_topology *topology, int fd,
                                    (void *)(uintptr_t)SHARE_ADDRESS, length,
                                    0) != 0
         || lseek(fd, (off_t)length, SEEK_SET) < 0
-        || tpb_write_all(fd, topology->table, topology->table->length) != 0)
+        || share_write_table(topology, fd) != 0)
         return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "the topology cannot be "
                         "written to shared memory: %s", strerror(errno));
     if (fcntl(fd, F_ADD_SEALS, SHARE_SEALS) != 0
@@ -145,7 +163,7 @@ tp_status tpt_shared_map(const char *text, struct tpt_table **table,
     if (memory == MAP_FAILED)
         return tpb_fail(error, TP_ERR_INVALID, "it cannot be mapped: %s",
                         strerror(errno));
-    if (!tpt_table_valid(memory, bytes)) {
+    if (!tpt_table_valid(memory, bytes) || !tpt_network_whole(memory, bytes)) {
         munmap(memory, bytes);
         return tpb_fail(error, TP_ERR_INVALID, "it holds no topology of this "
                         "version of tp");

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <sys/epoll.h>
+#include <sys/single_threaded.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -57,11 +58,23 @@ void shm_slot_give(struct shm_conn *conn)
  * interrupts the cpus of all who are registered, so where ranks share cpus and
  * sleep often the producers keep their fences.
  */
+static bool shm_register(void)
+{
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED,
+                   0, 0) == 0;
+}
+
 static bool shm_barriers(const struct tpf_env *env)
 {
-    return !env->crowded
-           && syscall(SYS_membarrier,
-                      MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+    return !env->crowded && shm_register();
+}
+
+/* The kernel registers a process of one thread at once; with several it waits
+ * for all cpus, which takes 5 to 60 ms.  Later it is as good as done. */
+static void shm_prepare(void)
+{
+    if (__libc_single_threaded)
+        (void)shm_register();
 }
 
 /* After attention was taken back.  Pairs with shm_notify(): either the producer
@@ -427,6 +440,7 @@ const struct tpf_backend tpf_shm = {
     .megabytes = 19000,
     .endpoint_size = sizeof(struct shm_endpoint),
     .conn_size = sizeof(struct shm_conn),
+    .prepare = shm_prepare,
     .probe = shm_probe,
     .open = shm_open,
     .close = shm_close,

@@ -31,11 +31,20 @@ void tpb_door_format(const struct tpb_door *door, char *text, size_t size)
                          door->boot_id[i]);
 }
 
+/* As %02x writes them.  Every rank reads this some times as it starts, and
+ * sscanf(3) measures all of the text for each number. */
 static bool door_hex(const char *text, uint8_t bytes[16])
 {
-    for (size_t i = 0; i < 16; i++)
-        if (sscanf(text + 2 * i, "%2hhx", &bytes[i]) != 1)
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < 16; i++) {
+        const char *high = strchr(digits, text[2 * i]);
+        const char *low = strchr(digits, text[2 * i + 1]);
+
+        if (high == NULL || low == NULL || *high == '\0' || *low == '\0')
             return false;
+        bytes[i] = (uint8_t)((high - digits) << 4 | (low - digits));
+    }
     return true;
 }
 

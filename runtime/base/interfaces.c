@@ -130,17 +130,37 @@ static struct tpb_interfaces *interfaces_fetch(void)
     return all;
 }
 
-const struct tpb_interfaces *tpb_interfaces_hold(void)
+static struct tpb_interfaces *interfaces_copy(const struct tpb_interface *list,
+                                              size_t count)
+{
+    size_t bytes = count * sizeof(list[0]);
+    struct tpb_interfaces *all = tpb_zalloc(sizeof(*all) + bytes);
+
+    if (all == NULL)
+        return NULL;
+    memcpy(all->list, list, bytes);
+    all->count = count;
+    return all;
+}
+
+const struct tpb_interfaces *
+tpb_interfaces_hold_known(const struct tpb_interface *list, size_t count)
 {
     const struct tpb_interfaces *all;
 
     pthread_mutex_lock(&interfaces_lock);
     if (interfaces_now == NULL)
-        interfaces_now = interfaces_fetch();
+        interfaces_now = list != NULL ? interfaces_copy(list, count)
+                                      : interfaces_fetch();
     all = interfaces_now;
     interfaces_holds += all != NULL;
     pthread_mutex_unlock(&interfaces_lock);
     return all;
+}
+
+const struct tpb_interfaces *tpb_interfaces_hold(void)
+{
+    return tpb_interfaces_hold_known(NULL, 0);
 }
 
 void tpb_interfaces_drop(const struct tpb_interfaces *interfaces)

@@ -35,6 +35,10 @@ struct tpb_interfaces {
  * for as long as it lasts.  NULL with errno.  Any thread.
  */
 const struct tpb_interfaces *tpb_interfaces_hold(void);
+/* The same, but if nobody holds them yet they are these, unless `list` is
+ * NULL. */
+const struct tpb_interfaces *
+tpb_interfaces_hold_known(const struct tpb_interface *list, size_t count);
 void tpb_interfaces_drop(const struct tpb_interfaces *interfaces);
 
 /* Can other processes be told of it?  Up, allowed by the list of TP_IFACE

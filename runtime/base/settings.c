@@ -137,12 +137,13 @@ static void settings_warn_unknown(const char *entry)
         return;
     memcpy(name, entry, length);
     name[length] = '\0';
+    for (size_t i = 0; i < TPB_SET_COUNT; i++)
+        if (strcmp(name, tpb_setting_table[i].variable) == 0)
+            return;
     for (size_t i = 0; i < TPB_SET_COUNT; i++) {
         const char *known = tpb_setting_table[i].variable;
         unsigned distance = tpb_edit_distance(name, known);
 
-        if (distance == 0)
-            return;
         if (distance < best) {
             best = distance;
             nearest = known;

@@ -187,7 +187,9 @@ START_TEST(test_proofs)
     const struct tpr_piece one[] = { { "ab", 2 }, { "c", 1 } };
     const struct tpr_piece other[] = { { "a", 1 }, { "bc", 2 } };
     uint8_t a[TPR_MAC], b[TPR_MAC];
+    struct tpb_error error;
 
+    ck_assert_int_eq(tpr_secret_open(&error), TP_OK);
     tpr_secret_mac("secret", "guest", one, 2, a);
     tpr_secret_mac("secret", "guest", one, 2, b);
     ck_assert_mem_eq(a, b, TPR_MAC);

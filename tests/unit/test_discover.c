@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "tests/lib/tpx.h"
 #include "tests/unit/cards.h"
@@ -536,6 +537,67 @@ START_TEST(test_share)
 }
 END_TEST
 
+/* What was shared, mapped again; NULL where nothing can be shared. */
+static struct tpt_topology *share_and_map(struct tpt_topology *topology)
+{
+    struct tpt_topology *mapped;
+    char text[64];
+    int fd;
+
+    if (!share(topology, &fd, text))
+        return NULL;
+    set(TPB_SET_TOPOLOGY_SHARED, text);
+    mapped = load();
+    ck_assert_str_eq(tpt_topology_source(mapped), "the launcher, shared");
+    close(fd);
+    return mapped;
+}
+
+/* Addresses and NICs come with it, as the kernel tells them. */
+START_TEST(test_share_network)
+{
+    struct tpt_topology *topology = load(), *mapped = NULL;
+    const struct tpb_interfaces *all = tpb_interfaces_hold(), *known;
+    const struct tpb_interface *list = NULL;
+    struct tpt_nic before[TPT_NICS] = { 0 }, after[TPT_NICS] = { 0 },
+                   shared[TPT_NICS] = { 0 };
+    uint32_t nics = tpt_topology_nics(topology, before);
+    size_t count = 99;
+
+    ck_assert_ptr_nonnull(all);
+    ck_assert_ptr_null(tpt_topology_interfaces(topology, &count));
+    ck_assert_uint_eq(count, 0);
+    /* It counts for seconds, which a busy machine may take. */
+    for (int i = 0; i < 100 && list == NULL; i++) {
+        tpt_topology_free(mapped);
+        mapped = share_and_map(topology);
+        if (mapped == NULL)
+            break;
+        list = tpt_topology_interfaces(mapped, &count);
+    }
+    if (mapped != NULL) {
+        ck_assert_ptr_nonnull(list);
+        ck_assert_uint_eq(count, all->count);
+        ck_assert_mem_eq(list, all->list, count * sizeof(list[0]));
+        tpt_topology_nics(topology, after);
+        /* Others may make and remove devices meanwhile. */
+        if (memcmp(before, after, sizeof(after)) == 0) {
+            ck_assert_uint_eq(tpt_topology_nics(mapped, shared), nics);
+            ck_assert_mem_eq(shared, before, sizeof(before));
+        }
+        tpb_interfaces_drop(all);
+        known = tpb_interfaces_hold_known(list, count);
+        ck_assert_ptr_nonnull(known);
+        ck_assert_uint_eq(known->count, count);
+        ck_assert_mem_eq(known->list, list, count * sizeof(list[0]));
+        all = known;
+    }
+    tpb_interfaces_drop(all);
+    tpt_topology_free(mapped);
+    tpt_topology_free(topology);
+}
+END_TEST
+
 /* A recorded machine stays one when it is shared. */
 START_TEST(test_share_recorded)
 {
@@ -691,6 +753,7 @@ int main(void)
     tcase_add_test(tests, test_truncated_files);
     tcase_add_test(tests, test_no_memory);
     tcase_add_test(tests, test_share);
+    tcase_add_test(tests, test_share_network);
     tcase_add_test(tests, test_share_recorded);
     tcase_add_test(tests, test_share_is_sealed);
     tcase_add_test(tests, test_share_impostors);
