@@ -22,9 +22,13 @@ struct tpr_bootstrap_ops {
     /* May be NULL.  Called now and then while fetches are outstanding;
      * returns the nanoseconds until it wants to be called again, 0: not. */
     uint64_t (*poll)(struct tpr_bootstrap *bootstrap);
+    /* May be NULL: nothing to be done.  This rank may be meant by ranks that
+     * it has not heard of, so it wants to be asked; called again after each
+     * tpr_peer_asks(). */
+    void (*listen)(struct tpr_bootstrap *bootstrap);
     /* May be NULL.  Tells a rank that this one has trouble to reach it, or
      * that it has given up, so that it tries itself; its tpr_peer_asks() hears
-     * of it.  False: it cannot be told. */
+     * of it.  False: it may not hear it, or cannot be told. */
     bool (*ask)(struct tpr_bootstrap *bootstrap, int rank, bool gave_up);
     /* Ends the job; does not return. */
     void (*abort)(struct tpr_bootstrap *bootstrap, int code,

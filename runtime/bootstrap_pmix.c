@@ -20,6 +20,7 @@
 #include "runtime/base/door.h"
 #include "runtime/base/library.h"
 #include "runtime/base/log.h"
+#include "runtime/bootstrap_asks.h"
 #include "runtime/broker.h"
 #include "runtime/core.h"
 #include "runtime/report.h"
@@ -29,6 +30,7 @@ TPB_LOG_COMPONENT("pmix");
 struct pmix_bootstrap {
     struct tpr_bootstrap base;
     struct tpr_broker *broker;     /* const after opening; or NULL */
+    struct tpr_asks *asks;         /* the same */
     struct tpb_list live;          /* in pmix_live */
     pmix_proc_t me;
     char key[32];
@@ -233,6 +235,26 @@ static uint64_t pmix_poll(struct tpr_bootstrap *base)
     return 0;
 }
 
+/* ---- asking ------------------------------------------------------------- */
+
+/* On one host all ranks find each other without being asked. */
+static void pmix_listen(struct tpr_bootstrap *base)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+
+    if (self->asks != NULL && base->size > base->local_size)
+        tpr_asks_listen(self->asks);
+}
+
+static bool pmix_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+
+    if (self->asks != NULL)
+        tpr_asks_say(self->asks, rank, gave_up);
+    return false;                  /* nobody knows whether it listens */
+}
+
 /* ---- deaths ------------------------------------------------------------- */
 
 /* On libpmix's thread: a rank ended in a way it should not have.  Peers that
@@ -312,6 +334,8 @@ static void pmix_close(struct tpr_bootstrap *base)
 
     tpr_broker_close(self->broker);
     self->broker = NULL;
+    tpr_asks_close(self->asks);
+    self->asks = NULL;
     pthread_mutex_lock(&pmix_live_lock);
     tpb_list_unlink(&self->live);
     last = tpb_list_empty(&pmix_live);
@@ -338,6 +362,8 @@ static const struct tpr_bootstrap_ops pmix_ops = {
     .publish = pmix_publish,
     .fetch = pmix_fetch_start,
     .poll = pmix_poll,
+    .listen = pmix_listen,
+    .ask = pmix_ask,
     .abort = pmix_abort,
     .close = pmix_close,
 };
@@ -409,6 +435,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
 {
     struct pmix_bootstrap *self = tpb_zalloc(sizeof(*self));
     pmix_status_t code;
+    unsigned number;
     tp_status status;
 
     if (self == NULL)
@@ -440,13 +467,15 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                         server != NULL ? server : "of unknown version",
                         PMIx_Get_version());
     }
-    snprintf(self->key, sizeof(self->key), "tp.card.%u",
-             atomic_fetch_add(&pmix_contexts, 1));
+    number = atomic_fetch_add(&pmix_contexts, 1);
+    snprintf(self->key, sizeof(self->key), "tp.card.%u", number);
     status = pmix_job(self, settings, error);
     if (status != TP_OK) {
         pmix_close(&self->base);
         return status;
     }
+    self->asks = tpr_asks_open(context, self->me.nspace, self->base.rank,
+                               number);
     pmix_hear_of_deaths(self, settings);
     /* For peers that PMIx does not reach. */
     self->broker = tpr_broker_open(settings, context, self->base.rank, false);

@@ -277,6 +277,7 @@ struct tpr_peer {
     bool gave_up;                  /* it has no more ways to reach us */
     bool asked;                    /* ... was asked to try, too */
     uint64_t trial_since;          /* when the latest connect() was */
+    uint64_t asked_at;             /* ... and when it was last asked */
     uint64_t await;                /* AWAITED: until when; 0: `deadline` */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;
@@ -320,6 +321,7 @@ struct tpr_open_frame {
     bool started;
     const unsigned char *bytes;
     uint32_t length, taken;
+    struct tpr_op *read;           /* over, its callback is due; or NULL */
 };
 
 struct tp_context {
@@ -396,6 +398,7 @@ struct tp_context {
     struct tpr_open_frame open;
     struct tpf_conn *serving;      /* whose frames are being looked at */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
+    bool listens;                  /* ... has been called */
     struct tpb_list unread;        /* pipes with a backlog and no reader */
 
     /* Peers. */
@@ -483,10 +486,41 @@ void tpr_thread_caller_leaves(tp_context *context);
 
 struct tpr_op *tpr_op_new(tp_context *context);        /* token; or NULL */
 struct tpr_op *tpr_op_alloc(void);                     /* any thread */
+/* As tpr_op_new(), for one that nothing is asked of but its callback: what
+ * begins as zero is not cleared. */
+static inline struct tpr_op *tpr_op_bare(tp_context *context)
+{
+    struct tpr_op *op = context->free_ops;
+
+    if (TPB_UNLIKELY(op == NULL))
+        return tpr_op_alloc();
+    context->free_ops = (struct tpr_op *)(void *)op->link.next;
+    context->free_op_count--;
+    return op;
+}
 void tpr_ops_fini(tp_context *context);
 void tpr_op_free(tp_context *context, struct tpr_op *op);
 /* The operation has ended: its callback is due, or its waiter is told. */
 void tpr_op_end(struct tpr_op *op, tp_status status);
+/* What the callback of such an operation needs; it is not in a list yet. */
+static inline void tpr_op_bare_set(struct tpr_op *op, enum tpr_op_kind kind,
+                                   tp_pipe *pipe, tp_message *message,
+                                   tp_message_fn *done, void *arg)
+{
+    op->context = pipe->context;
+    op->kind = kind;
+    op->status = TP_OK;
+    op->pipe = pipe;
+    op->message = message;
+    op->done = done;
+    op->arg = arg;
+    op->sync = NULL;
+    op->work = NULL;
+    op->descriptor = NULL;
+    op->borrow = false;
+}
+/* Runs the callback of an operation that is over and not in a list; token. */
+void tpr_op_run(tp_context *context, struct tpr_op *op);
 /* Runs the callbacks that are due; token.  Returns how many. */
 int tpr_dispatch(tp_context *context);
 
@@ -531,6 +565,8 @@ void tpr_card_arrived(tp_context *context, int rank, tp_status status,
                       const void *blob, size_t length, const char *text);
 /* The launcher says that a rank ended badly; any thread. */
 void tpr_rank_died(tp_context *context, int rank, const char *how);
+/* From now on ranks that this one has not heard of may ask it to connect. */
+void tpr_peer_listen(tp_context *context);
 /* A peer says, by way of the bootstrap, that it has trouble to reach this rank
  * or has given up, and that this rank shall try; any thread. */
 void tpr_peer_asks(tp_context *context, int rank, bool gave_up);
@@ -574,6 +610,10 @@ void tpr_tx_return_credit(tp_pipe *pipe);
 void tpr_tx_end(tp_pipe *pipe, tp_status status);
 bool tpr_tx_control(tp_pipe *pipe, enum wire_type type);
 bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length);
+/* Writes a message of one payload and nothing else at once, if it is short and
+ * nothing is before it; any thread.  False: not so, nothing is done. */
+bool tpr_tx_at_once(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
+                    void *arg, struct tpr_sync *sync);
 /* A frame of the pipe that no stream has: `about`, then `more`.  Kept for later
  * if there is no room. */
 void tpr_tx_about(tp_pipe *pipe, enum wire_type type,
@@ -608,6 +648,10 @@ void tpr_links_free(struct tpr_links *links);
 /* What this side's trials said, for the hello; what the peer's said. */
 void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
 void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard);
+/* The transports that failed here, appended to what is told; and those that
+ * failed there, of what was heard. */
+void tpr_trials_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
+void tpr_trials_hear(struct tpr_peer *peer, const char *words, size_t length);
 /* A peer's words, cut to the room there is and fit to be shown. */
 void tpr_links_words(char *to, size_t room, const char *from, size_t length);
 /* The peer's pull was refused: that channel carries nothing more. */
@@ -714,8 +758,16 @@ void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);
 void tpr_rx_conn(tp_context *context, struct tpf_conn *conn);
 void tpr_rx_stash_open(tp_context *context);
 void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op);
+/* Arms a pipe that has nothing to give, and is in order; any thread.  False: it
+ * is not so, nothing is done. */
+bool tpr_rx_arm_idle(tp_pipe *pipe, tp_message_fn *arrived, void *arg);
 void tpr_rx_arm_any(tp_context *context, struct tpr_op *op);
 void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op);
+/* Reads the skeleton's message, and claims it, if all of it lies in the frame
+ * that is open, with nothing before it; any thread.  False: not so, nothing is
+ * done. */
+bool tpr_rx_read_open(tp_pipe *pipe, tp_message *skeleton,
+                      tp_message_fn *done, void *arg);
 /* Reads at the head that have all of their message end. */
 void tpr_rx_land(tp_pipe *pipe);
 void tpr_rx_pump(tp_pipe *pipe);

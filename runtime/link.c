@@ -194,10 +194,8 @@ static void link_make(struct tpr_peer *peer, struct tpf_channel *channel,
     const struct tpt_backend_card *card = tpt_card_backend(theirs, kind->name);
     struct tpr_link *slot = &peer->links->of[kind->number];
     struct tpb_error error = { "" };
-    bool self = (peer->conn->backend->flags & TPF_SELF) != 0;
 
-    if (card == NULL || !card->usable
-        || (!self && !link_possible(peer, kind->name)))
+    if (card == NULL || !card->usable || !link_possible(peer, kind->name))
         return;
     slot->link = tpb_zalloc(kind->link_size);
     if (slot->link == NULL)
@@ -284,9 +282,7 @@ void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told)
 {
     memset(told->trials, 0, sizeof(told->trials));
     told->length = 0;
-    if (peer->links == NULL)
-        return;
-    for (size_t i = 0; i < TPF_CHANNELS; i++) {
+    for (size_t i = 0; peer->links != NULL && i < TPF_CHANNELS; i++) {
         const struct tpr_link *link = &peer->links->of[i];
         size_t part = strlen(link->words);
 
@@ -298,6 +294,7 @@ void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told)
         memcpy(told->words + told->length, link->words, part);
         told->length += part;
     }
+    tpr_trials_tell(peer, told);
 }
 
 void tpr_links_words(char *to, size_t room, const char *from, size_t length)
@@ -333,10 +330,8 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
     const char *words = heard->words;
     size_t length = heard->length;
 
-    if (peer->links == NULL)
-        return;
     for (size_t i = 0; i < TPF_CHANNELS; i++) {
-        struct tpr_link *link = &peer->links->of[i];
+        struct tpr_link *link;
         size_t part = heard->trials[i].words_length;
         char text[TPT_WORDS];
 
@@ -345,6 +340,9 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
         tpr_links_words(text, sizeof(text), words, part);
         words += part;
         length -= part;
+        if (peer->links == NULL)
+            continue;
+        link = &peer->links->of[i];
         link->theirs = heard->trials[i].tried != 0
                        && heard->trials[i].may != 0;
         if (link->link != NULL && link->theirs)
@@ -353,7 +351,9 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
             link_refused(peer, link->link->kind->name,
                          text[0] != '\0' ? text : "it does not say why");
     }
-    link_settle(peer);
+    tpr_trials_hear(peer, words, length);
+    if (peer->links != NULL)
+        link_settle(peer);
 }
 
 void tpr_links_own(struct tpr_peer *peer)
@@ -362,15 +362,11 @@ void tpr_links_own(struct tpr_peer *peer)
 
     tpr_links_open(peer);
     links = peer->links;
-    for (size_t i = 0; links != NULL && i < TPF_CHANNELS; i++) {
-        struct tpr_link *link = &links->of[i];
-
-        if (link->link == NULL || !link->mine)
-            continue;
-        /* The plan knows ways to others; here all else goes by the host. */
-        link->theirs = true;
-        link_append(links, link, TPT_CHANNEL_LEAST);
-    }
+    if (links == NULL)
+        return;
+    for (size_t i = 0; i < TPF_CHANNELS; i++)
+        links->of[i].theirs = links->of[i].link != NULL && links->of[i].mine;
+    link_thresholds(peer);
 }
 
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,

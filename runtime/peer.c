@@ -19,7 +19,8 @@
 
 enum {
     PEER_AWAIT_MS = 30000,         /* for a peer that we could not ask */
-    PEER_ASK_MS = 1500             /* until it is asked to try as well */
+    PEER_ASK_MS = 1500,            /* until it is asked to try as well */
+    PEER_AGAIN_MS = 4000           /* ... and again, if it may not have heard */
 };
 
 TPB_LOG_COMPONENT("peer");
@@ -299,11 +300,24 @@ static bool peer_may_come(const struct tpr_peer *peer)
     return false;
 }
 
+void tpr_peer_listen(tp_context *context)
+{
+    struct tpr_bootstrap *bootstrap = context->bootstrap;
+
+    context->listens = true;
+    if (bootstrap->ops->listen != NULL)
+        bootstrap->ops->listen(bootstrap);
+}
+
+/* Who asks wants to hear the answer. */
 static bool peer_ask(struct tpr_peer *peer, bool gave_up)
 {
     struct tpr_bootstrap *bootstrap = peer->context->bootstrap;
 
+    if (!peer->asked)
+        tpr_peer_listen(peer->context);
     peer->asked = true;
+    peer->asked_at = tpb_now();
     return bootstrap->ops->ask != NULL
            && bootstrap->ops->ask(bootstrap, peer->rank, gave_up);
 }
@@ -621,6 +635,9 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
             tpr_peer_give_up(peer);
         else if (now >= peer->deadline)
             peer_too_late(peer);
+        else if (peer->state == TPR_PEER_AWAITED && peer->await > 0
+                 && now - peer->asked_at > PEER_AGAIN_MS * UINT64_C(1000000))
+            peer_ask(peer, true);
         else if (peer_is_slow(peer, now))
             peer_ask(peer, false);
     }
@@ -746,6 +763,8 @@ static void peer_asks_run(tp_context *context, struct tpr_task *base)
         else if (peer->state == TPR_PEER_AWAITED && peer->gave_up)
             tpr_peer_give_up(peer);    /* neither reaches the other */
     }
+    if (!context->closing)
+        tpr_peer_listen(context);
     tpb_free(task);
 }
 

@@ -38,14 +38,19 @@ static bool pipe_is_plain(const tp_message *message)
            && message->payloads[0].metadata_length == 0;
 }
 
+static bool pipe_plain_valid(const tp_message *message)
+{
+    return message->payloads[0].length <= SIZE_MAX / 2
+           && pipe_memory_valid(message->payloads[0].data,
+                                message->payloads[0].length);
+}
+
 bool tpr_message_valid(const tp_message *message)
 {
     uint64_t total = 0;
 
     if (message != NULL && TPB_LIKELY(pipe_is_plain(message)))
-        return message->payloads[0].length <= SIZE_MAX / 2
-               && pipe_memory_valid(message->payloads[0].data,
-                                    message->payloads[0].length);
+        return pipe_plain_valid(message);
     if (message == NULL
         || !pipe_memory_valid(message->metadata, message->metadata_length)
         || !pipe_memory_valid(message->payloads, message->payload_count)
@@ -201,6 +206,9 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
 
     if (pipe == NULL || !tpr_message_valid(message))
         return TP_ERR_INVALID;
+    if (TPB_LIKELY(pipe_is_plain(message))
+        && tpr_tx_at_once(pipe, message, done, arg, sync))
+        return TP_OK;
     claimed = tpr_device_claim(pipe->context, message, &work);
     if (claimed == TP_ERR_INVALID || claimed == TP_ERR_NO_MEMORY)
         return claimed;
@@ -234,6 +242,8 @@ tp_status tpr_call_descriptor(tp_context *context, tp_pipe *pipe,
 
     if (context == NULL || (arrived == NULL && sync == NULL))
         return TP_ERR_INVALID;
+    if (pipe != NULL && sync == NULL && tpr_rx_arm_idle(pipe, arrived, arg))
+        return TP_OK;
     status = pipe_op(context, &mine, &op);
     if (TPB_UNLIKELY(status != TP_OK))
         return status;
@@ -251,8 +261,12 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
     tp_status status;
     bool mine;
 
-    if (pipe == NULL || skeleton == NULL
-        || !tpr_skeleton_claim(pipe, skeleton, borrow))
+    if (pipe == NULL || skeleton == NULL)
+        return TP_ERR_INVALID;
+    if (!borrow && sync == NULL
+        && tpr_rx_read_open(pipe, skeleton, done, arg))
+        return TP_OK;
+    if (!tpr_skeleton_claim(pipe, skeleton, borrow))
         return TP_ERR_INVALID;
     if (borrow && !tpr_borrow_prepare(pipe->context, skeleton)) {
         tpr_skeleton_unclaim(pipe, skeleton);

@@ -27,6 +27,8 @@ enum {
     PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
     PROGRESS_CLOCK_PASSES = 16,    /* look at the clock */
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
+    PROGRESS_EAGER_PASSES = 64,    /* without a pause in between, which is
+                                      longer than a pass */
     PROGRESS_YIELD_NS = 100000,    /* a longer yield was to strangers ... */
     PROGRESS_STRANGERS = 256,      /* ... and so many waits do without */
     PROGRESS_CROWDED_NS = 2000,    /* they poll for so long */
@@ -216,11 +218,20 @@ static bool progress_endpoints(tp_context *context, bool all)
     return moved;
 }
 
+/* Inside a callback an outer caller may still be at one of them. */
+static void progress_bury(tp_context *context)
+{
+    if (TPB_UNLIKELY(!tpb_list_empty(&context->graveyard))
+        && !context->dispatching)
+        tpr_bury_now(context);
+}
+
 bool tpr_pass(tp_context *context)
 {
     bool moved;
 
     context->served = false;
+    progress_bury(context);
     if (TPB_UNLIKELY(context->armed))
         progress_disarm(context);
     if (TPB_UNLIKELY(context->open.pipe != NULL))
@@ -249,10 +260,10 @@ bool tpr_pass(tp_context *context)
     }
     if (TPB_UNLIKELY(++context->passes % PROGRESS_WATCH_PASSES == 0))
         moved |= tpr_poll_watches(context);
-    /* Inside a callback an outer caller may still be at one of them. */
-    if (TPB_UNLIKELY(!tpb_list_empty(&context->graveyard))
-        && !context->dispatching)
-        tpr_bury_now(context);
+    /* The callbacks of what ended with a conn come first: the kernel's drivers
+     * may take long to let go of a connection that broke. */
+    if (tpb_list_empty(&context->done))
+        progress_bury(context);
     return moved;
 }
 
@@ -340,14 +351,22 @@ struct progress_wait {
     bool recorded;                 /* that it sleeps */
 };
 
-static bool progress_over(tp_context *context, struct progress_wait *wait)
+static inline bool progress_told(const tp_context *context,
+                                 const struct progress_wait *wait)
 {
     if (wait->sync != NULL)
         return atomic_load_explicit(&wait->sync->over, memory_order_acquire)
                != 0;
     return __atomic_load_n(&context->delivered, __ATOMIC_ACQUIRE)
-           != wait->delivered
-           || (tpr_holds(context) && !tpb_list_empty(&context->done));
+           != wait->delivered;
+}
+
+/* In a callback that waits, what is due must wait for its end. */
+static bool progress_over(tp_context *context, const struct progress_wait *wait)
+{
+    return progress_told(context, wait)
+           || (wait->sync == NULL && tpr_holds(context)
+               && !tpb_list_empty(&context->done));
 }
 
 static bool progress_late(const struct progress_wait *wait)
@@ -461,7 +480,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 return progress_park(context, wait->deadline);
             }
         }
-        progress_pause(context);
+        if (turn > PROGRESS_EAGER_PASSES || context->crowded)
+            progress_pause(context);
     }
 }
 
@@ -500,12 +520,13 @@ static void progress_claim(tp_context *context, bool *claimed)
                                                   1);
 }
 
-static void progress_await(tp_context *context, struct progress_wait *wait)
+/* Whether the wait is over. */
+static bool progress_await(tp_context *context, struct progress_wait *wait)
 {
-    bool claimed = false, nested = tpr_holds(context);
+    bool claimed = false, nested = tpr_holds(context), over;
 
     /* At least once, however little time is given. */
-    while (!progress_over(context, wait)) {
+    while (!(over = progress_over(context, wait))) {
         bool mine = nested;
 
         if (!nested && context->mode != TP_PROGRESS_THREAD) {
@@ -515,25 +536,31 @@ static void progress_await(tp_context *context, struct progress_wait *wait)
         if (mine && tpr_enter(context)) {
             progress_active(context);
             if (progress_spin(context, wait)) {
+                over = progress_told(context, wait);
                 /* The barrier in tpr_leave_token() stands between this and the
                  * look for sleepers. */
-                if (claimed && !nested && progress_over(context, wait)) {
+                if (claimed && over) {
                     claimed = false;
                     atomic_store_explicit(&context->driving, 0,
                                           memory_order_release);
                 }
                 tpr_leave(context);
+                if (over)
+                    break;
             }
         } else if (!progress_watch(context, wait)) {
             progress_sleep(context, wait, claimed);
         }
-        if (progress_late(wait))
+        if (progress_late(wait)) {
+            over = progress_over(context, wait);
             break;
+        }
     }
     if (claimed) {
         atomic_store(&context->driving, 0);
         tpr_wake_sleepers(context);
     }
+    return over;
 }
 
 static bool progress_drive(tp_context *context, struct tpr_sync *sync,
@@ -541,16 +568,16 @@ static bool progress_drive(tp_context *context, struct tpr_sync *sync,
 {
     struct progress_wait wait = { .sync = sync, .deadline = deadline,
                                   .delivered = delivered };
-    bool nested = tpr_holds(context);
+    bool kicks = context->has_thread && !tpr_holds(context), over;
 
-    if (!nested)
+    if (kicks)
         tpr_thread_caller_enters(context);
-    progress_await(context, &wait);
-    if (wait.recorded)
+    over = progress_await(context, &wait);
+    if (TPB_UNLIKELY(wait.recorded))
         tpr_record_awake(context);
-    if (!nested)
+    if (kicks)
         tpr_thread_caller_leaves(context);
-    return progress_over(context, &wait);
+    return over;
 }
 
 bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline)

@@ -149,7 +149,8 @@ static void rx_offer(tp_pipe *pipe)
         if (op->sync == NULL || !op->sync->direct) {
             pipe->rx_state = TPR_RX_OFFERED;
             op->message = &skeleton->message;
-            atomic_store(&pipe->offered, &skeleton->message);
+            atomic_store_explicit(&pipe->offered, &skeleton->message,
+                                  memory_order_release);
             tpr_op_end(op, TP_OK);
             return;
         }
@@ -463,6 +464,9 @@ void tpr_rx_stash_open(tp_context *context)
     uint32_t cost = open->length + (uint32_t)sizeof(struct wire_frame);
 
     open->pipe = NULL;
+    if (open->read != NULL)
+        tpb_list_append(&context->done, &open->read->link);
+    open->read = NULL;
     if (rx_view_used(&view) || pipe->rx_state == TPR_RX_ENDED) {
         pipe->consumed += cost;
         rx_pop(open->conn);
@@ -499,6 +503,104 @@ static void rx_run_open(tp_context *context)
     tpr_rx_stash_open(context);
 }
 
+/* The reader of a short message has been told, and read it or not: most have
+ * by now, see tpr_rx_read_open(). */
+static void rx_end_short(tp_context *context)
+{
+    struct tpr_open_frame *open = &context->open;
+    tp_pipe *pipe = open->pipe;
+    struct tpr_op *read;
+
+    if (pipe == NULL)
+        return;                    /* stashed by a nested wait */
+    if (TPB_UNLIKELY(open->read == NULL || pipe->rx_end != TP_OK)) {
+        rx_run_open(context);
+        return;
+    }
+    read = open->read;
+    open->read = NULL;
+    open->pipe = NULL;
+    pipe->consumed += open->length + (uint32_t)sizeof(struct wire_frame);
+    rx_pop(open->conn);
+    tpr_tx_return_credit(pipe);
+    tpr_op_run(context, read);
+}
+
+/*
+ * A whole message, a callback that waits for it, and nothing before either: the
+ * callback is called from here, with the skeleton, while the message lies in
+ * the open frame.  False: it is not so.
+ */
+static bool rx_begin_short(tp_pipe *pipe)
+{
+    tp_context *context = pipe->context;
+    struct tpr_open_frame *open = &context->open;
+    struct tpr_skeleton *skeleton;
+    struct tpr_op *op;
+
+    if ((open->flags & WIRE_SHORT) == 0 || pipe->rx_state != TPR_RX_IDLE
+        || tpb_list_empty(&pipe->armed) || context->dispatching
+        || !tpb_list_empty(&context->done))
+        return false;
+    op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+    if (op->sync != NULL)
+        return false;
+    skeleton = tpr_skeleton_short(pipe, open->length);
+    if (skeleton == NULL)
+        return false;
+    tpb_list_unlink(&op->link);
+    open->started = true;
+    pipe->skeleton = skeleton;
+    pipe->missing = open->length;
+    pipe->rx_state = TPR_RX_OFFERED;
+    atomic_store_explicit(&pipe->offered, &skeleton->message,
+                          memory_order_release);
+    TPR_COUNT(pipe->record->stats.reads_pending, -1);
+    op->status = TP_OK;
+    op->message = &skeleton->message;
+    tpr_op_run(context, op);
+    return true;
+}
+
+bool tpr_rx_read_open(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
+                      void *arg)
+{
+    tp_context *context = pipe->context;
+    struct tpr_open_frame *open = &context->open;
+    const tp_payload *payload;
+    struct tpr_op *op;
+
+    if (!tpr_holds(context) || open->pipe != pipe
+        || (open->flags & WIRE_SHORT) == 0 || open->taken > 0
+        || pipe->rx_state != TPR_RX_OFFERED
+        || message != &pipe->skeleton->message || done == NULL
+        || atomic_load_explicit(&pipe->offered, memory_order_relaxed)
+           != message
+        || message->payload_count != 1 || message->tensor_count != 0
+        || !tpb_list_empty(&pipe->reads) || context->closed)
+        return false;
+    payload = &message->payloads[0];
+    if (payload->length != open->length
+        || (payload->data == NULL && open->length > 0))
+        return false;
+    op = tpr_op_bare(context);
+    if (op == NULL)
+        return false;
+    /* No exchange: whoever claims it in another thread reads the same message
+     * twice, and is told so by tpr_rx_read(). */
+    atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
+    tpb_copy(payload->data, open->bytes, open->length);
+    open->taken = open->length;
+    pipe->skeleton = NULL;
+    pipe->missing = 0;
+    pipe->rx_state = TPR_RX_IDLE;
+    TPR_COUNT(pipe->record->stats.messages_received, 1);
+    TPR_COUNT(pipe->record->stats.bytes_received, open->length);
+    tpr_op_bare_set(op, TPR_OP_READ, pipe, message, done, arg);
+    open->read = op;
+    return true;
+}
+
 static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
                             const struct wire_frame *frame,
                             const unsigned char *body)
@@ -510,7 +612,10 @@ static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
         context->open = (struct tpr_open_frame){
             .pipe = pipe, .conn = conn, .type = frame->type,
             .flags = frame->flags, .bytes = body, .length = frame->length };
-        rx_run_open(context);
+        if (rx_begin_short(pipe))
+            rx_end_short(context);
+        else
+            rx_run_open(context);
     } else {
         bool started = false;
         uint32_t taken = 0;
@@ -676,6 +781,28 @@ void tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
 
 /* ---- what readers ask --------------------------------------------------- */
 
+bool tpr_rx_arm_idle(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
+{
+    tp_context *context = pipe->context;
+    struct tpr_op *op;
+
+    if (!tpr_enter(context))
+        return false;
+    if (context->closed || pipe->peer->state != TPR_PEER_CONNECTED
+        || pipe->rx_state == TPR_RX_HELD || pipe->rx_end != TP_OK
+        || !tpb_list_empty(&pipe->backlog)
+        || !tpb_list_empty(&pipe->unread_link)
+        || (op = tpr_op_bare(context)) == NULL) {
+        tpr_leave(context);
+        return false;
+    }
+    tpr_op_bare_set(op, TPR_OP_DESCRIPTOR, pipe, NULL, arrived, arg);
+    tpb_list_append(&pipe->armed, &op->link);
+    TPR_COUNT(pipe->record->stats.reads_pending, 1);
+    tpr_leave(context);
+    return true;
+}
+
 void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op)
 {
     tpr_peer_use(pipe);
@@ -694,6 +821,8 @@ void tpr_rx_arm_any(tp_context *context, struct tpr_op *op)
 {
     struct tpb_list *node;
 
+    if (TPB_UNLIKELY(!context->listens))
+        tpr_peer_listen(context);
     tpb_list_append(&context->any, &op->link);
     /* A pipe that has more stands at the end again: they take turns.  One may
      * turn out to have only a part of a message: then it is the next one's. */
@@ -715,6 +844,10 @@ void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op)
         || op->message != &pipe->skeleton->message) {
         /* In its turn, behind reads that are not over yet. */
         op->status = pipe->closed ? TP_ERR_CLOSED : pipe->rx_end;
+        if (TPB_UNLIKELY(op->status == TP_OK)) {
+            op->message = NULL;    /* another thread has read it meanwhile */
+            op->status = TP_ERR_INVALID;
+        }
         tpb_list_append(&pipe->reads, &op->link);
         tpr_rx_land(pipe);
         return;

@@ -11,9 +11,8 @@
 /* From this size on data is not copied into the backend's memory where the
  * backend can send it from where it lies. */
 enum { TX_ZERO_COPY = 16 * 1024 };
-/* Up to this size a plain message goes without looking further; less than
- * every backend's frames. */
-enum { TX_AT_ONCE = 512 };
+/* Up to this size a plain message goes without looking further. */
+enum { TX_AT_ONCE = 8 * 1024 };
 
 /* ---- the descriptor ----------------------------------------------------- */
 
@@ -198,8 +197,8 @@ static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
     }
 }
 
-static bool tx_short(tp_pipe *pipe, struct tpf_conn *conn, const void *data,
-                     size_t length)
+static inline bool tx_short(tp_pipe *pipe, struct tpf_conn *conn,
+                            const void *data, size_t length)
 {
     size_t size = sizeof(struct wire_frame) + length;
     unsigned char *room;
@@ -240,10 +239,11 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     return true;
 }
 
-/* A write that has begun cannot be left out any more: the pipe breaks. */
+/* A write that has begun cannot be left out any more: the pipe breaks if the
+ * device fails.  One whose pipe was closed meanwhile only waits. */
 static void tx_wait_device(tp_pipe *pipe, struct tpr_op *op)
 {
-    if (op->status == TP_OK)
+    if (op->status != TP_ERR_BACKEND)
         tpr_device_wait(pipe);
     else
         tpr_rx_break(pipe, op->status, tpg_work_error(op->work));
@@ -406,7 +406,9 @@ void tpr_tx_notes_drop(tp_pipe *pipe)
         tpb_free(TPB_CONTAINER(node, struct tpr_note, link));
 }
 
-/* The next piece of a buffer that was asked for.  False: not now. */
+/* The next piece of a buffer that was asked for.  False: not now.  It needs no
+ * credit, since the receiver has its memory and takes it at once; what was sent
+ * behind that message, and nobody reads before it, may have used all up. */
 static bool tx_push(tp_pipe *pipe, struct tpr_offer *offer)
 {
     struct tpf_conn *conn = pipe->peer->conn;
@@ -428,8 +430,6 @@ static bool tx_push(tp_pipe *pipe, struct tpr_offer *offer)
         length = left;
     if (length > conn->max_frame - head)
         length = conn->max_frame - head;
-    if (!tx_credit_for(pipe, head + length))
-        return false;
     room = tx_reserve(pipe, head + length);
     if (room == NULL)
         return false;
@@ -554,27 +554,8 @@ void tpr_tx_unblock(struct tpr_peer *peer)
         tpr_tx_pump(TPB_CONTAINER(node, tp_pipe, blocked_link));
 }
 
-/* A message that goes whole into one frame, with nothing before it and no
- * channel to ask: most are such.  False: it takes the usual way. */
-static bool tx_at_once(tp_pipe *pipe, struct tpr_op *op)
-{
-    struct tpr_peer *peer = pipe->peer;
-
-    return peer->state == TPR_PEER_CONNECTED
-           && op->data_length <= TX_AT_ONCE && op->status == TP_OK
-           && tpb_list_empty(&pipe->writes) && tpb_list_empty(&pipe->landing)
-           && tx_is_short(op->message)
-           && (peer->links == NULL || op->data_length < peer->links->least)
-           && tx_short(pipe, peer->conn, op->message->payloads[0].data,
-                       op->data_length);
-}
-
 void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op)
 {
-    if (TPB_LIKELY(pipe->tx_end == TP_OK) && tx_at_once(pipe, op)) {
-        tpr_op_end(op, TP_OK);
-        return;
-    }
     tpr_peer_use(pipe);
     if (TPB_UNLIKELY(pipe->tx_end != TP_OK)) {
         tpr_op_end(op, pipe->tx_end);
@@ -598,6 +579,42 @@ bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length)
     TPR_COUNT(pipe->record->stats.messages_sent, 1);
     TPR_COUNT(pipe->record->stats.bytes_sent, length);
     return true;
+}
+
+/* No channel is to be asked for so short a message. */
+static bool tx_is_brief(const tp_pipe *pipe, size_t length)
+{
+    const struct tpr_links *links = pipe->peer->links;
+
+    return length <= TX_AT_ONCE && (links == NULL || length < links->least);
+}
+
+bool tpr_tx_at_once(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
+                    void *arg, struct tpr_sync *sync)
+{
+    tp_context *context = pipe->context;
+    const tp_payload *payload = &message->payloads[0];
+    struct tpr_op *op = NULL;
+    bool sent;
+
+    if (!tpr_enter(context))
+        return false;
+    if (done != NULL && sync == NULL)
+        op = tpr_op_bare(context);
+    sent = (op != NULL || done == NULL || sync != NULL) && !context->closed
+           && tx_is_brief(pipe, payload->length)
+           && tpr_tx_short(pipe, payload->data, payload->length);
+    if (sent && op != NULL) {
+        tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);
+        tpb_list_append(&context->done, &op->link);
+    } else if (op != NULL) {
+        tpr_op_free(context, op);
+    } else if (sent && sync != NULL) {
+        sync->status = TP_OK;
+        atomic_store_explicit(&sync->over, 1, memory_order_relaxed);
+    }
+    tpr_leave(context);
+    return sent;
 }
 
 /* Nothing can be written any more. */

@@ -333,6 +333,19 @@ void tpt_entry_tried(struct tpt_entry *entry, enum tpt_side side,
         book_trial_add(entry, trial);
 }
 
+const char *tpt_entry_refused(const struct tpt_entry *entry, unsigned n,
+                              const char **name)
+{
+    for (const struct book_trial *trial = entry->trials; trial != NULL;
+         trial = trial->next) {
+        if (trial->kind != BOOK_MINE || n-- > 0)
+            continue;
+        *name = trial->name;
+        return trial->words;
+    }
+    return NULL;
+}
+
 static struct tpt_candidate *book_candidate(struct tpt_plan *plan,
                                             const char *name)
 {

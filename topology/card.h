@@ -191,6 +191,8 @@ tp_status tpt_card_decode(const void *blob, size_t length,
 /* "0000:18:00.0" */
 #define TPT_PCI_TEXT 16
 void tpt_pci_text(uint32_t pci, char text[TPT_PCI_TEXT]);
+/* The number of that; 0 for anything else. */
+uint32_t tpt_pci_parse(const char *text);
 
 /* Bits as in tpt_backend_card.nics for the fastest NICs of that kind, at most
  * `most`; 0 if there are less than two. */

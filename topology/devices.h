@@ -34,6 +34,10 @@ const char *tpt_path_words(enum tpt_path path);    /* "one PCI switch" */
 enum tpt_path tpt_path_pci(const struct tpt_pci_place *a,
                            const struct tpt_pci_place *b);
 
+/* The same of this machine's, by their numbers as on a card and the kernel's
+ * files below `root` ("" outside tests).  What is no PCI device is unknown. */
+enum tpt_path tpt_path_here(const char *root, uint32_t a, uint32_t b);
+
 /* Between two GPUs of cards; one that the card does not have is unknown. */
 enum tpt_path tpt_path_gpus(const struct tpt_card *a, uint32_t index_a,
                             const struct tpt_card *b, uint32_t index_b);

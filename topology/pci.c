@@ -9,6 +9,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "topology/devices.h"
 #include "topology/private.h"
 
 uint32_t tpt_pci_number(unsigned domain, unsigned bus, unsigned device,
@@ -125,6 +126,35 @@ void tpt_pci_machine(const struct tpt_topology *topology, const char *root,
     if (place->numa < 0 && topology->table->numas == 1)
         place->numa = 0;
     pci_path(root, place);
+}
+
+/* A place without the table of the machine: its NUMA node by the kernel's
+ * number. */
+static void pci_here(const char *root, uint32_t pci,
+                     struct tpt_pci_place *place)
+{
+    char line[64];
+
+    *place = (struct tpt_pci_place) { .pci = pci, .numa = -1 };
+    if (pci_line(root, pci, "numa_node", line))
+        place->numa = (int32_t)strtol(line, NULL, 10);
+    pci_path(root, place);
+}
+
+enum tpt_path tpt_path_here(const char *root, uint32_t a, uint32_t b)
+{
+    struct tpt_pci_place x, y;
+    enum tpt_path path;
+
+    if (a == 0 || b == 0)
+        return TPT_PATH_UNKNOWN;
+    pci_here(root, a, &x);
+    pci_here(root, b, &y);
+    path = tpt_path_pci(&x, &y);
+    /* Bridges that are known and not shared; a machine of one node names
+     * none. */
+    return path == TPT_PATH_UNKNOWN && x.depth > 0 && y.depth > 0
+           ? TPT_PATH_NODE : path;
 }
 
 /* Generations 1 and 2 send 10 bits for 8, later ones 130 for 128.  The most

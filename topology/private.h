@@ -84,10 +84,9 @@ bool tpt_table_place_core(const struct tpt_table *table, uint32_t index,
 /* The logical index of the NUMA node with the system's number; -1: none. */
 int32_t tpt_table_numa(const struct tpt_table *table, unsigned os_index);
 
-/* As tpt_nic.pci has it; of "0000:18:00.0", and nothing else: else 0. */
+/* As tpt_nic.pci has it. */
 uint32_t tpt_pci_number(unsigned domain, unsigned bus, unsigned device,
                         unsigned function);
-uint32_t tpt_pci_parse(const char *text);
 
 /* Where a PCI device hangs: one of a recorded machine, one of this machine by
  * the kernel's files below `root` ("" outside tests). */

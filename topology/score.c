@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "topology/devices.h"
 #include "topology/private.h"
 
 enum {
@@ -292,6 +293,14 @@ static bool score_differs(const struct score_pair *pair, struct score_row *row)
     return true;
 }
 
+/* Memory of devices goes other ways than frames also within a process. */
+static bool score_within(const struct score_row *row)
+{
+    return row->candidate.devices
+           && (row->candidate.reach == TPT_REACH_HOST
+               || strcmp(row->candidate.name, TPT_STAGED) == 0);
+}
+
 static bool score_out_of_reach(const struct score_pair *pair,
                                struct score_row *row)
 {
@@ -300,7 +309,8 @@ static bool score_out_of_reach(const struct score_pair *pair,
     if (row->candidate.reach == TPT_REACH_PROCESS && !self) {
         score_refuse(row, TPT_REASON_NOT_SAME_PROCESS);
         SCORE_EVIDENCE(row, "connects a rank to itself only");
-    } else if (row->candidate.reach != TPT_REACH_PROCESS && self) {
+    } else if (row->candidate.reach != TPT_REACH_PROCESS && self
+               && !score_within(row)) {
         score_refuse(row, TPT_REASON_NOT_OTHER_PROCESS);
         SCORE_EVIDENCE(row, "connects a rank to others only");
     } else if (row->candidate.reach == TPT_REACH_HOST

@@ -23,8 +23,9 @@
 enum {
     LIFE_LEAST_S = 5,              /* whole seconds are the kernel's unit, and
                                       one lost probe must not be a death */
-    LIFE_LOOK_MS = 1000,           /* how often busy conns are looked at */
-    LIFE_GRACE_MS = 1000           /* for libfabric to tell of an end too */
+    LIFE_LOOK_MS = 500,            /* how often busy conns are looked at */
+    LIFE_GRACE_MS = 800            /* for libfabric to tell of an end too: a
+                                      killed peer is found within a second */
 };
 
 TPB_LOG_COMPONENT("ofi");
@@ -140,8 +141,13 @@ static void life_ready(struct tpf_watch *watch, uint32_t events)
     } else if (endpoint->kind->type == FI_EP_RDM) {
         life_lost(conn, gone);
     } else {
+        uint64_t end = ofi_meet_after(LIFE_GRACE_MS);
+
         conn->life_ended = tpb_now();
         life_list(conn);
+        if (end < endpoint->life_look)
+            endpoint->life_look = end;
+        ofi_meet_schedule(endpoint);
     }
     /* Of the datagrams' objects nothing is touched any more but to close
      * them: this tells a twin (rdm.c) that it may go. */

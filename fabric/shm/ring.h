@@ -3,16 +3,17 @@
  * A single-producer, single-consumer ring of records in shared memory, made so
  * that a small record crosses from one core to the other in one cache line.
  *
- * A record starts on a cache line with a header word; its frame follows.  The
- * header word is the only signal: zero means "not yet".  Before it sets one the
- * producer clears the header word after that record, so the consumer, which
- * looks only at the line after the last record, never sees old bytes as a
- * header.
+ * A record starts on half a cache line with a header word; its frame follows.
+ * The header word is the only signal: zero means "not yet".  Before it sets one
+ * the producer clears the header word after that record, so the consumer, which
+ * looks only at the word after the last record, never sees old bytes as a
+ * header.  Two of the shortest messages share a line: where many are sent, the
+ * lines that travel are what they cost.
  *
  * The producer's next lines are in the consumer's cache, from the last time
- * round.  It asks for them ahead, and they come while it does something else: a
- * store to them would do as well, but hold up every fence and locked operation
- * until they are there.
+ * round.  It asks for them ahead, to write, and they come while it does
+ * something else: a store to them would do as well, but hold up every fence and
+ * locked operation until they are there.
  *
  * The ring's memory is mapped twice in a row, so a record is always
  * contiguous.  Positions count bytes and never wrap in practice (64 bits);
@@ -20,7 +21,7 @@
  *
  * The consumer says how far it is (struct shm_side.head) only every
  * SHM_PUBLISH bytes.  That cannot starve a producer: it sees at least 7/8 of
- * an empty ring as free, and a record takes at most an eighth.
+ * an empty ring as free, and a record takes less than an eighth.
  *
  * Neither side trusts what the other writes: sizes are checked against the
  * ring, and the header carries a check of its own position.
@@ -35,7 +36,9 @@
 enum {
     SHM_RING = 256 * 1024,
     SHM_HEADER = 8,
-    SHM_FRAME = 16 * 1024 - SHM_HEADER,
+    SHM_ALIGN = 32,
+    SHM_LONG = 1024,
+    SHM_FRAME = 16 * 1024 + 120,   /* 16 KiB and what is said of them */
     SHM_PUBLISH = 32 * 1024,
     SHM_AHEAD = 16 * TPB_CACHE_LINE     /* lines asked for */
 };
@@ -86,13 +89,23 @@ static inline _Atomic uint64_t *shm_ring_word(unsigned char *memory,
 
 static inline uint64_t shm_ring_span(size_t frame)
 {
-    return (frame + SHM_HEADER + TPB_CACHE_LINE - 1)
-           & ~(uint64_t)(TPB_CACHE_LINE - 1);
+    return (frame + SHM_HEADER + SHM_ALIGN - 1) & ~(uint64_t)(SHM_ALIGN - 1);
+}
+
+/* Where the record after that one begins: after a long one on a line of its
+ * own, so that the consumer, who looks there already, is not in the way. */
+static inline uint64_t shm_ring_next(uint64_t position, size_t frame)
+{
+    uint64_t next = position + shm_ring_span(frame);
+
+    return frame <= SHM_LONG ? next
+           : (next + TPB_CACHE_LINE - 1) & ~(uint64_t)(TPB_CACHE_LINE - 1);
 }
 
 static inline uint64_t shm_ring_seal(uint64_t position, uint32_t size)
 {
-    return (uint64_t)((uint32_t)(position >> 6) ^ 0x74700001u) << 32 | size;
+    return (uint64_t)((uint32_t)(position / SHM_ALIGN) ^ 0x74700001u) << 32
+           | size;
 }
 
 static inline void shm_producer_init(struct shm_producer *p,
@@ -112,8 +125,7 @@ static inline void shm_consumer_init(struct shm_consumer *c,
 /* Room for a frame of `size` bytes and for the header word after it? */
 static inline bool shm_ring_fits(const struct shm_producer *p, size_t size)
 {
-    return p->tail + shm_ring_span(size) + TPB_CACHE_LINE - p->head
-           <= SHM_RING;
+    return shm_ring_next(p->tail, size) + SHM_ALIGN - p->head <= SHM_RING;
 }
 
 static inline void *shm_ring_reserve(struct shm_producer *p, size_t size)
@@ -148,7 +160,7 @@ static inline bool shm_ring_wait_room(struct shm_producer *p, size_t size)
 /* Publishes the reserved record with its first `size` bytes as the frame. */
 static inline void shm_ring_commit(struct shm_producer *p, size_t size)
 {
-    uint64_t next = p->tail + shm_ring_span(size);
+    uint64_t next = shm_ring_next(p->tail, size);
 
     /* Only the next header's word matters; what the record covers is not
      * looked at as a header. */
@@ -159,9 +171,10 @@ static inline void shm_ring_commit(struct shm_producer *p, size_t size)
                           shm_ring_seal(p->tail, (uint32_t)size),
                           memory_order_release);
     p->tail = next;
-    /* Not what the consumer may still be reading. */
-    if (next + SHM_AHEAD < p->head + SHM_RING)
-        __builtin_prefetch(shm_ring_word(p->memory, next + SHM_AHEAD), 1);
+    /* Not what the consumer may still be reading; and the lines of what is
+     * long come fast enough by themselves. */
+    if (size <= SHM_FRAME / 2 && next + SHM_AHEAD < p->head + SHM_RING)
+        tpb_prefetch_write(shm_ring_word(p->memory, next + SHM_AHEAD));
 }
 
 /* Is there a record?  Cheap enough to ask all the time. */
@@ -193,7 +206,7 @@ static inline const void *shm_ring_peek(struct shm_consumer *c)
  * must be told. */
 static inline bool shm_ring_pop(struct shm_consumer *c)
 {
-    c->head += shm_ring_span(c->size);
+    c->head = shm_ring_next(c->head, c->size);
     c->size = 0;
     if (c->head - c->published < SHM_PUBLISH)
         return false;

@@ -20,7 +20,7 @@
 #include "runtime/base/door.h"
 
 enum {
-    SHM_VERSION = 2,
+    SHM_VERSION = 3,
     SHM_SLOTS = 4096,              /* the most conns of one endpoint */
     SHM_WATCHED_RINGS = 8,
     SHM_CONTROL = 4096,            /* the segment's first page */

@@ -63,15 +63,15 @@ static struct gdr_channel *gdr_channel_of(const struct tpf_link *link)
 
 static tp_status gdr_probe(const struct tpf_env *env, struct tpb_error *error)
 {
-    const struct tpf_backend *verbs = tpf_backend_find("ofi:verbs");
+    const struct tpf_backend *over = tpf_backend_find(TPG_GDR_OVER);
     tp_status status = tpg_probe(env->settings, error);
 
     if (status != TP_OK)
         return status;
     if (strcmp(env->settings->text[TPB_SET_GDR], "none") == 0)
         return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "TP_GDR=none forbids it");
-    return verbs != NULL ? verbs->probe(env, error)
-           : tpb_fail(error, TP_ERR_NOT_SUPPORTED, "there is no ofi:verbs");
+    return over != NULL ? over->probe(env, error)
+           : tpb_fail(error, TP_ERR_NOT_SUPPORTED, "there is no " TPG_GDR_OVER);
 }
 
 static tp_status gdr_open(struct tpf_channel *channel, struct tpb_error *error)
@@ -303,7 +303,7 @@ const struct tpf_channel_kind tpg_cuda_gdr = {
     .number = TPF_CHANNEL_CUDA_GDR,
     .reach = TPT_REACH_NETWORK,
     .devices = true,
-    .over = "ofi:verbs",
+    .over = TPG_GDR_OVER,
     .latency_ns = 20000,               /* two registrations and a round trip */
     .megabytes = 24000,
     .channel_size = sizeof(struct gdr_channel),

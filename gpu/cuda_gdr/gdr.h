@@ -6,7 +6,7 @@
  *   port.c      a device's way to the network: which NIC, registered how, and
  *               the trial of it
  *   region.c    registrations, kept by buffer id
- *   path.c      how far a NIC is from a device on the PCI buses
+ *   nic.c       which NIC serves a device
  */
 #ifndef TPG_GDR_H
 #define TPG_GDR_H
@@ -14,31 +14,18 @@
 #include "fabric/remote.h"
 #include "gpu/cuda.h"
 #include "gpu/cuda_mem.h"
+#include "topology/devices.h"
+
+/* The transport beside which it works; tests without an RDMA device have
+ * another one. */
+#ifndef TPG_GDR_OVER
+#define TPG_GDR_OVER "ofi:verbs"
+#endif
 
 enum {
     GDR_REGIONS = 64,                  /* that a port keeps */
     GDR_HOST = TPG_DEVICES             /* the port for memory of the host */
 };
-
-/* ---- path.c -------------------------------------------------------------- */
-
-/* As NCCL names them, the nearest first. */
-enum gdr_path { GDR_PIX, GDR_PXB, GDR_PHB, GDR_SYS, GDR_PATHS };
-
-/*
- * Between two devices by their places in sysfs, as realpath(3) gives them
- * ("/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0"), and NUMA nodes (-1:
- * unknown).  PIX: at most one bridge on either side below the one they share;
- * PXB: more; PHB: the host bridge, or a NUMA node, is all they share; SYS: not
- * even that.  GDR_PATHS: one of the two is no PCI device, so nothing is known.
- */
-enum gdr_path gdr_path_between(const char *gpu, int gpu_numa, const char *nic,
-                               int nic_numa);
-const char *gdr_path_name(enum gdr_path path);
-/* By TP_GDR_PATH; PXB for a word that is none. */
-enum gdr_path gdr_path_named(const char *name);
-/* The same for a PCI bus id as CUDA tells it, and an RDMA device's name. */
-enum gdr_path gdr_path_of(const char *bus_id, const char *rdma);
 
 /* ---- port.c -------------------------------------------------------------- */
 
@@ -82,6 +69,18 @@ struct gdr_port *gdr_port_get(struct gdr_channel *channel,
 tp_status gdr_port_flush(const struct gdr_port *port,
                          const struct tpg_cuda *cuda, struct tpb_error *error);
 void gdr_ports_close(struct gdr_channel *channel);
+
+/* ---- nic.c --------------------------------------------------------------- */
+
+/* The longest way that TP_GDR_PATH allows; PXB for a word that is none. */
+enum tpt_path gdr_nic_limit(const char *word);
+/*
+ * Which of the channel's NICs serves the device with that PCI number (0:
+ * unknown): the one on the card, if it is open to this rank and near enough,
+ * else the nearest that is.  -1 with words: all are too far away.
+ */
+int gdr_nic_for(const struct gdr_channel *channel, uint32_t pci,
+                struct tpb_error *error);
 
 /* ---- region.c ------------------------------------------------------------ */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A device's way to the network: the NIC that is nearest on the PCI buses, and
- * the best way to make the device's memory known to it.
+ * A device's way to the network: its NIC (nic.c), and the best way to make the
+ * device's memory known to it.
  *
  * No list of modules or versions tells which way works: a library may take a
  * request for device memory and register host memory at that address, a module
@@ -217,34 +217,16 @@ static struct tpf_remote *port_remote(struct gdr_channel *channel,
     return nic->remotes[how];
 }
 
-/* The nearest one that is near enough; -1: none.  The first of equals: it
- * serves this rank best. */
-static int port_nearest(struct gdr_channel *channel,
-                        const struct tpg_cuda *cuda, int device,
-                        struct tpb_error *error)
+/* -1: none. */
+static int port_nic(const struct gdr_channel *channel,
+                    const struct tpg_cuda *cuda, int device,
+                    struct tpb_error *error)
 {
-    const struct tpb_settings *settings = channel->base.env->settings;
-    enum gdr_path most = gdr_path_named(settings->text[TPB_SET_GDR_PATH]);
-    enum gdr_path best_path = GDR_PATHS, path;
     char id[32] = "";
-    int best = -1;
 
     if (cuda->cuDeviceGetPCIBusId(id, sizeof(id), device) != CU_OK)
         id[0] = '\0';
-    for (int i = 0; i < channel->nic_count; i++) {
-        path = gdr_path_of(id, channel->nics[i].nic.device);
-        if (path <= most && (best < 0 || path < best_path)) {
-            best = i;
-            best_path = path;
-        } else if (path == GDR_PATHS && best < 0) {
-            best = i;                  /* nothing speaks against it */
-        } else if (path != GDR_PATHS && path > most) {
-            tpb_fail(error, TP_ERR_NOT_SUPPORTED, "%s is too far away: %s, and"
-                     " TP_GDR_PATH=%s", channel->nics[i].nic.device,
-                     gdr_path_name(path), gdr_path_name(most));
-        }
-    }
-    return best;
+    return gdr_nic_for(channel, tpt_pci_parse(id), error);
 }
 
 /* ---- devices ------------------------------------------------------------- */
@@ -356,7 +338,7 @@ static void port_make(struct gdr_channel *channel, struct gdr_port *port,
         tpb_fail(&port->words, TP_ERR_NOT_SUPPORTED,
                  "the GPU neither orders nor flushes what NICs write");
     } else {
-        nic = port_nearest(channel, cuda, port->device, &port->words);
+        nic = port_nic(channel, cuda, port->device, &port->words);
         if (nic >= 0)
             port_climb(channel, port, cuda, &channel->nics[nic]);
     }

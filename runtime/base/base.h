@@ -62,6 +62,18 @@ static inline void tpb_pause(void)
 #endif
 }
 
+/* Asks for a line that will be written.  For any x86-64 the compiler's own way
+ * is a request to read, and the store then waits for the line once more.
+ * Processors that do not know this instruction do nothing. */
+static inline void tpb_prefetch_write(const void *memory)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)memory));
+#else
+    __builtin_prefetch(memory, 1);
+#endif
+}
+
 /*
  * An error in words, filled by set-up paths beside the status they return.
  * Truncated, always terminated.  NULL is allowed everywhere and ignored.

@@ -102,18 +102,20 @@ static bool suite_quiet(struct tpx_side *side)
 }
 
 /* Nothing to do: sleeps, uses no time, and is not woken.  What belongs to
- * connecting, as further rails, may take a moment: it is over when there was
- * nothing for longer than any timer takes. */
+ * connecting, as further rails or a look at the peer every second until it was
+ * silent for one, may take a moment: it is over when there was nothing for
+ * longer than any timer takes. */
 START_TEST(test_idle)
 {
-    enum { QUIET = 40 };
+    const uint64_t longer = 1500 * UINT64_C(1000000);
     struct tpx_pair pair;
-    int quiet = 0;
+    uint64_t since;
 
     tpx_pair_open(&pair, tpx_backend);
+    since = tpb_now();
     TPX_UNTIL((tpx_pair_step(&pair),
-               quiet = suite_quiet(pair.a) && suite_quiet(pair.b)
-                       ? quiet + 1 : 0), quiet >= QUIET);
+               since = suite_quiet(pair.a) && suite_quiet(pair.b)
+                       ? since : tpb_now()), tpb_now() - since > longer);
     pair.a->wakeups = 0;
     for (int i = 0; i < 20; i++) {
         ck_assert(tpx_backend->arm(pair.a->endpoint));

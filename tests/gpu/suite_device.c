@@ -17,6 +17,13 @@ enum { PATIENCE = 60000 };
 
 static const tp_device device_cpu = { TP_DEVICE_CPU, 0 };
 
+static bool device_direct(void)
+{
+    const char *backends = getenv("TP_BACKENDS");
+
+    return backends != NULL && strstr(backends, "cuda_ipc") != NULL;
+}
+
 static void device_make(struct tpx_buffer *buffer, tp_device where,
                         size_t length)
 {
@@ -114,6 +121,49 @@ static void device_self(void)
     tpx_until(&done, 1);
     tpx_device_use(1);
     tpx_buffer_check(&to, 5);
+    tpx_buffer_drop(&from);
+    tpx_buffer_drop(&to);
+}
+
+/* A contract holds for what a rank sends itself, too. */
+static void device_self_contract(void)
+{
+    struct tpx_buffer from, to;
+    tp_device zero = { TP_DEVICE_CUDA, 0 };
+    tp_tensor tensor;
+    tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+    tp_message *skeleton;
+    tp_pipe *pipe;
+    unsigned done = 0;
+    char *json, *at;
+
+    tpx_check(setenv("TP_REQUIRE", "cuda:cuda_ipc", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    pipe = tpx_pipe(0, 0);
+    device_make(&from, zero, 5000);
+    device_make(&to, zero, 5000);
+    tpx_buffer_fill(&from, 5);
+    tensor = tpx_buffer_tensor(&from);
+    if (device_direct()) {
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_place(&to, &skeleton->tensors[0]);
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
+        tpx_until(&done, 1);
+        tpx_buffer_check(&to, 5);
+        tpx_ok(tp_pipe_explain(pipe, &json));
+        at = strstr(json, "\"candidates\"");
+        at = at != NULL ? strstr(at, "\"name\": \"cuda_ipc\"") : NULL;
+        at = at != NULL ? strstr(at, "\"reason\": ") : NULL;
+        tpx_check(at != NULL && strncmp(at, "\"reason\": \"chosen\"", 18) == 0,
+                  "%s", json);
+        free(json);
+    } else {
+        tpx_status(tp_pipe_send_message(pipe, &message, PATIENCE),
+                   TP_ERR_UNREACHABLE);
+        tpx_check(strstr(tp_pipe_error(pipe), "cuda_ipc") != NULL, "%s",
+                  tp_pipe_error(pipe));
+    }
     tpx_buffer_drop(&from);
     tpx_buffer_drop(&to);
 }
@@ -264,13 +314,6 @@ static void device_lent(tp_pipe *pipe, tp_status status, tp_message *message,
     tpx_ok(status);
     borrow->message = message;
     __atomic_fetch_add(&borrow->lent, 1, __ATOMIC_RELEASE);
-}
-
-static bool device_direct(void)
-{
-    const char *backends = getenv("TP_BACKENDS");
-
-    return backends != NULL && strstr(backends, "cuda_ipc") != NULL;
 }
 
 /* What was lent, copied by this side's own stream, which is held up. */
@@ -565,6 +608,8 @@ static void device_fails(void)
 const struct tpx_spmd tpx_device_suite[] = {
     { "device_mix", device_mix, 2, 0, 90 },
     { "device_self", device_self, 1, 0, 30 },
+    { "device_self_contract", device_self_contract, 1, TPX_BARE | TPX_WARNS,
+      60 },
     { "device_order_sender", device_order_sender, 2, 0, 30 },
     { "device_order_receiver", device_order_receiver, 2, 0, 30 },
     { "device_claims", device_claims, 2, TPX_WARNS, 30 },

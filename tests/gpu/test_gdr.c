@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Parts of cuda_gdr without a NIC: PCI paths; the ways to register, one after
- * the other, and their trial; registrations that are kept.  The NIC is made up
- * here (all of fabric/remote.h) and reads and writes the double's memory.
+ * Parts of cuda_gdr without a NIC: which one it takes; the ways to register,
+ * one after the other, and their trial; registrations that are kept.  The NIC
+ * is made up here (all of fabric/remote.h) and reads and writes the double's
+ * memory.
  */
 #include "config.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +41,7 @@ static struct {
     int nics;
     bool no_open[TPF_REMOTE_WAYS], no_register[TPF_REMOTE_WAYS];
     bool lies[TPF_REMOTE_WAYS], breaks[TPF_REMOTE_WAYS];
+    char from[TPT_NAME];               /* the last one that was opened */
     int opened, registered, registrations;
     uint64_t keys;
     struct tpf_remote_memory last;
@@ -69,7 +72,7 @@ tp_status tpf_remote_open(struct tpf_env *env,
                           struct tpf_remote **remote, struct tpb_error *error)
 {
     (void)env;
-    (void)from;
+    snprintf(nic.from, sizeof(nic.from), "%s", from->device);
     if (nic.no_open[how])
         return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "not open");
     *remote = tpb_zalloc(sizeof(**remote));
@@ -185,6 +188,7 @@ void tpf_line_await(struct tpf_line *line)
 
 static struct tpb_settings settings;
 static struct tpf_env env;
+static struct tpt_card card;
 static struct gdr_channel channel;
 static const struct tpg_cuda *cuda;
 
@@ -195,7 +199,8 @@ static void start(void)
     tpx_device_choose();
     setenv("CUDADOUBLE_REUSE", "1", 1);
     ck_assert_int_eq(tpb_settings_load(&settings, &error), TP_OK);
-    env = (struct tpf_env){ .settings = &settings,
+    memset(&card, 0, sizeof(card));
+    env = (struct tpf_env){ .settings = &settings, .card = &card,
                             .gpu = tpg_open(&settings) };
     channel = (struct gdr_channel){ .base = { .env = &env } };
     ck_assert_msg(tpg_cuda_load(&settings, &cuda, &error) == TP_OK, "%s",
@@ -451,61 +456,90 @@ START_TEST(other_kinds)
 }
 END_TEST
 
-/* ---- paths --------------------------------------------------------------- */
+/* ---- which NIC ----------------------------------------------------------- */
 
-#define ROOT "/sys/devices/pci0000:00/"
-
+/* none0, none1, ... at these places on the card; device 0 of the double is at
+ * 0000:10:00.0.  What the kernel does not know has no path. */
 static const struct {
-    const char *gpu, *nic;
-    int gpu_numa, nic_numa;
-    enum gdr_path path;
-} paths[] = {
-    /* Below one switch: its upstream port is shared. */
-    { ROOT "0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0",
-      ROOT "0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:04:00.0", 0, 0,
-      GDR_PIX },
-    /* A switch behind a switch. */
-    { ROOT "0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0",
-      ROOT "0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:04:00.0/0000:05:00.0"
-      "/0000:06:00.0", 0, 0, GDR_PXB },
-    { ROOT "0000:00:01.0/0000:01:00.0", ROOT "0000:00:02.0/0000:02:00.0", 0,
-      0, GDR_PHB },
-    { ROOT "0000:00:01.0/0000:01:00.0",
-      "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0", 0, 0, GDR_PHB },
-    { ROOT "0000:00:01.0/0000:01:00.0",
-      "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0", 0, 1, GDR_SYS },
-    { ROOT "0000:00:01.0/0000:01:00.0",
-      "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0", -1, -1, GDR_SYS },
-    /* Numbers that have characters in common, not bridges. */
-    { ROOT "0000:00:01.0/0000:11:00.0", ROOT "0000:00:01.1/0000:11:00.1", 0,
-      0, GDR_PHB },
-    { "/sys/devices/virtual/net/dummy0", ROOT "0000:00:01.0", 0, 0,
-      GDR_PATHS },
-    { "", ROOT "0000:00:01.0/0000:01:00.0", 0, 0, GDR_PATHS },
-    { ROOT, ROOT "0000:00:01.0/0000:01:00.0", 0, 0, GDR_PATHS },
-    /* Two functions of one device. */
-    { ROOT "0000:00:01.0/0000:01:00.0", ROOT "0000:00:01.0/0000:01:00.1", 0,
-      0, GDR_PIX },
+    const char *limit;                 /* TP_GDR_PATH */
+    int nics;                          /* that this rank may use: the first */
+    uint8_t solved;                    /* 1 + its number on the card */
+    enum tpt_path path;                /* to that one */
+    int chosen;
+} choices[] = {
+    { "PXB", 3, 1, TPT_PATH_PIX, 0 },
+    { "PXB", 3, 3, TPT_PATH_PIX, 2 },
+    { "PXB", 3, 2, TPT_PATH_PXB, 1 },
+    { "PIX", 3, 2, TPT_PATH_PXB, 0 },
+    { "phb", 3, 2, TPT_PATH_PHB, 1 },
+    { "PHB", 3, 2, TPT_PATH_NODE, 0 },
+    { "NODE", 3, 2, TPT_PATH_NODE, 1 },
+    { "SYS", 3, 2, TPT_PATH_SYS, 1 },
+    { "nonsense", 3, 3, TPT_PATH_PXB, 2 },
+    { "PIX", 3, 2, TPT_PATH_UNKNOWN, 1 },
+    { "PXB", 2, 3, TPT_PATH_PIX, 0 },    /* TP_IFACE forbids that one */
+    { "PXB", 3, 0, TPT_PATH_SAME, 0 },   /* topology knows none */
 };
 
-START_TEST(path)
+/* What topology chose is opened, by its name. */
+START_TEST(choice)
 {
-    ck_assert_int_eq(gdr_path_between(paths[_i].gpu, paths[_i].gpu_numa,
-                                      paths[_i].nic, paths[_i].nic_numa),
-                     paths[_i].path);
-    ck_assert_int_eq(gdr_path_between(paths[_i].nic, paths[_i].nic_numa,
-                                      paths[_i].gpu, paths[_i].gpu_numa),
-                     paths[_i].path);
+    struct tpb_error error = { "" };
+    char name[TPT_NAME];
+
+    setenv("TP_GDR_PATH", choices[_i].limit, 1);
+    start();
+    nic.nics = choices[_i].nics;
+    card.gpu_count = 2;
+    card.gpus[0] = (struct tpt_card_gpu){ .place.pci
+                                          = tpt_pci_parse("0000:20:00.0"),
+                                          .nic = 2 };
+    card.gpus[1] = (struct tpt_card_gpu){
+        .place.pci = tpt_pci_parse("0000:10:00.0"), .nic = choices[_i].solved,
+        .nic_path = (uint8_t)choices[_i].path };
+    card.nic_count = 3;
+    for (uint32_t i = 0; i < 3; i++) {
+        card.nics[i] = (struct tpt_nic){ .kind = TPT_NIC_RDMA };
+        snprintf(card.nics[i].name, sizeof(card.nics[i].name), "none%u", i);
+    }
+    ck_assert_msg(gdr_port_get(&channel, cuda, 0, &error) != NULL, "%s",
+                  error.text);
+    snprintf(name, sizeof(name), "none%d", choices[_i].chosen);
+    ck_assert_str_eq(nic.from, name);
+    stop();
 }
 END_TEST
 
-START_TEST(path_names)
+/* All of them are too far away: this machine's own kernel tells where they
+ * are, so that two of its devices have to do. */
+START_TEST(too_far)
 {
-    for (int i = 0; i < GDR_PATHS; i++)
-        ck_assert_int_eq(gdr_path_named(gdr_path_name((enum gdr_path)i)), i);
-    ck_assert_int_eq(gdr_path_named("sys"), GDR_SYS);
-    ck_assert_int_eq(gdr_path_named("far"), GDR_PXB);
-    ck_assert_int_eq(gdr_path_of("0000:FF:1F.7", "none0"), GDR_PATHS);
+    struct tpb_error error = { "" };
+    DIR *devices = opendir("/sys/bus/pci/devices");
+    struct dirent *entry;
+    uint32_t pci[2] = { 0 };
+    int found = 0;
+
+    while (devices != NULL && found < 2 && (entry = readdir(devices)) != NULL)
+        if (tpt_pci_parse(entry->d_name) != 0)
+            pci[found++] = tpt_pci_parse(entry->d_name);
+    if (devices != NULL)
+        closedir(devices);
+    if (found < 2 || tpt_path_here("", pci[0], pci[1]) <= TPT_PATH_PIX) {
+        tpx_skip("pci", "no two PCI devices without a switch above both");
+        return;
+    }
+    setenv("TP_GDR_PATH", "PIX", 1);
+    start();
+    port_of(1);                        /* the NIC is listed */
+    card.nic_count = 1;
+    card.nics[0] = (struct tpt_nic){ .kind = TPT_NIC_RDMA, .name = "none0",
+                                     .pci = pci[1] };
+    ck_assert_int_eq(gdr_nic_for(&channel, pci[0], &error), -1);
+    ck_assert_msg(strstr(error.text, "none0 is too far away: ") != NULL
+                  && strstr(error.text, "TP_GDR_PATH=PIX") != NULL, "%s",
+                  error.text);
+    stop();
 }
 END_TEST
 
@@ -522,8 +556,8 @@ int main(void)
     tcase_add_loop_test(tests, address_again, 0, 2);
     tcase_add_test(tests, many);
     tcase_add_test(tests, other_kinds);
-    tcase_add_loop_test(tests, path, 0, (int)TPB_COUNT(paths));
-    tcase_add_test(tests, path_names);
+    tcase_add_loop_test(tests, choice, 0, (int)TPB_COUNT(choices));
+    tcase_add_test(tests, too_far);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }

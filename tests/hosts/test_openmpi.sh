@@ -134,6 +134,20 @@ mpirun_itself()
     check "tp_abort without tprun" holds "$err" 'tp: rank 2 ended the job'
 }
 
+# host2 cannot call host3, and host3 waits for anybody; so host2 has it called.
+one_way_only()
+{
+    "$nethosts" exec host3 nft -f - <<'END'
+table inet tp { chain in { type filter hook input priority 0; }; }
+add rule inet tp in ip saddr 10.77.0.2 tcp flags & (syn | ack) == syn drop
+add rule inet tp in ip6 saddr fd77::2 tcp flags & (syn | ack) == syn drop
+END
+    on host1 60 "$tprun" --host host2,host3 "$build/tests/hosts/rank" knock
+    check "a peer that can only call is asked to" ended 0 \
+        'rank 1 via ofi:tcp' ''
+    "$nethosts" exec host3 nft delete table inet tp
+}
+
 only_ipv6()
 {
     on host1 40 "$tprun" --host host2,host3 "$ring"
@@ -147,6 +161,8 @@ case $inside in
         skip hosts "$reason"
     elif ! command -v mpirun.openmpi >/dev/null; then
         skip openmpi "not installed (apt-get install openmpi-bin)"
+    elif ! command -v nft >/dev/null; then
+        skip hosts "needs nft (apt-get install nftables)"
     else
         export NH_SHARE=$work HOSTS_RESULTS=$work/results
         "$nethosts" run 3 "$self" inside
@@ -159,6 +175,7 @@ inside)
     jobs_fail
     jobs_killed
     mpirun_itself
+    one_way_only
     hosts_are_wrong ;;
 ipv6) only_ipv6 ;;
 esac

@@ -50,7 +50,45 @@ static bool explainer_become(const char *what)
 {
     if (what != NULL && strcmp(what, "hide") == 0)
         return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0;
-    return what == NULL || explainer_weaken();
+    return what == NULL || strcmp(what, "any") == 0 || explainer_weaken();
+}
+
+static void explainer_read(tp_pipe *pipe, tp_status status,
+                           tp_message *message, void *done)
+{
+    (void)pipe, (void)message;
+    *(int *)done = status == TP_OK ? 1 : -1;
+}
+
+struct explainer_take {
+    void *memory;
+    int done;
+};
+
+static void explainer_take(tp_pipe *pipe, tp_status status,
+                           tp_message *skeleton, void *arg)
+{
+    struct explainer_take *take = arg;
+
+    if (status == TP_OK && skeleton->payload_count == 1
+        && skeleton->payloads[0].length == EXPLAINER_BYTES) {
+        skeleton->payloads[0].data = take->memory;
+        status = tp_pipe_read(pipe, skeleton, explainer_read, &take->done);
+    }
+    if (status != TP_OK)
+        take->done = -1;
+}
+
+/* From whoever comes, without a step towards him. */
+static bool explainer_any(tp_context *context, void *memory)
+{
+    struct explainer_take take = { memory, 0 };
+
+    if (tp_read_descriptor_any(context, explainer_take, &take) != TP_OK)
+        return false;
+    while (take.done == 0)
+        tp_wait(context, EXPLAINER_MS, NULL);
+    return take.done > 0;
 }
 
 /* To the other and back; true if that worked. */
@@ -59,13 +97,19 @@ static bool explainer_exchange(tp_context *context, void *memory)
     tp_pipe *pipe;
     size_t length;
     int rank = tp_rank(context);
+    const char *what = getenv("EXPLAINER");
 
+    if (rank == 1 && what != NULL && strcmp(what, "any") == 0
+        && !explainer_any(context, memory))
+        return false;
     if (tp_pipe_to_rank(context, 1 - rank, &pipe) != TP_OK)
         return false;
     if (rank == 0)
         return tp_pipe_send(pipe, memory, EXPLAINER_BYTES) == TP_OK
                && tp_pipe_recv(pipe, memory, EXPLAINER_BYTES, &length)
                   == TP_OK;
+    if (what != NULL && strcmp(what, "any") == 0)
+        return tp_pipe_send(pipe, memory, EXPLAINER_BYTES) == TP_OK;
     return tp_pipe_recv(pipe, memory, EXPLAINER_BYTES, &length) == TP_OK
            && tp_pipe_send(pipe, memory, length) == TP_OK;
 }

@@ -211,6 +211,25 @@ START_TEST(test_trials)
 }
 END_TEST
 
+/* Rank 0 does not find rank 1's socket, which waits for anybody: what only one
+ * has tried is told to both. */
+START_TEST(test_trials_transport)
+{
+    static const struct reason_case cases[] = {
+        { .who = "0", .peer = "1",
+          .settings = { "1:TP_CARD_HOOK=address=shm", "1:EXPLAINER=any" } },
+        { .who = "1", .peer = "0",
+          .settings = { "1:TP_CARD_HOOK=address=shm", "1:EXPLAINER=any" } },
+    };
+    json_t *root = reasons_launch(&cases[_i], "0"), *shm;
+
+    shm = reasons_find(root, "shm");
+    trial_says(shm, _i == 0 ? "mine" : "yours", "");
+    ck_assert_str_eq(reasons_text(shm, "reason"), "trial_failed");
+    json_decref(root);
+}
+END_TEST
+
 /* ---- the schema -------------------------------------------------------- */
 
 /* The names of all members, each once, as " name name ". */
@@ -358,6 +377,7 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_reason, 0, REASONS_HERE);
     tcase_add_loop_test(tests, test_trials, 0, 2);
+    tcase_add_loop_test(tests, test_trials_transport, 0, 2);
     tcase_add_test(tests, test_schema);
     tcase_add_loop_test(tests, test_refused, 0, TPB_COUNT(refusals));
     tcase_add_loop_test(tests, test_kept, 0, 4);

@@ -103,7 +103,7 @@ static void nested_big(tp_pipe *pipe, tp_status status, tp_message *skeleton,
     skeleton->payloads[0].data = outer;
     tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
     tpx_equal(tpx_verify(outer, BIG, 7), BIG);
-    nested_inner++;
+    __atomic_fetch_add(&nested_inner, 1, __ATOMIC_ACQ_REL);
 }
 
 static void nested_frames(void)
@@ -134,6 +134,72 @@ static void nested_frames(void)
     }
     free(memory);
     free(second);
+}
+
+/* What nested_short_arrived() is to find. */
+struct nested_short {
+    unsigned char *memory;
+    size_t length;
+    unsigned read;
+};
+
+static void nested_short_read(tp_pipe *pipe, tp_status status,
+                              tp_message *message, void *arg)
+{
+    struct nested_short *expected = arg;
+
+    (void)pipe;
+    tpx_ok(status);
+    tpx_equal(message->payloads[0].length, expected->length);
+    tpx_equal(tpx_verify(expected->memory, expected->length, 5),
+              expected->length);
+    __atomic_fetch_add(&expected->read, 1, __ATOMIC_ACQ_REL);
+}
+
+/* Reads at once, not twice, arms for the next, and then waits: nothing of what
+ * was read may be told before this is over, nor get lost. */
+static void nested_short_arrived(tp_pipe *pipe, tp_status status,
+                                 tp_message *skeleton, void *arg)
+{
+    struct nested_short *expected = arg;
+    unsigned before = __atomic_load_n(&expected->read, __ATOMIC_ACQUIRE);
+    char byte;
+
+    tpx_ok(status);
+    tpx_equal(skeleton->payload_count, 1);
+    if (expected->length > 0)      /* there is no memory to read into yet */
+        tpx_status(tp_pipe_read(pipe, skeleton, nested_short_read, expected),
+                   TP_ERR_INVALID);
+    skeleton->payloads[0].data = expected->memory;
+    tpx_ok(tp_pipe_read(pipe, skeleton, nested_short_read, expected));
+    tpx_status(tp_pipe_read(pipe, skeleton, nested_short_read, expected),
+               TP_ERR_INVALID);
+    tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), &byte, 1, NULL));
+    tpx_equal(__atomic_load_n(&expected->read, __ATOMIC_ACQUIRE), before);
+}
+
+static void nested_after_read(void)
+{
+    static const size_t lengths[] = { 8, 0, 1, 100, 8192, 16384, 16488, 16489,
+                                      100000 };
+    enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]), MOST = 100000 };
+    struct nested_short expected = { .memory = malloc(MOST) };
+
+    tpx_check(expected.memory != NULL, "no memory for the test");
+    for (unsigned i = 0; i < 5 * LENGTHS; i++) {
+        expected.length = lengths[i % LENGTHS];
+        if (tpx_me.rank == 0) {
+            tpx_fill(expected.memory, expected.length, 5);
+            tpx_ok(tp_pipe_send(tpx_pipe(1, 0), expected.memory,
+                                expected.length));
+            tpx_ok(tp_pipe_send(tpx_pipe(1, 1), "x", 1));
+        } else {
+            tpx_ok(tp_pipe_read_descriptor(tpx_pipe(0, 0),
+                                           nested_short_arrived, &expected));
+            tpx_until(&expected.read, i + 1);
+        }
+    }
+    free(expected.memory);
 }
 
 /* ---- threads ------------------------------------------------------------ */
@@ -516,6 +582,7 @@ static void nested_fd_big(void)
 const struct tpx_spmd tpx_nested[] = {
     { "nested_every_call", nested_every_call, 2, 0, 30 },
     { "nested_frames", nested_frames, 2, 0, 30 },
+    { "nested_after_read", nested_after_read, 2, 0, 30 },
     { "nested_threads_apart", nested_threads_apart, 2, 0, 40 },
     { "nested_threads_together", nested_threads_together, 2, 0, 40 },
     { "nested_two_waiters", nested_two_waiters, 2, 0, 40 },

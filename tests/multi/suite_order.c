@@ -78,7 +78,7 @@ static void order_neighbours(void)
 /* The blocking calls, turn by turn. */
 static void order_blocking(void)
 {
-    static const size_t sizes[] = { 0, 1, 7, 8, 40, 4096, 16375, 16376, 16377,
+    static const size_t sizes[] = { 0, 1, 7, 8, 40, 4096, 16487, 16488, 16489,
                                     65535, 65536, 65537, 1 << 20, 5 << 20 };
     enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), MOST = 5 << 20 };
     unsigned char *memory = malloc(MOST + 1);

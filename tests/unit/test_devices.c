@@ -87,6 +87,48 @@ START_TEST(test_paths)
 }
 END_TEST
 
+/* A folder as the kernel's: three devices, two below one switch. */
+static void kernel_device(const char *root, const char *bus, const char *path,
+                          const char *numa)
+{
+    char command[1024];
+
+    snprintf(command, sizeof(command), "d=%s/sys/devices/%s/%s;"
+             " mkdir -p $d %s/sys/bus/pci/devices; echo %s >$d/numa_node;"
+             " ln -s $d %s/sys/bus/pci/devices/%s", root, path, bus, root,
+             numa, root, bus);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(test_here)
+{
+    static const char switched[] = "pci0000:10/0000:10:01.0/0000:11:00.0/";
+    char root[] = "/tmp/tp-devices-XXXXXX", path[128], command[64];
+    uint32_t gpu = tpt_pci_parse("0000:13:00.0");
+
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    snprintf(path, sizeof(path), "%s0000:12:00.0", switched);
+    kernel_device(root, "0000:13:00.0", path, "0");
+    snprintf(path, sizeof(path), "%s0000:12:01.0", switched);
+    kernel_device(root, "0000:14:00.0", path, "0");
+    kernel_device(root, "0000:81:00.0", "pci0000:80/0000:80:01.0", "1");
+    kernel_device(root, "0000:91:00.0", "pci0000:90/0000:90:01.0", "-1");
+    ck_assert_int_eq(tpt_path_here(root, gpu, tpt_pci_parse("0000:14:00.0")),
+                     TPT_PATH_PIX);
+    ck_assert_int_eq(tpt_path_here(root, gpu, tpt_pci_parse("0000:81:00.0")),
+                     TPT_PATH_SYS);
+    /* Not below one bridge, whatever its node is. */
+    ck_assert_int_eq(tpt_path_here(root, gpu, tpt_pci_parse("0000:91:00.0")),
+                     TPT_PATH_NODE);
+    ck_assert_int_eq(tpt_path_here(root, gpu, tpt_pci_parse("0000:99:00.0")),
+                     TPT_PATH_UNKNOWN);
+    ck_assert_int_eq(tpt_path_here(root, gpu, 0), TPT_PATH_UNKNOWN);
+    ck_assert_int_eq(tpt_path_here(root, gpu, gpu), TPT_PATH_SAME);
+    snprintf(command, sizeof(command), "rm -r %s", root);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 /* Between the GPUs of two cards: the first of the one, each of the other. */
 static const struct {
     const char *machine, *other, *paths;
@@ -544,6 +586,7 @@ int main(void)
 
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, test_paths);
+    tcase_add_test(tests, test_here);
     tcase_add_loop_test(tests, test_machines, 0, TPB_COUNT(machines));
     tcase_add_test(tests, test_visible);
     tcase_add_loop_test(tests, test_affinities, 0, TPB_COUNT(affinities));

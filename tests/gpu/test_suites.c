@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The whole of tests/multi with payloads and tensors on devices (payloads.h),
+ * over the ways of device memory: each test over each way, in turn in the modes
+ * of the double.  TP_TEST_WAY chooses one of the ways.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "runtime/base/base.h"
+#include "tests/gpu/device.h"
+#include "tests/gpu/payloads.h"
+#include "tests/gpu/runs.h"
+
+enum {
+    SUITES_STAGED = 1, SUITES_IPC = 2, SUITES_GDR = 4,
+    SUITES_DIRECT = SUITES_IPC | SUITES_GDR, SUITES_ALL = 7
+};
+
+/* What is left out of which ways, and why: by the beginning of its name. */
+static const struct {
+    const char *name;
+    unsigned ways;
+    const char *why;
+} suites_out[] = {
+    { "any_turns_", SUITES_ALL, "counts bytes that wait at the receiver" },
+    { "any_outside", SUITES_DIRECT, "sends what is read after later ones" },
+    { "arguments_messages", SUITES_ALL, "wrong calls, not passed on" },
+    { "arguments_skeletons", SUITES_ALL, "wrong calls, not passed on" },
+    { "arguments_read_twice", SUITES_ALL, "wrong calls, not passed on" },
+    { "bad_alloc", SUITES_ALL, "many allocations, for long; and two ranks in "
+      "one process, of which one leaves over what the other is reading" },
+    { "blocking_send_timeout", SUITES_ALL, "fills the transport's room" },
+    { "blocking_timeouts", SUITES_DIRECT, "reads what is there in no time" },
+    { "close_finalize_pending", SUITES_DIRECT, "both send, then both read" },
+    { "close_inside", SUITES_DIRECT, "sends what nobody reads" },
+    { "listen_close", SUITES_ALL, "no messages, but 20 seconds" },
+    { "listen_crowd", SUITES_DIRECT, "sends what is read after later ones" },
+    { "listen_flood", SUITES_DIRECT, "counts descriptors" },
+    { "listen_self", SUITES_DIRECT, "sends before it reads" },
+    { "nested_every_call", SUITES_DIRECT, "both send, then both read" },
+    { "pressure_both", SUITES_DIRECT, "both send, then both read" },
+};
+
+enum { SUITES_TESTS = 128, SUITES_MODES = 3 };
+
+static const char *const suites_names[] = { "staged", "ipc", "gdr" };
+
+/* By way, then by mode. */
+static const struct tpx_run suites_runs[][SUITES_MODES] = {
+    { { "loop,shm", "auto", "lazy", true, true, true, false },
+      { "loop,shm", "thread", "delay", true, false, true, false },
+      { "loop,ofi:tcp", "auto", "lazy", true, true, false, false } },
+    { { "loop,shm,cuda_ipc", "auto", "lazy", true, true, true, false },
+      { "loop,shm,cuda_ipc", "thread", "delay", true, false, true, false },
+      { "loop,ofi:tcp,cuda_ipc", "auto", "eager", true, true, false, false } },
+    { { "loop,shm,cuda_gdr", "auto", "lazy", true, true, true, false },
+      { "loop,shm,cuda_gdr", "thread", "delay", true, false, true, false },
+      { "loop,shm,cuda_gdr", "auto", "eager", false, true, false, false } },
+};
+
+static const struct tpx_spmd *suites_tests[SUITES_TESTS];
+
+START_TEST(run)
+{
+    const struct tpx_spmd *test = suites_tests[_i / SUITES_MODES
+                                               / TPB_COUNT(suites_runs)];
+    struct tpx_run way = suites_runs[_i / SUITES_MODES
+                                     % TPB_COUNT(suites_runs)]
+                                    [_i % SUITES_MODES];
+    char *environment[8];
+    struct tpx_job job;
+
+    if ((test->flags & TPX_MANUAL) != 0)
+        way.progress = "manual";
+    job = tpx_run_job(test, &way, environment);
+    tpx_device_choose();
+    tpx_job_run(&job);
+}
+END_TEST
+
+/* Without this, a mistake in how it is linked would go unnoticed. */
+START_TEST(moved)
+{
+    ck_assert_uint_gt(*tpx_payloads_count, getenv("TP_TEST_ONLY") != NULL
+                                           ? 0 : 500);
+}
+END_TEST
+
+/* The ways that a test takes; says which it does not. */
+static unsigned suites_ways(const struct tpx_spmd *test)
+{
+    static const char *const names[] = { "", "cuda_staged", "direct ways" };
+
+    if ((test->flags & TPX_LONG) != 0)
+        return 0;
+    for (size_t i = 0; i < TPB_COUNT(suites_out); i++) {
+        unsigned ways = suites_out[i].ways;
+
+        if (strncmp(test->name, suites_out[i].name,
+                    strlen(suites_out[i].name)) != 0)
+            continue;
+        printf("left out: %s%s%s: %s\n", test->name,
+               ways == SUITES_ALL ? "" : " over ",
+               ways == SUITES_ALL ? "" : names[ways == SUITES_STAGED ? 1 : 2],
+               suites_out[i].why);
+        return SUITES_ALL & ~ways;
+    }
+    return SUITES_ALL;
+}
+
+/* Under sanitizers each test goes over one of the ways. */
+static bool suites_sanitized(void)
+{
+    const char *sanitizer = getenv("TP_TEST_SANITIZER");
+
+    return sanitizer != NULL && *sanitizer != '\0';
+}
+
+static void suites_add(Suite *suite, const struct tpx_spmd *test, int number)
+{
+    TCase *tests = tcase_create(test->name);
+    int ways = (int)TPB_COUNT(suites_runs);
+    const char *chosen = getenv("TP_TEST_WAY");
+    unsigned takes = suites_ways(test);
+
+    suites_tests[number] = test;
+    tcase_set_timeout(tests, tpx_patience_ms(test->seconds) / 1000.0 + 10);
+    for (int way = 0; way < ways; way++) {
+        int mode = (number + way) % SUITES_MODES;
+        int at = (number * ways + way) * SUITES_MODES + mode;
+
+        if ((takes & 1u << way) != 0
+            && (chosen == NULL || strcmp(chosen, suites_names[way]) == 0)
+            && (!suites_sanitized() || way == number % ways))
+            tcase_add_loop_test(tests, run, at, at + 1);
+    }
+    suite_add_tcase(suite, tests);
+}
+
+int main(void)
+{
+    const char *only = getenv("TP_TEST_ONLY");
+    Suite *suite = suite_create("suites");
+    TCase *last = tcase_create("moved");
+    int count = 0;
+
+    setenv("TP_TEST_FEW", "1", 0);
+    tpx_payloads_count = mmap(NULL, sizeof(unsigned), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (tpx_payloads_count == MAP_FAILED)
+        return 1;
+    for (size_t s = 0; tpx_suites[s] != NULL; s++)
+        for (const struct tpx_spmd *test = tpx_suites[s]; test->name != NULL;
+             test++)
+            if (only == NULL || strcmp(only, test->name) == 0)
+                suites_add(suite, test, count++);
+    tcase_add_test(last, moved);
+    suite_add_tcase(suite, last);
+    return tpx_run(suite);
+}
