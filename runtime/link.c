@@ -356,6 +356,19 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
         link_settle(peer);
 }
 
+/* Without a contract small buffers to oneself go in frames, so that a rank may
+ * send some before it reads. */
+static void link_spare_small(struct tpr_links *links)
+{
+    if (links->device_insisted)
+        return;
+    for (uint32_t i = 0; i < links->ordered; i++)
+        if (links->order[i]->from < TPT_CHANNEL_LEAST)
+            links->order[i]->from = TPT_CHANNEL_LEAST;
+    if (links->device_least < TPT_CHANNEL_LEAST)
+        links->device_least = TPT_CHANNEL_LEAST;
+}
+
 void tpr_links_own(struct tpr_peer *peer)
 {
     struct tpr_links *links;
@@ -367,6 +380,7 @@ void tpr_links_own(struct tpr_peer *peer)
     for (size_t i = 0; i < TPF_CHANNELS; i++)
         links->of[i].theirs = links->of[i].link != NULL && links->of[i].mine;
     link_thresholds(peer);
+    link_spare_small(links);
 }
 
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -59,13 +60,19 @@ static const struct tpg_cuda *device_load(void)
     return &cuda;
 }
 
+static const struct tpg_cuda *device_cuda;
+
+static void device_load_once(void)
+{
+    device_cuda = device_load();
+}
+
 const struct tpg_cuda *tpx_device_driver(void)
 {
-    static const struct tpg_cuda *cuda;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    if (cuda == NULL)
-        cuda = device_load();
-    return cuda;
+    pthread_once(&once, device_load_once);
+    return device_cuda;
 }
 
 void tpx_device_use(int device)

@@ -21,7 +21,7 @@ static const struct tpx_run staged = { "loop,shm", "thread", "lazy", true,
 static const struct tpx_run direct = { "loop,shm,cuda_ipc", "thread", "lazy",
                                        true, true, true, true };
 
-/* `words`: what the report has to contain. */
+/* `words`: what the report has to contain; NULL: all must be well. */
 static const struct {
     enum tpg_mutant mutant;
     const struct tpx_run *run;
@@ -40,6 +40,8 @@ static const struct {
     { TPG_MUTANT_STALE_IMPORT, &direct, "that its owner freed" },
     { TPG_MUTANT_NO_PUSH, &staged, "(201)" },
     { TPG_MUTANT_NO_PUSH, &direct, "(201)" },
+    /* A note that comes late, or never, costs memory and no byte. */
+    { TPG_MUTANT_NO_FORGET, &direct, NULL },
 };
 
 START_TEST(planted)
@@ -50,6 +52,10 @@ START_TEST(planted)
 
     tpx_device_choose();
     tpg_mutant = (int)mutants[_i].mutant;
+    if (mutants[_i].words == NULL) {
+        tpx_job_run(&job);
+        return;
+    }
     ck_assert_msg(tpx_job_fails(&job, text, sizeof(text)),
                   "no test noticed fault %d", tpg_mutant);
     ck_assert_msg(strstr(text, mutants[_i].words) != NULL,

@@ -6,8 +6,8 @@
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
 
-if ! "${TP_TEST_SOURCE:-.}/tests/gpu/run" --double "$build" \
-    >"$work/said" 2>"$work/err"; then
+if ! "${TP_TEST_SOURCE:-.}/tests/gpu/run" --double \
+    --results "$work/recorded" "$build" >"$work/said" 2>"$work/err"; then
     fail "tests/gpu/run --double:"
     sed 's/^/    /' "$work/said" "$work/err"
 fi
@@ -33,4 +33,14 @@ for way in cuda_ipc cuda_staged; do
 done
 has '^8 batches of 1000000 bytes through 2 stages, 2 of them on GPUs'
 has '^All passed\.'
+
+# The table stands behind what RESULTS.md says, whole, with its date.
+cat "${TP_TEST_SOURCE:-.}/tests/gpu/RESULTS.md" >"$work/expected"
+{ echo; cat "$work/said"; } >>"$work/expected"
+if cmp -s "$work/expected" "$work/recorded"; then
+    pass
+else
+    fail "the results that were written:"
+    diff "$work/expected" "$work/recorded" | sed 's/^/    /'
+fi
 finish

@@ -42,6 +42,7 @@ static const struct {
     { "listen_crowd", SUITES_DIRECT, "sends what is read after later ones" },
     { "listen_flood", SUITES_DIRECT, "counts descriptors" },
     { "listen_self", SUITES_DIRECT, "sends before it reads" },
+    { "nested_after_read", SUITES_ALL, "wrong calls, not passed on" },
     { "nested_every_call", SUITES_DIRECT, "both send, then both read" },
     { "pressure_both", SUITES_DIRECT, "both send, then both read" },
 };
