@@ -136,8 +136,10 @@ static struct tpb_interfaces *interfaces_copy(const struct tpb_interface *list,
     size_t bytes = count * sizeof(list[0]);
     struct tpb_interfaces *all = tpb_zalloc(sizeof(*all) + bytes);
 
-    if (all == NULL)
+    if (all == NULL) {
+        errno = ENOMEM;
         return NULL;
+    }
     memcpy(all->list, list, bytes);
     all->count = count;
     return all;
