@@ -6,9 +6,13 @@
  *
  * Three programs are started: true, a bare PMIx client, and the same with
  * tp_init and tp_finalize.  They take turns, so that what else the machine does
- * hits all alike.  `wall` is the best of all repetitions and `median` theirs;
- * `cpu` is the processor time of the whole tree, by rank, which other work
- * disturbs least.
+ * hits all alike.  `wall` is the best of all repetitions and `median` theirs.
+ * By rank, of the whole tree, on average: `user` and `system`, the processor
+ * time, which other work disturbs least, `switches` between processes, and page
+ * `faults`.
+ *
+ * Behind the table stand the knees: where a further rank costs more than it did
+ * between the two sizes before, and what of it grew.
  */
 #include "config.h"
 
@@ -23,13 +27,24 @@
 
 #include "runtime/base/base.h"
 
-enum { STARTUP_KINDS = 3, STARTUP_ARGS = 32, STARTUP_RUNS = 1000 };
+enum {
+    STARTUP_KINDS = 3, STARTUP_ARGS = 32, STARTUP_RUNS = 1000,
+    STARTUP_POINTS = 32
+};
 
 struct startup_cost {
     double wall[STARTUP_RUNS];     /* ms */
-    double cpu;                    /* ms, best */
+    double user, system;           /* ms, on average */
+    double switches, faults;       /* on average */
     long memory;                   /* KiB, of the biggest process: tprun */
 };
+
+/* What the curve is made of. */
+static struct startup_point {
+    int ranks;
+    double wall[STARTUP_KINDS], user[STARTUP_KINDS], system[STARTUP_KINDS];
+} startup_points[STARTUP_POINTS];
+static int startup_point_count;
 
 static const char *const startup_names[STARTUP_KINDS] = {
     "true", "bare PMIx", "tp"
@@ -41,6 +56,11 @@ static double startup_ms(struct timeval time)
     return (double)time.tv_sec * 1e3 + (double)time.tv_usec / 1e3;
 }
 
+static void startup_mean(double *mean, double value, int before)
+{
+    *mean += (value - *mean) / (before + 1);
+}
+
 /* One job; ends this program if it fails. */
 static void startup_run(char **options, int ranks, char *program,
                         struct startup_cost *cost, int run)
@@ -49,7 +69,6 @@ static void startup_run(char **options, int ranks, char *program,
     char *argv[STARTUP_ARGS + 4];
     struct rusage usage;
     uint64_t begun;
-    double cpu;
     int n = 0, status;
     pid_t pid;
 
@@ -68,9 +87,12 @@ static void startup_run(char **options, int ranks, char *program,
         exit(1);
     }
     cost->wall[run] = (double)(tpb_now() - begun) / 1e6;
-    cpu = startup_ms(usage.ru_utime) + startup_ms(usage.ru_stime);
-    if (run == 0 || cpu < cost->cpu)
-        cost->cpu = cpu;
+    startup_mean(&cost->user, startup_ms(usage.ru_utime), run);
+    startup_mean(&cost->system, startup_ms(usage.ru_stime), run);
+    startup_mean(&cost->switches, (double)(usage.ru_nvcsw + usage.ru_nivcsw),
+                 run);
+    startup_mean(&cost->faults, (double)(usage.ru_minflt + usage.ru_majflt),
+                 run);
     if (usage.ru_maxrss > cost->memory)
         cost->memory = usage.ru_maxrss;
 }
@@ -86,7 +108,10 @@ static void startup_size(char **options, int ranks, int repetitions)
 {
     static struct startup_cost costs[STARTUP_KINDS];
     static double base;
+    struct startup_point *point = NULL;
 
+    if (startup_point_count < STARTUP_POINTS)
+        point = &startup_points[startup_point_count++];
     memset(costs, 0, sizeof(costs));
     for (int run = 0; run < repetitions; run++)
         for (int kind = 0; kind < STARTUP_KINDS; kind++)
@@ -99,16 +124,78 @@ static void startup_size(char **options, int ranks, int repetitions)
               startup_compare);
         if (kind == 1)
             base = cost->wall[0];
-        printf("%6d  %-10s %9.1f %9.1f %12.2f %10.1f", ranks,
-               startup_names[kind], cost->wall[0],
-               cost->wall[repetitions / 2], cost->cpu / ranks,
-               (double)cost->memory / 1024);
+        printf("%6d  %-10s %9.1f %9.1f %7.2f %7.2f %9.1f %7.0f %10.1f",
+               ranks, startup_names[kind], cost->wall[0],
+               cost->wall[repetitions / 2], cost->user / ranks,
+               cost->system / ranks, cost->switches / ranks,
+               cost->faults / ranks, (double)cost->memory / 1024);
+        if (point != NULL) {
+            point->ranks = ranks;
+            point->wall[kind] = cost->wall[0];
+            point->user[kind] = cost->user;
+            point->system[kind] = cost->system;
+        }
         if (kind == 2)
             printf("   %.2f", cost->wall[0] / base);
         printf("\n");
     }
     fflush(stdout);
 }
+
+/* ---- knees --------------------------------------------------------------- */
+
+/* What one rank more costs between two sizes. */
+struct startup_step {
+    double wall, user, system;
+};
+
+static struct startup_step startup_step(const struct startup_point *from,
+                                        const struct startup_point *to,
+                                        int kind)
+{
+    double more = to->ranks - from->ranks;
+
+    return (struct startup_step){
+        .wall = (to->wall[kind] - from->wall[kind]) / more,
+        .user = (to->user[kind] - from->user[kind]) / more,
+        .system = (to->system[kind] - from->system[kind]) / more,
+    };
+}
+
+/* The words say what was measured: processor time of which kind, whether the
+ * bare client has the same knee, or waiting that no processor time explains. */
+static void startup_knee(const struct startup_point *at, int kind)
+{
+    struct startup_step before = startup_step(at - 1, at, kind);
+    struct startup_step after = startup_step(at, at + 1, kind);
+    double bare = startup_step(at, at + 1, 1).wall
+                  - startup_step(at - 1, at, 1).wall;
+    double more = after.wall - before.wall;
+
+    if (more < 0.25 * before.wall || more < 0.1)
+        return;
+    printf("knee at %d ranks, %s: %.2f ms for a further rank, %.2f before;"
+           " user %+.2f, system %+.2f ms", at->ranks, startup_names[kind],
+           after.wall, before.wall, after.user - before.user,
+           after.system - before.system);
+    if (kind == 2 && bare > 0)
+        printf("; %.0f %% of it in bare PMIx, too",
+               bare < more ? 100 * bare / more : 100);
+    if (after.user + after.system < before.user + before.system + more / 4)
+        printf("; the rest is waiting");
+    printf("\n");
+}
+
+static void startup_knees(void)
+{
+    for (int kind = 0; kind < STARTUP_KINDS; kind++)
+        for (int i = 1; i + 1 < startup_point_count; i++)
+            if (startup_points[i - 1].ranks < startup_points[i].ranks
+                && startup_points[i].ranks < startup_points[i + 1].ranks)
+                startup_knee(&startup_points[i], kind);
+}
+
+/* ---- the whole ----------------------------------------------------------- */
 
 /* The programs lie beside this one, perhaps behind libtool's wrappers. */
 static void startup_find(void)
@@ -158,10 +245,12 @@ int main(int argc, char **argv)
         return 2;
     }
     startup_find();
-    printf(" ranks  program     wall ms median ms  cpu ms/rank  tprun MiB   "
-           "tp/bare\n");
+    printf("                                          by rank\n"
+           " ranks  program     wall ms median ms    user  system  switches "
+           " faults  tprun MiB   tp/bare\n");
     for (; *list != '\0'; list += strcspn(list, ","), list += *list == ',')
         if (atoi(list) > 0)
             startup_size(argv + optind, atoi(list), repetitions);
+    startup_knees();
     return 0;
 }

@@ -74,8 +74,8 @@ bool tpt_entry_restore(struct tpt_entry *entry, const char *name);
  */
 void tpt_entry_tried(struct tpt_entry *entry, enum tpt_side side,
                      const char *name, const char *words);
-/* What this side's trials refused, the n-th of it, and the backend's name; NULL:
- * not so many. */
+/* What this side's trials refused, the n-th of it, and the backend's name;
+ * NULL: not so many. */
 const char *tpt_entry_refused(const struct tpt_entry *entry, unsigned n,
                               const char **name);
 

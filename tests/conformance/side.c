@@ -22,7 +22,7 @@ enum {
     SIDE_PATTERN_SHIFTS = 4096,    /* different contents of one length */
     SIDE_PATTERN = 1024 * 1024 + SIDE_PATTERN_SHIFTS,
     SIDE_POLL_MS = 1,              /* between looks at a TPF_POLLED backend */
-    SIDE_CHILD_SECONDS = 100
+    SIDE_CHILD_SECONDS = 160
 };
 
 /* ---- streams ----------------------------------------------------------- */

@@ -107,7 +107,7 @@ void tpx_stream_set(struct tpx_link *from, struct tpx_link *to, uint64_t seed,
                     size_t (*size)(const struct tpx_stream *, size_t),
                     size_t fixed);
 
-enum { TPX_DEADLINE_MS = 20000 };
+enum { TPX_DEADLINE_MS = 60000 };
 
 /* As ck_assert_msg(), which writes to a file each time, for what is asked a
  * million times. */

@@ -8,7 +8,7 @@
 #include "runtime/base/alloc.h"
 #include "tests/conformance/suite.h"
 
-enum { SUITE_SECONDS = 120 };
+enum { SUITE_SECONDS = 180 };
 
 const struct tpx_target *tpx_target;
 const struct tpf_backend *tpx_backend;
