@@ -17,7 +17,7 @@
 #include "tests/gpu/runs.h"
 
 enum {
-    SUITES_STAGED = 1, SUITES_IPC = 2, SUITES_GDR = 4,
+    SUITES_IPC = 2, SUITES_GDR = 4,        /* bits, by suites_names */
     SUITES_DIRECT = SUITES_IPC | SUITES_GDR, SUITES_ALL = 7
 };
 
@@ -35,9 +35,12 @@ static const struct {
     { "bad_alloc", SUITES_ALL, "many allocations, for long; and two ranks in "
       "one process, of which one leaves over what the other is reading" },
     { "blocking_send_timeout", SUITES_ALL, "fills the transport's room" },
-    { "blocking_timeouts", SUITES_DIRECT, "reads what is there in no time" },
+    { "blocking_timeouts", SUITES_ALL, "reads what is there in no time" },
+    { "channel_demote", SUITES_GDR, "takes the double's right to read" },
+    { "channel_denied", SUITES_GDR, "takes the double's right to read" },
     { "close_finalize_pending", SUITES_DIRECT, "both send, then both read" },
-    { "close_inside", SUITES_DIRECT, "sends what nobody reads" },
+    { "close_inside", SUITES_ALL, "sends what nobody reads" },
+    { "idle_ways", SUITES_ALL, "measures, and copies cost time here" },
     { "listen_close", SUITES_ALL, "no messages, but 20 seconds" },
     { "listen_crowd", SUITES_DIRECT, "sends what is read after later ones" },
     { "listen_flood", SUITES_DIRECT, "counts descriptors" },
@@ -95,8 +98,6 @@ END_TEST
 /* The ways that a test takes; says which it does not. */
 static unsigned suites_ways(const struct tpx_spmd *test)
 {
-    static const char *const names[] = { "", "cuda_staged", "direct ways" };
-
     if ((test->flags & TPX_LONG) != 0)
         return 0;
     for (size_t i = 0; i < TPB_COUNT(suites_out); i++) {
@@ -107,7 +108,8 @@ static unsigned suites_ways(const struct tpx_spmd *test)
             continue;
         printf("left out: %s%s%s: %s\n", test->name,
                ways == SUITES_ALL ? "" : " over ",
-               ways == SUITES_ALL ? "" : names[ways == SUITES_STAGED ? 1 : 2],
+               ways == SUITES_ALL ? "" : ways == SUITES_GDR ? "cuda_gdr"
+               : "direct ways",
                suites_out[i].why);
         return SUITES_ALL & ~ways;
     }
