@@ -81,7 +81,7 @@ static void bad_card_version(void)
 
 enum {
     BAD_LETTERS = 3, BAD_ENOUGH = 25, BAD_LIMIT_MS = 10000,
-    BAD_REFUSED_MS = 50, BAD_SETTLE = 2000
+    BAD_REFUSED_MS = 50, BAD_SETTLE = 400
 };
 
 /* Two ranks in one process, each moved on by hand, so that the n-th allocation
