@@ -34,6 +34,11 @@ static struct pressure_state {
     unsigned written;
 } pressure;
 
+static unsigned pressure_written(void)
+{
+    return __atomic_load_n(&pressure.written, __ATOMIC_ACQUIRE);
+}
+
 /* The peer answers on another pipe: it has had its turns, and has taken what
  * it takes without a reader. */
 static void pressure_chat(tp_pipe *other)
@@ -59,10 +64,10 @@ static void pressure_writer(tp_pipe *pipe, tp_pipe *other)
         tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok,
                              &pressure.written));
     do {
-        stuck = pressure.written;
+        stuck = pressure_written();
         pressure_chat(other);
     } while (tp_wait(tpx_me.context, 100, NULL) == TP_OK
-             || pressure.written != stuck);
+             || pressure_written() != stuck);
     tpx_check(stuck < count, "all writes completed without a reader");
     tpx_check(stuck * (size_t)PRESSURE_BYTES <= PRESSURE_MOST,
               "%u writes completed without a reader", stuck);
@@ -71,7 +76,7 @@ static void pressure_writer(tp_pipe *pipe, tp_pipe *other)
     pressure_bounded(before, PRESSURE_MOST
                              + (size_t)count * PRESSURE_OPERATION);
     pressure_chat(other);
-    tpx_equal(pressure.written, stuck);
+    tpx_equal(pressure_written(), stuck);
     tpx_ok(tp_pipe_send(other, &count, sizeof(count)));
     tpx_until(&pressure.written, count);
 }
