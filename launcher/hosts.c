@@ -57,34 +57,64 @@ static bool hosts_number(const char *text, int *number)
     return true;
 }
 
+/* Where the index has the name, or the first free place after it.  There may
+ * be many thousands, each looked for before it is entered. */
+static uint32_t *hosts_slot(const struct tpl_hosts *hosts, const char *name)
+{
+    size_t mask = 2 * hosts->room - 1, at;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);      /* FNV-1a */
+
+    for (const char *c = name; *c != '\0'; c++)
+        hash = (hash ^ (uint64_t)tolower((unsigned char)*c))
+               * UINT64_C(0x100000001b3);
+    at = (size_t)(hash ^ hash >> 32) & mask;
+    while (hosts->index[at] != 0
+           && strcasecmp(hosts->list[hosts->index[at] - 1].name, name) != 0)
+        at = (at + 1) & mask;
+    return &hosts->index[at];
+}
+
 static struct tpl_host *hosts_find(const struct tpl_hosts *hosts,
                                    const char *name)
 {
+    uint32_t place = hosts->room > 0 ? *hosts_slot(hosts, name) : 0;
+
+    return place > 0 ? &hosts->list[place - 1] : NULL;
+}
+
+static bool hosts_grow(struct tpl_hosts *hosts)
+{
+    size_t room = hosts->room == 0 ? 1 : hosts->room * 2;
+    uint32_t *index = tpb_zalloc(2 * room * sizeof(*index));
+    struct tpl_host *list = tpb_resize(hosts->list, room * sizeof(*list));
+
+    if (list != NULL)
+        hosts->list = list;
+    if (list == NULL || index == NULL) {
+        tpb_free(index);
+        return false;
+    }
+    tpb_free(hosts->index);
+    hosts->index = index;
+    hosts->room = room;
     for (size_t i = 0; i < hosts->count; i++)
-        if (strcasecmp(hosts->list[i].name, name) == 0)
-            return &hosts->list[i];
-    return NULL;
+        *hosts_slot(hosts, hosts->list[i].name) = (uint32_t)i + 1;
+    return true;
 }
 
 static struct tpl_host *hosts_new(struct tpl_hosts *hosts, const char *name)
 {
-    struct tpl_host *list, *host;
+    struct tpl_host *host;
 
-    /* Grows at powers of two. */
-    if ((hosts->count & (hosts->count - 1)) == 0) {
-        size_t room = hosts->count == 0 ? 1 : hosts->count * 2;
-
-        list = tpb_resize(hosts->list, room * sizeof(*list));
-        if (list == NULL)
-            return NULL;
-        hosts->list = list;
-    }
+    if (hosts->count == hosts->room && !hosts_grow(hosts))
+        return NULL;
     host = &hosts->list[hosts->count];
     memset(host, 0, sizeof(*host));
     host->name = tpb_copy_string(name);
     if (host->name == NULL)
         return NULL;
     hosts->count++;
+    *hosts_slot(hosts, name) = (uint32_t)hosts->count;
     return host;
 }
 
@@ -503,5 +533,6 @@ void tpl_hosts_fini(struct tpl_hosts *hosts)
         tpb_free(hosts->list[i].user);
     }
     tpb_free(hosts->list);
+    tpb_free(hosts->index);
     memset(hosts, 0, sizeof(*hosts));
 }

@@ -29,7 +29,8 @@ struct tpl_host {
 /* Zeroed is empty.  In the order of their first mention, each once. */
 struct tpl_hosts {
     struct tpl_host *list;
-    size_t count;
+    size_t count, room;            /* room: 0 or a power of two */
+    uint32_t *index;               /* 2 * room, by name: 1 + place in list */
 };
 
 /*
