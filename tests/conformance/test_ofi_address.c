@@ -284,7 +284,7 @@ int main(void)
     TCase *tests = tcase_create("address");
 
     address_backend = tpf_backend_find("ofi:tcp");
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_text);
     tcase_add_test(tests, test_interfaces);
     tcase_add_test(tests, test_order);

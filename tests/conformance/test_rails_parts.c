@@ -284,7 +284,7 @@ int main(void)
     setenv("TP_RAILS", "3", 1);
     setenv("TP_IFACE", "lo", 1);
     parts_backend = tpf_backend_find("rails");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_learns);
     tcase_add_test(tests, test_learns_again);
     tcase_add_test(tests, test_small_go_where_it_is_empty);

@@ -548,7 +548,7 @@ int main(void)
     Suite *suite = suite_create("gdr");
     TCase *tests = tcase_create("gdr");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, every_way, 0, (int)TPB_COUNT(ways));
     tcase_add_test(tests, no_nic);
     tcase_add_loop_test(tests, order, 0, 2);

@@ -114,7 +114,7 @@ int main(void)
     Suite *suite = suite_create("nvml");
     TCase *tests = tcase_create("nvml");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_links);
     tcase_add_test(tests, test_switches);
     tcase_add_test(tests, test_none_and_denied);

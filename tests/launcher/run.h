@@ -37,11 +37,11 @@ void tpx_launch(struct tpx_launch *launch, int in, const char *const *args);
  * process of it is left. */
 void tpx_finish(struct tpx_launch *launch, double seconds);
 
-/* Both, within 30 s; tpx_run_tprun(&launch, "-n", "2", "true"). */
+/* Both, within 90 s; tpx_run_tprun(&launch, "-n", "2", "true"). */
 #define tpx_run_tprun(launch, ...) \
     do { \
         tpx_launch((launch), -1, (const char *const[]){ __VA_ARGS__, NULL }); \
-        tpx_finish((launch), 30); \
+        tpx_finish((launch), 90); \
     } while (0)
 
 /* Waits until the output so far holds `text` `count` times, or fails. */

@@ -279,7 +279,7 @@ START_TEST(test_refusals)
     make_file("text", "just some words\n", 0755);
     make_file("lost", "#!/nonexistent/shell\n", 0755);
     tpx_launch(&launch, -1, refusals[_i].args);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     unlink("plain");
     unlink("text");
     unlink("lost");
@@ -319,7 +319,7 @@ START_TEST(test_strange_parent)
     tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "sh", "-c",
                "exit 4", NULL });
     signal(SIGCHLD, SIG_DFL);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 4);
     tpx_release(&launch);
     /* A shell that execs tprun leaves it its background jobs. */
@@ -340,7 +340,7 @@ int main(void)
     Suite *suite = suite_create("exit");
     TCase *tests = tcase_create("exit");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_ends, 0, TPB_COUNT(ends));
     tcase_add_test(tests, test_success);
     tcase_add_test(tests, test_plain_programs);

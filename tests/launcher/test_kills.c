@@ -208,7 +208,7 @@ START_TEST(test_storm)
         fflush(stdout);
         start(&launch);
         storm(&launch);
-        tpx_finish(&launch, 30);
+        tpx_finish(&launch, 90);
         check_nothing_left(isolated, directory);
         tpx_release(&launch);
     }
@@ -223,7 +223,7 @@ int main(void)
     Suite *suite = suite_create("kills");
     TCase *tests = tcase_create("kills");
 
-    tcase_set_timeout(tests, 60 + 2 * number("TP_TEST_KILLS", 40));
+    tcase_set_timeout(tests, 180 + 2 * number("TP_TEST_KILLS", 40));
     tcase_add_test(tests, test_storm);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

@@ -146,7 +146,7 @@ START_TEST(test_stdin_all)
     lseek(fd, 0, SEEK_SET);
     tpx_launch(&launch, fd, (const char *const[]){ "-n", "5", "--stdin",
                "all", "sh", "-c", "test $PMIX_RANK = 3 || wc -c", NULL });
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(tpx_count(launch.out, "200000\n"), 4);
     tpx_release(&launch);
     close(fd);
@@ -156,7 +156,7 @@ START_TEST(test_stdin_all)
     tpx_launch(&launch, ends[0], (const char *const[]){ "-n", "3", "--stdin",
                "all", "cat", NULL });
     close(ends[1]);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     close(ends[0]);
     ck_assert_int_eq(tpx_count(launch.out, "a\n"), 3);
     ck_assert_int_eq(tpx_count(launch.out, "b\n"), 3);
@@ -175,7 +175,7 @@ START_TEST(test_stdin_one)
     close(ends[1]);
     tpx_launch(&launch, ends[0], (const char *const[]){ "-n", "3", "--stdin",
                _i == 0 ? "2" : "none", "--tag", "cat", NULL });
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     close(ends[0]);
     ck_assert_str_eq(launch.out, _i == 0 ? "[2] word\n" : "");
     tpx_release(&launch);
@@ -282,7 +282,7 @@ START_TEST(test_two_jobs)
     ck_assert_int_eq(tpx_count(second.out, "another job has the cores"), 1);
     tpx_release(&second);
     kill(first.pid, SIGTERM);
-    tpx_finish(&first, 30);
+    tpx_finish(&first, 90);
     tpx_release(&first);
 }
 END_TEST
@@ -314,7 +314,7 @@ int main(void)
     Suite *suite = suite_create("options");
     TCase *tests = tcase_create("options");
 
-    tcase_set_timeout(tests, 90);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_programs);
     tcase_add_test(tests, test_programs_one_job);
     tcase_add_test(tests, test_wrap);

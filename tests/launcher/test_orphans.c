@@ -53,7 +53,7 @@ START_TEST(test_kill_tprun)
 
     start_family(&launch);
     kill(launch.pid, SIGKILL);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 137);
     tpx_release(&launch);
 }
@@ -75,7 +75,7 @@ START_TEST(test_kill_tprun_nameless)
                NULL });
     tpx_await_output(&launch, " ready\n", 2);
     kill(launch.pid, SIGKILL);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     for (int i = 0; i < 500 && left > 0; i++) {
         int a = 0, b = 0;
 
@@ -116,7 +116,7 @@ START_TEST(test_kill_guard)
     /* One guard, and tprun, in one instant. */
     kill(tpx_find_guard(launch.pid, (unsigned)_i), SIGKILL);
     kill(launch.pid, SIGKILL);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     tpx_release(&launch);
 }
 END_TEST
@@ -143,7 +143,7 @@ START_TEST(test_guard_holds_nothing)
     closedir(fds);
     ck_assert_int_eq(count, 1);
     kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert(kill(guard, 0) < 0 && errno == ESRCH);
     tpx_release(&launch);
 }
@@ -160,7 +160,7 @@ START_TEST(test_kill_nested)
                "exec \"$TPX_TPRUN\" -n 2 \"$TPX_RANK\" family", NULL });
     tpx_await_output(&launch, "ready\n", 4);
     kill(launch.pid, SIGKILL);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     tpx_release(&launch);
 }
 END_TEST
@@ -226,7 +226,7 @@ START_TEST(test_random_kills)
             kill(guard, SIGKILL);
         if (victim == 0 || victim == 3)
             kill(launch.pid, SIGKILL);
-        tpx_finish(&launch, 30);
+        tpx_finish(&launch, 90);
         if (files) {
             ck_assert_int_eq(count_entries("/tmp"), 0);
             ck_assert_int_eq(count_entries("/dev/shm"), 0);
@@ -243,7 +243,7 @@ START_TEST(test_kill_everything)
 
     start_family(&launch);
     kill(-launch.pid, SIGKILL);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 137);
     tpx_release(&launch);
 }
@@ -254,7 +254,7 @@ int main(void)
     Suite *suite = suite_create("orphans");
     TCase *tests = tcase_create("orphans");
 
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_left_behind, 0, 2);
     tcase_add_test(tests, test_stubborn_left_behind);
     tcase_add_test(tests, test_kill_tprun);

@@ -76,7 +76,7 @@ START_TEST(test_whole_lines)
                                         NULL }
                : (const char *const[]){ "--tag", "-n", "8", "RANK", "lines",
                                         "20000", NULL });
-    tpx_finish(&launch, 60);
+    tpx_finish(&launch, 120);
     ck_assert_int_eq(launch.status, 0);
     count = check_lines(launch.out, _i == 1) + check_lines(launch.err, _i == 1);
     ck_assert_int_eq(count, OUTPUT_RANKS * OUTPUT_LINES);
@@ -193,7 +193,7 @@ START_TEST(test_torrent)
     }
     close(ends[0]);
     launch.out_fd = memfd_create("none", MFD_CLOEXEC);
-    tpx_finish(&launch, 60);
+    tpx_finish(&launch, 120);
     ck_assert_msg(launch.status == 0, "%s", launch.err);
     ck_assert_int_eq(torrent.ended, TORRENT_RANKS);
     ck_assert_uint_gt(torrent.bytes, (size_t)TORRENT_RANKS
@@ -261,7 +261,7 @@ START_TEST(test_long_line_pauses)
                "sleep 600; fi", NULL });
     tpx_await_output(&launch, "through\n", 1);
     kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 143);
     /* Before it or after it, as the machine likes; never in it. */
     ck_assert_int_eq(tpx_count(launch.out, "x\nthrough\n")
@@ -289,7 +289,7 @@ START_TEST(test_back_pressure)
         total += (size_t)got;
     close(ends[0]);
     launch.out_fd = memfd_create("none", 0);
-    tpx_finish(&launch, 60);
+    tpx_finish(&launch, 120);
     ck_assert_int_eq(launch.status, 0);
     ck_assert_uint_eq(total, 4 * 16000000);
     tpx_release(&launch);
@@ -310,7 +310,7 @@ START_TEST(test_reader_gone)
     ck_assert_int_eq(read(ends[0], &byte, 1), 1);
     close(ends[0]);
     launch.out_fd = memfd_create("none", 0);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 128 + SIGPIPE);
     ck_assert_int_eq(tpx_count(launch.err, "SIGPIPE"), 1);
     tpx_release(&launch);
@@ -369,7 +369,7 @@ int main(void)
     Suite *suite = suite_create("output");
     TCase *tests = tcase_create("output");
 
-    tcase_set_timeout(tests, getenv("TP_TEST_LONG") != NULL ? 3600 : 120);
+    tcase_set_timeout(tests, getenv("TP_TEST_LONG") != NULL ? 3600 : 300);
     tcase_add_loop_test(tests, test_whole_lines, 0, 2);
     tcase_add_test(tests, test_one_file);
     tcase_add_test(tests, test_tags);

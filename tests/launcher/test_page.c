@@ -137,7 +137,7 @@ int main(void)
     Suite *suite = suite_create("page");
     TCase *tests = tcase_create("page");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_same_options);
     tcase_add_test(tests, test_lint);
     tcase_add_test(tests, test_version);

@@ -32,7 +32,7 @@ START_TEST(test_jobs)
 
     setenv("TPX_RANK", tpx_rank_program(), 1);
     tpx_launch(&launch, -1, jobs[_i]);
-    tpx_finish(&launch, 60);
+    tpx_finish(&launch, 120);
     ck_assert_msg(launch.status == 0, "status %d: %s", launch.status,
                   launch.err);
     ck_assert_str_eq(launch.err, "");
@@ -244,7 +244,7 @@ int main(void)
     Suite *suite = suite_create("pmix");
     TCase *tests = tcase_create("pmix");
 
-    tcase_set_timeout(tests, 90);
+    tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_jobs, 0, TPB_COUNT(jobs));
     tcase_add_test(tests, test_many_ends);
     tcase_add_loop_test(tests, test_events, 0, 4);

@@ -374,7 +374,7 @@ int main(void)
     Suite *suite = suite_create("reasons");
     TCase *tests = tcase_create("reasons");
 
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_reason, 0, REASONS_HERE);
     tcase_add_loop_test(tests, test_trials, 0, 2);
     tcase_add_loop_test(tests, test_trials_transport, 0, 2);

@@ -77,7 +77,7 @@ START_TEST(test_circle)
     for (int i = 0; i < 3; i++)
         await_wait(launch.pid, (size_t)i, "receive", (i + 1) % 3);
     kill(launch.pid, SIGQUIT);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 128 + SIGQUIT);
     ck_assert_int_eq(tpx_count(launch.err, " for a message from rank "), 3);
     ck_assert_int_eq(tpx_count(launch.err, "3 ranks wait for each other: "
@@ -120,7 +120,7 @@ START_TEST(test_death)
     ck_assert_int_eq(sscanf(at, "ready 2 %d", &pid), 1);
     tpb_free(text);
     kill(pid, SIGKILL);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 128 + SIGKILL);
     at = strstr(launch.err, "tprun: rank 2 (pid ");
     ck_assert_msg(at != NULL, "%s", launch.err);
@@ -196,7 +196,7 @@ START_TEST(test_top)
     }
     json_decref(object);
     kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_ptr_null(top(launch.pid));
     tpx_release(&launch);
 }
@@ -250,7 +250,7 @@ START_TEST(test_screen)
     ck_assert_int_eq(status, 0);
     close(master);
     kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     tpx_release(&launch);
 }
 END_TEST
@@ -316,7 +316,7 @@ int main(void)
     Suite *suite = suite_create("record");
     TCase *tests = tcase_create("record");
 
-    tcase_set_timeout(tests, 90);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_circle);
     tcase_add_test(tests, test_timeout);
     tcase_add_test(tests, test_death);

@@ -33,7 +33,7 @@ START_TEST(test_passed_on)
         tpx_await_output(&launch, passed[i].name, 3);
     }
     kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     /* All three left in good order, and yet the job was interrupted. */
     ck_assert_int_eq(launch.status, 143);
     ck_assert_int_eq(tpx_count(launch.out, "TERM\n"), 3);
@@ -53,7 +53,7 @@ START_TEST(test_ending)
                "echo ready; sleep 600", NULL });
     tpx_await_output(&launch, "ready\n", 2);
     kill(launch.pid, ending[_i]);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 128 + ending[_i]);
     /* A shell's loop only ends on Ctrl-C if its child died of it. */
     ck_assert(!WIFSIGNALED(launch.raw) == (ending[_i] != SIGINT));
@@ -75,7 +75,7 @@ START_TEST(test_stubborn)
         tpx_doze(0.1);
         kill(launch.pid, SIGINT);
     }
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 130);
     tpx_release(&launch);
 }
@@ -93,7 +93,7 @@ START_TEST(test_stopped_rank)
     tpx_await_output(&launch, "ready\n", 2);
     tpx_doze(0.2);
     kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 143);
     ck_assert_int_eq(tpx_count(launch.out, "bye\n"), 2);
     tpx_release(&launch);
@@ -123,7 +123,7 @@ START_TEST(test_suspend)
     tpx_await_output(&launch, "TSTP\n", 2);
     tpx_await_output(&launch, "CONT\n", 2);
     kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(unlink("0"), 0);
     ck_assert_int_eq(unlink("1"), 0);
     rmdir(directory);
@@ -141,7 +141,7 @@ START_TEST(test_ignored_stays_ignored)
                "echo ready; kill -HUP $$; kill -HUP $PPID; sleep 0.3; "
                "echo alive", NULL });
     signal(SIGHUP, SIG_DFL);
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 0);
     ck_assert_int_eq(tpx_count(launch.out, "alive\n"), 2);
     tpx_release(&launch);
@@ -199,7 +199,7 @@ START_TEST(test_idle)
     ck_assert_msg(spent < (sanitizer != NULL
                            && strstr(sanitizer, "thread") != NULL ? 35 : 15),
                   "%ld wake-ups while idle", spent);
-    tpx_finish(&idle, 30);
+    tpx_finish(&idle, 90);
     ck_assert_int_eq(idle.status, 0);
     tpx_release(&idle);
 }
@@ -215,7 +215,7 @@ START_TEST(test_input)
     lseek(file, 0, SEEK_SET);
     tpx_launch(&launch, file, (const char *const[]){ "-n", "3", "--tag", "sh",
                "-c", "read line; echo \"$line.\"", NULL });
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(tpx_count(launch.out, "[0] first.\n"), 1);
     ck_assert_int_eq(tpx_count(launch.out, "[1] .\n"), 1);
     ck_assert_int_eq(tpx_count(launch.out, "[2] .\n"), 1);
@@ -236,7 +236,7 @@ START_TEST(test_much_input)
     ck_assert_ptr_nonnull(source);
     tpx_launch(&launch, fileno(source), (const char *const[]){ "-n", "2",
                "wc", "-c", NULL });
-    tpx_finish(&launch, 60);
+    tpx_finish(&launch, 120);
     pclose(source);
     ck_assert_int_eq(tpx_count(launch.out, "8000000\n"), 1);
     ck_assert_int_eq(tpx_count(launch.out, "0\n"), 2);
@@ -244,7 +244,7 @@ START_TEST(test_much_input)
     source = popen("yes 2>/dev/null", "r");
     tpx_launch(&launch, fileno(source), (const char *const[]){ "-n", "2",
                "true", NULL });
-    tpx_finish(&launch, 30);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 0);
     pclose(source);
     tpx_release(&launch);
@@ -469,7 +469,7 @@ int main(void)
     Suite *suite = suite_create("signals");
     TCase *tests = tcase_create("signals");
 
-    tcase_set_timeout(tests, 90);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_passed_on);
     tcase_add_loop_test(tests, test_ending, 0, 4);
     tcase_add_loop_test(tests, test_stubborn, 0, 2);

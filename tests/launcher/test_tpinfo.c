@@ -15,7 +15,7 @@
 #include "tests/lib/tpx.h"
 #include "topology/discover.h"
 
-enum { RUN_SECONDS = 20 };
+enum { RUN_SECONDS = 60 };
 
 /* What the last run left. */
 static char out[1 << 20], err[8192];
@@ -492,7 +492,7 @@ int main(void)
     Suite *suite = suite_create("tpinfo");
     TCase *tests = tcase_create("tpinfo");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, test_overview);
     tcase_add_test(tests, test_sections);

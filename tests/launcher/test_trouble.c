@@ -171,7 +171,7 @@ int main(void)
     Suite *suite = suite_create("trouble");
     TCase *tests = tcase_create("trouble");
 
-    tcase_set_timeout(tests, 90);
+    tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_tmpdir, 0, 4);
     tcase_add_test(tests, test_full);
     tcase_add_test(tests, test_processes);

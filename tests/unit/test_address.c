@@ -246,7 +246,7 @@ int main(void)
     Suite *suite = suite_create("address");
     TCase *tests = tcase_create("address");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_round_trip);
     tcase_add_test(tests, test_unknown_parts);
     tcase_add_test(tests, test_by_hand);

@@ -388,7 +388,7 @@ int main(void)
     Suite *suite = suite_create("book");
     TCase *tests = tcase_create("book");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_as_scored);
     tcase_add_test(tests, test_card_again);
     tcase_add_test(tests, test_addresses);

@@ -417,7 +417,7 @@ int main(void)
     Suite *suite = suite_create("card");
     TCase *tests = tcase_create("card");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_round_trip);
     tcase_add_test(tests, test_round_trip_random);
     tcase_add_test(tests, test_extremes);

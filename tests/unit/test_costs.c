@@ -337,7 +337,7 @@ int main(void)
     Suite *suite = suite_create("costs");
     TCase *tests = tcase_create("costs");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, test_round_trip);
     tcase_add_test(tests, test_damaged);

@@ -584,7 +584,7 @@ int main(void)
     Suite *suite = suite_create("devices");
     TCase *tests = tcase_create("devices");
 
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_paths);
     tcase_add_test(tests, test_here);
     tcase_add_loop_test(tests, test_machines, 0, TPB_COUNT(machines));

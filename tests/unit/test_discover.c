@@ -738,7 +738,7 @@ int main(void)
     Suite *suite = suite_create("discover");
     TCase *tests = tcase_create("discover");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_checked_fixture(tests, NULL, remove_scratch);
     tcase_add_loop_test(tests, test_shapes, 0, TPB_COUNT(machines));

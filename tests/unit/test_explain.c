@@ -342,9 +342,9 @@ int main(void)
     Suite *suite = suite_create("explain");
     TCase *tests = tcase_create("explain");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_json);
     tcase_add_test(tests, test_json_of_nothing);
     tcase_add_test(tests, test_json_not_utf8);

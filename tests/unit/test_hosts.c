@@ -279,7 +279,7 @@ int main(void)
     Suite *suite = suite_create("hosts");
     TCase *tests = tcase_create("hosts");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_lists, 0, TPB_COUNT(lists));
     tcase_add_loop_test(tests, test_files, 0, TPB_COUNT(files));
     tcase_add_loop_test(tests, test_bad, 0, TPB_COUNT(bad));

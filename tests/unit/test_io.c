@@ -190,7 +190,7 @@ int main(void)
     Suite *suite = suite_create("io");
     TCase *tests = tcase_create("io");
 
-    tcase_set_timeout(tests, 30);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_write_all);
     tcase_add_test(tests, test_read_file);
     tcase_add_test(tests, test_bells);

@@ -473,7 +473,7 @@ int main(void)
     Suite *suite = suite_create("plan");
     TCase *tests = tcase_create("plan");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_symmetric_and_deterministic);
     tcase_add_test(tests, test_monotone);
     tcase_add_test(tests, test_demoted_at_random);

@@ -231,7 +231,7 @@ int main(void)
     TCase *tests = tcase_create("ring");
 
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_empty);
     tcase_add_test(tests, test_sizes);
     tcase_add_test(tests, test_full);

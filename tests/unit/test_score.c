@@ -606,7 +606,7 @@ int main(void)
     Suite *suite = suite_create("score");
     TCase *tests = tcase_create("score");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_orders, 0, TPB_COUNT(orders));
     tcase_add_test(tests, test_self);
     tcase_add_test(tests, test_terms);
