@@ -24,8 +24,8 @@ enum {
     LIFE_LEAST_S = 5,              /* whole seconds are the kernel's unit, and
                                       one lost probe must not be a death */
     LIFE_LOOK_MS = 500,            /* how often busy conns are looked at */
-    LIFE_GRACE_MS = 800            /* for libfabric to tell of an end too: a
-                                      killed peer is found within a second */
+    LIFE_GRACE_MS = 800            /* for libfabric to tell of an end too;
+                                      over at the next look */
 };
 
 TPB_LOG_COMPONENT("ofi");
@@ -141,13 +141,8 @@ static void life_ready(struct tpf_watch *watch, uint32_t events)
     } else if (endpoint->kind->type == FI_EP_RDM) {
         life_lost(conn, gone);
     } else {
-        uint64_t end = ofi_meet_after(LIFE_GRACE_MS);
-
         conn->life_ended = tpb_now();
         life_list(conn);
-        if (end < endpoint->life_look)
-            endpoint->life_look = end;
-        ofi_meet_schedule(endpoint);
     }
     /* Of the datagrams' objects nothing is touched any more but to close
      * them: this tells a twin (rdm.c) that it may go. */
