@@ -430,42 +430,41 @@ static void payloads_come(tp_pipe *pipe, tp_status status,
                  call.arg);
 }
 
+/* NULL for no callback, which libtp is to refuse. */
 static struct payloads_call *payloads_call(tp_message_fn *arrived, void *arg)
 {
-    struct payloads_call *call = payloads_array(1, sizeof(*call));
+    struct payloads_call *call;
 
+    if (arrived == NULL)
+        return NULL;
+    call = payloads_array(1, sizeof(*call));
     *call = (struct payloads_call){ arrived, arg };
     return call;
+}
+
+static tp_status payloads_called(struct payloads_call *call, tp_status status)
+{
+    if (status != TP_OK)
+        free(call);
+    return status;
 }
 
 tp_status tpx_payloads_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
                                   void *arg)
 {
-    struct payloads_call *call;
-    tp_status status;
+    struct payloads_call *call = payloads_call(arrived, arg);
+    tp_message_fn *come = call != NULL ? payloads_come : NULL;
 
-    if (arrived == NULL)
-        return tp_pipe_read_descriptor(pipe, arrived, arg);
-    call = payloads_call(arrived, arg);
-    status = tp_pipe_read_descriptor(pipe, payloads_come, call);
-    if (status != TP_OK)
-        free(call);
-    return status;
+    return payloads_called(call, tp_pipe_read_descriptor(pipe, come, call));
 }
 
 tp_status tpx_payloads_any(tp_context *context, tp_message_fn *arrived,
                            void *arg)
 {
-    struct payloads_call *call;
-    tp_status status;
+    struct payloads_call *call = payloads_call(arrived, arg);
+    tp_message_fn *come = call != NULL ? payloads_come : NULL;
 
-    if (arrived == NULL)
-        return tp_read_descriptor_any(context, arrived, arg);
-    call = payloads_call(arrived, arg);
-    status = tp_read_descriptor_any(context, payloads_come, call);
-    if (status != TP_OK)
-        free(call);
-    return status;
+    return payloads_called(call, tp_read_descriptor_any(context, come, call));
 }
 
 tp_status tpx_payloads_recv_skeleton(tp_pipe *pipe, tp_message **skeleton,
