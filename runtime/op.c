@@ -20,12 +20,10 @@ struct tpr_op *tpr_op_alloc(void)
 
 struct tpr_op *tpr_op_new(tp_context *context)
 {
-    struct tpr_op *op = context->free_ops;
+    struct tpr_op *op = tpr_op_bare(context);
 
     if (op == NULL)
-        return tpr_op_alloc();
-    context->free_ops = (struct tpr_op *)(void *)op->link.next;
-    context->free_op_count--;
+        return NULL;
     tpb_list_init(&op->link);
     memset((char *)op + TPR_OP_REST, 0, sizeof(*op) - TPR_OP_REST);
     return op;
