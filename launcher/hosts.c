@@ -62,11 +62,13 @@ static bool hosts_number(const char *text, int *number)
 static uint32_t *hosts_slot(const struct tpl_hosts *hosts, const char *name)
 {
     size_t mask = 2 * hosts->room - 1, at;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);      /* FNV-1a */
+    uint64_t hash = TPB_HASH_INIT;
 
-    for (const char *c = name; *c != '\0'; c++)
-        hash = (hash ^ (uint64_t)tolower((unsigned char)*c))
-               * UINT64_C(0x100000001b3);
+    for (const char *c = name; *c != '\0'; c++) {
+        char low = (char)tolower((unsigned char)*c);
+
+        hash = tpb_hash(hash, &low, 1);
+    }
     at = (size_t)(hash ^ hash >> 32) & mask;
     while (hosts->index[at] != 0
            && strcasecmp(hosts->list[hosts->index[at] - 1].name, name) != 0)

@@ -123,26 +123,9 @@ static bool address_way(const char *text, struct tpr_way *way)
                      way->address) == 1;
 }
 
-static int address_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool address_hex(const char *text, size_t bytes, uint8_t *to)
 {
-    if (strlen(text) != 2 * bytes)
-        return false;
-    for (size_t i = 0; i < bytes; i++) {
-        int high = address_digit(text[2 * i]);
-        int low = address_digit(text[2 * i + 1]);
-
-        if (high < 0 || low < 0)
-            return false;
-        to[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
+    return strlen(text) == 2 * bytes && tpb_hex(text, bytes, to);
 }
 
 /* One NAME=VALUE.  What a later version may have added is left alone. */

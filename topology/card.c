@@ -230,7 +230,7 @@ tp_status tpt_card_encode(const struct tpt_card *card,
     card_put_number(&writer, 0, 1);
     card_put_number(&writer, total, 2);
     writer.at = writer.end - CARD_CHECKSUM;
-    card_put_number(&writer, tpt_hash(TPT_HASH_INIT, blob,
+    card_put_number(&writer, tpb_hash(TPB_HASH_INIT, blob,
                                       total - CARD_CHECKSUM), CARD_CHECKSUM);
     *length = total;
     return TP_OK;
@@ -464,7 +464,7 @@ static tp_status card_check(struct card_reader *reader, struct tpb_error *error)
                         length);
     reader->at = reader->end - CARD_CHECKSUM;
     if (card_get_number(reader, CARD_CHECKSUM)
-        != tpt_hash(TPT_HASH_INIT, blob, length - CARD_CHECKSUM))
+        != tpb_hash(TPB_HASH_INIT, blob, length - CARD_CHECKSUM))
         return tpb_fail(error, TP_ERR_PROTOCOL,
                         "card is damaged: its checksum does not fit");
     reader->at = blob + CARD_HEADER;

@@ -415,7 +415,7 @@ uint64_t tpt_device_key(const struct tpt_card *mine,
         facts[6] = yours->gpu_count == 1;
         facts[7] = devices_no_access(&pair);
     }
-    return tpt_hash(TPT_HASH_INIT, facts, sizeof(facts));
+    return tpb_hash(TPB_HASH_INIT, facts, sizeof(facts));
 }
 
 static void devices_copy_verdict(const struct tpt_candidate *candidate,

@@ -16,8 +16,7 @@
 #include "topology/card.h"
 #include "topology/private.h"
 
-/* 0 where there is no /proc. */
-static uint64_t identify_namespace(const char *name)
+uint64_t tpt_namespace(const char *name)
 {
     struct stat status;
     char path[64];
@@ -26,21 +25,13 @@ static uint64_t identify_namespace(const char *name)
     return stat(path, &status) == 0 ? (uint64_t)status.st_ino : 0;
 }
 
-static int identify_hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)tolower((unsigned char)c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* 32 hexadecimal digits with hyphens in between. */
 static bool identify_parse_uuid(const char *text, uint8_t id[16])
 {
     size_t digits = 0;
 
     for (; *text != '\0' && *text != '\n'; text++) {
-        int value = identify_hex(*text);
+        int value = tpb_hex_digit((char)tolower((unsigned char)*text));
 
         if (*text == '-')
             continue;
@@ -61,7 +52,7 @@ static bool identify_substitute(const char *name, uint8_t id[16])
 {
     static const char *const paths[] = { "/proc/stat", "/etc/machine-id" };
     bool found = false;
-    uint64_t hash = tpt_hash(TPT_HASH_INIT, name, strlen(name));
+    uint64_t hash = tpb_hash(TPB_HASH_INIT, name, strlen(name));
 
     for (size_t i = 0; i < TPB_COUNT(paths); i++) {
         char *text = tpb_read_file(paths[i], NULL);
@@ -72,7 +63,7 @@ static bool identify_substitute(const char *name, uint8_t id[16])
         if (text != NULL && i == 0)
             part = strstr(text, "btime ");
         if (part != NULL) {
-            hash = tpt_hash(hash, part, strcspn(part, "\n"));
+            hash = tpb_hash(hash, part, strcspn(part, "\n"));
             found = true;
         }
         tpb_free(text);
@@ -123,10 +114,10 @@ tp_status tpt_card_identify(struct tpt_card *card, struct tpb_error *error)
     if (gethostname(host->name, sizeof(host->name) - 1) != 0
         || host->name[0] == '\0')
         snprintf(host->name, sizeof(host->name), "localhost");
-    host->net_namespace = identify_namespace("net");
-    host->pid_namespace = identify_namespace("pid");
-    host->user_namespace = identify_namespace("user");
-    host->mount_namespace = identify_namespace("mnt");
+    host->net_namespace = tpt_namespace("net");
+    host->pid_namespace = tpt_namespace("pid");
+    host->user_namespace = tpt_namespace("user");
+    host->mount_namespace = tpt_namespace("mnt");
     card->pid = (uint32_t)getpid();
     card->uid = (uint32_t)geteuid();
     tpb_random(card->instance, sizeof(card->instance));

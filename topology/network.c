@@ -8,9 +8,6 @@
  */
 #include "config.h"
 
-#include <stdio.h>
-#include <sys/stat.h>
-
 #include "runtime/base/alloc.h"
 #include "runtime/base/interfaces.h"
 #include "topology/private.h"
@@ -23,28 +20,21 @@ struct tpt_network {
     uint64_t magic;
     uint64_t checksum;             /* of all that follows, `length` in all */
     uint64_t time;
-    uint64_t namespaces[2];        /* as network_namespace() has them */
+    uint64_t namespaces[2];        /* as tpt_namespace() has them */
     uint32_t length;               /* bytes */
     uint32_t nic_count, interface_count, unused;
     struct tpt_nic nics[TPT_NICS];
     struct tpb_interface list[];
 };
 
-/* 0 where there is no /proc. */
-static uint64_t network_namespace(size_t i)
-{
-    static const char *const paths[] = { "/proc/self/ns/net",
-                                         "/proc/self/ns/mnt" };
-    struct stat status;
-
-    return stat(paths[i], &status) == 0 ? (uint64_t)status.st_ino : 0;
-}
+/* What a rank must share with tprun to see the same. */
+static const char *const network_spaces[] = { "net", "mnt" };
 
 static uint64_t network_checksum(const struct tpt_network *network)
 {
     size_t start = offsetof(struct tpt_network, time);
 
-    return tpt_hash(TPT_HASH_INIT, (const char *)network + start,
+    return tpb_hash(TPB_HASH_INIT, (const char *)network + start,
                     network->length - start);
 }
 
@@ -61,8 +51,8 @@ void *tpt_network_new(struct tpt_topology *topology, size_t *length)
     if (network != NULL) {
         network->magic = NETWORK_MAGIC;
         network->time = tpb_now();
-        network->namespaces[0] = network_namespace(0);
-        network->namespaces[1] = network_namespace(1);
+        for (size_t i = 0; i < TPB_COUNT(network_spaces); i++)
+            network->namespaces[i] = tpt_namespace(network_spaces[i]);
         network->length = (uint32_t)bytes;
         network->nic_count = tpt_topology_nics(topology, network->nics);
         network->interface_count = (uint32_t)all->count;
@@ -98,7 +88,7 @@ static bool network_ours(const struct tpt_network *network)
 {
     for (size_t i = 0; i < TPB_COUNT(network->namespaces); i++)
         if (network->namespaces[i] == 0
-            || network->namespaces[i] != network_namespace(i))
+            || network->namespaces[i] != tpt_namespace(network_spaces[i]))
             return false;
     return true;
 }

@@ -46,18 +46,9 @@ size_t tpt_card_gpus_encode(const struct tpt_card *card,
 const char *tpt_card_gpus_decode(const uint8_t *bytes, size_t length,
                                  struct tpt_card *card);
 
-/* FNV-1a, 64 bits (Fowler, Noll, Vo; RFC 9923).  Each step is a bijection of
- * the state, so texts that differ in one byte never have the same hash. */
-#define TPT_HASH_INIT 0xcbf29ce484222325u
-
-static inline uint64_t tpt_hash(uint64_t hash, const void *data, size_t length)
-{
-    const uint8_t *bytes = data;
-
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    return hash;
-}
+/* The inode number of one of this process's namespaces, "net" or alike; 0 where
+ * there is no /proc. */
+uint64_t tpt_namespace(const char *name);
 
 /* The table of a loaded topology, to be freed with tpb_free(); NULL without
  * memory. */

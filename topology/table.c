@@ -28,9 +28,9 @@ static uint64_t table_hash_object(uint64_t hash, hwloc_obj_t object)
 
     if (hwloc_obj_type_is_cache(object->type))
         facts[2] = (uint32_t)(object->attr->cache.size >> 10);
-    hash = tpt_hash(hash, facts, sizeof(facts));
+    hash = tpb_hash(hash, facts, sizeof(facts));
     if (model != NULL)
-        hash = tpt_hash(hash, model, strlen(model));
+        hash = tpb_hash(hash, model, strlen(model));
     for (hwloc_obj_t child = object->memory_first_child; child != NULL;
          child = child->next_sibling)
         hash = table_hash_object(hash, child);
@@ -38,7 +38,7 @@ static uint64_t table_hash_object(uint64_t hash, hwloc_obj_t object)
          child = child->next_sibling)
         hash = table_hash_object(hash, child);
     /* An end, so that the shape of the tree counts. */
-    return tpt_hash(hash, "", 1);
+    return tpb_hash(hash, "", 1);
 }
 
 static uint32_t table_count(hwloc_topology_t hwloc, hwloc_obj_type_t type)
@@ -106,7 +106,7 @@ static uint64_t table_checksum(const struct tpt_table *table)
 {
     size_t start = offsetof(struct tpt_table, hash);
 
-    return tpt_hash(TPT_HASH_INIT, (const char *)table + start,
+    return tpb_hash(TPB_HASH_INIT, (const char *)table + start,
                     table->length - start);
 }
 
@@ -121,7 +121,7 @@ struct tpt_table *tpt_table_new(hwloc_topology_t hwloc)
         return NULL;
     table->magic = TABLE_MAGIC;
     table->length = (uint32_t)length;
-    table->hash = table_hash_object(TPT_HASH_INIT, hwloc_get_root_obj(hwloc));
+    table->hash = table_hash_object(TPB_HASH_INIT, hwloc_get_root_obj(hwloc));
     table->memory = hwloc_get_root_obj(hwloc)->total_memory;
     table->packages = table_count(hwloc, HWLOC_OBJ_PACKAGE);
     table->l3s = table_count(hwloc, HWLOC_OBJ_L3CACHE);

@@ -102,3 +102,25 @@ void tpb_text_fini(struct tpb_text *text)
     tpb_free(text->text);
     memset(text, 0, sizeof(*text));
 }
+
+/* Every rank reads some of these as it starts, and sscanf(3) would measure all
+ * of the text for each number. */
+int tpb_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool tpb_hex(const char *text, size_t bytes, uint8_t *to)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        int high = tpb_hex_digit(text[2 * i]);
+        int low = high >= 0 ? tpb_hex_digit(text[2 * i + 1]) : -1;
+
+        if (low < 0)
+            return false;
+        to[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}

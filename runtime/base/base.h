@@ -74,6 +74,25 @@ static inline void tpb_prefetch_write(const void *memory)
 #endif
 }
 
+/* FNV-1a, 64 bits (Fowler, Noll, Vo; RFC 9923).  Each step is a bijection of
+ * the state, so texts that differ in one byte never have the same hash. */
+#define TPB_HASH_INIT 0xcbf29ce484222325u
+
+static inline uint64_t tpb_hash(uint64_t hash, const void *data, size_t length)
+{
+    const uint8_t *bytes = data;
+
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* 2 * `bytes` digits as %02x writes them; what follows is not looked at.
+ * False: there are fewer, or other characters. */
+bool tpb_hex(const char *text, size_t bytes, uint8_t *to);
+/* 0 to 15; -1 for what is no such digit. */
+int tpb_hex_digit(char c);
+
 /*
  * An error in words, filled by set-up paths beside the status they return.
  * Truncated, always terminated.  NULL is allowed everywhere and ignored.

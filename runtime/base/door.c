@@ -31,23 +31,6 @@ void tpb_door_format(const struct tpb_door *door, char *text, size_t size)
                          door->boot_id[i]);
 }
 
-/* As %02x writes them.  Every rank reads this some times as it starts, and
- * sscanf(3) measures all of the text for each number. */
-static bool door_hex(const char *text, uint8_t bytes[16])
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < 16; i++) {
-        const char *high = strchr(digits, text[2 * i]);
-        const char *low = strchr(digits, text[2 * i + 1]);
-
-        if (high == NULL || low == NULL || *high == '\0' || *low == '\0')
-            return false;
-        bytes[i] = (uint8_t)((high - digits) << 4 | (low - digits));
-    }
-    return true;
-}
-
 bool tpb_door_parse(const char *text, struct tpb_door *door)
 {
     unsigned long long net;
@@ -60,8 +43,9 @@ bool tpb_door_parse(const char *text, struct tpb_door *door)
         || door->host < 3 || door->launcher < 3 || door->size < 1)
         return false;
     door->net_namespace = net;
-    return door_hex(text + used, door->cookie)
-           && door_hex(text + used + 33, door->boot_id);
+    return tpb_hex(text + used, sizeof(door->cookie), door->cookie)
+           && tpb_hex(text + used + 33, sizeof(door->boot_id),
+                      door->boot_id);
 }
 
 /* Which network namespace made the socket; 0 before Linux 5.14. */
