@@ -448,8 +448,10 @@ static void peer_too_late(struct tpr_peer *peer)
 
     if (peer->state == TPR_PEER_CARD) {
         tpr_peer_end(peer, TP_ERR_UNREACHABLE,
-                     "the peer published no card in time: has it called"
-                     " tp_init? (TP_CONNECT_TIMEOUT sets the limit)");
+                     "its card did not come in time: either it has not"
+                     " called tp_init, or it has left, and the launcher keeps"
+                     " nothing of ranks that did (TP_CONNECT_TIMEOUT sets the"
+                     " limit)");
         return;
     }
     if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
