@@ -198,7 +198,8 @@ static void door_message(const struct tpb_door_message *message,
         break;
     case TPB_DOOR_LEAVE:
         sender->left = true;
-        door_event(TPL_PMIX_FINALIZED, message->sender, 0, "");
+        if (message->alone != 0)
+            door_event(TPL_PMIX_FINALIZED, message->sender, 0, "");
         break;
     default:
         break;

@@ -216,11 +216,15 @@ bool tpr_broker_knows(const struct tpr_broker *broker, int rank)
     return rank < broker->door.size && broker->known[rank];
 }
 
-/* Of who has PMIx tprun hears it from there. */
+/* Of who has PMIx tprun hears it from there, too, a little later. */
 void tpr_broker_leave(struct tpr_broker *broker)
 {
-    if (broker->alone && !broker->left)
+    if (broker->left)
+        return;
+    if (broker->alone)
         broker_insist(broker, TPB_DOOR_LEAVE, 0, NULL, 0);
+    else
+        broker_send(broker, TPB_DOOR_LEAVE, 0, NULL, 0, MSG_DONTWAIT);
     broker->left = true;
 }
 
