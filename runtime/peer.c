@@ -300,8 +300,8 @@ void tpr_peer_next(struct tpr_peer *peer)
     for (;;) {
         const struct tpt_plan *plan = tpr_peer_plan(peer);
         int best = tpt_plan_best(plan), endpoint;
-        const uint8_t *address;
-        size_t length = 0;
+        uint8_t address[TPT_ADDRESS];
+        size_t length;
         char name[TPT_NAME];
 
         /* The peer's conn is as good as one that we would have to make. */
@@ -316,7 +316,7 @@ void tpr_peer_next(struct tpr_peer *peer)
         }
         memcpy(name, plan->candidates[best].name, sizeof(name));
         endpoint = peer_find_endpoint(context, name);
-        address = tpt_entry_address(peer->entry, name, &length);
+        length = tpt_entry_address(peer->entry, name, address);
         if (endpoint < 0) {
             if (peer_demote(peer, name, "not open here"))
                 continue;
