@@ -34,7 +34,7 @@ START_TEST(test_programs)
                   "echo $PMIX_RANK $TPX_A $TPX_B; pwd", ":", "-n", "2",
                   "--", "printf", "%s%s\\n", "third", ":");
     check_lines(&launch, 0, (const char *const[]){ "0 one x y\n",
-                "1 one x y\n", "2 two\n/\n", NULL });
+                "1 one x y\n", "2 two\n", "\n/\n", NULL });
     ck_assert_int_eq(tpx_count(launch.out, "third:\n"), 2);
     tpx_release(&launch);
 }
