@@ -570,6 +570,8 @@ void tpr_card_arrived(tp_context *context, int rank, tp_status status,
 /* No backend of the plan is possible.  Ends the peer, at once or after the
  * bootstrap has told whether it has left, or waits for it to come. */
 void tpr_peer_give_up(struct tpr_peer *peer);
+/* The same of a peer that is there, and will not have left: ends it. */
+void tpr_peer_unreachable(struct tpr_peer *peer);
 /* Is its process one of this host, and over? */
 bool tpr_peer_is_dead(const struct tpr_peer *peer);
 /* Sees to a peer to which no way leads; false if it is none. */
