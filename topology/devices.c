@@ -408,7 +408,8 @@ uint64_t tpt_device_key(const struct tpt_card *mine,
     uint64_t facts[8] = { pair.path, devices_pci(&pair) };
 
     if (gpu != NULL) {
-        facts[2] = gpu->nic;
+        facts[2] = gpu->nic
+                   | (uint64_t)(tpt_card_nic(yours) + 1) << 8;
         facts[3] = gpu->nic_path;
         facts[4] = devices_links(&pair);
         facts[5] = gpu->link_megabytes;
