@@ -374,6 +374,7 @@ static tp_context *context_new(void)
     context->env.card = &context->card;
     context->env.memories = &context->memories;
     context->env.gpu = context->gpu;
+    context->env.imports = &context->imports;
     tpf_memories_init(&context->memories);
     tpb_list_init(&context->lent);
     tpb_list_init(&context->done);
