@@ -648,6 +648,8 @@ void tpr_tx_end(tp_pipe *pipe, tp_status status)
     tx_land(pipe);
     while (tpb_list_take(&pipe->pushes) != NULL)
         ;
-    tpb_list_unlink(&pipe->blocked_link);
+    /* What the peer is to be told still waits for room. */
+    if (tpb_list_empty(&pipe->notes) && (lost || !pipe->close_due))
+        tpb_list_unlink(&pipe->blocked_link);
     tpb_list_unlink(&pipe->device_link);
 }
