@@ -305,11 +305,8 @@ static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
     pipe->cursor.offset += left;
     *view->taken += (uint32_t)left;
     pipe->missing -= left;
-    if (pipe->missing > 0)
-        return true;
-    if (TPB_UNLIKELY(past))
-        tpb_copied_past();
-    rx_complete(pipe);
+    if (pipe->missing == 0)
+        rx_complete(pipe);
     return true;
 }
 

@@ -35,10 +35,6 @@ void tpb_copy_past(void *to, const void *from, size_t length)
         source += TPB_CACHE_LINE;
     }
     memcpy(at, source, length);
-}
-
-void tpb_copied_past(void)
-{
     _mm_sfence();
 }
 
@@ -47,10 +43,6 @@ void tpb_copied_past(void)
 void tpb_copy_past(void *to, const void *from, size_t length)
 {
     memcpy(to, from, length);
-}
-
-void tpb_copied_past(void)
-{
 }
 
 #endif
