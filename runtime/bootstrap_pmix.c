@@ -269,6 +269,8 @@ static void pmix_leave(struct tpr_bootstrap *base)
     pmix_value_t value;
     pmix_status_t code;
 
+    if (self->broker != NULL)
+        tpr_broker_leave(self->broker);
     PMIX_VALUE_LOAD(&value, &yes, PMIX_BOOL);
     code = PMIx_Put(PMIX_GLOBAL, self->left_key, &value);
     if (code == PMIX_SUCCESS)
@@ -282,6 +284,8 @@ static bool pmix_left(struct tpr_bootstrap *base, int rank)
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
 
+    if (self->broker != NULL && tpr_broker_knows(self->broker, rank))
+        return tpr_broker_left(self->broker, rank);
     return pmix_fetch_new(self, rank, true);
 }
 
@@ -300,6 +304,8 @@ static bool pmix_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
 
+    if (self->broker != NULL)
+        return tpr_broker_call(self->broker, rank, gave_up);
     if (self->asks != NULL)
         tpr_asks_say(self->asks, rank, gave_up);
     return false;                  /* nobody knows whether it listens */

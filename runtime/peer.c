@@ -300,8 +300,8 @@ void tpr_peer_next(struct tpr_peer *peer)
     for (;;) {
         const struct tpt_plan *plan = tpr_peer_plan(peer);
         int best = tpt_plan_best(plan), endpoint;
-        const uint8_t *address;
-        size_t length = 0;
+        uint8_t address[TPT_ADDRESS];
+        size_t length;
         char name[TPT_NAME];
 
         /* The peer's conn is as good as one that we would have to make. */
@@ -316,7 +316,7 @@ void tpr_peer_next(struct tpr_peer *peer)
         }
         memcpy(name, plan->candidates[best].name, sizeof(name));
         endpoint = peer_find_endpoint(context, name);
-        address = tpt_entry_address(peer->entry, name, &length);
+        length = tpt_entry_address(peer->entry, name, address);
         if (endpoint < 0) {
             if (peer_demote(peer, name, "not open here"))
                 continue;
@@ -450,8 +450,10 @@ static void peer_too_late(struct tpr_peer *peer)
 
     if (peer->state == TPR_PEER_CARD) {
         tpr_peer_end(peer, TP_ERR_UNREACHABLE,
-                     "the peer published no card in time: has it called"
-                     " tp_init? (TP_CONNECT_TIMEOUT sets the limit)");
+                     "its card did not come in time: either it has not"
+                     " called tp_init, or it has left, and the launcher keeps"
+                     " nothing of ranks that did (TP_CONNECT_TIMEOUT sets the"
+                     " limit)");
         return;
     }
     if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
