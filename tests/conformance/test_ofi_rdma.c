@@ -125,7 +125,7 @@ START_TEST(test_distance)
 END_TEST
 
 /* The rank's GPU was given the first: so that is the rank's, though another is
- * nearer and faster; if its GPUs were given different ones, that says nothing. */
+ * nearer and faster; if its GPUs were given different ones, they do not say. */
 START_TEST(test_gpu)
 {
     static struct tpt_card card;

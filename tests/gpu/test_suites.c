@@ -2,9 +2,9 @@
 /*
  * The whole of tests/multi with payloads and tensors on devices (payloads.h),
  * over the ways of device memory, in the modes of the double.  In a build each
- * test takes each way in one of the modes, under sanitizers one way in one mode;
- * which, goes on from test to test, and begins elsewhere in each build.  With
- * TP_TEST_LONG all of them.  TP_TEST_WAY chooses one of the ways.
+ * test takes each way in one of the modes, under sanitizers one way in one
+ * mode; which, goes on from test to test, and begins elsewhere in each build.
+ * With TP_TEST_LONG all of them.  TP_TEST_WAY chooses one of the ways.
  */
 #include "config.h"
 
@@ -54,8 +54,8 @@ enum { SUITES_TESTS = 128, SUITES_MODES = 4 };
 
 static const char *const suites_names[] = { "staged", "ipc", "gdr" };
 
-/* By way, then by mode: lazy, delayed, addresses that come back, and two devices
- * that may not access each other (there are two in all of them). */
+/* By way, then by mode: lazy, delayed, addresses that come back, and two
+ * devices that may not access each other (there are two in all of them). */
 static const struct tpx_run suites_runs[][SUITES_MODES] = {
     { { "loop,shm", "auto", "lazy", false, true, true, false },
       { "loop,shm", "thread", "delay", false, true, true, false },
