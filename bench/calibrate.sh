@@ -97,6 +97,39 @@ damaged()
     told model
 }
 
+# The ways between CUDA devices, on the double: what it stores says what it is
+# about, and that it is of no GPU.
+# shellcheck disable=SC2086
+devices()
+{
+    double=$build/.libs/libcudadouble.so
+    [ -e "$double" ] || return 0
+    pretended="TP_CUDA_LIBRARY=$double TP_CARD_HOOK=two"
+    allowed='loop,shm,cuda_ipc,cuda_staged'
+    run env $pretended TP_BACKENDS=$allowed TP_COSTS="$work/devices" \
+        "$tpperf" $brief
+    [ "$status" -eq 0 ] && grep -q 'test double' "$work/err" &&
+        grep -qE '^same device +cuda_ipc .* x ' "$work/out" &&
+        grep -qE '^same device +cuda_staged .* x ' "$work/out" &&
+        grep -qE '^NODE +cuda_staged .* x ' "$work/out" &&
+        ! grep -qE '^NODE +cuda_ipc ' "$work/out" &&
+        grep -q 'on a test double, not on a GPU' "$work/out"
+    check "expected figures of devices, and that they are of a double"
+    [ "$(cat "$work/devices/"costs-*.json | tr -d ' \n' | grep -c \
+        '"backend":"cuda_ipc","locality":"samedevice","latency_ns":[1-9]')" \
+        -eq 1 ]
+    check "expected them in the file"
+    run env $pretended TP_BACKENDS=$allowed TP_COSTS="$work/devices" \
+        "$tprun" -n 2 "$tpperf" --json --sizes 8 --time 0.3 latency
+    [ "$status" -eq 0 ] && grep -q '"evidence": "measured for same device' \
+        "$work/out"
+    check "expected a job to go by them"
+    run env $pretended TP_BACKENDS=$allowed "$tpperf" $brief --compare --json
+    [ "$status" -eq 0 ] && grep -q '"cuda_double": true' "$work/out" &&
+        grep -q '"backend": "cuda_ipc"' "$work/out"
+    check "expected JSON that says so, too"
+}
+
 # Ended by a signal: by that one, and nothing is left.
 interrupted()
 {
@@ -161,6 +194,7 @@ if [ "$(nproc)" -lt 2 ]; then
 fi
 : >"$work/start"
 measured
+devices
 used
 damaged
 interrupted

@@ -231,6 +231,7 @@ void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event)
         break;
     case TPL_PMIX_FINALIZED:
         rank->finalized = true;
+        tpl_door_left(event->rank);
         break;
     case TPL_PMIX_ABORT:
         /* As exit(3) would: the low eight bits, but a failure stays one. */

@@ -186,6 +186,7 @@ tp_status tpl_start_ranks(const struct tpl_start *start,
 {
     tp_status status = tpl_input_open(start->loop, start->options->input,
                                       start->options->ranks, error);
+    int unused[2];
 
     for (int i = 0; status == TP_OK && i < start->options->ranks
          && start->job->phase == TPL_RUNNING; i++) {
@@ -193,6 +194,9 @@ tp_status tpl_start_ranks(const struct tpl_start *start,
         if (i % START_BATCH == START_BATCH - 1)
             status = tpl_loop_look(start->loop, error);
     }
+    /* What the last rank has is to be nobody else's: else its peers would call
+     * at its door after its end, and we would keep their calls. */
+    tpl_door_next(unused);
     tpl_input_resume();
     return status;
 }

@@ -27,7 +27,8 @@ void tpb_eventfd_drain(int fd);
 /*
  * Anonymous shared memory of `size` bytes, reserved up front, sealed against
  * shrinking.  Returns the descriptor, or -1 with errno (ENOSPC, ENOMEM: there
- * is no room for it).  `name` is for /proc only.
+ * is no room for it; more than the machine has left is refused before it is
+ * taken).  `name` is for /proc only.
  */
 int tpb_shared_memory(const char *name, size_t size);
 

@@ -34,6 +34,18 @@ void double_report(const char *format, ...)
     abort();
 }
 
+/* ---- variables ------------------------------------------------------------ */
+
+static bool device_plain(void)
+{
+    return getenv("CUDADOUBLE_PLAIN") != NULL;
+}
+
+const char *double_variable(const char *name)
+{
+    return device_plain() ? NULL : getenv(name);
+}
+
 /* ---- planted faults ------------------------------------------------------ */
 
 /* CUDADOUBLE_FAIL=function:nth:code[,...]; the nth call and all later ones if
@@ -44,7 +56,7 @@ static cu_result device_fault(const char *name)
         const char *name;
         int calls;
     } counts[128];
-    const char *plan = getenv("CUDADOUBLE_FAIL");
+    const char *plan = double_variable("CUDADOUBLE_FAIL");
     size_t length = strlen(name);
     int calls = 0;
 
@@ -110,7 +122,7 @@ static void device_segv(int number, siginfo_t *info, void *more)
 
 static long device_number(const char *name, long initial)
 {
-    const char *text = getenv(name);
+    const char *text = double_variable(name);
 
     return text != NULL && *text != '\0' ? strtol(text, NULL, 10) : initial;
 }
@@ -118,7 +130,7 @@ static long device_number(const char *name, long initial)
 cu_result cuInit(unsigned flags)
 {
     struct sigaction action = { .sa_flags = SA_SIGINFO | SA_ONSTACK };
-    const char *mode = getenv("CUDADOUBLE_MODE");
+    const char *mode = double_variable("CUDADOUBLE_MODE");
     cu_result code = CU_OK;
 
     pthread_mutex_lock(&double_lock);
@@ -127,14 +139,15 @@ cu_result cuInit(unsigned flags)
         return double_end(code);
     }
     code = flags != 0 ? CU_INVALID_VALUE : device_fault("cuInit");
-    double_settings.devices = (int)device_number("CUDADOUBLE_DEVICES", 2);
+    double_settings.devices = (int)device_number("CUDADOUBLE_DEVICES",
+                                                 device_plain() ? 1 : 2);
     if (code == CU_OK && double_settings.devices < 1)
         code = CU_NO_DEVICE;
     if (double_settings.devices > DOUBLE_DEVICES)
         double_settings.devices = DOUBLE_DEVICES;
     if (code != CU_OK)
         return double_end(code);
-    double_settings.mode = DOUBLE_LAZY;
+    double_settings.mode = device_plain() ? DOUBLE_DELAY : DOUBLE_LAZY;
     if (mode != NULL && strcmp(mode, "eager") == 0)
         double_settings.mode = DOUBLE_EAGER;
     if (mode != NULL && strcmp(mode, "delay") == 0)

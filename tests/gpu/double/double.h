@@ -121,6 +121,8 @@ int double_rdma_attribute(int attribute);
 /* ---- device.c ------------------------------------------------------------ */
 
 extern pthread_mutex_t double_lock;
+/* That variable's value; NULL if it is not set, or CUDADOUBLE_PLAIN is. */
+const char *double_variable(const char *name);
 struct cu_context_s *double_context_locked(void);      /* current; NULL */
 void double_report(const char *format, ...)
     __attribute__((__format__(__printf__, 1, 2), __noreturn__));
