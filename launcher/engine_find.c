@@ -56,6 +56,22 @@ static bool find_plugin(const struct tpl_engine_plan *plan,
     return false;
 }
 
+/* Slurm's programs say nothing, not even their version, without a cluster. */
+static bool find_no_cluster(const struct tpl_engine_plan *plan, char *text,
+                            struct tpb_error *error)
+{
+    char *last = text;
+
+    for (char *line = strtok(text, "\n"); line != NULL;
+         line = strtok(NULL, "\n"))
+        last = line;
+    tpb_fail(error, TP_ERR_NOT_FOUND, "%s finds no cluster of Slurm "
+             "(\"%.120s\"): is /etc/slurm/slurm.conf there, or SLURM_CONF "
+             "set?  Without Slurm take --engine openmpi or prrte",
+             plan->program, last);
+    return false;
+}
+
 static bool find_fits(struct tpl_engine_plan *plan,
                       const struct find_row *row, struct tpb_error *error)
 {
@@ -65,6 +81,8 @@ static bool find_fits(struct tpl_engine_plan *plan,
     tpl_ask_start(&ask, argv);
     tpl_ask_wait(&ask, 1, FIND_PATIENCE);
     if (!find_version(ask.text, row->sign, &plan->major, &plan->minor)) {
+        if (strncmp(ask.text, "srun: ", 6) == 0)
+            return find_no_cluster(plan, ask.text, error);
         ask.text[strcspn(ask.text, "\n")] = '\0';
         tpb_fail(error, TP_ERR_NOT_FOUND, "%s is not %s's: it says \"%.80s\"; "
                  "tp %s needs %s %d.%02d or newer (apt-get install %s)",

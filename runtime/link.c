@@ -269,12 +269,13 @@ static void link_refused(struct tpr_peer *peer, const char *name,
     tpr_peer_demote(peer, name, evidence);
 }
 
-/* A contract that insists on a channel ends the pair without it. */
+/* A contract that insists on a channel ends the pair without it: at once, for
+ * the peer is there. */
 static void link_settle(struct tpr_peer *peer)
 {
     tpr_links_sizes(peer);
     if (tpt_plan_best(tpr_peer_plan(peer)) < 0)
-        tpr_peer_give_up(peer);
+        tpr_peer_unreachable(peer);
 }
 
 void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)

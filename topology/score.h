@@ -229,6 +229,9 @@ tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
 tp_status tpt_require_check(const char *require, const struct tpt_known *known,
                             size_t count, struct tpb_error *error);
 
+/* The same without looking at the backends' names: for who knows none. */
+tp_status tpt_require_form(const char *require, struct tpb_error *error);
+
 /* As tpb_list_allows(), for TP_BACKENDS: of cuda_staged, which goes in the
  * frames of any transport, only a list of what is forbidden speaks. */
 bool tpt_policy_lists(const char *list, const char *name);

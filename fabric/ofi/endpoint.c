@@ -18,8 +18,12 @@ enum { ENDPOINT_SELDOM = 64 };     /* turns of progress() */
 extern const struct tpf_backend tpf_ofi_tcp, tpf_ofi_verbs, tpf_ofi_shm;
 
 static const struct ofi_kind endpoint_kinds[] = {
+    /* A frame is one call of the system or two.  A message of 256 KiB fits
+     * in, with its heads; more at a time only keeps the receiver waiting.  Few
+     * buffers in turn stay in its cache. */
     { .backend = "ofi:tcp", .provider = "tcp", .type = FI_EP_MSG,
-      .max_frame = 65536, .slots = 64, .join = &ofi_join_msg },
+      .max_frame = 256 * 1024 + 128, .slots = 64, .posts = 4,
+      .join = &ofi_join_msg },
     { .backend = "ofi:verbs", .provider = "verbs", .type = FI_EP_MSG,
       .rdma = true, .rma = true, .max_frame = 32768, .slots = 32,
       .join = &ofi_join_msg },

@@ -78,6 +78,7 @@ struct ofi_kind {
     bool rma;                      /* big buffers by remote reads */
     uint32_t max_frame;
     uint32_t slots;                /* frames under way in one direction */
+    uint32_t posts;                /* receive buffers posted at a time; 0: all */
     const struct ofi_join *join;
 };
 
@@ -581,6 +582,7 @@ struct ofi_conn {
     struct ofi_queue waiting;      /* sent when libfabric takes them */
     struct ofi_queue lent;         /* OFI_SEND_DATA, oldest first */
     struct ofi_slot *reserved;
+    uint32_t posts;                /* receive slots that libfabric has */
     uint32_t limit;                /* frames that the peer has room for */
     uint32_t frames_sent, peer_popped, peer_got;
     uint32_t got, popped;          /* ours */
