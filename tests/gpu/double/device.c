@@ -34,7 +34,7 @@ void double_report(const char *format, ...)
     abort();
 }
 
-/* ---- variables ------------------------------------------------------------ */
+/* ---- variables ----------------------------------------------------------- */
 
 static bool device_plain(void)
 {
@@ -221,7 +221,8 @@ cu_result cuDeviceGetPCIBusId(char *text, int size, cu_device device)
     DOUBLE_BEGIN();
     if (!double_valid_device(device) || size < 13)
         return double_end(CU_INVALID_VALUE);
-    snprintf(text, (size_t)size, "0000:%02X:00.0", 0x10 * (double_place(device) + 1));
+    snprintf(text, (size_t)size, "0000:%02X:00.0",
+             0x10 * (double_place(device) + 1));
     return double_end(CU_OK);
 }
 
