@@ -70,9 +70,9 @@ static void scale_machine(const struct scale *scale, struct tpt_card *card)
     }
     scale_backend(card, "loop", TPT_REACH_PROCESS, 50, 10000, 0);
     scale_backend(card, "shm", TPT_REACH_HOST, 150, 19000, 40);
-    scale_backend(card, "ofi:tcp", TPT_REACH_NETWORK, 15000, 3000, 90)
+    scale_backend(card, "ofi:tcp", TPT_REACH_NETWORK, 15000, 3000, 96)
         ->nic_kind = TPT_NIC_IP;
-    scale_backend(card, "ofi:verbs", TPT_REACH_NETWORK, 1200, 8000, 90)
+    scale_backend(card, "ofi:verbs", TPT_REACH_NETWORK, 1200, 8000, 96)
         ->nic_kind = TPT_NIC_RDMA;
     scale_backend(card, "ofi:shm", TPT_REACH_HOST, 700, 8000, 60);
     scale_backend(card, "map", TPT_REACH_HOST, 200, 40000, 0)->role
@@ -82,6 +82,24 @@ static void scale_machine(const struct scale *scale, struct tpt_card *card)
     scale_backend(card, "rma", TPT_REACH_NETWORK, 15000, 24000, 0)->role
         = TPT_ROLE_CHANNEL;
     snprintf(card->backends[7].over, TPT_NAME, "ofi:verbs");
+}
+
+/* As theirs are: 24 bytes of its own; of the host 8; a name in 16; 8 that are
+ * all but empty; then IP addresses in 20 each with a port of its own, every
+ * other one IPv4. */
+static void scale_address(struct tpt_backend_card *backend, uint32_t own,
+                          uint32_t rank)
+{
+    for (uint16_t i = 0; i < backend->address_length; i++) {
+        uint16_t of = i < 56 ? i : (uint16_t)(56 + (i - 56) % 40);
+        bool empty = (of >= 37 && of < 48) || (of >= 49 && of < 56)
+                     || (of >= 64 && of < 76);
+        bool port = of >= 56 && (of % 20 == 18 || of % 20 == 19);
+        bool same = (of >= 24 && of < 32) || (of >= 56 && !port);
+
+        backend->address[i] = (uint8_t)(
+            empty ? 0 : 1 + (rank * 31 + i + (same ? 0 : own * 7)) % 255);
+    }
 }
 
 static void scale_rank(const struct scale *scale, uint32_t rank,
@@ -104,7 +122,7 @@ static void scale_rank(const struct scale *scale, uint32_t rank,
         .machine_cpus = scale->per_host
     };
     for (uint32_t i = 0; i < card->backend_count; i++)
-        memcpy(card->backends[i].address, &rank, sizeof(rank));
+        scale_address(&card->backends[i], i, rank);
 }
 
 /* ---- the measurement --------------------------------------------------- */

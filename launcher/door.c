@@ -23,6 +23,9 @@ struct door_rank {
     void *card;
     size_t length;
     bool alone;                    /* it has no PMIx */
+    bool left;                     /* by tp_finalize() */
+    struct sockaddr_storage from;  /* its socket, once it has spoken */
+    socklen_t from_length;
 };
 
 static struct door {
@@ -109,28 +112,59 @@ static void door_put(const struct tpb_door_message *message,
         door_event(TPL_PMIX_CONNECTED, message->sender, 0, "");
 }
 
+/* As far as there is room in the rank's socket. */
+static void door_send(const struct tpb_door_message *message,
+                      const void *rest, size_t length,
+                      const struct sockaddr_storage *to, socklen_t to_length)
+{
+    struct tpb_door_message copy = *message;
+    struct iovec parts[2] = { { &copy, sizeof(copy) },
+                              { (void *)(uintptr_t)rest, length } };
+    struct msghdr header = { .msg_name = (void *)(uintptr_t)to,
+                             .msg_namelen = to_length, .msg_iov = parts,
+                             .msg_iovlen = 2 };
+
+    memcpy(copy.magic, tpb_door_magic, sizeof(copy.magic));
+    memcpy(copy.cookie, door.door.cookie, sizeof(copy.cookie));
+    sendmsg(door.watch.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 /* Those who have PMIx get what PMIx has from there. */
 static void door_get(const struct tpb_door_message *message,
                      const struct sockaddr_storage *from, socklen_t length)
 {
-    const struct door_rank *rank;
+    const struct door_rank *rank = &door.ranks[message->rank];
     struct tpb_door_message answer = { .type = TPB_DOOR_ANSWER,
                                        .sender = -1, .rank = message->rank };
-    struct iovec parts[2];
-    struct msghdr header = { .msg_name = (void *)(uintptr_t)from,
-                             .msg_namelen = length, .msg_iov = parts,
-                             .msg_iovlen = 2 };
 
-    if (message->rank < 0 || message->rank >= door.door.size)
-        return;
-    rank = &door.ranks[message->rank];
     if (rank->card == NULL || (!rank->alone && !message->alone))
         return;                    /* not yet: it asks again */
-    memcpy(answer.magic, tpb_door_magic, sizeof(answer.magic));
-    memcpy(answer.cookie, door.door.cookie, sizeof(answer.cookie));
-    parts[0] = (struct iovec){ &answer, sizeof(answer) };
-    parts[1] = (struct iovec){ rank->card, rank->length };
-    sendmsg(door.watch.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+    door_send(&answer, rank->card, rank->length, from, length);
+}
+
+void tpl_door_left(int rank)
+{
+    if (door.ranks != NULL)
+        door.ranks[rank].left = true;
+}
+
+static void door_left(const struct tpb_door_message *message,
+                      const struct sockaddr_storage *from, socklen_t length)
+{
+    struct tpb_door_message answer = { .type = TPB_DOOR_LEFT, .sender = -1,
+                                       .rank = message->rank };
+
+    tpl_pmix_dispatch();           /* what is said there was said first */
+    answer.flag = door.ranks[message->rank].left;
+    door_send(&answer, NULL, 0, from, length);
+}
+
+static void door_call(const struct tpb_door_message *message)
+{
+    const struct door_rank *rank = &door.ranks[message->rank];
+
+    if (rank->from_length > 0)
+        door_send(message, NULL, 0, &rank->from, rank->from_length);
 }
 
 static void door_message(const struct tpb_door_message *message,
@@ -138,18 +172,34 @@ static void door_message(const struct tpb_door_message *message,
                          const struct sockaddr_storage *from,
                          socklen_t from_length)
 {
+    struct door_rank *sender = &door.ranks[message->sender];
+    bool whom = message->rank >= 0 && message->rank < door.door.size;
+
+    sender->from = *from;
+    sender->from_length = from_length;
     switch (message->type) {
     case TPB_DOOR_PUT:
         door_put(message, rest, length);
         break;
     case TPB_DOOR_GET:
-        door_get(message, from, from_length);
+        if (whom)
+            door_get(message, from, from_length);
+        break;
+    case TPB_DOOR_LEFT:
+        if (whom)
+            door_left(message, from, from_length);
+        break;
+    case TPB_DOOR_CALL:
+        if (whom)
+            door_call(message);
         break;
     case TPB_DOOR_ABORT:
         door_event(TPL_PMIX_ABORT, message->sender, message->rank, rest);
         break;
     case TPB_DOOR_LEAVE:
-        door_event(TPL_PMIX_FINALIZED, message->sender, 0, "");
+        sender->left = true;
+        if (message->alone != 0)
+            door_event(TPL_PMIX_FINALIZED, message->sender, 0, "");
         break;
     default:
         break;

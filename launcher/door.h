@@ -17,6 +17,8 @@ void tpl_door_watch(struct tpl_loop *loop, tpl_pmix_fn *fn);
 /* A fresh pair for the next rank, close-on-exec, at the descriptors that
  * TP_DOOR names; -1: there are none. */
 void tpl_door_next(int doors[2]);
+/* A rank has left by way of PMIx: for those who ask here. */
+void tpl_door_left(int rank);
 /* Works off what has arrived by now. */
 void tpl_door_dispatch(void);
 void tpl_door_close(struct tpl_loop *loop);

@@ -19,6 +19,19 @@
 
 enum { START_BATCH = 16 };         /* ranks between two looks at the loop */
 
+/* As tpl_spawn_find_in(), and what is wrong is the option's. */
+static char *start_find_wrap(const struct tpl_app *app, size_t index,
+                             int *status, struct tpb_error *error)
+{
+    struct tpb_error why = { "" };
+    char *path = tpl_spawn_find_in(app->wdir, app->wraps[index].words[0],
+                                   status, &why);
+
+    if (*status != 0)
+        tpb_fail(error, TP_ERR_NOT_FOUND, "--wrap: %s", why.text);
+    return path;
+}
+
 int tpl_start_find(struct tpl_options *options, struct tpb_error *error)
 {
     int status = 0;
@@ -29,9 +42,7 @@ int tpl_start_find(struct tpl_options *options, struct tpb_error *error)
         app->path = tpl_spawn_find_in(app->wdir, app->program[0], &status,
                                       error);
         for (size_t j = 0; j < app->wrap_count && status == 0; j++)
-            app->wraps[j].path = tpl_spawn_find_in(app->wdir,
-                                                   app->wraps[j].words[0],
-                                                   &status, error);
+            app->wraps[j].path = start_find_wrap(app, j, &status, error);
     }
     return status;
 }
@@ -175,6 +186,7 @@ tp_status tpl_start_ranks(const struct tpl_start *start,
 {
     tp_status status = tpl_input_open(start->loop, start->options->input,
                                       start->options->ranks, error);
+    int unused[2];
 
     for (int i = 0; status == TP_OK && i < start->options->ranks
          && start->job->phase == TPL_RUNNING; i++) {
@@ -182,6 +194,9 @@ tp_status tpl_start_ranks(const struct tpl_start *start,
         if (i % START_BATCH == START_BATCH - 1)
             status = tpl_loop_look(start->loop, error);
     }
+    /* What the last rank has is to be nobody else's: else its peers would call
+     * at its door after its end, and we would keep their calls. */
+    tpl_door_next(unused);
     tpl_input_resume();
     return status;
 }

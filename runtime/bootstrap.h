@@ -30,6 +30,13 @@ struct tpr_bootstrap_ops {
      * that it has given up, so that it tries itself; its tpr_peer_asks() hears
      * of it.  False: it may not hear it, or cannot be told. */
     bool (*ask)(struct tpr_bootstrap *bootstrap, int rank, bool gave_up);
+    /* May be NULL, both or none.  This rank's context is in tp_finalize(): who
+     * did not meet it by now never will.  Tells nobody unless asked. */
+    void (*leave)(struct tpr_bootstrap *bootstrap);
+    /* Asks whether a rank did that; never blocks.  The answer comes through
+     * tpr_rank_left(), from any thread, also from inside this call, or never.
+     * False: there will be none. */
+    bool (*left)(struct tpr_bootstrap *bootstrap, int rank);
     /* Ends the job; does not return. */
     void (*abort)(struct tpr_bootstrap *bootstrap, int code,
                   const char *reason);
@@ -38,7 +45,7 @@ struct tpr_bootstrap_ops {
 
 struct tpr_bootstrap {
     const struct tpr_bootstrap_ops *ops;
-    tp_context *context;           /* for tpr_card_arrived(), tpr_peer_asks() */
+    tp_context *context;           /* for tpr_card_arrived() and so on */
     int rank, size, local_rank, local_size;
     char job[64];
 };

@@ -2,7 +2,7 @@
 /*
  * Cards as files of a shared directory, for tests without PMIx: rank N writes
  * card.N under another name and renames it; who wants it looks now and then.
- * Rank M asks rank N to connect to it by a file ask.N.M.0 (or .1: M itself has
+ * A rank that leaves makes left.N.  Rank M asks rank N to connect to it by a file ask.N.M.0 (or .1: M itself has
  * given up), which inotify tells N of (so not over NFS) and which N removes.
  */
 #include "config.h"
@@ -91,6 +91,33 @@ static void directory_listen(struct directory_bootstrap *self)
         tpb_close(&self->asks.fd);
 }
 
+/* ---- leaving ------------------------------------------------------------ */
+
+static void directory_left_path(struct tpr_bootstrap *base, int rank,
+                                char path[512])
+{
+    snprintf(path, 512, "%s/left.%d", directory(base)->path, rank);
+}
+
+static void directory_leave(struct tpr_bootstrap *base)
+{
+    char path[512];
+    int fd;
+
+    directory_left_path(base, base->rank, path);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    tpb_close(&fd);
+}
+
+static bool directory_left(struct tpr_bootstrap *base, int rank)
+{
+    char path[512];
+
+    directory_left_path(base, rank, path);
+    tpr_rank_left(base->context, rank, access(path, F_OK) == 0);
+    return true;
+}
+
 /* ---- cards -------------------------------------------------------------- */
 
 static tp_status directory_publish(struct tpr_bootstrap *base,
@@ -100,6 +127,8 @@ static tp_status directory_publish(struct tpr_bootstrap *base,
     char from[512], to[512];
     int fd, code = 0;
 
+    directory_left_path(base, base->rank, from);
+    unlink(from);                  /* an earlier context's */
     snprintf(from, sizeof(from), "%s/new.%d", directory(base)->path,
              base->rank);
     snprintf(to, sizeof(to), "%s/card.%d", directory(base)->path, base->rank);
@@ -169,6 +198,8 @@ static const struct tpr_bootstrap_ops directory_ops = {
     .fetch = directory_fetch,
     .poll = directory_poll,
     .ask = directory_ask,
+    .leave = directory_leave,
+    .left = directory_left,
     .abort = directory_abort,
     .close = directory_close,
 };

@@ -33,7 +33,8 @@ struct pmix_bootstrap {
     struct tpr_asks *asks;         /* the same */
     struct tpb_list live;          /* in pmix_live */
     pmix_proc_t me;
-    char key[32];
+    char key[32];                  /* of the card */
+    char left_key[32];             /* put by tp_finalize */
     /* Fetches under way hold the object; the last one frees it. */
     _Atomic uint32_t holders;
     /* Held while the context hears of a card, so that none comes after
@@ -50,6 +51,7 @@ struct pmix_fetch {
     struct tpb_list link;          /* in the bootstrap's asked or retries */
     struct pmix_bootstrap *bootstrap;
     int rank;
+    bool leaving;                  /* not the card: has it left? */
     pmix_proc_t proc;
     pmix_info_t limit[1];          /* PMIX_TIMEOUT */
 };
@@ -124,6 +126,14 @@ static void pmix_fetch_end(struct pmix_fetch *fetch)
     pmix_drop(self);
 }
 
+/* That it has none is an answer, too. */
+static void pmix_fetched_left(const struct pmix_fetch *fetch,
+                              pmix_status_t code)
+{
+    tpr_rank_left(fetch->bootstrap->base.context, fetch->rank,
+                  code == PMIX_SUCCESS);
+}
+
 static void pmix_fetch_failed(struct pmix_fetch *fetch, pmix_status_t code)
 {
     bool gone = code == PMIX_ERR_LOST_CONNECTION
@@ -160,8 +170,10 @@ static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg)
     pmix_fetch_move(fetch, NULL);
     pthread_mutex_lock(&self->lock);
     if (!self->closed) {
-        if (code == PMIX_SUCCESS && value != NULL
-            && value->type == PMIX_BYTE_OBJECT) {
+        if (fetch->leaving) {
+            pmix_fetched_left(fetch, code);
+        } else if (code == PMIX_SUCCESS && value != NULL
+                   && value->type == PMIX_BYTE_OBJECT) {
             tpr_card_arrived(self->base.context, fetch->rank, TP_OK,
                              value->data.bo.bytes, value->data.bo.size, "");
         } else if (code == PMIX_ERR_TIMEOUT || code == PMIX_ERR_NOT_FOUND) {
@@ -185,35 +197,48 @@ static void pmix_fetch_ask(struct pmix_fetch *fetch)
     pmix_status_t code;
 
     pmix_fetch_move(fetch, &self->asked);
-    code = PMIx_Get_nb(&fetch->proc, self->key, fetch->limit, 1,
-                       pmix_fetched, fetch);
+    code = PMIx_Get_nb(&fetch->proc,
+                       fetch->leaving ? self->left_key : self->key,
+                       fetch->limit, 1, pmix_fetched, fetch);
     if (code == PMIX_SUCCESS)
         return;
     pmix_fetch_move(fetch, NULL);
-    pmix_fetch_failed(fetch, code);
+    if (fetch->leaving)
+        pmix_fetched_left(fetch, code);
+    else
+        pmix_fetch_failed(fetch, code);
     pmix_fetch_end(fetch);
+}
+
+/* False: out of memory. */
+static bool pmix_fetch_new(struct pmix_bootstrap *self, int rank,
+                           bool leaving)
+{
+    struct pmix_fetch *fetch = tpb_zalloc(sizeof(*fetch));
+    int seconds = PMIX_SLICE_SECONDS;
+
+    if (fetch == NULL)
+        return false;
+    tpb_list_init(&fetch->link);
+    fetch->bootstrap = self;
+    fetch->rank = rank;
+    fetch->leaving = leaving;
+    PMIX_LOAD_PROCID(&fetch->proc, self->me.nspace, (pmix_rank_t)rank);
+    PMIX_INFO_LOAD(&fetch->limit[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
+    atomic_fetch_add(&self->holders, 1);
+    pmix_fetch_ask(fetch);
+    return true;
 }
 
 static void pmix_fetch_start(struct tpr_bootstrap *base, int rank)
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
-    struct pmix_fetch *fetch = tpb_zalloc(sizeof(*fetch));
-    int seconds = PMIX_SLICE_SECONDS;
 
-    if (fetch == NULL) {
-        tpr_card_arrived(base->context, rank, TP_ERR_NO_MEMORY, NULL, 0,
-                         "out of memory");
-        return;
-    }
-    tpb_list_init(&fetch->link);
-    fetch->bootstrap = self;
-    fetch->rank = rank;
     if (self->broker != NULL)
         tpr_broker_fetch(self->broker, rank);
-    PMIX_LOAD_PROCID(&fetch->proc, self->me.nspace, (pmix_rank_t)rank);
-    PMIX_INFO_LOAD(&fetch->limit[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
-    atomic_fetch_add(&self->holders, 1);
-    pmix_fetch_ask(fetch);
+    if (!pmix_fetch_new(self, rank, false))
+        tpr_card_arrived(base->context, rank, TP_ERR_NO_MEMORY, NULL, 0,
+                         "out of memory");
 }
 
 /* Asks again for the cards that were not there.  The core calls it now and
@@ -235,6 +260,35 @@ static uint64_t pmix_poll(struct tpr_bootstrap *base)
     return 0;
 }
 
+/* ---- leaving ------------------------------------------------------------ */
+
+static void pmix_leave(struct tpr_bootstrap *base)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+    bool yes = true;
+    pmix_value_t value;
+    pmix_status_t code;
+
+    if (self->broker != NULL)
+        tpr_broker_leave(self->broker);
+    PMIX_VALUE_LOAD(&value, &yes, PMIX_BOOL);
+    code = PMIx_Put(PMIX_GLOBAL, self->left_key, &value);
+    if (code == PMIX_SUCCESS)
+        code = PMIx_Commit();
+    if (code != PMIX_SUCCESS)
+        tpb_info("PMIx is not told that this rank leaves: %s",
+                 PMIx_Error_string(code));
+}
+
+static bool pmix_left(struct tpr_bootstrap *base, int rank)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+
+    if (self->broker != NULL && tpr_broker_knows(self->broker, rank))
+        return tpr_broker_left(self->broker, rank);
+    return pmix_fetch_new(self, rank, true);
+}
+
 /* ---- asking ------------------------------------------------------------- */
 
 /* On one host all ranks find each other without being asked. */
@@ -250,6 +304,8 @@ static bool pmix_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
 
+    if (self->broker != NULL)
+        return tpr_broker_call(self->broker, rank, gave_up);
     if (self->asks != NULL)
         tpr_asks_say(self->asks, rank, gave_up);
     return false;                  /* nobody knows whether it listens */
@@ -364,6 +420,8 @@ static const struct tpr_bootstrap_ops pmix_ops = {
     .poll = pmix_poll,
     .listen = pmix_listen,
     .ask = pmix_ask,
+    .leave = pmix_leave,
+    .left = pmix_left,
     .abort = pmix_abort,
     .close = pmix_close,
 };
@@ -470,6 +528,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     }
     number = atomic_fetch_add(&pmix_contexts, 1);
     snprintf(self->key, sizeof(self->key), "tp.card.%u", number);
+    snprintf(self->left_key, sizeof(self->left_key), "tp.left.%u", number);
     status = pmix_job(self, settings, error);
     if (status != TP_OK) {
         pmix_close(&self->base);

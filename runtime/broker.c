@@ -26,18 +26,20 @@ struct tpr_broker {
     struct tpb_door door;
     int rank;
     bool alone;
-    bool *wanted;                  /* by rank */
+    bool left;                     /* tprun knows */
+    bool *wanted, *known;          /* by rank: a card is asked for, or came */
     int wanted_count;
     uint64_t again;                /* when to ask again */
     struct sockaddr_storage launcher;
     socklen_t launcher_length;
 };
 
-static int broker_send(struct tpr_broker *broker, enum tpb_door_type type,
-                       int rank, const void *rest, size_t length, int flags)
+static int broker_send_flag(struct tpr_broker *broker,
+                            enum tpb_door_type type, int rank, bool flag,
+                            const void *rest, size_t length, int flags)
 {
     struct tpb_door_message message = {
-        .type = (uint8_t)type, .alone = broker->alone,
+        .type = (uint8_t)type, .alone = broker->alone, .flag = flag,
         .sender = broker->rank, .rank = rank };
     struct iovec parts[2] = { { &message, sizeof(message) },
                               { (void *)(uintptr_t)rest, length } };
@@ -49,6 +51,12 @@ static int broker_send(struct tpr_broker *broker, enum tpb_door_type type,
     memcpy(message.cookie, broker->door.cookie, sizeof(message.cookie));
     return sendmsg(broker->watch.fd, &header, flags | MSG_NOSIGNAL) < 0
            ? errno : 0;
+}
+
+static int broker_send(struct tpr_broker *broker, enum tpb_door_type type,
+                       int rank, const void *rest, size_t length, int flags)
+{
+    return broker_send_flag(broker, type, rank, false, rest, length, flags);
 }
 
 /* A datagram may find tprun's queue of ten full; it is emptied soon, and then
@@ -76,33 +84,57 @@ static bool broker_blocks(int fd)
                          sizeof(patience)) == 0;
 }
 
+static void broker_card(struct tpr_broker *broker, int rank,
+                        const void *card, size_t length)
+{
+    if (!broker->wanted[rank])
+        return;
+    broker->wanted[rank] = false;
+    broker->wanted_count--;
+    broker->known[rank] = true;
+    tpr_card_arrived(broker->context, rank, TP_OK, card, length, "");
+}
+
+/* `bytes` is more than a message. */
+static void broker_message(struct tpr_broker *broker,
+                           const unsigned char *bytes, size_t length)
+{
+    struct tpb_door_message message;
+
+    memcpy(&message, bytes, sizeof(message));
+    if (memcmp(message.magic, tpb_door_magic, sizeof(message.magic)) != 0
+        || !tpb_equal_secret(message.cookie, broker->door.cookie,
+                             sizeof(message.cookie))
+        || message.rank < 0 || message.rank >= broker->door.size)
+        return;
+    if (message.type == TPB_DOOR_ANSWER)
+        broker_card(broker, message.rank, bytes + sizeof(message),
+                    length - sizeof(message));
+    else if (message.type == TPB_DOOR_LEFT)
+        tpr_rank_left(broker->context, message.rank, message.flag != 0);
+    else if (message.type == TPB_DOOR_CALL)
+        tpr_peer_asks(broker->context, message.sender, message.flag != 0);
+}
+
 static void broker_ready(struct tpf_watch *watch, uint32_t events)
 {
     struct tpr_broker *broker = TPB_CONTAINER(watch, struct tpr_broker,
                                               watch);
     unsigned char bytes[sizeof(struct tpb_door_message) + TPB_DOOR_CARD];
-    struct tpb_door_message message;
     ssize_t got;
 
     (void)events;
     while ((got = recv(watch->fd, bytes, sizeof(bytes),
-                       MSG_DONTWAIT)) >= 0) {
-        if ((size_t)got < sizeof(message))
-            continue;
-        memcpy(&message, bytes, sizeof(message));
-        if (memcmp(message.magic, tpb_door_magic, sizeof(message.magic)) != 0
-            || !tpb_equal_secret(message.cookie, broker->door.cookie,
-                                 sizeof(message.cookie))
-            || message.type != TPB_DOOR_ANSWER || message.rank < 0
-            || message.rank >= broker->door.size
-            || !broker->wanted[message.rank])
-            continue;
-        broker->wanted[message.rank] = false;
-        broker->wanted_count--;
-        tpr_card_arrived(broker->context, message.rank, TP_OK,
-                         bytes + sizeof(message),
-                         (size_t)got - sizeof(message), "");
-    }
+                       MSG_DONTWAIT)) >= 0)
+        if ((size_t)got >= sizeof(struct tpb_door_message))
+            broker_message(broker, bytes, (size_t)got);
+}
+
+static void broker_free(struct tpr_broker *broker)
+{
+    tpb_free(broker->wanted);
+    tpb_free(broker->known);
+    tpb_free(broker);
 }
 
 struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
@@ -118,8 +150,11 @@ struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
     broker = tpb_zalloc(sizeof(*broker));
     if (broker == NULL || rank < 0 || rank >= door.size
         || (broker->wanted = tpb_array((size_t)door.size, sizeof(bool)))
+           == NULL
+        || (broker->known = tpb_array((size_t)door.size, sizeof(bool)))
            == NULL) {
-        tpb_free(broker);
+        if (broker != NULL)
+            broker_free(broker);
         tpb_close(&door.launcher);
         return NULL;
     }
@@ -134,8 +169,7 @@ struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
         && tpf_watch_add(&context->env, &broker->watch, EPOLLIN) == 0)
         return broker;
     tpb_close(&broker->watch.fd);
-    tpb_free(broker->wanted);
-    tpb_free(broker);
+    broker_free(broker);
     return NULL;
 }
 
@@ -177,6 +211,35 @@ void tpr_broker_poll(struct tpr_broker *broker)
             broker_ask(broker, rank);
 }
 
+bool tpr_broker_knows(const struct tpr_broker *broker, int rank)
+{
+    return rank < broker->door.size && broker->known[rank];
+}
+
+/* Of who has PMIx tprun hears it from there, too, a little later. */
+void tpr_broker_leave(struct tpr_broker *broker)
+{
+    if (broker->left)
+        return;
+    if (broker->alone)
+        broker_insist(broker, TPB_DOOR_LEAVE, 0, NULL, 0);
+    else
+        broker_send(broker, TPB_DOOR_LEAVE, 0, NULL, 0, MSG_DONTWAIT);
+    broker->left = true;
+}
+
+bool tpr_broker_left(struct tpr_broker *broker, int rank)
+{
+    return broker_send(broker, TPB_DOOR_LEFT, rank, NULL, 0, MSG_DONTWAIT)
+           == 0;
+}
+
+bool tpr_broker_call(struct tpr_broker *broker, int rank, bool gave_up)
+{
+    return broker_send_flag(broker, TPB_DOOR_CALL, rank, gave_up, NULL, 0,
+                            MSG_DONTWAIT) == 0;
+}
+
 void tpr_broker_abort(struct tpr_broker *broker, int status,
                       const char *reason)
 {
@@ -187,12 +250,10 @@ void tpr_broker_close(struct tpr_broker *broker)
 {
     if (broker == NULL)
         return;
-    if (broker->alone)
-        broker_insist(broker, TPB_DOOR_LEAVE, 0, NULL, 0);
+    tpr_broker_leave(broker);
     tpf_watch_remove(&broker->context->env, &broker->watch);
     tpb_close(&broker->watch.fd);
-    tpb_free(broker->wanted);
-    tpb_free(broker);
+    broker_free(broker);
 }
 
 /* ---- the bootstrap ------------------------------------------------------- */
@@ -224,6 +285,21 @@ static uint64_t door_poll(struct tpr_bootstrap *base)
     return 0;
 }
 
+static bool door_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
+{
+    return tpr_broker_call(door_broker(base), rank, gave_up);
+}
+
+static void door_leave(struct tpr_bootstrap *base)
+{
+    tpr_broker_leave(door_broker(base));
+}
+
+static bool door_left(struct tpr_bootstrap *base, int rank)
+{
+    return tpr_broker_left(door_broker(base), rank);
+}
+
 static void door_abort(struct tpr_bootstrap *base, int code,
                        const char *reason)
 {
@@ -243,6 +319,9 @@ static const struct tpr_bootstrap_ops door_ops = {
     .publish = door_publish,
     .fetch = door_fetch,
     .poll = door_poll,
+    .ask = door_ask,
+    .leave = door_leave,
+    .left = door_left,
     .abort = door_abort,
     .close = door_close,
 };

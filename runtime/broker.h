@@ -22,6 +22,15 @@ tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
 void tpr_broker_fetch(struct tpr_broker *broker, int rank);
 /* Asks again for what was not there. */
 void tpr_broker_poll(struct tpr_broker *broker);
+/* Did the rank's card come from here? */
+bool tpr_broker_knows(const struct tpr_broker *broker, int rank);
+/* In tp_finalize(); and whether another rank was: the answer comes through
+ * tpr_rank_left(), or never; false: tprun cannot be asked. */
+void tpr_broker_leave(struct tpr_broker *broker);
+bool tpr_broker_left(struct tpr_broker *broker, int rank);
+/* A rank shall call this one; its tpr_peer_asks() hears of it.  False: tprun
+ * cannot be told. */
+bool tpr_broker_call(struct tpr_broker *broker, int rank, bool gave_up);
 /* Ends the job, if tprun hears it. */
 void tpr_broker_abort(struct tpr_broker *broker, int status,
                       const char *reason);

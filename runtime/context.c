@@ -375,6 +375,7 @@ static tp_context *context_new(void)
     context->env.card = &context->card;
     context->env.memories = &context->memories;
     context->env.gpu = context->gpu;
+    context->env.imports = &context->imports;
     tpf_memories_init(&context->memories);
     tpb_list_init(&context->lent);
     tpb_list_init(&context->done);
@@ -513,7 +514,8 @@ static bool context_flush(tp_context *context)
         tpr_pass(context);
         tpr_poll_watches(context);
         tpr_dispatch(context);
-        if (flushed)
+        /* Again, for who has come meanwhile is to hear a goodbye, too. */
+        if (flushed && context_flushed(context))
             return true;
         if (limit >= 0 && now >= deadline)
             return false;
@@ -571,6 +573,8 @@ tp_status tp_finalize(tp_context *context)
     TPB_LIST_EACH(node, &context->peers)
         tpr_peer_stop_reading(TPB_CONTAINER(node, struct tpr_peer, link));
     flushed = context_flush(context);
+    if (context->bootstrap->ops->leave != NULL)
+        context->bootstrap->ops->leave(context->bootstrap);
     context_end_operations(context, flushed);
     tpr_leave(context);
     context_free(context);

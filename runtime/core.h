@@ -241,11 +241,14 @@ struct tpr_links {
     struct tpr_peer *peer;         /* NULL: it has ended */
     size_t least;                  /* no smaller buffer goes by a channel */
     size_t device_least;           /* nor one of a device's memory */
+    uint32_t my_gpus, their_gpus;  /* of `pairs` */
     struct tpr_link {
         struct tpf_link *link;     /* NULL: none */
         bool mine;                 /* may this rank pull? */
         bool theirs;               /* may the peer? */
         size_t from;               /* buffers of this size and more */
+        size_t *pairs;             /* the same by my device and theirs, where
+                                      it is not the same for all; or NULL */
         char words[TPT_WORDS];     /* why this rank may not */
     } of[TPF_CHANNELS];            /* by number */
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
@@ -261,7 +264,8 @@ enum tpr_peer_state {
     TPR_PEER_CONNECTING,           /* a backend is at it */
     TPR_PEER_GREETED,              /* hello sent */
     TPR_PEER_CROSSED,              /* the peer's own conn is to come */
-    TPR_PEER_AWAITED,              /* nothing leads to it; it is asked to try */
+    TPR_PEER_DOUBTED,              /* nothing leads to it: has it left? */
+    TPR_PEER_AWAITED,              /* ... it has not, and is asked to try */
     TPR_PEER_CONNECTED,
     TPR_PEER_ENDED                 /* left, failed or unreachable: `end` */
 };
@@ -278,7 +282,9 @@ struct tpr_peer {
     bool asked;                    /* ... was asked to try, too */
     uint64_t trial_since;          /* when the latest connect() was */
     uint64_t asked_at;             /* ... and when it was last asked */
+    uint64_t looked_at;            /* when it was asked whether it has left */
     uint64_t await;                /* AWAITED: until when; 0: `deadline` */
+    char *death;                   /* owned: what the launcher says; or NULL */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;
     tp_status end;
@@ -340,6 +346,7 @@ struct tp_context {
     struct tpf_endpoint *endpoints[TPR_ENDPOINTS];
     uint32_t endpoint_count;       /* const */
     struct tpf_env env;
+    struct tpb_record_imports imports; /* unless the record has them */
     struct tpf_channel *channels[TPF_CHANNELS];    /* const; by number */
     struct tpf_memories memories;  /* its own lock */
     struct tpg_gpu *gpu;           /* const */
@@ -524,7 +531,7 @@ void tpr_op_run(tp_context *context, struct tpr_op *op);
 /* Runs the callbacks that are due; token.  Returns how many. */
 int tpr_dispatch(tp_context *context);
 
-/* ---- peer.c, hello.c ---------------------------------------------------- */
+/* ---- peer.c ------------------------------------------------------------- */
 
 struct tpr_peer *tpr_peer_get(tp_context *context, int rank);  /* or NULL */
 /* What was decided for it; its card is there. */
@@ -553,8 +560,6 @@ void tpr_peer_connected(struct tpr_peer *peer);
  * pipe that its peer has ended. */
 void tpr_peer_use(tp_pipe *pipe);
 void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text);
-/* No backend of the plan is possible: the end, with each one's reason. */
-void tpr_peer_give_up(struct tpr_peer *peer);
 /* In tp_finalize(): nobody reads any more; what comes is thrown away. */
 void tpr_peer_stop_reading(struct tpr_peer *peer);
 tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
@@ -563,13 +568,32 @@ void tpr_peer_timers(tp_context *context, uint64_t now);
 void tpr_peer_free(struct tpr_peer *peer);
 void tpr_card_arrived(tp_context *context, int rank, tp_status status,
                       const void *blob, size_t length, const char *text);
+
+/* ---- absent.c ----------------------------------------------------------- */
+
+/* No backend of the plan is possible.  Ends the peer, at once or after the
+ * bootstrap has told whether it has left, or waits for it to come. */
+void tpr_peer_give_up(struct tpr_peer *peer);
+/* The same of a peer that is there, and will not have left: ends it. */
+void tpr_peer_unreachable(struct tpr_peer *peer);
+/* Is its process one of this host, and over? */
+bool tpr_peer_is_dead(const struct tpr_peer *peer);
+/* Sees to a peer to which no way leads; false if it is none. */
+bool tpr_absent_timer(struct tpr_peer *peer, uint64_t now);
+/* Asks one that is slow to reach to try as well. */
+void tpr_peer_hurry(struct tpr_peer *peer, uint64_t now);
 /* The launcher says that a rank ended badly; any thread. */
 void tpr_rank_died(tp_context *context, int rank, const char *how);
+/* The answer to the bootstrap's left(); any thread. */
+void tpr_rank_left(tp_context *context, int rank, bool left);
 /* From now on ranks that this one has not heard of may ask it to connect. */
 void tpr_peer_listen(tp_context *context);
 /* A peer says, by way of the bootstrap, that it has trouble to reach this rank
  * or has given up, and that this rank shall try; any thread. */
 void tpr_peer_asks(tp_context *context, int rank, bool gave_up);
+
+/* ---- hello.c ------------------------------------------------------------ */
+
 /* The peer's spare conn becomes its conn; false if there is none. */
 bool tpr_hello_use_spare(struct tpr_peer *peer);
 void tpr_hello_drop_spare(struct tpr_peer *peer);
@@ -657,6 +681,19 @@ void tpr_links_words(char *to, size_t room, const char *from, size_t length);
 /* The peer's pull was refused: that channel carries nothing more. */
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
                       const char *words);
+
+/* ---- sizes.c: which buffers go by which link ----------------------------- */
+
+/* Which links of a connected peer are offered to, in which order and from
+ * which sizes on: with the plan and the verdicts as they are. */
+void tpr_links_sizes(struct tpr_peer *peer);
+/* Without a contract small buffers to oneself go in frames, so that a rank may
+ * send some before it reads. */
+void tpr_links_spare_small(struct tpr_links *links);
+/* The size from which on such a buffer may go by this link. */
+size_t tpr_link_from(const struct tpr_links *links,
+                     const struct tpr_link *link,
+                     const struct tpf_buffer *buffer);
 
 /* ---- offer.c: buffers that go by channels, at the sender ----------------- */
 

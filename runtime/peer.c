@@ -6,22 +6,12 @@
  */
 #include "config.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "runtime/base/alloc.h"
-#include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
-
-enum {
-    PEER_AWAIT_MS = 30000,         /* for a peer that we could not ask */
-    PEER_ASK_MS = 1500,            /* until it is asked to try as well */
-    PEER_AGAIN_MS = 4000           /* ... and again, if it may not have heard */
-};
 
 TPB_LOG_COMPONENT("peer");
 
@@ -251,125 +241,6 @@ tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
     return TP_OK;
 }
 
-/* Has that process ended, or is it about to?  A killed one closes its sockets
- * before its parent can know, and exists until the parent has asked.  The
- * fields are those of proc(5). */
-static bool peer_process_ended(uint32_t pid)
-{
-    enum { EXITING = 4 };          /* PF_EXITING in the kernel's sched.h */
-    char path[32], *text, *after, state = '?';
-    unsigned flags = 0;
-    bool ended;
-
-    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    text = tpb_read_file(path, NULL);
-    after = text != NULL ? strrchr(text, ')') : NULL;
-    ended = after != NULL
-            && sscanf(after + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags)
-               == 2
-            && (state == 'Z' || state == 'X' || (flags & EXITING) != 0);
-    tpb_free(text);
-    /* Last, since it may have been asked for while we looked. */
-    return ended || (kill((pid_t)pid, 0) < 0 && errno == ESRCH);
-}
-
-/* Is the process of that card on this host, and gone? */
-static bool peer_is_dead(const struct tpr_peer *peer)
-{
-    const struct tpt_host *mine = &peer->context->card.host;
-    const struct tpt_host *theirs;
-
-    if (peer->entry == NULL)
-        return false;
-    theirs = tpt_entry_host(peer->entry);
-    return memcmp(theirs->boot_id, mine->boot_id, 16) == 0
-           && theirs->pid_namespace == mine->pid_namespace
-           && peer_process_ended(tpt_entry_pid(peer->entry));
-}
-
-/* Was a way over the network tried, and led nowhere?  Then the other side may
- * still find one: firewalls and address translation look at who begins. */
-static bool peer_may_come(const struct tpr_peer *peer)
-{
-    const struct tpt_plan *plan = tpr_peer_plan(peer);
-
-    for (uint32_t i = 0; i < plan->count; i++)
-        if (plan->candidates[i].reason == TPT_REASON_TRIAL_FAILED
-            && plan->candidates[i].reach == TPT_REACH_NETWORK)
-            return true;
-    return false;
-}
-
-void tpr_peer_listen(tp_context *context)
-{
-    struct tpr_bootstrap *bootstrap = context->bootstrap;
-
-    context->listens = true;
-    if (bootstrap->ops->listen != NULL)
-        bootstrap->ops->listen(bootstrap);
-}
-
-/* Who asks wants to hear the answer. */
-static bool peer_ask(struct tpr_peer *peer, bool gave_up)
-{
-    struct tpr_bootstrap *bootstrap = peer->context->bootstrap;
-
-    if (!peer->asked)
-        tpr_peer_listen(peer->context);
-    peer->asked = true;
-    peer->asked_at = tpb_now();
-    return bootstrap->ops->ask != NULL
-           && bootstrap->ops->ask(bootstrap, peer->rank, gave_up);
-}
-
-/* No way leads to it.  Asks it to come and waits for that; false if that is of
- * no use either. */
-static bool peer_await(struct tpr_peer *peer)
-{
-    bool told;
-
-    if (peer->state == TPR_PEER_AWAITED || peer->conn != NULL
-        || peer->guest != NULL
-        || !peer_may_come(peer))
-        return false;
-    told = peer_ask(peer, true);
-    if (peer->gave_up)
-        return false;
-    tpb_info("%s: no way leads to it; it %s", peer->full_name,
-             told ? "is asked to come to us" : "may come to us");
-    peer->state = TPR_PEER_AWAITED;
-    if (tpb_list_empty(&peer->contact_link)) {
-        peer->deadline = UINT64_MAX;   /* without a limit, but watched */
-        tpb_list_append(&peer->context->contacts, &peer->contact_link);
-    }
-    tpr_touch(peer->context);
-    peer->await = told ? 0 : tpb_now() + PEER_AWAIT_MS * UINT64_C(1000000);
-    return true;
-}
-
-void tpr_peer_give_up(struct tpr_peer *peer)
-{
-    struct tpb_text text = { 0 };
-    bool dead = peer_is_dead(peer);
-
-    if (!dead && peer_await(peer))
-        return;
-    if (dead) {
-        tpb_text_add(&text, "%s is gone: its process ended",
-                     peer->full_name);
-        tpr_peer_end(peer, TP_ERR_PEER_FAILED, text.text);
-        tpb_text_fini(&text);
-        return;
-    }
-    tpb_text_add(&text, "no backend reaches %s: ", peer->full_name);
-    tpr_explain_refusal(peer, &text);
-    if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
-        tpb_text_add(&text, "; nor did it find a way to us");
-    tpr_peer_end(peer, TP_ERR_UNREACHABLE,
-                 text.failed ? "no backend reaches it" : text.text);
-    tpb_text_fini(&text);
-}
-
 static int peer_find_endpoint(tp_context *context, const char *name)
 {
     for (uint32_t i = 0; i < context->endpoint_count; i++)
@@ -429,8 +300,8 @@ void tpr_peer_next(struct tpr_peer *peer)
     for (;;) {
         const struct tpt_plan *plan = tpr_peer_plan(peer);
         int best = tpt_plan_best(plan), endpoint;
-        const uint8_t *address;
-        size_t length = 0;
+        uint8_t address[TPT_ADDRESS];
+        size_t length;
         char name[TPT_NAME];
 
         /* The peer's conn is as good as one that we would have to make. */
@@ -445,7 +316,7 @@ void tpr_peer_next(struct tpr_peer *peer)
         }
         memcpy(name, plan->candidates[best].name, sizeof(name));
         endpoint = peer_find_endpoint(context, name);
-        address = tpt_entry_address(peer->entry, name, &length);
+        length = tpt_entry_address(peer->entry, name, address);
         if (endpoint < 0) {
             if (peer_demote(peer, name, "not open here"))
                 continue;
@@ -478,7 +349,11 @@ void tpr_peer_failed(struct tpr_peer *peer, const char *text)
     tpr_bury(peer->context, peer->conn);
     peer->conn = NULL;
     peer->links = NULL;
-    if (peer_demote(peer, name, text))
+    if (!peer_demote(peer, name, text))
+        return;
+    if (tpr_peer_is_dead(peer))
+        tpr_peer_give_up(peer);    /* no other way leads anywhere, either */
+    else
         tpr_peer_next(peer);
 }
 
@@ -575,8 +450,10 @@ static void peer_too_late(struct tpr_peer *peer)
 
     if (peer->state == TPR_PEER_CARD) {
         tpr_peer_end(peer, TP_ERR_UNREACHABLE,
-                     "the peer published no card in time: has it called"
-                     " tp_init? (TP_CONNECT_TIMEOUT sets the limit)");
+                     "its card did not come in time: either it has not"
+                     " called tp_init, or it has left, and the launcher keeps"
+                     " nothing of ranks that did (TP_CONNECT_TIMEOUT sets the"
+                     " limit)");
         return;
     }
     if (peer->conn != NULL && peer->conn->backend->trying != NULL) {
@@ -589,14 +466,6 @@ static void peer_too_late(struct tpr_peer *peer)
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no connection in time" : text.text);
     tpb_text_fini(&text);
-}
-
-/* It may be that the network lets only the other side begin. */
-static bool peer_is_slow(const struct tpr_peer *peer, uint64_t now)
-{
-    return peer->state == TPR_PEER_CONNECTING && !peer->asked
-           && peer->conn->backend->reach == TPT_REACH_NETWORK
-           && now - peer->trial_since > PEER_ASK_MS * UINT64_C(1000000);
 }
 
 void tpr_peer_timers(tp_context *context, uint64_t now)
@@ -619,29 +488,14 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
         struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
                                               contact_link);
 
-        /* It is to connect to us, and no conn tells of its end. */
-        if ((peer->state == TPR_PEER_CROSSED
-             || peer->state == TPR_PEER_AWAITED) && peer_is_dead(peer)) {
-            tpr_peer_end(peer, TP_ERR_PEER_FAILED,
-                         "its process ended before it could connect");
+        if (tpr_absent_timer(peer, now))
             continue;
-        }
-        if (peer->guest != NULL) {
-            if (now >= peer->deadline)
-                tpr_guest_late(peer);
-            continue;
-        }
-        if (peer->state == TPR_PEER_AWAITED
-            && (now >= peer->deadline || (peer->await > 0
-                                          && now >= peer->await)))
-            tpr_peer_give_up(peer);
-        else if (now >= peer->deadline)
+        if (now < peer->deadline)
+            tpr_peer_hurry(peer, now);
+        else if (peer->guest != NULL)
+            tpr_guest_late(peer);
+        else
             peer_too_late(peer);
-        else if (peer->state == TPR_PEER_AWAITED && peer->await > 0
-                 && now - peer->asked_at > PEER_AGAIN_MS * UINT64_C(1000000))
-            peer_ask(peer, true);
-        else if (peer_is_slow(peer, now))
-            peer_ask(peer, false);
     }
 }
 
@@ -658,6 +512,7 @@ void tpr_peer_free(struct tpr_peer *peer)
     }
     tpr_guest_free(peer->guest);
     tpb_free((char *)(uintptr_t)peer->end_text);
+    tpb_free(peer->death);
     tpt_entry_drop(peer->entry);
     tpb_free(peer);
 }
@@ -668,7 +523,6 @@ struct peer_card_task {
     struct tpr_task task;
     int rank;
     tp_status status;
-    bool gave_up;
     size_t length;
     char text[128];
     unsigned char blob[];
@@ -711,76 +565,5 @@ void tpr_card_arrived(tp_context *context, int rank, tp_status status,
     snprintf(task->text, sizeof(task->text), "%s", text);
     if (length > 0)
         memcpy(task->blob, blob, length);
-    tpr_submit(context, &task->task);
-}
-
-/* ---- the launcher tells of a death, on any thread ------------------------ */
-
-static void peer_died_run(tp_context *context, struct tpr_task *base)
-{
-    struct peer_card_task *task = TPB_CONTAINER(base, struct peer_card_task,
-                                                task);
-
-    /* A connected peer is left to its connection, which first delivers what
-     * had arrived.  One that nobody asked for is left alone. */
-    TPB_LIST_EACH(node, &context->contacts) {
-        struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
-                                              contact_link);
-
-        if (peer->rank == task->rank)
-            tpr_peer_end(peer, TP_ERR_PEER_FAILED, task->text);
-    }
-    tpb_free(task);
-}
-
-void tpr_rank_died(tp_context *context, int rank, const char *how)
-{
-    struct peer_card_task *task = tpb_zalloc(sizeof(*task));
-
-    if (task == NULL)
-        return;
-    task->task.run = peer_died_run;
-    task->rank = rank;
-    snprintf(task->text, sizeof(task->text),
-             "rank %d ended before it could be reached (%s)", rank, how);
-    tpr_submit(context, &task->task);
-}
-
-/* ---- a peer cannot reach us, and says so, on any thread ------------------ */
-
-static void peer_asks_run(tp_context *context, struct tpr_task *base)
-{
-    struct peer_card_task *task = TPB_CONTAINER(base, struct peer_card_task,
-                                                task);
-    struct tpr_peer *peer = tpr_peer_get(context, task->rank);
-
-    if (peer != NULL) {
-        bool over = context->closing || peer->state == TPR_PEER_ENDED;
-
-        peer->gave_up |= task->gave_up;
-        if (over && !peer->asked)
-            peer_ask(peer, true);  /* it need not wait for us */
-        else if (!over && peer->state == TPR_PEER_NEW)
-            tpr_peer_contact(peer);
-        else if (peer->state == TPR_PEER_AWAITED && peer->gave_up)
-            tpr_peer_give_up(peer);    /* neither reaches the other */
-    }
-    if (!context->closing)
-        tpr_peer_listen(context);
-    tpb_free(task);
-}
-
-void tpr_peer_asks(tp_context *context, int rank, bool gave_up)
-{
-    struct peer_card_task *task;
-
-    if (rank < 0 || rank >= context->size || rank == context->rank)
-        return;
-    task = tpb_zalloc(sizeof(*task));
-    if (task == NULL)
-        return;                    /* it waits no longer than its deadline */
-    task->task.run = peer_asks_run;
-    task->gave_up = gave_up;
-    task->rank = rank;
     tpr_submit(context, &task->task);
 }

@@ -278,6 +278,7 @@ static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
     struct tpr_op *op = TPB_CONTAINER(pipe->reads.prev, struct tpr_op, link);
     const unsigned char *bytes = view->bytes + *view->taken;
     size_t left = view->length - *view->taken, room;
+    bool past = pipe->skeleton->stream_length >= TPB_COPY_PAST;
     unsigned char *data;
 
     if (left == 0)
@@ -296,6 +297,8 @@ static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
             tpr_rx_break(pipe, TP_ERR_BACKEND, text);
             return false;
         }
+    } else if (TPB_UNLIKELY(past)) {
+        tpb_copy_past(data, bytes, left);
     } else {
         tpb_copy(data, bytes, left);
     }

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The book and its entries.  An entry's addresses are packed, each as the
- * number of its backend, two bytes of length and the bytes; 255 ends them.
+ * number of its backend, two bytes of length and so many packed bytes; 255 ends
+ * them.  A third of an address is zeros (IPv4 in the room of IPv6, short names),
+ * so runs are packed: a byte below 128 stands before one more than so many
+ * bytes, others for 127 less of zeros.  And most of a second address is like the
+ * first one's, the same hosts and networks: if that makes it shorter, which the
+ * highest bit of the length tells, it is what differs, by exclusive or.
  */
 #include "config.h"
 
@@ -10,7 +15,13 @@
 #include "runtime/base/alloc.h"
 #include "topology/book_private.h"
 
-enum { BOOK_ADDRESS_HEAD = 3, BOOK_ADDRESS_END = 255 };
+enum {
+    BOOK_ADDRESS_HEAD = 3, BOOK_ADDRESS_END = 255,
+    BOOK_RUN = 128,                /* at most, of either kind */
+    BOOK_ZEROS = 3,                /* fewer are no run of their own */
+    BOOK_DIFFERS = 1 << 15,        /* in the length, see above */
+    BOOK_PACKED = TPT_ADDRESS + TPT_ADDRESS / BOOK_RUN + 2
+};
 
 /* ---- the book ---------------------------------------------------------- */
 
@@ -42,47 +53,137 @@ void tpt_book_measure(const struct tpt_book *book, struct tpt_book_size *size)
 
 /* ---- addresses --------------------------------------------------------- */
 
-static size_t book_addresses_length(const struct tpt_card *card,
-                                    uint32_t called)
+static size_t book_zeros(const uint8_t *bytes, size_t length)
 {
-    size_t length = 1;
+    size_t zeros = 0;
 
-    for (uint32_t i = 0; i < card->backend_count; i++)
-        if ((called >> i & 1) != 0 && card->backends[i].address_length > 0)
-            length += BOOK_ADDRESS_HEAD + card->backends[i].address_length;
+    while (zeros < length && zeros < BOOK_RUN && bytes[zeros] == 0)
+        zeros++;
+    return zeros;
+}
+
+/* Returns how many bytes it has become. */
+static size_t book_pack(const uint8_t *bytes, size_t length,
+                        unsigned char packed[BOOK_PACKED])
+{
+    size_t size = 0, at = 0;
+
+    while (at < length) {
+        size_t zeros = book_zeros(bytes + at, length - at), run = 0;
+
+        if (zeros >= BOOK_ZEROS) {
+            packed[size++] = (unsigned char)(zeros + BOOK_RUN - 1);
+            at += zeros;
+            continue;
+        }
+        while (at + run < length && run < BOOK_RUN
+               && book_zeros(bytes + at + run, length - at - run)
+                  < BOOK_ZEROS)
+            run++;
+        packed[size++] = (unsigned char)(run - 1);
+        memcpy(packed + size, bytes + at, run);
+        size += run;
+        at += run;
+    }
+    return size;
+}
+
+/* The other way; returns how many bytes they are. */
+static size_t book_unpack(const unsigned char *packed, size_t size,
+                          uint8_t bytes[TPT_ADDRESS])
+{
+    size_t length = 0, run;
+
+    for (size_t at = 0; at < size; length += run) {
+        unsigned char head = packed[at++];
+
+        if (head >= BOOK_RUN) {
+            run = head - BOOK_RUN + 1u;
+            memset(bytes + length, 0, run);
+        } else {
+            run = head + 1u;
+            memcpy(bytes + length, packed + at, run);
+            at += run;
+        }
+    }
     return length;
+}
+
+static void book_differ(uint8_t *bytes, size_t length,
+                        const uint8_t before[TPT_ADDRESS])
+{
+    for (size_t i = 0; i < length; i++)
+        bytes[i] ^= before[i];
+}
+
+/* The shorter way, `before` being the address packed before, then zeros;
+ * returns its length with its bit. */
+static size_t book_pack_best(const struct tpt_backend_card *backend,
+                             const uint8_t before[TPT_ADDRESS],
+                             unsigned char packed[BOOK_PACKED])
+{
+    uint8_t differs[TPT_ADDRESS];
+    unsigned char other[BOOK_PACKED];
+    size_t length = backend->address_length;
+    size_t size = book_pack(backend->address, length, packed), less;
+
+    memcpy(differs, backend->address, length);
+    book_differ(differs, length, before);
+    less = book_pack(differs, length, other);
+    if (less >= size)
+        return size;
+    memcpy(packed, other, less);
+    return less | BOOK_DIFFERS;
+}
+
+/* Packs them to `at`, or finds out how long they become if that is NULL. */
+static size_t book_addresses_put(const struct tpt_card *card, uint32_t called,
+                                 unsigned char *at)
+{
+    unsigned char packed[BOOK_PACKED];
+    uint8_t before[TPT_ADDRESS] = { 0 };
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < card->backend_count; i++) {
+        const struct tpt_backend_card *backend = &card->backends[i];
+        size_t size, bytes;
+
+        if ((called >> i & 1) == 0 || backend->address_length == 0)
+            continue;
+        size = book_pack_best(backend, before, packed);
+        bytes = size & ~(size_t)BOOK_DIFFERS;
+        memset(before, 0, sizeof(before));
+        memcpy(before, backend->address, backend->address_length);
+        if (at != NULL) {
+            at[length] = (unsigned char)i;
+            at[length + 1] = (unsigned char)size;
+            at[length + 2] = (unsigned char)(size >> 8);
+            memcpy(at + length + BOOK_ADDRESS_HEAD, packed, bytes);
+        }
+        length += BOOK_ADDRESS_HEAD + bytes;
+    }
+    if (at != NULL)
+        at[length] = BOOK_ADDRESS_END;
+    return length + 1;
 }
 
 static bool book_addresses_pack(struct tpt_entry *entry,
                                 const struct tpt_card *card)
 {
     uint32_t called = entry->choice->called;
-    size_t length = book_addresses_length(card, called);
-    unsigned char *at = tpb_zalloc(length);
+    size_t length = book_addresses_put(card, called, NULL);
 
-    entry->addresses = at;
-    if (at == NULL)
+    entry->addresses = tpb_zalloc(length);
+    if (entry->addresses == NULL)
         return false;
     entry->book->size.bytes += length;
-    for (uint32_t i = 0; i < card->backend_count; i++) {
-        const struct tpt_backend_card *backend = &card->backends[i];
-
-        if ((called >> i & 1) == 0 || backend->address_length == 0)
-            continue;
-        at[0] = (unsigned char)i;
-        at[1] = (unsigned char)backend->address_length;
-        at[2] = (unsigned char)(backend->address_length >> 8);
-        memcpy(at + BOOK_ADDRESS_HEAD, backend->address,
-               backend->address_length);
-        at += BOOK_ADDRESS_HEAD + backend->address_length;
-    }
-    *at = BOOK_ADDRESS_END;
+    book_addresses_put(card, called, entry->addresses);
     return true;
 }
 
 static size_t book_address_length(const unsigned char *at)
 {
-    return at[1] | (size_t)at[2] << 8;
+    return (at[1] | (size_t)at[2] << 8) & ~(size_t)BOOK_DIFFERS;
 }
 
 void tpt_entry_forget_addresses(struct tpt_entry *entry)
@@ -98,22 +199,28 @@ void tpt_entry_forget_addresses(struct tpt_entry *entry)
     entry->addresses = NULL;
 }
 
-const uint8_t *tpt_entry_address(const struct tpt_entry *entry,
-                                 const char *name, size_t *length)
+size_t tpt_entry_address(const struct tpt_entry *entry, const char *name,
+                         uint8_t address[TPT_ADDRESS])
 {
     int wanted = tpt_book_fact_find(entry->facts, name);
     const unsigned char *at = entry->addresses;
+    uint8_t before[TPT_ADDRESS] = { 0 };
 
     if (at == NULL || wanted < 0)
-        return NULL;
+        return 0;
     for (; *at != BOOK_ADDRESS_END;
          at += BOOK_ADDRESS_HEAD + book_address_length(at)) {
-        if (*at != wanted)
-            continue;
-        *length = book_address_length(at);
-        return at + BOOK_ADDRESS_HEAD;
+        size_t length = book_unpack(at + BOOK_ADDRESS_HEAD,
+                                    book_address_length(at), address);
+
+        if ((at[2] & BOOK_DIFFERS >> 8) != 0)
+            book_differ(address, length, before);
+        if (*at == wanted)
+            return length;
+        memset(before, 0, sizeof(before));
+        memcpy(before, address, length);
     }
-    return NULL;
+    return 0;
 }
 
 /* ---- entries ----------------------------------------------------------- */
@@ -228,12 +335,9 @@ void tpt_entry_card(const struct tpt_entry *entry, struct tpt_card *card)
     memcpy(card->cookie, entry->cookie, sizeof(card->cookie));
     for (uint32_t i = 0; i < card->backend_count; i++) {
         struct tpt_backend_card *backend = &card->backends[i];
-        const uint8_t *address;
-        size_t length = 0;
+        uint8_t address[TPT_ADDRESS];
+        size_t length = tpt_entry_address(entry, backend->name, address);
 
-        address = tpt_entry_address(entry, backend->name, &length);
-        if (address == NULL)
-            continue;
         memcpy(backend->address, address, length);
         backend->address_length = (uint16_t)length;
     }

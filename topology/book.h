@@ -49,10 +49,11 @@ const uint8_t *tpt_entry_instance(const struct tpt_entry *entry);
 const uint8_t *tpt_entry_cookie(const struct tpt_entry *entry);
 uint32_t tpt_entry_pid(const struct tpt_entry *entry);
 
-/* Where the peer's backend of that name can be called; NULL if it says nothing
- * of it, or cannot be used, or the addresses were forgotten. */
-const uint8_t *tpt_entry_address(const struct tpt_entry *entry,
-                                 const char *name, size_t *length);
+/* Where the peer's backend of that name can be called, and how long that is; 0,
+ * and `address` is nothing to be read, if it says nothing of it, or cannot be
+ * used, or the addresses were forgotten. */
+size_t tpt_entry_address(const struct tpt_entry *entry, const char *name,
+                         uint8_t address[TPT_ADDRESS]);
 /* The peer is connected: nobody calls it again. */
 void tpt_entry_forget_addresses(struct tpt_entry *entry);
 

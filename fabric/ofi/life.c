@@ -24,8 +24,7 @@ enum {
     LIFE_LEAST_S = 5,              /* whole seconds are the kernel's unit, and
                                       one lost probe must not be a death */
     LIFE_LOOK_MS = 500,            /* how often busy conns are looked at */
-    LIFE_GRACE_MS = 800            /* for libfabric to tell of an end too;
-                                      over at the next look */
+    LIFE_GRACE_MS = 800            /* for libfabric to tell of an end, too */
 };
 
 TPB_LOG_COMPONENT("ofi");
@@ -88,6 +87,12 @@ static void life_list(struct ofi_conn *conn)
     ofi_meet_schedule(endpoint);
 }
 
+/* The look that ends the grace of an end that the socket told. */
+static uint64_t life_grace_over(const struct ofi_conn *conn)
+{
+    return conn->life_ended + LIFE_GRACE_MS * UINT64_C(1000000);
+}
+
 void ofi_life_heard(struct ofi_conn *conn)
 {
     conn->probing = !life_set(conn, SOL_SOCKET, SO_KEEPALIVE, 0);
@@ -142,6 +147,8 @@ static void life_ready(struct tpf_watch *watch, uint32_t events)
         life_lost(conn, gone);
     } else {
         conn->life_ended = tpb_now();
+        if (endpoint->life_look > life_grace_over(conn))
+            endpoint->life_look = life_grace_over(conn);
         life_list(conn);
     }
     /* Of the datagrams' objects nothing is touched any more but to close
@@ -205,12 +212,10 @@ static bool life_waits(struct ofi_conn *conn)
 
 static void life_look(struct ofi_conn *conn, uint64_t now)
 {
-    const uint64_t grace = LIFE_GRACE_MS * 1000000u;
-
     if (conn->lost) {
         tpb_list_unlink(&conn->lively);
     } else if (conn->life_ended != 0) {
-        if (now - conn->life_ended < grace)
+        if (now < life_grace_over(conn))
             return;
         tpb_list_unlink(&conn->lively);
         life_lost(conn, "the other side closed the connection or is gone");
@@ -226,10 +231,17 @@ void ofi_life_timers(struct ofi_endpoint *endpoint, uint64_t now)
 {
     if (endpoint->life_look == 0 || endpoint->life_look > now)
         return;
-    TPB_LIST_EACH(node, &endpoint->lively)
-        life_look(TPB_CONTAINER(node, struct ofi_conn, lively), now);
-    endpoint->life_look = tpb_list_empty(&endpoint->lively)
-                              ? 0 : ofi_meet_after(LIFE_LOOK_MS);
+    endpoint->life_look = ofi_meet_after(LIFE_LOOK_MS);
+    TPB_LIST_EACH(node, &endpoint->lively) {
+        struct ofi_conn *conn = TPB_CONTAINER(node, struct ofi_conn, lively);
+
+        life_look(conn, now);
+        if (conn->life_ended != 0 && !conn->lost
+            && endpoint->life_look > life_grace_over(conn))
+            endpoint->life_look = life_grace_over(conn);
+    }
+    if (tpb_list_empty(&endpoint->lively))
+        endpoint->life_look = 0;
 }
 
 uint64_t ofi_life_next(const struct ofi_endpoint *endpoint)

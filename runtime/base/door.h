@@ -41,20 +41,23 @@ int tpb_door_open(char name[TPB_DOOR_NAME]);
 bool tpb_door_take(int fd, char name[TPB_DOOR_NAME]);
 socklen_t tpb_door_address(const char *name, struct sockaddr_storage *address);
 
-/* Between ranks and tprun.  A card follows PUT and CARD, words ABORT. */
+/* Between ranks and tprun.  A card follows PUT and ANSWER, words ABORT. */
 enum tpb_door_type {
     TPB_DOOR_PUT = 1,              /* this rank's card */
     TPB_DOOR_GET,                  /* asks for that rank's */
     TPB_DOOR_ANSWER,
     TPB_DOOR_ABORT,                /* `rank` is the exit status */
-    TPB_DOOR_LEAVE                 /* tp_finalize() */
+    TPB_DOOR_LEAVE,                /* tp_finalize() */
+    TPB_DOOR_LEFT,                 /* has `rank` left?  The answer: `flag` */
+    TPB_DOOR_CALL                  /* `rank` shall call `sender`, who has given
+                                    * up if `flag`; passed on to it */
 };
 
 struct tpb_door_message {
     char magic[4];                 /* "tpdo" */
     uint8_t type;
     uint8_t alone;                 /* the sender has no PMIx */
-    uint16_t zero;
+    uint8_t flag, zero;
     int32_t sender, rank;
     uint8_t cookie[16];
 };

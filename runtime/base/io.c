@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -50,15 +51,18 @@ char *tpb_read_file(const char *path, size_t *length)
     for (;;) {
         ssize_t got;
 
-        if (text.capacity - text.length < 4096) {
-            char *grown = tpb_resize(text.text, text.capacity + 65536);
+        /* Most are short files of /proc and /sys: the heap need not grow and
+         * shrink for them. */
+        if (text.capacity - text.length < 2048) {
+            size_t more = text.capacity > 4096 ? text.capacity : 4096;
+            char *grown = tpb_resize(text.text, text.capacity + more);
 
             if (grown == NULL) {
                 code = ENOMEM;
                 break;
             }
             text.text = grown;
-            text.capacity += 65536;
+            text.capacity += more;
         }
         got = read(fd, text.text + text.length,
                    text.capacity - text.length - 1);
@@ -174,6 +178,21 @@ int tpb_shared_memory(const char *name, size_t size)
         errno = code;
     }
     return fd;
+}
+
+bool tpb_shared_memory_works(void)
+{
+    static atomic_bool known;
+    int fd;
+
+    if (atomic_load_explicit(&known, memory_order_relaxed))
+        return true;
+    fd = tpb_shared_memory("tp-probe", 1);
+    if (fd < 0)
+        return false;
+    tpb_close(&fd);
+    atomic_store_explicit(&known, true, memory_order_relaxed);
+    return true;
 }
 
 bool tpb_shared_memory_safe(int fd, size_t size)

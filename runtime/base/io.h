@@ -32,6 +32,10 @@ void tpb_eventfd_drain(int fd);
  */
 int tpb_shared_memory(const char *name, size_t size);
 
+/* Can there be such memory at all?  False with errno if not.  A process tries
+ * until it once went well. */
+bool tpb_shared_memory_works(void);
+
 /* A descriptor from outside: is it memory of at least that size which cannot
  * shrink?  Otherwise touching it could end this process with SIGBUS. */
 bool tpb_shared_memory_safe(int fd, size_t size);

@@ -6,6 +6,7 @@
  *                 abort: it ends the job instead, with status 42
  *                 leave: it exits without tp_finalize
  *                 well: all part in peace
+ *                 never: it leaves, and never asked for a pipe
  */
 #include <signal.h>
 #include <stdio.h>
@@ -42,7 +43,7 @@ static void mourn_last(tp_context *context, const char *how)
 {
     int last = tp_size(context) - 1;
 
-    for (int i = 0; i < last; i++) {
+    for (int i = 0; i < last && strcmp(how, "never") != 0; i++) {
         tp_pipe *pipe;
         char word;
         size_t length;
@@ -72,6 +73,16 @@ static void mourn_other(tp_context *context, const char *how)
     mourn_need(tp_pipe_to_rank(context, tp_size(context) - 1, &pipe),
                "pipe");
     mourn_pipe = pipe;
+    if (strcmp(how, "never") == 0) {
+        if (tp_rank(context) > 0)
+            usleep(300000);        /* rank 0 is early, most likely */
+        status = tp_pipe_recv(pipe, &word, 1, &length);
+        printf("rank %d: %s: %s\n", tp_rank(context), tp_strerror(status),
+               tp_pipe_error(pipe));
+        if (status != TP_ERR_PEER_CLOSED)
+            exit(8);
+        return;
+    }
     mourn_need(tp_pipe_recv(pipe, &word, 1, &length), "recv");
     mourn_need(tp_pipe_send(pipe, "w", 1), "send");
     if (strcmp(how, "well") == 0)

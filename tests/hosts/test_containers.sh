@@ -124,6 +124,9 @@ job 0 4 "$spmd" blocking_any_single
 # shellcheck disable=SC2016 # for the inner shell
 job 137 4 sh -c '[ "$PMIX_RANK" = 1 ] && kill -9 $$; exec "$0" wait' "$pairs"
 job 9 4 "$pairs" abort
+# One leaves before anybody has met it.
+job 0 4 "$build/tests/hosts/mourn" never
+TPX_KINDS="$net - - -" job 0 4 "$build/tests/hosts/mourn" never
 # Nothing is left of any of it.
 pgrep -af -- "$pairs" | empty "processes are left behind"
 

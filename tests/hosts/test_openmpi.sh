@@ -145,7 +145,23 @@ END
     on host1 60 "$tprun" --host host2,host3 "$build/tests/hosts/rank" knock
     check "a peer that can only call is asked to" ended 0 \
         'rank 1 via ofi:tcp' ''
+    # The same without an engine: ranks whose networks are not tprun's.
+    # shellcheck disable=SC2016 # for the inner shell
+    timeout 60 "$tprun" -n 2 sh -c 'exec "$0" exec host$((PMIX_RANK + 2)) "$@"' \
+        "$nethosts" "$build/tests/hosts/rank" knock \
+        >"$work/out" 2>"$work/err" </dev/null
+    status=$? out=$(cat "$work/out") err=$(cat "$work/err")
+    check "a peer in another network is asked, too" ended 0 \
+        'rank 1 via ofi:tcp' ''
     "$nethosts" exec host3 nft delete table inet tp
+    # shellcheck disable=SC2016
+    timeout 60 "$tprun" -n 3 sh -c 'exec "$0" exec host$((PMIX_RANK + 1)) "$@"' \
+        "$nethosts" "$mourn" never >"$work/out" 2>"$work/err" </dev/null
+    status=$? out=$(cat "$work/out") err=$(cat "$work/err")
+    check "one of another network leaves before it is met" ended 0 \
+        'closed by the peer' ''
+    check "both hear of it there" \
+        [ "$(grep -c 'has left the job' <<<"$out")" = 2 ]
 }
 
 only_ipv6()

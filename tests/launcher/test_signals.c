@@ -100,6 +100,22 @@ START_TEST(test_stopped_rank)
 }
 END_TEST
 
+/* Who looks at what hangs is told that it is stopped. */
+START_TEST(test_stopped_named)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "--timeout",
+               "2", "sh", "-c", "test $PMIX_RANK = 1 || kill -STOP $$; "
+               "exec sleep 60", NULL });
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 124);
+    ck_assert_msg(strstr(launch.err, ", stopped) and 1 more\n") != NULL,
+                  "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* SIGTSTP stops ranks and tprun; SIGCONT lets all go on. */
 START_TEST(test_suspend)
 {
@@ -474,6 +490,7 @@ int main(void)
     tcase_add_loop_test(tests, test_ending, 0, 4);
     tcase_add_loop_test(tests, test_stubborn, 0, 2);
     tcase_add_test(tests, test_stopped_rank);
+    tcase_add_test(tests, test_stopped_named);
     tcase_add_test(tests, test_suspend);
     tcase_add_test(tests, test_ignored_stays_ignored);
     tcase_add_test(tests, test_idle);

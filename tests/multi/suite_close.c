@@ -209,6 +209,25 @@ static void close_leave_early(void)
     tpx_status(tp_pipe_send(pipe, "x", 1), TP_ERR_PEER_CLOSED);
 }
 
+/* Rank 0 leaves, and never asked for a pipe: those who wait for it hear that
+ * it has left, not that it died; one asks before that or while it leaves, the
+ * other most likely afterwards. */
+static void close_never_met(void)
+{
+    tp_pipe *pipe;
+    char byte;
+
+    if (tpx_me.rank == 0)
+        return;
+    pipe = tpx_pipe(0, 0);
+    if (tpx_me.rank == 2)
+        tpx_sleep_ms(200);
+    tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_PEER_CLOSED);
+    tpx_status(tp_pipe_send(pipe, "x", 1), TP_ERR_PEER_CLOSED);
+    tpx_check(strstr(tp_pipe_error(pipe), "left the job") != NULL, "%s",
+              tp_pipe_error(pipe));
+}
+
 /* tp_finalize() waits until what was written is out, though the callbacks
  * have not come yet. */
 static void close_flush(void)
@@ -409,6 +428,7 @@ const struct tpx_spmd tpx_close[] = {
     { "close_first", close_first, 2, 0, 20 },
     { "close_inside", close_inside, 2, 0, 20 },
     { "close_leave_early", close_leave_early, 2, TPX_LAUNCH, 20 },
+    { "close_never_met", close_never_met, 3, TPX_LAUNCH, 20 },
     { "close_flush", close_flush, 2, TPX_LAUNCH, 20 },
     { "close_unread", close_unread, 2, 0, 40 },
     { "close_finalize_pending", close_finalize_pending, 2, 0, 40 },

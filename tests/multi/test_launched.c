@@ -12,7 +12,8 @@
 #include "tests/multi/harness.h"
 
 /* The deadline only finds hangs; a machine may have much else to do. */
-enum { LAUNCHED_TEXT = 12000, LAUNCHED_MOST = 64, LAUNCHED_SECONDS = 60 };
+enum { LAUNCHED_TEXT = 12000, LAUNCHED_MOST = 64, LAUNCHED_SECONDS = 60,
+       LAUNCHED_TRIES = 3 };
 
 static const struct tpx_spmd *launched_tests[LAUNCHED_MOST];
 static int launched_count;
@@ -40,7 +41,9 @@ static int launched_done(const char *output)
 
 /* Runs and judges; the launcher's path and options come first.  One that is
  * `deaf` may miss the end of its ranks, as long as they say that they are done:
- * Open MPI 4.1 does, now and then, of ranks that end together. */
+ * Open MPI 4.1 does, now and then, of ranks that end together.  And twice in a
+ * hundred jobs of a busy machine it leaves a rank in PMIx_Init for ever: such a
+ * job is run again. */
 static void launched_run(const char *const *launcher, bool deaf,
                          const struct tpx_spmd *test)
 {
@@ -48,7 +51,7 @@ static void launched_run(const char *const *launcher, bool deaf,
     const char *command[24];
     char ranks[16];
     size_t count = 0;
-    int status;
+    int status = -1;
 
     while (launcher[count] != NULL) {
         command[count] = launcher[count];
@@ -61,8 +64,14 @@ static void launched_run(const char *const *launcher, bool deaf,
     command[count++] = test->name;
     command[count] = NULL;
     setenv("TPX_TELL", "1", 1);
-    status = tpx_execute((char *const *)(uintptr_t)command, LAUNCHED_SECONDS,
-                         output, sizeof(output));
+    for (int try = 1; try <= LAUNCHED_TRIES; try++) {
+        status = tpx_execute((char *const *)(uintptr_t)command,
+                             LAUNCHED_SECONDS, output, sizeof(output));
+        if (status != -1 || !deaf || strstr(output, "PMIx_Init") == NULL)
+            break;
+        printf("note: %s did not answer a rank of %s\n", launcher[0],
+               test->name);
+    }
     if (status == -1 && deaf && launched_done(output) == test->ranks) {
         printf("note: %s did not see the ranks of %s end\n", launcher[0],
                test->name);
@@ -121,7 +130,9 @@ int main(void)
     TCase *tests = tcase_create("launched");
 
     launched_find();
-    tcase_set_timeout(tests, tpx_patience_ms(LAUNCHED_SECONDS) / 1000.0 + 30);
+    tcase_set_timeout(tests, LAUNCHED_TRIES
+                             * (tpx_patience_ms(LAUNCHED_SECONDS) / 1000.0
+                                + 30));
     tcase_add_loop_test(tests, test_tprun, 0, launched_count);
     tcase_add_loop_test(tests, test_openmpi, 0, launched_count);
     suite_add_tcase(suite, tests);

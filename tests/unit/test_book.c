@@ -158,11 +158,10 @@ START_TEST(test_card_again)
         /* But for addresses of what cannot be used. */
         for (uint32_t j = 0; j < b.backend_count; j++) {
             struct tpt_backend_card *backend = &b.backends[j];
-            size_t length = 0;
-            const uint8_t *address = tpt_entry_address(entry, backend->name,
-                                                       &length);
+            uint8_t address[TPT_ADDRESS];
+            size_t length = tpt_entry_address(entry, backend->name, address);
 
-            if (address == NULL) {
+            if (length == 0) {
                 memset(backend->address, 0, sizeof(backend->address));
                 backend->address_length = 0;
                 continue;
@@ -181,10 +180,50 @@ START_TEST(test_card_again)
 }
 END_TEST
 
+/* Of any length, with zeros wherever they fall, and back; the second one much
+ * like the first, or not at all. */
+START_TEST(test_packing)
+{
+    uint64_t seed = 77;
+    uint8_t address[TPT_ADDRESS];
+    struct tpt_entry *entry;
+
+    hosts("one-socket", "one-socket");
+    for (size_t length = 1; length <= TPT_ADDRESS; length++) {
+        struct tpt_backend_card *first = &b.backends[2];
+        struct tpt_backend_card *second = &b.backends[3];
+
+        ck_assert_str_eq(first->name, "ofi:tcp");
+        ck_assert_str_eq(second->name, "ofi:verbs");
+        first->address_length = (uint16_t)length;
+        second->address_length = (uint16_t)(
+            1 + tpx_random_below(&seed, TPT_ADDRESS));
+        for (size_t i = 0; i < TPT_ADDRESS; i++) {
+            first->address[i] = (uint8_t)(
+                tpx_random_below(&seed, 1 + length % 7) * 9);
+            second->address[i] = (uint8_t)(
+                tpx_random_below(&seed, 8) < length % 9 ? first->address[i]
+                : tpx_random_below(&seed, 256));
+        }
+        book = tpt_book_new(&a, &everything);
+        entry = book_enter(&b);
+        memset(address, 0xaa, sizeof(address));
+        ck_assert_uint_eq(tpt_entry_address(entry, first->name, address),
+                          length);
+        ck_assert_mem_eq(address, first->address, length);
+        ck_assert_uint_eq(tpt_entry_address(entry, second->name, address),
+                          second->address_length);
+        ck_assert_mem_eq(address, second->address, second->address_length);
+        tpt_entry_drop(entry);
+        book_end();
+    }
+}
+END_TEST
+
 START_TEST(test_addresses)
 {
     struct tpt_entry *entry;
-    size_t length = 0;
+    uint8_t address[TPT_ADDRESS];
 
     hosts("one-socket", "one-socket");
     for (uint32_t i = 0; i < b.backend_count; i++) {
@@ -195,14 +234,15 @@ START_TEST(test_addresses)
     book = tpt_book_new(&a, &everything);
     entry = book_enter(&b);
     /* shm stays on one host: nobody will call it. */
-    ck_assert_ptr_null(tpt_entry_address(entry, "shm", &length));
-    ck_assert_ptr_null(tpt_entry_address(entry, "nonesuch", &length));
-    ck_assert_uint_eq(*tpt_entry_address(entry, "ofi:tcp", &length), 3);
-    ck_assert_uint_eq(length, TPT_ADDRESS);
-    ck_assert_uint_eq(*tpt_entry_address(entry, "ofi:verbs", &length), 4);
-    ck_assert_uint_eq(length, 300);
+    ck_assert_uint_eq(tpt_entry_address(entry, "shm", address), 0);
+    ck_assert_uint_eq(tpt_entry_address(entry, "nonesuch", address), 0);
+    ck_assert_uint_eq(tpt_entry_address(entry, "ofi:tcp", address),
+                      TPT_ADDRESS);
+    ck_assert_uint_eq(*address, 3);
+    ck_assert_uint_eq(tpt_entry_address(entry, "ofi:verbs", address), 300);
+    ck_assert_uint_eq(*address, 4);
     tpt_entry_forget_addresses(entry);
-    ck_assert_ptr_null(tpt_entry_address(entry, "ofi:tcp", &length));
+    ck_assert_uint_eq(tpt_entry_address(entry, "ofi:tcp", address), 0);
     tpt_entry_forget_addresses(entry);
     tpt_entry_drop(entry);
     book_end();
@@ -392,6 +432,7 @@ int main(void)
     tcase_add_test(tests, test_as_scored);
     tcase_add_test(tests, test_card_again);
     tcase_add_test(tests, test_addresses);
+    tcase_add_test(tests, test_packing);
     tcase_add_test(tests, test_trials);
     tcase_add_test(tests, test_shared);
     tcase_add_test(tests, test_refused);
