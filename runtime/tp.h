@@ -188,7 +188,8 @@ typedef struct tp_stats {
  * `options` may be NULL.  On TP_OK *context is the caller's until
  * tp_finalize().
  *
- * Errors: INVALID (options), NO_MEMORY, SYSTEM, BACKEND (PMIx refused),
+ * Errors: INVALID (options), NO_MEMORY, SYSTEM, NOT_FOUND (there is no launcher,
+ * and TP_BOOTSTRAP insists), BACKEND (PMIx refused),
  * UNREACHABLE (TP_BACKENDS allows none that works here).
  */
 tp_status tp_init(const tp_options *options, tp_context **context);
