@@ -17,28 +17,13 @@
 #include "bench/calibrate.h"
 #include "runtime/base/alloc.h"
 #include "topology/costs.h"
-#include "topology/discover.h"
+#include "topology/devices.h"
 #include "topology/score.h"
 
 /* 8 bytes for the latency; the others for the bandwidth. */
 #define CALIBRATE_SIZES "8,64k,256k,1M,4M"
 
 enum { CALIBRATE_BIG = 64 << 10, CALIBRATE_CPUS = 4096 };
-
-/* The first pair of cpus of each locality. */
-struct calibrate_places {
-    unsigned first;
-    int other[TPT_LOCALITIES];     /* -1: there is none */
-};
-
-struct calibrate_work {
-    const struct bench_options *options;
-    struct tpb_settings settings;
-    struct tpt_topology *topology;
-    struct calibrate_places places;
-    struct calibrate_table table;
-    unsigned failures;
-};
 
 static bool calibrate_say(const struct tpb_error *error)
 {
@@ -119,10 +104,8 @@ static bool calibrate_prepare(struct calibrate_work *work)
 
 /* ---- the measurements -------------------------------------------------- */
 
-static void calibrate_add(struct calibrate_work *work,
-                          const struct pair_result *result,
-                          const struct pair_backend *backend,
-                          const struct fit *fit)
+void calibrate_add(struct calibrate_work *work, const char *locality,
+                   const struct pair_backend *backend, const struct fit *fit)
 {
     struct calibrate_row *row = &work->table.rows[work->table.count];
 
@@ -130,11 +113,23 @@ static void calibrate_add(struct calibrate_work *work,
         return;
     work->table.count++;
     snprintf(row->backend, sizeof(row->backend), "%s", backend->name);
-    snprintf(row->locality, sizeof(row->locality), "%s", result->locality);
+    snprintf(row->locality, sizeof(row->locality), "%s", locality);
     row->channel = backend->channel;
+    row->devices = backend->devices;
     row->measured = *fit;
     row->latency_us = backend->latency_us;
     row->megabytes = backend->megabytes;
+}
+
+bool calibrate_run(struct calibrate_work *work, int locality,
+                   struct pair_run *run, struct pair_result *result)
+{
+    run->cpu[0] = work->places.first;
+    run->cpu[1] = (unsigned)work->places.other[locality];
+    run->repetitions = work->options->repetitions;
+    run->time_ms = work->options->time_ms;
+    run->limit_s = work->options->limit_s;
+    return pair_measure(run, result);
 }
 
 static bool calibrate_pair(struct calibrate_work *work, int locality,
@@ -142,24 +137,25 @@ static bool calibrate_pair(struct calibrate_work *work, int locality,
                            const char *memory, struct pair_result *result)
 {
     struct pair_run run = {
-        .cpu = { work->places.first, (unsigned)work->places.other[locality] },
-        .backends = backends, .require = require, .memory = memory,
-        .sizes = CALIBRATE_SIZES,
-        .repetitions = work->options->repetitions,
-        .time_ms = work->options->time_ms, .limit_s = work->options->limit_s
+        .backends = backends, .require = require,
+        .memory = { memory, memory }, .sizes = CALIBRATE_SIZES
     };
 
-    return pair_measure(&run, result);
+    return calibrate_run(work, locality, &run, result);
 }
 
-static void calibrate_failed(struct calibrate_work *work, const char *backend,
-                             int locality)
+void calibrate_failed(struct calibrate_work *work, const char *backend,
+                      const char *locality)
 {
     if (pair_interrupted() != 0)
         return;
     work->failures++;
-    bench_say("%s could not be measured for %s", backend,
-              tpt_locality_name((enum tpt_locality)locality));
+    bench_say("%s could not be measured for %s", backend, locality);
+}
+
+static const char *calibrate_name(int locality)
+{
+    return tpt_locality_name((enum tpt_locality)locality);
 }
 
 static bool calibrate_transport(struct calibrate_work *work, int locality,
@@ -170,10 +166,10 @@ static bool calibrate_transport(struct calibrate_work *work, int locality,
 
     if (!calibrate_pair(work, locality, backend->name, "", "malloc", &result)
         || !fit_transport(&result, CALIBRATE_BIG, fit)) {
-        calibrate_failed(work, backend->name, locality);
+        calibrate_failed(work, backend->name, calibrate_name(locality));
         return false;
     }
-    calibrate_add(work, &result, backend, fit);
+    calibrate_add(work, result.locality, backend, fit);
     return true;
 }
 
@@ -204,9 +200,9 @@ static void calibrate_channel(struct calibrate_work *work, int locality,
     if (calibrate_pair(work, locality, backends, require, "tp", &result)
         && fit_channel(&result, calibrate_from(&result, channel->name),
                        base->latency_us, &fit))
-        calibrate_add(work, &result, channel, &fit);
+        calibrate_add(work, result.locality, channel, &fit);
     else
-        calibrate_failed(work, channel->name, locality);
+        calibrate_failed(work, channel->name, calibrate_name(locality));
 }
 
 static void calibrate_locality(struct calibrate_work *work, int locality)
@@ -217,14 +213,15 @@ static void calibrate_locality(struct calibrate_work *work, int locality)
 
     if (!calibrate_pair(work, locality, work->settings.text[TPB_SET_BACKENDS],
                         "", "malloc", &plan)) {
-        calibrate_failed(work, "nothing", locality);
+        calibrate_failed(work, "nothing", calibrate_name(locality));
         return;
     }
     for (unsigned i = 0; i < plan.backend_count; i++) {
         const struct pair_backend *backend = &plan.backends[i];
         struct fit fit;
 
-        if (pair_interrupted() != 0 || !backend->possible || backend->self)
+        if (pair_interrupted() != 0 || !backend->possible || backend->self
+            || backend->devices)
             continue;
         if (backend->channel && chosen != NULL) {
             calibrate_channel(work, locality, chosen, &base, backend);
@@ -235,6 +232,8 @@ static void calibrate_locality(struct calibrate_work *work, int locality)
             base = fit;
         }
     }
+    if (chosen != NULL)
+        calibrate_devices(work, locality, &plan, chosen, &base);
 }
 
 /* ---- the figures ------------------------------------------------------- */
@@ -244,6 +243,17 @@ static uint32_t calibrate_whole(double value)
     return value < 1 ? 1 : value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
 }
 
+/* The place of the row's figures in the table of costs; -1: none. */
+static int calibrate_at(const struct calibrate_row *row)
+{
+    for (int i = 0; i < TPT_LOCALITIES; i++)
+        if (strcmp(row->locality, !row->devices ? calibrate_name(i)
+                   : i < TPT_PATHS ? tpt_path_name((enum tpt_path)i) : "")
+            == 0)
+            return i;
+    return -1;
+}
+
 static void calibrate_costs(const struct calibrate_table *table,
                             struct tpt_costs *costs)
 {
@@ -251,13 +261,13 @@ static void calibrate_costs(const struct calibrate_table *table,
         const struct calibrate_row *row = &table->rows[i];
         struct tpt_costs_row *to = tpt_costs_row(costs, row->backend);
 
-        for (int j = 0; to != NULL && j < TPT_LOCALITIES; j++)
-            if (strcmp(row->locality,
-                       tpt_locality_name((enum tpt_locality)j)) == 0)
-                to->cost[j] = (struct tpt_cost) {
-                    calibrate_whole(row->measured.latency_us * 1000),
-                    calibrate_whole(row->measured.megabytes)
-                };
+        int at = calibrate_at(row);
+
+        if (to != NULL && at >= 0)
+            to->cost[at] = (struct tpt_cost) {
+                calibrate_whole(row->measured.latency_us * 1000),
+                calibrate_whole(row->measured.megabytes)
+            };
     }
 }
 

@@ -6,10 +6,13 @@
 # or damaged.  Whether the figures are good is not asked here.
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+# shellcheck source=bench/judge.sh
+. bench/judge.sh
 
 tprun=$build/launcher/tprun
 tpinfo=$build/launcher/tpinfo
 tpperf=$build/bench/tpperf
+deadline=240
 brief='--calibrate --time 0.3 --repetitions 2'
 # What surely works in the time of a test; ofi:shm polls, and may take minutes
 # where others want the cpus.
@@ -17,26 +20,6 @@ TP_BACKENDS=loop,shm,ofi:tcp,map,cma
 TP_COSTS=$work/costs
 export TP_BACKENDS TP_COSTS
 costs=$work/costs
-
-# run COMMAND...: with a deadline; what it says is in $work/out and $work/err,
-# its status in $status.
-run()
-{
-    command=$*
-    timeout --kill-after=5 240 "$@" >"$work/out" 2>"$work/err" </dev/null
-    status=$?
-}
-
-# check WORDS: judges by the status of the command before.
-check()
-{
-    if [ $? -eq 0 ]; then
-        pass
-    else
-        fail "$command: $1 (status $status)"
-        sed 's/^/    /' "$work/out" "$work/err" | head -n 20
-    fi
-}
 
 # shellcheck disable=SC2086 # $brief has several words
 measured()
@@ -95,6 +78,39 @@ damaged()
             -eq 1 ] && grep -q -- '--calibrate' "$work/err"
     check "expected one warning"
     told model
+}
+
+# The ways between CUDA devices, on the double: what it stores says what it is
+# about, and that it is of no GPU.
+# shellcheck disable=SC2086
+devices()
+{
+    double=$build/.libs/libcudadouble.so
+    [ -e "$double" ] || return 0
+    pretended="TP_CUDA_LIBRARY=$double TP_CARD_HOOK=two"
+    allowed='loop,shm,cuda_ipc,cuda_staged'
+    run env $pretended TP_BACKENDS=$allowed TP_COSTS="$work/devices" \
+        "$tpperf" $brief
+    [ "$status" -eq 0 ] && grep -q 'test double' "$work/err" &&
+        grep -qE '^same device +cuda_ipc .* x ' "$work/out" &&
+        grep -qE '^same device +cuda_staged .* x ' "$work/out" &&
+        grep -qE '^NODE +cuda_staged .* x ' "$work/out" &&
+        ! grep -qE '^NODE +cuda_ipc ' "$work/out" &&
+        grep -q 'on a test double, not on a GPU' "$work/out"
+    check "expected figures of devices, and that they are of a double"
+    [ "$(cat "$work/devices/"costs-*.json | tr -d ' \n' | grep -c \
+        '"backend":"cuda_ipc","locality":"samedevice","latency_ns":[1-9]')" \
+        -eq 1 ]
+    check "expected them in the file"
+    run env $pretended TP_BACKENDS=$allowed TP_COSTS="$work/devices" \
+        "$tprun" -n 2 "$tpperf" --json --sizes 8 --time 0.3 latency
+    [ "$status" -eq 0 ] && grep -q '"evidence": "measured for same device' \
+        "$work/out"
+    check "expected a job to go by them"
+    run env $pretended TP_BACKENDS=$allowed "$tpperf" $brief --compare --json
+    [ "$status" -eq 0 ] && grep -q '"cuda_double": true' "$work/out" &&
+        grep -q '"backend": "cuda_ipc"' "$work/out"
+    check "expected JSON that says so, too"
 }
 
 # Ended by a signal: by that one, and nothing is left.
@@ -161,6 +177,7 @@ if [ "$(nproc)" -lt 2 ]; then
 fi
 : >"$work/start"
 measured
+devices
 used
 damaged
 interrupted

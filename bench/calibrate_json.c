@@ -33,8 +33,9 @@ bool calibrate_json(const struct calibrate_table *table)
 
     for (unsigned i = 0; i < table->count; i++)
         json_array_append_new(list, json_row(&table->rows[i]));
-    root = json_pack("{s:i, s:s, s:s, s:o, s:o}", "version", 1,
+    root = json_pack("{s:i, s:s, s:s, s:b, s:o, s:o}", "version", 1,
                      "tp", PACKAGE_VERSION, "machine", table->machine,
+                     "cuda_double", (int)table->is_double,
                      "stored", table->stored != NULL
                                ? json_string(table->stored) : json_null(),
                      "costs", list);

@@ -78,20 +78,25 @@ static void report_choices(const struct calibrate_table *table)
 bool calibrate_print(const struct calibrate_table *table)
 {
     double off[CALIBRATE_ROWS];
+    unsigned count = 0;
 
     printf("%-16s %-12s %12s %7s  %12s %7s  %8s  %6s\n", "locality", "backend",
            "measured", "MB/s", "model", "MB/s", "off by", "fit");
     for (unsigned i = 0; i < table->count; i++) {
         report_row(&table->rows[i]);
-        off[i] = calibrate_off(&table->rows[i]);
+        if (!table->rows[i].devices || !table->is_double)
+            off[count++] = calibrate_off(&table->rows[i]);
     }
-    if (table->count > 0) {
-        bench_sort(off, table->count);
+    if (count > 0) {
+        bench_sort(off, count);
         report_choices(table);
         printf("For 64 KiB the model is off by a factor of %.2f in the middle,"
-               " %.2f at worst.\n", bench_quantile(off, table->count, 0.5),
-               off[table->count - 1]);
+               " %.2f at worst.\n", bench_quantile(off, count, 0.5),
+               off[count - 1]);
     }
+    if (table->is_double)
+        printf("What is said of cuda_... was measured on a test double, not on"
+               " a GPU.\n");
     if (table->stored != NULL)
         printf("Stored in %s, for machines of topology %s.\n", table->stored,
                table->machine);

@@ -96,6 +96,8 @@ bool fit_channel(const struct pair_result *result, size_t from,
         fit->megabytes = fit_slope(result, from, base_us + fit->latency_us);
     }
     if (!(fit->megabytes > 0))
+        fit->megabytes = fit_biggest(result);
+    if (!(fit->megabytes > 0))
         return false;
     fit_finish(result, from, base_us, fit);
     return true;

@@ -66,7 +66,7 @@ static void pair_environment(const struct pair *pair, int rank)
     unsetenv("TP_EXPLAIN");
 }
 
-static void pair_exec(const struct pair *pair)
+static void pair_exec(const struct pair *pair, int rank)
 {
     char repetitions[16], time[32], limit[16];
 
@@ -75,7 +75,7 @@ static void pair_exec(const struct pair *pair)
     snprintf(limit, sizeof(limit), "%u", pair->run->limit_s);
     execl("/proc/self/exe", "tpperf", "--json", "--fresh", "--sizes",
           pair->run->sizes, "--repetitions", repetitions, "--time", time,
-          "--limit", limit, "--memory", pair->run->memory, "latency",
+          "--limit", limit, "--memory", pair->run->memory[rank], "latency",
           (char *)NULL);
 }
 
@@ -98,7 +98,7 @@ static void pair_rank(const struct pair *pair, int rank, int output,
     if (dup2(output, STDOUT_FILENO) < 0)
         _exit(1);
     pair_environment(pair, rank);
-    pair_exec(pair);
+    pair_exec(pair, rank);
     bench_say("cannot start itself again: %s", strerror(errno));
     _exit(1);
 }

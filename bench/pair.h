@@ -10,13 +10,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PAIR_POINTS = 16, PAIR_BACKENDS = 16, PAIR_NAME = 24 };
+enum {
+    PAIR_POINTS = 16, PAIR_BACKENDS = 16, PAIR_NAME = 24, PAIR_DEVICES = 8,
+    PAIR_WAYS = 6
+};
 
 struct pair_run {
     unsigned cpu[2];               /* of either rank */
     const char *backends;          /* TP_BACKENDS; "": all */
     const char *require;           /* TP_REQUIRE; "": nothing */
-    const char *memory;            /* as --memory: what to send from */
+    const char *memory[2];         /* as --memory: what to send from */
     const char *sizes;             /* as --sizes */
     unsigned repetitions;
     double time_ms;
@@ -28,15 +31,25 @@ struct pair_backend {
     char name[PAIR_NAME];
     char over[PAIR_NAME];          /* "" for any transport */
     bool channel, possible;
+    bool devices;                  /* for memory of devices only */
     bool self;                     /* connects a rank to itself only */
     double latency_us, megabytes;  /* of the built-in model */
     uint64_t from_bytes;           /* UINT64_MAX: never, or no channel */
 };
 
+/* What it says of one kind of pair of devices. */
+struct pair_devices {
+    char path[PAIR_NAME];          /* "PIX" */
+    int mine, yours;
+    unsigned way_count;
+    struct pair_backend ways[PAIR_WAYS];
+};
+
 struct pair_result {
     char locality[32];             /* "same L3" */
-    unsigned backend_count, point_count;
+    unsigned backend_count, point_count, device_count;
     struct pair_backend backends[PAIR_BACKENDS];   /* in the plan's order */
+    struct pair_devices devices[PAIR_DEVICES];
     struct {
         size_t bytes;
         double us;                 /* one way */

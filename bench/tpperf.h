@@ -85,6 +85,8 @@ bool perf_right(const struct perf *perf, const struct bench_job *job,
 void perf_settle(const struct perf *perf);
 
 /* tpperf_device.c: the rank's CUDA device.  open() says what is missing. */
+/* Is the driver that would be used the one for tests? */
+bool perf_device_is_double(void);
 bool perf_device_open(struct perf *perf);
 void *perf_device_allocate(struct bench_driver *driver, size_t length);
 void perf_device_release(struct bench_driver *driver, void *memory);

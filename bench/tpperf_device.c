@@ -87,6 +87,19 @@ static bool device_load(void)
     return true;
 }
 
+bool perf_device_is_double(void)
+{
+    const char *path = getenv("TP_CUDA_LIBRARY");
+    void *library = path != NULL && *path != '\0'
+                    ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    bool found = library != NULL
+                 && dlsym(library, "cudadouble_flushes") != NULL;
+
+    if (library != NULL)
+        dlclose(library);
+    return found;
+}
+
 bool perf_device_open(struct perf *perf)
 {
     int wanted = perf->options->device, count = 0;

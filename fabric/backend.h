@@ -104,6 +104,7 @@ struct tpf_env {
     const struct tpb_settings *settings;
     const struct tpt_card *card;   /* this process: host, pid, place, NICs */
     struct tpg_gpu *gpu;           /* the context's, gpu/cuda.h */
+    struct tpb_record_imports *imports;    /* where those are counted */
     struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
     uint32_t on_devices;           /* pulls that a device moves: whoever drives
                                       looks for their end now and then */

@@ -39,6 +39,18 @@ static bool find_version(const char *text, const char *sign, int *major,
     return sscanf(at, "%d.%d", major, minor) == 2;
 }
 
+/* "4.1", and of Slurm, which counts years and months, "22.05". */
+static const char *find_number(int major, int minor)
+{
+    static char text[2][24];
+    static int turn;
+
+    turn = !turn;
+    snprintf(text[turn], sizeof(text[turn]), "%d.%0*d", major,
+             major >= 10 ? 2 : 1, minor);
+    return text[turn];
+}
+
 /* Slurm's PMIx plug-in is a package of its own. */
 static bool find_plugin(const struct tpl_engine_plan *plan,
                         struct tpb_error *error)
@@ -56,6 +68,22 @@ static bool find_plugin(const struct tpl_engine_plan *plan,
     return false;
 }
 
+/* Slurm's programs say nothing, not even their version, without a cluster. */
+static bool find_no_cluster(const struct tpl_engine_plan *plan, char *text,
+                            struct tpb_error *error)
+{
+    char *last = text;
+
+    for (char *line = strtok(text, "\n"); line != NULL;
+         line = strtok(NULL, "\n"))
+        last = line;
+    tpb_fail(error, TP_ERR_NOT_FOUND, "%s finds no cluster of Slurm "
+             "(\"%.120s\"): is /etc/slurm/slurm.conf there, or SLURM_CONF "
+             "set?  Without Slurm take --engine openmpi or prrte",
+             plan->program, last);
+    return false;
+}
+
 static bool find_fits(struct tpl_engine_plan *plan,
                       const struct find_row *row, struct tpb_error *error)
 {
@@ -65,19 +93,23 @@ static bool find_fits(struct tpl_engine_plan *plan,
     tpl_ask_start(&ask, argv);
     tpl_ask_wait(&ask, 1, FIND_PATIENCE);
     if (!find_version(ask.text, row->sign, &plan->major, &plan->minor)) {
+        if (strncmp(ask.text, "srun: ", 6) == 0)
+            return find_no_cluster(plan, ask.text, error);
         ask.text[strcspn(ask.text, "\n")] = '\0';
         tpb_fail(error, TP_ERR_NOT_FOUND, "%s is not %s's: it says \"%.80s\"; "
-                 "tp %s needs %s %d.%02d or newer (apt-get install %s)",
+                 "tp %s needs %s %s or newer (apt-get install %s)",
                  plan->program, row->title, ask.text, PACKAGE_VERSION,
-                 row->title, row->major, row->minor, row->package);
+                 row->title, find_number(row->major, row->minor),
+                 row->package);
         return false;
     }
     if (plan->major > row->major
         || (plan->major == row->major && plan->minor >= row->minor))
         return true;
-    tpb_fail(error, TP_ERR_NOT_SUPPORTED, "%s is %s %d.%02d; tp %s needs "
-             "%d.%02d or newer", plan->program, row->title, plan->major,
-             plan->minor, PACKAGE_VERSION, row->major, row->minor);
+    tpb_fail(error, TP_ERR_NOT_SUPPORTED, "%s is %s %s; tp %s needs %s or "
+             "newer", plan->program, row->title,
+             find_number(plan->major, plan->minor), PACKAGE_VERSION,
+             find_number(row->major, row->minor));
     return false;
 }
 

@@ -2,6 +2,7 @@
 /* Hosts as people write them. */
 #include "config.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -244,6 +245,21 @@ static tp_status hosts_set_user(struct hosts_parse *parse, const char *text)
     return TP_OK;
 }
 
+/* Is it an IPv6 address, perhaps with an interface (fe80::1%eth0)? */
+static tp_status hosts_address(const struct hosts_parse *parse,
+                               const char *text)
+{
+    struct in6_addr address;
+    char number[INET6_ADDRSTRLEN];
+    size_t length = strcspn(text, "%");
+
+    snprintf(number, sizeof(number), "%.*s", (int)length, text);
+    if (length < sizeof(number) && inet_pton(AF_INET6, number, &address) == 1)
+        return TP_OK;
+    return hosts_bad(parse, "\"%s\" is no IPv6 address, and of HOST:N one "
+                     "colon is enough", text);
+}
+
 /* [user@]name[:slots], where name may be [IPv6] or a bare IPv6 address.
  * `item` is ours to change. */
 static tp_status hosts_item(struct hosts_parse *parse, char *item,
@@ -266,6 +282,9 @@ static tp_status hosts_item(struct hosts_parse *parse, char *item,
 
         *close = '\0';
         *name = item + 1;
+        status = hosts_address(parse, *name);
+        if (status != TP_OK)
+            return status;
         if (close[1] == '\0')
             return TP_OK;
         if (close[1] != ':')
@@ -273,9 +292,11 @@ static tp_status hosts_item(struct hosts_parse *parse, char *item,
                              *name, close + 1);
         return hosts_set_slots(parse, close + 2);
     }
-    /* Two colons: an address. */
-    if (colon == NULL || strchr(colon + 1, ':') != NULL)
+    if (colon == NULL)
         return TP_OK;
+    /* Two colons: an address. */
+    if (strchr(colon + 1, ':') != NULL)
+        return strchr(item, '[') != NULL ? TP_OK : hosts_address(parse, item);
     *colon = '\0';
     return hosts_set_slots(parse, colon + 1);
 }

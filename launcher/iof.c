@@ -102,3 +102,8 @@ int tpl_iof_lost(const struct tpl_iof *iof)
 {
     return iof->lost;
 }
+
+bool tpl_iof_unread(const struct tpl_iof *iof)
+{
+    return iof->outputs[0].failed == EPIPE || iof->outputs[1].failed == EPIPE;
+}

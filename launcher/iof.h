@@ -72,4 +72,7 @@ void tpl_iof_hang_up(struct tpl_iof *iof);
  * (EPIPE) is not a loss. */
 int tpl_iof_lost(const struct tpl_iof *iof);
 
+/* Has a reader of tprun's output gone away?  Then ranks get SIGPIPE. */
+bool tpl_iof_unread(const struct tpl_iof *iof);
+
 #endif

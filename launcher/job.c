@@ -112,9 +112,11 @@ static void job_timed_out(struct tpl_timer *timer)
     if (job->running > 1)
         snprintf(more, sizeof(more), " and %d more", job->running - 1);
     tpl_job_end(job, JOB_EXIT_TIMEOUT, "the job ran longer than --timeout %s; "
-                "still running: rank %d (pid %d)%s",
+                "still running: rank %d (pid %d%s)%s",
                 job->options->timeout_text, first,
-                (int)job->ranks[first].pid, more);
+                (int)job->ranks[first].pid,
+                tpl_postmortem_stopped(job->ranks[first].pid) ? ", stopped"
+                : "", more);
 }
 
 void tpl_job_init(struct tpl_job *job, const struct tpl_options *options,

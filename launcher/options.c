@@ -209,24 +209,44 @@ static tp_status options_apply(enum tpl_option id, const char *argument,
         setenv("TP_EXPLAIN", "1", 1);
         break;
     case TPL_OPTION_REQUIRE:
-        setenv("TP_REQUIRE", argument, 1);
-        break;
+        return tpl_value_require(argument, error);
     default:
         return options_apply_word(id, argument, options, error);
     }
     return TP_OK;
 }
 
+/* Is it the beginning of several?  Says so. */
+static bool options_ambiguous(const char *name, size_t length,
+                              struct tpb_error *error)
+{
+    const char *found[2] = { NULL, NULL };
+
+    for (int i = 0; i < TPL_OPTIONS && found[1] == NULL; i++) {
+        const char *known = tpl_option_table[i].name;
+
+        if (known != NULL && strncmp(name, known, length) == 0)
+            found[found[0] != NULL] = known;
+    }
+    if (length == 0 || found[1] == NULL)
+        return false;
+    tpb_fail(error, TP_ERR_INVALID, "--%.*s may be --%s or --%s; write more "
+             "of it", (int)length, name, found[0], found[1]);
+    return true;
+}
+
 /* Names the option that getopt did not know, and the nearest that exists. */
 static tp_status options_unknown(const char *word, struct tpb_error *error)
 {
-    const char *nearest = NULL;
+    const char *nearest = NULL, *whole = word;
     char name[64];
     unsigned best = 4;
     size_t length;
 
     word += strspn(word, "-");
     length = strcspn(word, "=");
+    if (word - whole == 2 && options_ambiguous(word, length, error))
+        return TP_ERR_INVALID;
     snprintf(name, sizeof(name), "%.*s", (int)length, word);
     for (int i = 0; i < TPL_OPTIONS && length < sizeof(name); i++) {
         const char *known = tpl_option_table[i].name;
@@ -245,32 +265,81 @@ static tp_status options_unknown(const char *word, struct tpb_error *error)
                         "unknown option --%s: did you mean --%s?", name,
                         nearest);
     return tpb_fail(error, TP_ERR_INVALID,
-                    "unknown option %s%s; `tprun --help` lists those there "
-                    "are", length > 1 ? "--" : "-", name);
+                    "unknown option %.60s; `tprun --help` lists those there "
+                    "are", whole);
 }
 
-static tp_status options_refuse(int code, char **argv,
+/* What getopt did not understand in `word`. */
+static tp_status options_refuse(int code, const char *word,
                                 struct tpb_error *error)
 {
     int row = options_row(optopt);
-    const char *word = argv[optind - 1];
-    char letter[2] = { (char)optopt, '\0' };
+    char letter[3] = { '-', (char)optopt, '\0' };
 
     if (code == ':') {
         const char *name = optopt >= OPTION_LONG ? tpl_option_table[row].name
                                                  : NULL;
 
         return tpb_fail(error, TP_ERR_INVALID, "%s%s needs an argument: %s",
-                        name != NULL ? "--" : "-",
+                        name != NULL ? "--" : "",
                         name != NULL ? name : letter,
                         row >= 0 ? tpl_option_table[row].argument : "");
     }
     if (row >= 0)
         return tpb_fail(error, TP_ERR_INVALID, "--%s takes no argument",
                         tpl_option_table[row].name);
-    /* A bad letter, perhaps in a cluster (-vq), has no word of its own. */
-    return options_unknown(optopt != 0 && strncmp(word, "--", 2) != 0
-                           && strlen(word) == 2 ? letter : word, error);
+    if (strncmp(word, "--", 2) == 0)
+        return options_unknown(word, error);
+    if (optopt == '=')
+        return tpb_fail(error, TP_ERR_INVALID, "%s: no = behind a letter, and "
+                        "not every letter takes an argument", word);
+    /* -N2, or a letter in a cluster such as -vq. */
+    if (tpl_habits_check(letter, error) != TP_OK)
+        return TP_ERR_INVALID;
+    return options_unknown(strlen(word) > 2 && word[1] == optopt ? word
+                           : letter, error);
+}
+
+/* One dash before a long name, as other launchers have it: the word is no
+ * cluster of letters, though getopt would take it for one. */
+static tp_status options_one_dash(int argc, char **argv, int id,
+                                  struct tpl_options *options,
+                                  struct tpb_error *error)
+{
+    const char *word = argv[optind++], *value = strchr(word, '=');
+    const struct tpl_option_row *row = &tpl_option_table[id];
+
+    if (value != NULL)
+        value++;
+    if (value != NULL && row->argument == NULL)
+        return tpb_fail(error, TP_ERR_INVALID, "-%s takes no argument",
+                        row->name);
+    if (value == NULL && row->argument != NULL) {
+        if (optind >= argc)
+            return tpb_fail(error, TP_ERR_INVALID,
+                            "-%s needs an argument: %s", row->name,
+                            row->argument);
+        value = argv[optind++];
+    }
+    return options_apply((enum tpl_option)id, value, options, error);
+}
+
+/* -n as getopt read it: of -np and -np4 it took the "p" for the number. */
+static tp_status options_ranks(int argc, char **argv, const char *word,
+                               struct tpl_options *options,
+                               struct tpb_error *error)
+{
+    if (optarg == word + 2 && optarg[0] == 'p')
+        optarg++;
+    else
+        return options_apply(TPL_OPTION_RANKS, optarg, options, error);
+    if (*optarg == '\0') {
+        if (optind >= argc)
+            return tpb_fail(error, TP_ERR_INVALID,
+                            "-np needs an argument: N");
+        optarg = argv[optind++];
+    }
+    return options_apply(TPL_OPTION_RANKS, optarg, options, error);
 }
 
 /* The options before one program. */
@@ -280,23 +349,35 @@ static tp_status options_section(int argc, char **argv,
 {
     char letters[2 * TPL_OPTIONS + 3];
     struct option longs[TPL_OPTIONS + 1];
+    const char *last = NULL;
     int code;
 
     options_tables(letters, longs);
-    while ((code = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
-        int row = code == '?' || code == ':' ? -1 : options_row(code);
-        tp_status status;
+    for (;;) {
+        const char *word = optind < argc ? argv[optind] : NULL;
+        int one_dash = -1, row;
+        tp_status status = TP_OK;
 
-        if (row < 0)
-            return options_refuse(code, argv, error);
-        /* Habit from other launchers: getopt reads -np as -n with "p". */
-        if (row == TPL_OPTION_RANKS && strcmp(optarg, "p") == 0) {
-            if (optind >= argc)
-                return tpb_fail(error, TP_ERR_INVALID,
-                                "-np needs an argument: N");
-            optarg = argv[optind++];
+        /* In the middle of a cluster getopt is at the same word again. */
+        if (word != NULL && word != last) {
+            status = tpl_habits_check(word, error);
+            one_dash = tpl_habits_one_dash(word);
         }
-        status = options_apply((enum tpl_option)row, optarg, options, error);
+        last = word;
+        if (status == TP_OK && one_dash >= 0) {
+            status = options_one_dash(argc, argv, one_dash, options, error);
+        } else if (status == TP_OK) {
+            code = getopt_long(argc, argv, letters, longs, NULL);
+            if (code == -1)
+                break;
+            row = code == '?' || code == ':' ? -1 : options_row(code);
+            if (row < 0)
+                return options_refuse(code, word, error);
+            status = row == TPL_OPTION_RANKS
+                     ? options_ranks(argc, argv, word, options, error)
+                     : options_apply((enum tpl_option)row, optarg, options,
+                                     error);
+        }
         if (status != TP_OK)
             return status;
     }
@@ -360,14 +441,31 @@ static tp_status options_check(const struct tpl_options *options,
         return tpb_fail(error, TP_ERR_INVALID,
                         "%s and --output do not go together: ranks write to "
                         "the files themselves", with);
-    if (options->input >= options->ranks)
-        return tpb_fail(error, TP_ERR_INVALID,
-                        "--stdin %d: the last rank is %d", options->input,
-                        options->ranks - 1);
     if (options->pty && options->input == TPL_STDIN_ALL)
         return tpb_fail(error, TP_ERR_INVALID,
                         "--pty and --stdin all do not go together: one rank "
                         "can have the terminal");
+    return TP_OK;
+}
+
+/* A wrap that wraps nothing is a mistake. */
+static tp_status options_check_wraps(const struct tpl_app *app,
+                                     struct tpb_error *error)
+{
+    for (size_t i = 0; i < app->wrap_count; i++) {
+        const struct tpl_wrap *wrap = &app->wraps[i];
+        bool used = wrap->ranks == NULL;
+
+        for (int rank = app->first; rank < app->first + app->ranks && !used;
+             rank++)
+            used = tpl_value_in_ranks(wrap->ranks, rank);
+        if (!used)
+            return tpb_fail(error, TP_ERR_INVALID, "--wrap %.*s: the ranks "
+                            "of %s are %d to %d",
+                            (int)strcspn(wrap->ranks, ":"), wrap->ranks,
+                            app->program[0], app->first,
+                            app->first + app->ranks - 1);
+    }
     return TP_OK;
 }
 
@@ -383,6 +481,20 @@ static tp_status options_export(const struct tpl_app *app,
             return tpb_fail_errno(error, errno, "-x %s", text);
     }
     return TP_OK;
+}
+
+tp_status tpl_options_settle(const struct tpl_options *options,
+                             struct tpb_error *error)
+{
+    tp_status status = TP_OK;
+
+    if (options->input >= options->ranks)
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "--stdin %d: the last rank is %d", options->input,
+                        options->ranks - 1);
+    for (int i = 0; i < options->app_count && status == TP_OK; i++)
+        status = options_check_wraps(&options->apps[i], error);
+    return status;
 }
 
 tp_status tpl_options_parse(int argc, char **argv,

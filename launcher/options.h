@@ -90,6 +90,11 @@ tp_status tpl_options_parse(int argc, char **argv,
                             struct tpb_error *error);
 void tpl_options_fini(struct tpl_options *options);
 
+/* What can be checked only when the number of ranks is known, which the hosts
+ * may tell: do --stdin and --wrap name ranks that there are? */
+tp_status tpl_options_settle(const struct tpl_options *options,
+                             struct tpb_error *error);
+
 /* Was that option on the command line? */
 static inline bool tpl_option_given(const struct tpl_options *options,
                                     enum tpl_option option)
@@ -109,6 +114,19 @@ void tpl_options_help(struct tpb_text *text);
 void tpl_options_complete(const char *shell, struct tpb_text *text);
 
 /*
+ * What other launchers taught people (options_habits.c).
+ */
+
+/* Is that word of the command line, with its dashes, an option that only other
+ * launchers have?  INVALID with what to write instead; else OK. */
+tp_status tpl_habits_check(const char *word, struct tpb_error *error);
+/* The option whose long name stands behind one dash, as in "-host"; else -1. */
+int tpl_habits_one_dash(const char *word);
+/* What to add to the words that an option takes, if this is another launcher's
+ * word for one of them; else "". */
+const char *tpl_habits_word(const char *word);
+
+/*
  * How arguments are read (options_value.c); all INVALID with words.
  */
 
@@ -126,7 +144,9 @@ tp_status tpl_value_time(enum tpl_option option, const char *text,
                          uint64_t *nanoseconds, struct tpb_error *error);
 tp_status tpl_value_stdin(const char *text, int *rank,
                           struct tpb_error *error);
-/* NAME must be in the environment. */
+/* A contract goes into this process's environment. */
+tp_status tpl_value_require(const char *text, struct tpb_error *error);
+/* NAME must be in the environment, and not one that tprun sets itself. */
 tp_status tpl_value_environment(const char *text, struct tpb_error *error);
 /* The caller frees wrap->words with tpl_wrap_fini(). */
 tp_status tpl_value_wrap(const char *text, struct tpl_wrap *wrap,

@@ -11,6 +11,7 @@
 
 #include "launcher/options.h"
 #include "runtime/base/alloc.h"
+#include "topology/score.h"
 
 const char *tpl_option_name(enum tpl_option option)
 {
@@ -62,8 +63,9 @@ tp_status tpl_value_word(enum tpl_option option, const char *text, int *index,
         at += length + (at[length] == '|');
     }
     value_words(list, words, sizeof(words));
-    return tpb_fail(error, TP_ERR_INVALID, "%s %s: expected %s",
-                    tpl_option_name(option), text, words);
+    return tpb_fail(error, TP_ERR_INVALID, "%s %s: expected %s%s",
+                    tpl_option_name(option), text, words,
+                    tpl_habits_word(text));
 }
 
 tp_status tpl_value_number(enum tpl_option option, const char *text, int least,
@@ -129,6 +131,40 @@ tp_status tpl_value_stdin(const char *text, int *rank,
     return TP_OK;
 }
 
+tp_status tpl_value_require(const char *text, struct tpb_error *error)
+{
+    static const char theirs[] = "TP_REQUIRE: ";
+    struct tpb_error why = { "" };
+    const char *words = why.text;
+
+    if (*text == '\0')
+        return tpb_fail(error, TP_ERR_INVALID, "--require: expected "
+                        "CLASS:BACKEND,... such as node:shm,net:ofi:tcp");
+    if (tpt_require_form(text, &why) != TP_OK) {
+        if (strncmp(words, theirs, sizeof(theirs) - 1) == 0)
+            words += sizeof(theirs) - 1;
+        return tpb_fail(error, TP_ERR_INVALID, "--require %s: %s", text,
+                        words);
+    }
+    if (setenv("TP_REQUIRE", text, 1) < 0)
+        return tpb_fail_errno(error, errno, "--require %s", text);
+    return TP_OK;
+}
+
+/* Is it a variable that every rank gets from tprun? */
+static bool value_ours(const char *text, size_t length)
+{
+    static const char *const ours[] = {
+        "PMIX_RANK", "PMIX_NAMESPACE", "TP_LAUNCHER", "TP_TOPOLOGY_SHARED",
+        "TP_RECORD", "TP_DOOR",
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(ours); i++)
+        if (strlen(ours[i]) == length && strncmp(text, ours[i], length) == 0)
+            return true;
+    return false;
+}
+
 tp_status tpl_value_environment(const char *text, struct tpb_error *error)
 {
     const char *equals = strchr(text, '=');
@@ -139,6 +175,9 @@ tp_status tpl_value_environment(const char *text, struct tpb_error *error)
     if (equals != NULL && equals - text > 255)
         return tpb_fail(error, TP_ERR_INVALID,
                         "-x: the name of the variable is over 255 bytes long");
+    if (equals != NULL && value_ours(text, (size_t)(equals - text)))
+        return tpb_fail(error, TP_ERR_INVALID, "-x %s: tprun itself sets this "
+                        "one for its ranks; leave it out", text);
     if (equals == NULL && getenv(text) == NULL)
         return tpb_fail(error, TP_ERR_INVALID,
                         "-x %s: not in the environment; give a value "
@@ -192,6 +231,13 @@ static const char *value_command(const char *text)
     return text;
 }
 
+/* "3-1:env" and "0,:env" begin as ranks do, and are none. */
+static bool value_no_ranks(const char *text)
+{
+    return isdigit((unsigned char)*text)
+           && text[strspn(text, "0123456789,-")] == ':';
+}
+
 static tp_status value_unquotable(const char *text, int code,
                                   struct tpb_error *error)
 {
@@ -214,6 +260,11 @@ tp_status tpl_value_wrap(const char *text, struct tpl_wrap *wrap,
 
     if (code != 0)
         return value_unquotable(text, code, error);
+    if (command == text && value_no_ranks(text)) {
+        wordfree(&words);
+        return tpb_fail(error, TP_ERR_INVALID, "--wrap %s: expected ranks "
+                        "such as 2 or 0-3,7 before the colon", text);
+    }
     *wrap = (struct tpl_wrap){
         .ranks = command != text ? text : NULL, .command = command,
     };

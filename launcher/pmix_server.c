@@ -303,6 +303,32 @@ static void server_clear_environment(void)
     *keep = NULL;
 }
 
+/* Stays until all of them are there. */
+static void *server_no_work(void *arg)
+{
+    pthread_mutex_lock(arg);
+    pthread_mutex_unlock(arg);
+    return arg;
+}
+
+/* libpmix does not tell why it fails; threads are what it needs first. */
+static bool server_can_thread(void)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[4];
+    size_t count = 0;
+
+    pthread_mutex_lock(&gate);
+    while (count < TPB_COUNT(threads)
+           && pthread_create(&threads[count], NULL, server_no_work,
+                             &gate) == 0)
+        count++;
+    pthread_mutex_unlock(&gate);
+    for (size_t i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
+    return count == TPB_COUNT(threads);
+}
+
 tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
 {
     pmix_status_t status;
@@ -325,9 +351,11 @@ tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
     status = server_init();
     if (status != PMIX_SUCCESS)
         return tpb_fail(error, TP_ERR_BACKEND,
-                        "libpmix cannot start its server: %s; is the "
-                        "loopback interface up (ip link set lo up)?",
-                        PMIx_Error_string(status));
+                        "libpmix cannot start its server: %s; %s",
+                        PMIx_Error_string(status), server_can_thread()
+                        ? "is the loopback interface up (ip link set lo up)?"
+                        : "the limit of processes (ulimit -u, pids cgroup) "
+                        "is reached");
     return TP_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "launcher/postmortem.h"
 #include "launcher/verdict.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
 
 enum { POSTMORTEM_RANKS = 64, POSTMORTEM_PEERS = 8 };
 
@@ -106,6 +107,9 @@ static void postmortem_line(const struct tpl_job *job, int rank,
             tpb_text_add(&text, "is %s", wait.text);
         else
             tpb_text_add(&text, "%s", phases[record->phase]);
+        if (tpl_postmortem_stopped(it->pid))
+            tpb_text_add(&text, "; stopped (kill -CONT %d lets it go on)",
+                         (int)it->pid);
         postmortem_pending(job, (uint32_t)rank, record, true, &text);
         if (record->wait == TPB_WAIT_ANY)
             postmortem_pending(job, (uint32_t)rank, record, false, &text);
@@ -114,6 +118,22 @@ static void postmortem_line(const struct tpl_job *job, int rank,
         tpl_iof_say(job->iof, "%s", text.text);
     tpb_text_fini(&text);
     tpb_text_fini(&wait);
+}
+
+bool tpl_postmortem_stopped(pid_t pid)
+{
+    char path[64], *text, *state;
+    bool stopped;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    text = tpb_read_file(path, NULL);
+    /* "4711 (its name) T ...", and a name may hold anything. */
+    state = text != NULL ? strrchr(text, ')') : NULL;
+    stopped = state != NULL
+              && (strncmp(state, ") T", 3) == 0
+                  || strncmp(state, ") t", 3) == 0);
+    tpb_free(text);
+    return stopped;
 }
 
 /* Whom a rank certainly waits for; -1: nobody, or nobody knows. */

@@ -20,4 +20,8 @@ void tpl_postmortem_all(const struct tpl_job *job);
 /* One line: who was waiting for this rank; nothing if nobody was. */
 void tpl_postmortem_waiting_for(const struct tpl_job *job, int rank);
 
+/* Has a signal or a debugger stopped the process?  It will never do anything
+ * by itself then. */
+bool tpl_postmortem_stopped(pid_t pid);
+
 #endif

@@ -42,7 +42,8 @@ int tpl_spawn_explain(const char *path, int code, struct tpb_error *error)
             tpb_fail(error, TP_ERR_NOT_FOUND, "%s: the interpreter or loader "
                      "that it asks for does not exist", path);
         else
-            tpb_fail(error, TP_ERR_NOT_FOUND, "%s: no such program", path);
+            tpb_fail(error, TP_ERR_NOT_FOUND, "%s: no such program%s", path,
+                     strchr(path, '/') == NULL ? " in PATH" : "");
         return TPL_EXIT_NOT_FOUND;
     case ENOTDIR:
         tpb_fail(error, TP_ERR_NOT_FOUND, "%s: no such program", path);
@@ -99,7 +100,11 @@ int tpl_spawn_find(const char *name, char path[PATH_MAX],
 {
     int code;
 
-    if (strchr(name, '/') == NULL && *name != '\0') {
+    if (*name == '\0') {
+        tpb_fail(error, TP_ERR_NOT_FOUND, "the program's name is empty");
+        return TPL_EXIT_NOT_FOUND;
+    }
+    if (strchr(name, '/') == NULL) {
         code = spawn_search(name, path);
         if (code == 0)
             return 0;
@@ -129,12 +134,16 @@ char *tpl_spawn_find_in(const char *wdir, const char *name, int *status,
         here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (chdir(wdir) < 0) {
             *status = TPL_EXIT_USAGE;
-            tpb_fail_errno(error, errno, "--wdir %s", wdir);
+            tpb_fail_errno(error, errno, "--wdir %s: cannot go there", wdir);
             tpb_close(&here);
             return NULL;
         }
     }
     *status = tpl_spawn_find(name, path, error);
+    if (*status == TPL_EXIT_NOT_FOUND && wdir != NULL && name[0] != '/'
+        && strchr(name, '/') != NULL)
+        tpb_fail(error, TP_ERR_NOT_FOUND, "%s: no such program in --wdir %s, "
+                 "where its path begins", name, wdir);
     if (wdir != NULL && (here < 0 || fchdir(here) < 0) && *status == 0) {
         *status = 1;
         tpb_fail_errno(error, errno, "cannot go back from --wdir %s", wdir);

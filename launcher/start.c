@@ -19,6 +19,19 @@
 
 enum { START_BATCH = 16 };         /* ranks between two looks at the loop */
 
+/* As tpl_spawn_find_in(), and what is wrong is the option's. */
+static char *start_find_wrap(const struct tpl_app *app, size_t index,
+                             int *status, struct tpb_error *error)
+{
+    struct tpb_error why = { "" };
+    char *path = tpl_spawn_find_in(app->wdir, app->wraps[index].words[0],
+                                   status, &why);
+
+    if (*status != 0)
+        tpb_fail(error, TP_ERR_NOT_FOUND, "--wrap: %s", why.text);
+    return path;
+}
+
 int tpl_start_find(struct tpl_options *options, struct tpb_error *error)
 {
     int status = 0;
@@ -29,9 +42,7 @@ int tpl_start_find(struct tpl_options *options, struct tpb_error *error)
         app->path = tpl_spawn_find_in(app->wdir, app->program[0], &status,
                                       error);
         for (size_t j = 0; j < app->wrap_count && status == 0; j++)
-            app->wraps[j].path = tpl_spawn_find_in(app->wdir,
-                                                   app->wraps[j].words[0],
-                                                   &status, error);
+            app->wraps[j].path = start_find_wrap(app, j, &status, error);
     }
     return status;
 }

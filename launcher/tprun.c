@@ -304,7 +304,7 @@ static void tprun_clean_up(void)
 static int tprun_help(void)
 {
     struct tpb_text text = { 0 };
-    int status;
+    struct tpb_error error = { "" };
 
     if (tprun.options.version)
         tpb_text_add(&text, "tprun (tp) %s, with %s\n", PACKAGE_VERSION,
@@ -313,10 +313,12 @@ static int tprun_help(void)
         tpl_options_help(&text);
     else
         tpl_options_complete(tprun.options.completion, &text);
-    status = text.failed || tpb_write_all(STDOUT_FILENO, text.text,
-                                          text.length) < 0;
+    if (text.failed)
+        tpb_fail(&error, TP_ERR_NO_MEMORY, "out of memory");
+    else if (tpb_write_all(STDOUT_FILENO, text.text, text.length) < 0)
+        tpb_fail_errno(&error, errno, "cannot write to standard output");
     tpb_text_fini(&text);
-    return status;
+    return error.text[0] != '\0' ? tprun_refuse(1, &error) : 0;
 }
 
 /* All that can be found wrong before anything is started. */
@@ -335,6 +337,8 @@ static bool tprun_by_engine(int *status)
     tp_status planned = tpl_engine_plan(&tprun.options, &plan, &error);
     bool done = true;
 
+    if (planned == TP_OK)
+        planned = tpl_options_settle(&tprun.options, &error);
     if (planned != TP_OK)
         *status = tprun_refuse(TPL_EXIT_USAGE, &error);
     else if (plan.engine == TPL_ENGINE_LOCAL)
@@ -359,7 +363,8 @@ static int tprun_check_local(struct tpb_error *error)
 
     if (status == 0 && tprun.options.output != NULL
         && mkdir(tprun.options.output, 0777) < 0 && errno != EEXIST) {
-        tpb_fail_errno(error, errno, "--output %s", tprun.options.output);
+        tpb_fail_errno(error, errno, "--output %s: cannot make this folder "
+                       "(the one above must be there)", tprun.options.output);
         status = TPL_EXIT_USAGE;
     }
     return status;

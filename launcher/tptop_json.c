@@ -56,6 +56,20 @@ static json_t *json_wait(const struct tptop_sample *sample,
                      : 0.0);
 }
 
+/* What it has open of other processes' device memory. */
+static json_t *json_imports(const struct tpb_record_imports *imports)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                     "opened", (json_int_t)imports->opened,
+                     "found", (json_int_t)imports->found,
+                     "closed", (json_int_t)imports->closed,
+                     "open", (json_int_t)imports->open,
+                     "open_bytes", (json_int_t)imports->open_bytes,
+                     "pulled", (json_int_t)imports->pulled,
+                     "pulled_bytes", (json_int_t)imports->pulled_bytes,
+                     "lent", (json_int_t)imports->lent);
+}
+
 static json_t *json_rank(const struct tptop_sample *sample, uint32_t index)
 {
     static const char *const phases[] = { "none", "init", "running",
@@ -65,11 +79,12 @@ static json_t *json_rank(const struct tptop_sample *sample, uint32_t index)
 
     for (uint32_t i = 0; i < rank->record.used; i++)
         json_array_append_new(pipes, json_pipe(sample, index, i));
-    return json_pack("{s:i, s:I, s:s, s:o, s:I, s:o}", "rank", (int)index,
-                     "pid", (json_int_t)rank->record.pid, "phase",
+    return json_pack("{s:i, s:I, s:s, s:o, s:I, s:o, s:o}", "rank",
+                     (int)index, "pid", (json_int_t)rank->record.pid, "phase",
                      phases[rank->record.phase], "waits",
                      json_wait(sample, &rank->record), "unrecorded_pipes",
-                     (json_int_t)rank->record.unrecorded, "pipes", pipes);
+                     (json_int_t)rank->record.unrecorded, "imports",
+                     json_imports(&rank->record.imports), "pipes", pipes);
 }
 
 int tptop_json(const struct tptop_sample *sample)

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -107,8 +108,10 @@ void tpl_verdict_describe(const struct tpl_job *job, int rank, char *text,
     if (WIFSIGNALED(it->status)) {
         if (WCOREDUMP(it->status))
             verdict_core(job, rank, core, sizeof(core));
-        snprintf(text, size, "was killed by signal %s%s",
-                 tpl_signal_name(WTERMSIG(it->status)), core);
+        snprintf(text, size, "was killed by signal %s%s%s",
+                 tpl_signal_name(WTERMSIG(it->status)), core,
+                 WTERMSIG(it->status) == SIGPIPE && tpl_iof_unread(job->iof)
+                 ? "; nobody reads the output of tprun any more" : "");
     } else if (tpl_verdict(it) == TPL_UNFINALIZED) {
         snprintf(text, size, "exited with status 0 after PMIx_Init (tp_init) "
                  "but without PMIx_Finalize (tp_finalize)");

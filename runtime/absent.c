@@ -139,7 +139,7 @@ static bool absent_look(const struct tpr_peer *peer)
            && bootstrap->ops->left(bootstrap, peer->rank);
 }
 
-static void absent_unreachable(struct tpr_peer *peer)
+void tpr_peer_unreachable(struct tpr_peer *peer)
 {
     struct tpb_text text = { 0 };
 
@@ -164,7 +164,7 @@ static void absent_settle(struct tpr_peer *peer)
                  peer->full_name);
         tpr_peer_end(peer, TP_ERR_PEER_FAILED, text);
     } else if (!absent_await(peer)) {
-        absent_unreachable(peer);
+        tpr_peer_unreachable(peer);
     }
 }
 

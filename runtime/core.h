@@ -241,11 +241,14 @@ struct tpr_links {
     struct tpr_peer *peer;         /* NULL: it has ended */
     size_t least;                  /* no smaller buffer goes by a channel */
     size_t device_least;           /* nor one of a device's memory */
+    uint32_t my_gpus, their_gpus;  /* of `pairs` */
     struct tpr_link {
         struct tpf_link *link;     /* NULL: none */
         bool mine;                 /* may this rank pull? */
         bool theirs;               /* may the peer? */
         size_t from;               /* buffers of this size and more */
+        size_t *pairs;             /* the same by my device and theirs, where
+                                      it is not the same for all; or NULL */
         char words[TPT_WORDS];     /* why this rank may not */
     } of[TPF_CHANNELS];            /* by number */
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
@@ -343,6 +346,7 @@ struct tp_context {
     struct tpf_endpoint *endpoints[TPR_ENDPOINTS];
     uint32_t endpoint_count;       /* const */
     struct tpf_env env;
+    struct tpb_record_imports imports; /* unless the record has them */
     struct tpf_channel *channels[TPF_CHANNELS];    /* const; by number */
     struct tpf_memories memories;  /* its own lock */
     struct tpg_gpu *gpu;           /* const */
@@ -570,6 +574,8 @@ void tpr_card_arrived(tp_context *context, int rank, tp_status status,
 /* No backend of the plan is possible.  Ends the peer, at once or after the
  * bootstrap has told whether it has left, or waits for it to come. */
 void tpr_peer_give_up(struct tpr_peer *peer);
+/* The same of a peer that is there, and will not have left: ends it. */
+void tpr_peer_unreachable(struct tpr_peer *peer);
 /* Is its process one of this host, and over? */
 bool tpr_peer_is_dead(const struct tpr_peer *peer);
 /* Sees to a peer to which no way leads; false if it is none. */
@@ -675,6 +681,19 @@ void tpr_links_words(char *to, size_t room, const char *from, size_t length);
 /* The peer's pull was refused: that channel carries nothing more. */
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
                       const char *words);
+
+/* ---- sizes.c: which buffers go by which link ----------------------------- */
+
+/* Which links of a connected peer are offered to, in which order and from
+ * which sizes on: with the plan and the verdicts as they are. */
+void tpr_links_sizes(struct tpr_peer *peer);
+/* Without a contract small buffers to oneself go in frames, so that a rank may
+ * send some before it reads. */
+void tpr_links_spare_small(struct tpr_links *links);
+/* The size from which on such a buffer may go by this link. */
+size_t tpr_link_from(const struct tpr_links *links,
+                     const struct tpr_link *link,
+                     const struct tpf_buffer *buffer);
 
 /* ---- offer.c: buffers that go by channels, at the sender ----------------- */
 

@@ -74,7 +74,7 @@ tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
     else
         *json = explain == NULL ? NULL
                 : tpt_plan_json(&explain->plan, &context->card,
-                                &explain->card);
+                                &explain->card, context->env.imports);
     tpb_free(explain);
     return *json != NULL ? TP_OK : TP_ERR_NO_MEMORY;
 }

@@ -158,6 +158,11 @@ static void hello_turn_away(tp_context *context, struct tpf_conn *conn,
     tpr_bury(context, conn);
 }
 
+static enum wire_answer hello_refusal(tp_status status)
+{
+    return status == TP_ERR_NO_MEMORY ? WIRE_NO_MEMORY : WIRE_REFUSED;
+}
+
 /* The peer's conn is this one from now on. */
 static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
                         const struct tpr_verdicts *verdicts)
@@ -270,7 +275,7 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
     tp_status status = TP_OK;
 
     if (peer == NULL) {
-        hello_turn_away(context, conn, WIRE_REFUSED, "out of memory");
+        hello_turn_away(context, conn, WIRE_NO_MEMORY, "out of memory");
         return;
     }
     if (peer->state == TPR_PEER_CONNECTED) {
@@ -278,7 +283,7 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
         return;
     }
     if (peer->state == TPR_PEER_ENDED) {
-        hello_turn_away(context, conn, WIRE_REFUSED, "the peer had ended");
+        hello_turn_away(context, conn, WIRE_OVER, "the peer had ended");
         return;
     }
     if (peer->entry == NULL)
@@ -286,7 +291,7 @@ static void hello_known(tp_context *context, struct tpf_conn *conn,
     else if (memcmp(tpt_entry_instance(peer->entry), card->instance, 16) != 0)
         status = tpb_fail(&error, TP_ERR_DENIED, "another process");
     if (status != TP_OK) {
-        hello_turn_away(context, conn, WIRE_REFUSED, error.text);
+        hello_turn_away(context, conn, hello_refusal(status), error.text);
         return;
     }
     if (hello_is_ours(peer, conn)) {
@@ -326,6 +331,7 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
     struct tpb_error error = { "" };
     struct tpr_verdicts verdicts;
     unsigned char *copy;
+    tp_status status;
 
     if (length < sizeof(hello)) {
         hello_turn_away(context, conn, WIRE_REFUSED, "no hello");
@@ -358,11 +364,12 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
     copy = tpb_zalloc(hello.card_length);
     card = tpb_zalloc(sizeof(*card));
     if (copy == NULL || card == NULL) {
-        hello_turn_away(context, conn, WIRE_REFUSED, "out of memory");
+        hello_turn_away(context, conn, WIRE_NO_MEMORY, "out of memory");
     } else {
         memcpy(copy, body + sizeof(hello), hello.card_length);
-        if (tpt_card_decode(copy, hello.card_length, card, &error) != TP_OK)
-            hello_turn_away(context, conn, WIRE_REFUSED, error.text);
+        status = tpt_card_decode(copy, hello.card_length, card, &error);
+        if (status != TP_OK)
+            hello_turn_away(context, conn, hello_refusal(status), error.text);
         else if (card->rank < 0 || card->rank >= context->size
                  || card->rank == context->rank
                  || strcmp(card->job, context->card.job) != 0)
@@ -410,6 +417,10 @@ static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
         peer->state = TPR_PEER_CROSSED;
     } else if (welcome.answer == WIRE_DENIED)
         tpr_peer_end(peer, TP_ERR_DENIED, "the peer does not let us in");
+    else if (welcome.answer == WIRE_NO_MEMORY)
+        tpr_peer_end(peer, TP_ERR_NO_MEMORY, "the peer is out of memory");
+    else if (welcome.answer == WIRE_OVER)
+        tpr_peer_end(peer, TP_ERR_PEER_FAILED, "the peer has given us up");
     else
         tpr_peer_end(peer, TP_ERR_PROTOCOL,
                      "the peer does not understand us: same tp version?");

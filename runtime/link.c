@@ -128,55 +128,6 @@ bool tpr_channels_progress(tp_context *context)
 
 /* ---- of a pair ----------------------------------------------------------- */
 
-/* The pair's link of that name; NULL if there is none. */
-static struct tpr_link *link_find(struct tpr_links *links, const char *name)
-{
-    for (size_t i = 0; i < TPF_CHANNELS; i++)
-        if (links->of[i].link != NULL
-            && strcmp(links->of[i].link->kind->name, name) == 0)
-            return &links->of[i];
-    return NULL;
-}
-
-/* Buffers from that size on may go by this link, if none before it takes
- * them. */
-static void link_append(struct tpr_links *links, struct tpr_link *link,
-                        size_t from)
-{
-    size_t *least = link->link->kind->devices ? &links->device_least
-                                              : &links->least;
-
-    link->from = from;
-    links->order[links->ordered++] = link;
-    if (from < *least)
-        *least = from;
-}
-
-/* From which size on do buffers go by which link, and which is asked first?
- * With the plan as it is. */
-static void link_thresholds(struct tpr_peer *peer)
-{
-    const struct tpt_plan *plan = tpr_peer_plan(peer);
-    struct tpr_links *links = peer->links;
-
-    links->least = SIZE_MAX;
-    links->ordered = 0;
-    links->insisted = false;
-    links->device_insisted = tpt_device_insisted(plan);
-    links->device_least = links->device_insisted ? TPT_DEVICE_LEAST
-                                                 : SIZE_MAX;
-    for (uint32_t i = 0; i < plan->count; i++) {
-        const struct tpt_candidate *candidate = &plan->candidates[i];
-        struct tpr_link *link = link_find(links, candidate->name);
-
-        if (link == NULL || !link->theirs || !candidate->possible
-            || candidate->from_bytes == UINT64_MAX)
-            continue;
-        links->insisted |= candidate->insisted && !candidate->devices;
-        link_append(links, link, candidate->from_bytes);
-    }
-}
-
 static bool link_possible(const struct tpr_peer *peer, const char *name)
 {
     const struct tpt_plan *plan = tpr_peer_plan(peer);
@@ -267,6 +218,7 @@ void tpr_links_free(struct tpr_links *links)
     for (size_t i = 0; i < TPF_CHANNELS; i++) {
         struct tpf_link *link = links->of[i].link;
 
+        tpb_free(links->of[i].pairs);
         if (link == NULL)
             continue;
         if (link->kind->unlink != NULL)
@@ -317,12 +269,13 @@ static void link_refused(struct tpr_peer *peer, const char *name,
     tpr_peer_demote(peer, name, evidence);
 }
 
-/* A contract that insists on a channel ends the pair without it. */
+/* A contract that insists on a channel ends the pair without it: at once, for
+ * the peer is there. */
 static void link_settle(struct tpr_peer *peer)
 {
-    link_thresholds(peer);
+    tpr_links_sizes(peer);
     if (tpt_plan_best(tpr_peer_plan(peer)) < 0)
-        tpr_peer_give_up(peer);
+        tpr_peer_unreachable(peer);
 }
 
 void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
@@ -356,19 +309,6 @@ void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard)
         link_settle(peer);
 }
 
-/* Without a contract small buffers to oneself go in frames, so that a rank may
- * send some before it reads. */
-static void link_spare_small(struct tpr_links *links)
-{
-    if (links->device_insisted)
-        return;
-    for (uint32_t i = 0; i < links->ordered; i++)
-        if (links->order[i]->from < TPT_CHANNEL_LEAST)
-            links->order[i]->from = TPT_CHANNEL_LEAST;
-    if (links->device_least < TPT_CHANNEL_LEAST)
-        links->device_least = TPT_CHANNEL_LEAST;
-}
-
 void tpr_links_own(struct tpr_peer *peer)
 {
     struct tpr_links *links;
@@ -379,8 +319,8 @@ void tpr_links_own(struct tpr_peer *peer)
         return;
     for (size_t i = 0; i < TPF_CHANNELS; i++)
         links->of[i].theirs = links->of[i].link != NULL && links->of[i].mine;
-    link_thresholds(peer);
-    link_spare_small(links);
+    tpr_links_sizes(peer);
+    tpr_links_spare_small(links);
 }
 
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,

@@ -42,9 +42,10 @@ tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
     tp_status status;
 
     if (context == NULL || result == NULL || bytes == 0
-        || bytes > SIZE_MAX / 2
         || (device.type == TP_DEVICE_CPU && device.index != 0))
         return TP_ERR_INVALID;
+    if (bytes > SIZE_MAX / 2)
+        return TP_ERR_NO_MEMORY;
     status = device.type == TP_DEVICE_CPU ? tpf_memory_make(&block, bytes)
              : memory_on_device(context, bytes, device, &block);
     if (status != TP_OK)

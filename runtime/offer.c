@@ -54,7 +54,7 @@ static bool offer_describe(struct tpr_peer *peer, struct tpr_offer *offer,
         const struct tpr_link *link = peer->links->order[i];
         size_t length;
 
-        if (buffer->length < link->from)
+        if (buffer->length < tpr_link_from(peer->links, link, buffer))
             continue;
         length = link->link->kind->describe(link->link, buffer, offer->source,
                                             &offer->hold);
@@ -168,28 +168,30 @@ static void offer_refuse(tp_pipe *pipe, const struct tpf_buffer *buffer)
     tpb_text_fini(&text);
 }
 
-/* The size from which on the peer opens exported memory; SIZE_MAX: never. */
-static size_t offer_exports_from(const struct tpr_peer *peer)
+/* The link whose peer opens exported memory; NULL: none. */
+static const struct tpr_link *offer_exports(const struct tpr_peer *peer)
 {
     const struct tpr_links *links = peer->links;
 
     for (uint32_t i = 0; links != NULL && i < links->ordered; i++)
         if ((peer->conn->backend->flags & TPF_SELF) == 0
             && links->order[i]->link->kind->exports)
-            return links->order[i]->from;
-    return SIZE_MAX;
+            return links->order[i];
+    return NULL;
 }
 
 bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op)
 {
-    size_t from = offer_exports_from(pipe->peer);
+    const struct tpr_link *link = offer_exports(pipe->peer);
+    const struct tpr_links *links = pipe->peer->links;
     struct tpf_buffer buffer;
     bool ready = true;
 
-    if (op->data_length < from)
+    if (link == NULL || op->data_length < links->device_least)
         return true;
     for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++)
-        if (buffer.device.type == TP_DEVICE_CUDA && buffer.length >= from)
+        if (buffer.device.type == TP_DEVICE_CUDA
+            && buffer.length >= tpr_link_from(links, link, &buffer))
             ready &= tpg_work_outbox(op->work, i, &buffer) != TPG_LATER;
     return ready;
 }

@@ -384,8 +384,10 @@ static void peer_end_pipe(tp_pipe *pipe)
 {
     struct tpr_peer *peer = pipe->peer;
 
-    if (pipe->closed)
+    if (pipe->closed) {
+        tpr_tx_end(pipe, TP_ERR_CLOSED);   /* what the peer still had */
         return;
+    }
     tpr_pipe_fail(pipe, peer->end_text);
     tpr_tx_end(pipe, peer->end);
     tpr_rx_end(pipe, peer->end);

@@ -37,10 +37,12 @@ void tpr_record_open(tp_context *context)
     }
     TPB_RECORD_SET(record->rank->pid, (uint32_t)getpid());
     TPB_RECORD_SET(record->rank->wait_peer, -1);
+    context->env.imports = &record->rank->imports;
 }
 
 void tpr_record_close(tp_context *context)
 {
+    context->env.imports = &context->imports;
     tpr_record_phase(context, TPB_PHASE_DONE);
     tpb_record_detach(&context->record);
 }

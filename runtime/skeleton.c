@@ -100,6 +100,7 @@ struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe, size_t length)
 struct skeleton_reader {
     const unsigned char *at;
     uint64_t left;
+    bool no_memory;                /* that is why it does not go on */
 };
 
 static bool skeleton_take(struct skeleton_reader *reader, void *to,
@@ -134,9 +135,9 @@ static bool skeleton_add_length(struct tpr_skeleton *skeleton,
 }
 
 /* Of a buffer that does not come in the stream; `end` is where its list goes
- * on.  Lack of memory looks like garbage to the caller, who tells by the
- * status. */
-static bool skeleton_offer(struct tpr_skeleton *skeleton, size_t buffer,
+ * on. */
+static bool skeleton_offer(struct tpr_skeleton *skeleton,
+                           struct skeleton_reader *reader, size_t buffer,
                            uint64_t length, uint8_t channel,
                            uint8_t source_length, struct tpr_offer ***end)
 {
@@ -150,8 +151,10 @@ static bool skeleton_offer(struct tpr_skeleton *skeleton, size_t buffer,
         || source_length > TPF_SOURCE || length == 0)
         return false;
     offer = tpr_offer_new(skeleton->pipe->context);
-    if (offer == NULL)
+    if (offer == NULL) {
+        reader->no_memory = true;
         return false;
+    }
     offer->buffer = (uint32_t)buffer;
     offer->channel = channel;
     offer->source_length = source_length;
@@ -173,7 +176,7 @@ static bool skeleton_payload(struct tpr_skeleton *skeleton, size_t i,
     *payload = (tp_payload){ .length = wire.length,
                              .metadata_length = wire.metadata_length };
     return skeleton_add_length(skeleton, wire.length)
-           && skeleton_offer(skeleton, i, wire.length, wire.channel,
+           && skeleton_offer(skeleton, reader, i, wire.length, wire.channel,
                              wire.source_length, end);
 }
 
@@ -191,41 +194,41 @@ static bool skeleton_tensor(struct tpr_skeleton *skeleton, size_t i,
         .device = { (tp_device_type)wire.device_type, wire.device_index },
         .target = { (tp_device_type)wire.target_type, wire.target_index } };
     return skeleton_add_length(skeleton, wire.length)
-           && skeleton_offer(skeleton, skeleton->message.payload_count + i,
-                             wire.length, wire.channel, wire.source_length,
-                             end);
+           && skeleton_offer(skeleton, reader,
+                             skeleton->message.payload_count + i, wire.length,
+                             wire.channel, wire.source_length, end);
 }
 
 static bool skeleton_parse(struct tpr_skeleton *skeleton,
                            const struct wire_descriptor *head,
-                           struct skeleton_reader reader)
+                           struct skeleton_reader *reader)
 {
     tp_message *message = &skeleton->message;
     struct tpr_offer **end = &skeleton->offers;
     uint64_t metadata = head->metadata_length;
 
     for (size_t i = 0; i < head->payloads; i++)
-        if (!skeleton_payload(skeleton, i, &reader, &end))
+        if (!skeleton_payload(skeleton, i, reader, &end))
             return false;
     for (size_t i = 0; i < head->tensors; i++)
-        if (!skeleton_tensor(skeleton, i, &reader, &end))
+        if (!skeleton_tensor(skeleton, i, reader, &end))
             return false;
     message->metadata_length = metadata;
-    if (!skeleton_point(&reader, metadata, &message->metadata))
+    if (!skeleton_point(reader, metadata, &message->metadata))
         return false;
     for (size_t i = 0; i < head->payloads; i++)
-        if (!skeleton_point(&reader, message->payloads[i].metadata_length,
+        if (!skeleton_point(reader, message->payloads[i].metadata_length,
                             &message->payloads[i].metadata))
             return false;
     for (size_t i = 0; i < head->tensors; i++)
-        if (!skeleton_point(&reader, message->tensors[i].metadata_length,
+        if (!skeleton_point(reader, message->tensors[i].metadata_length,
                             &message->tensors[i].metadata))
             return false;
     for (struct tpr_offer *offer = skeleton->offers; offer != NULL;
          offer = offer->next)
-        if (!skeleton_take(&reader, offer->source, offer->source_length))
+        if (!skeleton_take(reader, offer->source, offer->source_length))
             return false;
-    return reader.left == 0;
+    return reader->left == 0;
 }
 
 /* The descriptor's own length; 0 if its head cannot be. */
@@ -247,6 +250,7 @@ tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
                               uint64_t length, struct tpr_skeleton **result)
 {
     struct wire_descriptor head;
+    struct skeleton_reader reader;
     struct tpr_skeleton *skeleton;
     size_t arrays, tensors_at;
 
@@ -267,11 +271,12 @@ tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
     if (head.tensors > 0)
         skeleton->message.tensors
             = (tp_tensor *)(void *)(skeleton->storage + tensors_at);
-    if (!skeleton_parse(skeleton, &head, (struct skeleton_reader){
-            .at = skeleton->storage + arrays + sizeof(head),
-            .left = length - sizeof(head) })) {
+    reader = (struct skeleton_reader){
+        .at = skeleton->storage + arrays + sizeof(head),
+        .left = length - sizeof(head) };
+    if (!skeleton_parse(skeleton, &head, &reader)) {
         tpr_skeleton_free(skeleton);
-        return TP_ERR_PROTOCOL;
+        return reader.no_memory ? TP_ERR_NO_MEMORY : TP_ERR_PROTOCOL;
     }
     *result = skeleton;
     return TP_OK;

@@ -215,8 +215,10 @@ static inline bool tx_short(tp_pipe *pipe, struct tpf_conn *conn,
     return true;
 }
 
-/* A piece of one buffer, from where it lies. */
-static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
+/* A piece of one buffer, from where it lies: of the stream, or a whole short
+ * message. */
+static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn,
+                    enum wire_type type, unsigned flags)
 {
     unsigned char head[sizeof(struct wire_frame)], *data;
     size_t left, most = conn->max_frame - sizeof(head);
@@ -227,7 +229,7 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
         left = most;
     if (!tx_credit_for(pipe, sizeof(head) + left))
         return false;
-    tx_head(pipe, head, WIRE_DATA, 0, left);
+    tx_head(pipe, head, type, flags, left);
     if (!conn->backend->send_data(conn, head, sizeof(head), data, left, op)) {
         tx_block(pipe);
         return false;
@@ -257,11 +259,13 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     unsigned char *room;
 
     if (!op->begun && tx_is_short(op->message) && op->offers == NULL
-        && op->data_length <= most
-        && (conn->backend->send_data == NULL
-            || op->data_length < TX_ZERO_COPY)) {
-        if (!tx_short(pipe, conn, op->message->payloads[0].data,
-                      op->data_length))
+        && op->data_length <= most) {
+        bool lend = conn->backend->send_data != NULL
+                    && op->data_length >= TX_ZERO_COPY;
+
+        if (!(lend ? tx_lend(pipe, op, conn, WIRE_MESSAGE, WIRE_SHORT)
+                   : tx_short(pipe, conn, op->message->payloads[0].data,
+                              op->data_length)))
             return false;
         op->position = total;
         return true;
@@ -269,7 +273,7 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     if (conn->backend->send_data != NULL && op->work == NULL
         && op->position >= op->descriptor_length
         && total - op->position >= TX_ZERO_COPY)
-        return tx_lend(pipe, op, conn);
+        return tx_lend(pipe, op, conn, WIRE_DATA, 0);
     length = total - op->position < most ? total - op->position : most;
     if (conn->backend->send_data != NULL && !op->begun
         && op->stream_length >= TX_ZERO_COPY && op->descriptor_length < length)
@@ -644,6 +648,8 @@ void tpr_tx_end(tp_pipe *pipe, tp_status status)
     tx_land(pipe);
     while (tpb_list_take(&pipe->pushes) != NULL)
         ;
-    tpb_list_unlink(&pipe->blocked_link);
+    /* What the peer is to be told still waits for room. */
+    if (tpb_list_empty(&pipe->notes) && (lost || !pipe->close_due))
+        tpb_list_unlink(&pipe->blocked_link);
     tpb_list_unlink(&pipe->device_link);
 }

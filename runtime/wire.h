@@ -86,7 +86,9 @@ enum wire_answer {
     WIRE_ACCEPTED,
     WIRE_CROSSED,              /* use the conn that I make to you */
     WIRE_DENIED,
-    WIRE_REFUSED               /* version or card not understood */
+    WIRE_REFUSED,              /* version or card not understood */
+    WIRE_NO_MEMORY,
+    WIRE_OVER                  /* I was through with you */
 };
 
 struct wire_welcome {

@@ -166,6 +166,19 @@ struct tpt_card {
     struct tpt_backend_card backends[TPT_BACKENDS];
 };
 
+/* The NIC that was solved for the rank's GPUs, if it is the same for all that
+ * it sees: then the rank's other traffic goes over it as well.  Its index on
+ * the card; -1: none, or several. */
+static inline int tpt_card_nic(const struct tpt_card *card)
+{
+    uint8_t nic = card->gpu_count > 0 ? card->gpus[0].nic : 0;
+
+    for (uint32_t i = 1; i < card->gpu_count; i++)
+        if (card->gpus[i].nic != nic)
+            return -1;
+    return nic <= card->nic_count ? (int)nic - 1 : -1;
+}
+
 /*
  * Encodes into `blob`; little-endian, versioned, strings and addresses at
  * their own length, with a checksum.  *length gets the bytes used, at most

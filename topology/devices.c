@@ -408,7 +408,8 @@ uint64_t tpt_device_key(const struct tpt_card *mine,
     uint64_t facts[8] = { pair.path, devices_pci(&pair) };
 
     if (gpu != NULL) {
-        facts[2] = gpu->nic;
+        facts[2] = gpu->nic
+                   | (uint64_t)(tpt_card_nic(yours) + 1) << 8;
         facts[3] = gpu->nic_path;
         facts[4] = devices_links(&pair);
         facts[5] = gpu->link_megabytes;
@@ -471,6 +472,43 @@ static void devices_way(const struct devices_pair *pair,
              terms.nic != NULL ? terms.nic->name : "");
 }
 
+/* What cuda_staged costs between the two; zeros if it is out of question. */
+static struct devices_terms devices_other(const struct devices_pair *pair,
+                                          const struct tpt_plan *plan)
+{
+    const struct tpt_candidate *other = devices_find(plan, TPT_STAGED);
+
+    if (other == NULL || !other->possible)
+        return (struct devices_terms) { 0 };
+    return devices_terms(pair, tpt_card_backend(pair->mine, TPT_STAGED),
+                         tpt_card_backend(pair->yours, TPT_STAGED));
+}
+
+uint64_t tpt_device_from(const struct tpt_card *mine,
+                         const struct tpt_card *yours,
+                         const struct tpt_plan *plan,
+                         const struct tpt_candidate *candidate,
+                         uint32_t index_mine, uint32_t index_yours)
+{
+    struct devices_pair pair = {
+        mine, yours, index_mine, index_yours,
+        tpt_path_gpus(mine, index_mine, yours, index_yours)
+    };
+    struct devices_terms staged, terms;
+    int best = tpt_plan_best(plan);
+
+    if (!candidate->possible || best < 0
+        || (candidate->reach == TPT_REACH_HOST && devices_no_access(&pair)))
+        return UINT64_MAX;
+    if (strcmp(candidate->name, TPT_STAGED) == 0)
+        return 0;
+    staged = devices_other(&pair, plan);
+    terms = devices_terms(&pair, tpt_card_backend(mine, candidate->name),
+                          tpt_card_backend(yours, candidate->name));
+    terms.strict = terms.measured || candidate->reach == TPT_REACH_NETWORK;
+    return devices_from(plan, &plan->candidates[best], &staged, &terms);
+}
+
 static bool devices_before(const struct tpt_way *x, const struct tpt_way *y)
 {
     if (!x->possible || !y->possible)
@@ -501,17 +539,13 @@ void tpt_device_score(const struct tpt_card *mine,
         mine, yours, index_mine, index_yours,
         tpt_path_gpus(mine, index_mine, yours, index_yours)
     };
-    const struct tpt_candidate *other = devices_find(plan, TPT_STAGED);
-    struct devices_terms staged = { 0 };
+    struct devices_terms staged = devices_other(&pair, plan);
 
     memset(out, 0, sizeof(*out));
     out->mine = index_mine;
     out->yours = index_yours;
     out->path = pair.path;
     tpt_device_evidence(mine, yours, out);
-    if (other != NULL && other->possible)
-        staged = devices_terms(&pair, tpt_card_backend(mine, TPT_STAGED),
-                               tpt_card_backend(yours, TPT_STAGED));
     for (uint32_t i = 0; i < plan->count && out->count < TPT_WAYS; i++) {
         const struct tpt_candidate *candidate = &plan->candidates[i];
         struct tpt_way way = { .possible = true, .from_bytes = UINT64_MAX };

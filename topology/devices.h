@@ -102,6 +102,17 @@ void tpt_device_score(const struct tpt_card *mine, const struct tpt_card *yours,
                       uint32_t index_yours, struct tpt_device_plan *out);
 
 /*
+ * From which size on the candidate, a channel for devices, takes buffers of
+ * that pair of devices: as tpt_device_score() says it, UINT64_MAX for not at
+ * all.
+ */
+uint64_t tpt_device_from(const struct tpt_card *mine,
+                         const struct tpt_card *yours,
+                         const struct tpt_plan *plan,
+                         const struct tpt_candidate *candidate,
+                         uint32_t index_mine, uint32_t index_yours);
+
+/*
  * One of each kind of pair that the cards' devices make, at most `most`; the
  * pairs of the same kind are counted.  Returns how many there are; without a
  * GPU on either card none.

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "runtime/base/record.h"
 #include "topology/json.h"
 
 /* Six digits are more than the model is good for. */
@@ -152,10 +153,33 @@ json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
                      "devices", tpt_json_devices(plan, mine, yours));
 }
 
-char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
-                    const struct tpt_card *yours)
+static json_t *explain_imports(const struct tpb_record_imports *imports)
 {
-    return tpt_json_dump(tpt_json_plan(plan, mine, yours));
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "opened", (json_int_t)TPB_RECORD_GET(imports->opened),
+        "found", (json_int_t)TPB_RECORD_GET(imports->found),
+        "closed", (json_int_t)TPB_RECORD_GET(imports->closed),
+        "open", (json_int_t)TPB_RECORD_GET(imports->open),
+        "open_bytes", (json_int_t)TPB_RECORD_GET(imports->open_bytes),
+        "pulled", (json_int_t)TPB_RECORD_GET(imports->pulled),
+        "pulled_bytes", (json_int_t)TPB_RECORD_GET(imports->pulled_bytes),
+        "lent", (json_int_t)TPB_RECORD_GET(imports->lent));
+}
+
+char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
+                    const struct tpt_card *yours,
+                    const struct tpb_record_imports *imports)
+{
+    json_t *object = tpt_json_plan(plan, mine, yours);
+
+    if (object != NULL && imports != NULL
+        && json_object_set_new(object, "imports", explain_imports(imports))
+           != 0) {
+        json_decref(object);
+        object = NULL;
+    }
+    return tpt_json_dump(object);
 }
 
 /* ---- for people -------------------------------------------------------- */

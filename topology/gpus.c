@@ -207,6 +207,11 @@ tp_status tpt_gpus_assign(const struct tpt_gpus *gpus, const int *want,
 
     for (int i = 0; i < ranks; i++)
         needed += want[i];
+    if (needed > 0 && gpus->count == 0)
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "--gpus-per-rank: there is no GPU here that the "
+                        "NVIDIA driver knows (nvidia-smi), or "
+                        "CUDA_VISIBLE_DEVICES leaves none");
     if (needed > gpus->count)
         return tpb_fail(error, TP_ERR_INVALID,
                         "--gpus-per-rank: the ranks need %ld GPUs, there %s "

@@ -49,6 +49,20 @@ static void pretend_denied(struct tpt_card *card)
     card->gpus[0] = gpu;
 }
 
+/* The same two GPUs everywhere, that may not access each other's memory. */
+static void pretend_two(struct tpt_card *card)
+{
+    card->gpu_count = 2;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tpt_card_gpu *gpu = &card->gpus[i];
+
+        *gpu = (struct tpt_card_gpu) { .asked = TPT_LINKS_NVML,
+                                       .denied_count = 1 };
+        gpu->place.pci = 0x1000 + i;
+        gpu->denied[0] = gpu->place.pci ^ 1;
+    }
+}
+
 void tpt_card_pretend(struct tpt_card *card, const char *hook)
 {
     struct tpt_backend_card *backend;
@@ -58,6 +72,8 @@ void tpt_card_pretend(struct tpt_card *card, const char *hook)
         snprintf(card->host.name, sizeof(card->host.name), "elsewhere");
     } else if (strcmp(hook, "denied") == 0) {
         pretend_denied(card);
+    } else if (strcmp(hook, "two") == 0) {
+        pretend_two(card);
     } else if ((backend = pretend_find(card, pretend_name(hook, "lacks")))
                != NULL) {
         pretend_lack(card, backend);

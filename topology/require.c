@@ -169,6 +169,20 @@ static tp_status require_unknown(const struct require_item *item,
                     item->backend, names);
 }
 
+tp_status tpt_require_form(const char *require, struct tpb_error *error)
+{
+    const char *cursor = require = require_text(require);
+    tp_status status = TP_OK;
+
+    while (status == TP_OK && require_more(require, cursor)) {
+        struct require_item item;
+
+        require_next(&cursor, &item);
+        status = require_judge(&item, error);
+    }
+    return status;
+}
+
 tp_status tpt_require_check(const char *require, const struct tpt_known *known,
                             size_t count, struct tpb_error *error)
 {

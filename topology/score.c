@@ -77,20 +77,30 @@ static uint64_t score_nic_speed(const struct tpt_card *card,
     return (uint64_t)nic->megabits * percent / (8 * 100);
 }
 
-/* The NIC of that kind that serves the rank best; NULL if no speed is known.
- * Equal ones: the first by name, so that the order on the card is no matter. */
+static bool score_nic_is(const struct tpt_nic *nic, uint8_t kind)
+{
+    return kind == TPT_NIC_ANY || nic->kind == TPT_NIC_ANY
+           || nic->kind == kind;
+}
+
+/* The NIC of that kind that serves the rank best: that of its GPU, which no
+ * other rank's GPU was given; NULL if no speed is known.  Equal ones: the first
+ * by name, so that the order on the card is no matter. */
 static const struct tpt_nic *score_nic(const struct tpt_card *card,
                                        uint8_t kind)
 {
     const struct tpt_nic *best = NULL;
     uint64_t best_speed = 0;
+    int own = kind == TPT_NIC_RDMA ? tpt_card_nic(card) : -1;
 
+    if (own >= 0 && score_nic_is(&card->nics[own], kind)
+        && score_nic_speed(card, &card->nics[own]) > 0)
+        return &card->nics[own];
     for (uint32_t i = 0; i < card->nic_count; i++) {
         const struct tpt_nic *nic = &card->nics[i];
         uint64_t speed = score_nic_speed(card, nic);
 
-        if (speed == 0 || (kind != TPT_NIC_ANY && nic->kind != TPT_NIC_ANY
-                           && nic->kind != kind))
+        if (speed == 0 || !score_nic_is(nic, kind))
             continue;
         if (speed > best_speed
             || (speed == best_speed && strcmp(nic->name, best->name) < 0)) {

@@ -229,6 +229,9 @@ tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
 tp_status tpt_require_check(const char *require, const struct tpt_known *known,
                             size_t count, struct tpb_error *error);
 
+/* The same without looking at the backends' names: for who knows none. */
+tp_status tpt_require_form(const char *require, struct tpb_error *error);
+
 /* As tpb_list_allows(), for TP_BACKENDS: of cuda_staged, which goes in the
  * frames of any transport, only a list of what is forbidden speaks. */
 bool tpt_policy_lists(const char *list, const char *name);
@@ -255,16 +258,20 @@ void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
  * For tests: changes this rank's own card, before it is published, to that of
  * another host ("host"), of a build without a backend ("lacks=NAME"), with an
  * address where nobody is ("address=NAME"), of a channel that needs libfabric
- * ("over=NAME"), or with a GPU that no other may access ("denied").  Any other
- * word changes nothing.
+ * ("over=NAME"), with a GPU that no other may access ("denied"), or with the
+ * same two GPUs as all, that may not access each other ("two").  Any other word
+ * changes nothing.
  */
 void tpt_card_pretend(struct tpt_card *card, const char *hook);
 
 /* The plan as JSON (an object as tp_explain(7) describes it, to be freed with
  * free()) and as a table for people.  `mine` and `yours` are the cards that
- * were scored.  NULL if memory lacks. */
+ * were scored; `imports`, if it is not NULL, is what this rank has open.
+ * NULL if memory lacks. */
+struct tpb_record_imports;
 char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
-                    const struct tpt_card *yours);
+                    const struct tpt_card *yours,
+                    const struct tpb_record_imports *imports);
 void tpt_plan_text(const struct tpt_plan *plan, const struct tpt_card *mine,
                    const struct tpt_card *yours, struct tpb_text *text);
 

@@ -74,13 +74,10 @@ static size_t map_key(uint64_t id)
 
 static tp_status map_probe(const struct tpf_env *env, struct tpb_error *error)
 {
-    int fd = tpb_shared_memory("tp-probe", 1);
-
     (void)env;
-    if (fd < 0)
+    if (!tpb_shared_memory_works())
         return tpb_fail(error, TP_ERR_SYSTEM,
                         "no shared memory (memfd_create is refused)");
-    tpb_close(&fd);
     return TP_OK;
 }
 
@@ -338,10 +335,13 @@ static enum tpf_progress map_move(struct tpf_pull *base,
 {
     struct map_pull *pull = (struct map_pull *)base;
     size_t part = tpf_stride(base);
+    unsigned char *to = (unsigned char *)base->to.data + base->moved;
 
     (void)error;
-    memcpy((unsigned char *)base->to.data + base->moved,
-           pull->from + base->moved, part);
+    if (base->to.length >= TPB_COPY_PAST)
+        tpb_copy_past(to, pull->from + base->moved, part);
+    else
+        memcpy(to, pull->from + base->moved, part);
     base->moved += part;
     if (base->moved < base->to.length)
         return TPF_PULL_MORE;

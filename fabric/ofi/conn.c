@@ -21,6 +21,7 @@ TPB_LOG_COMPONENT("ofi");
 enum {
     CONN_BROKEN_MS = 1000,         /* from the first error in sending on */
     CONN_IN_PLACE = 4096,          /* less is copied sooner than described */
+    CONN_WINDOW = 2 * 1024 * 1024, /* of one pipe */
     CONN_PING = 1,                 /* in flags: tell me what you have got */
     CONN_NUMBER_SHIFT = 8          /* above it in flags: the frame's number */
 };
@@ -70,6 +71,8 @@ tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
                                                          : kind->max_frame;
     conn->limit = slots < kind->slots ? slots : kind->slots;
     conn->common.window = conn->common.max_frame * conn->limit / 2;
+    if (conn->common.window > CONN_WINDOW)
+        conn->common.window = CONN_WINDOW;
     return TP_OK;
 }
 
@@ -119,6 +122,7 @@ void ofi_conn_reset(struct ofi_conn *conn)
     memset(&conn->waiting, 0, sizeof(conn->waiting));
     conn->lent = conn->arrived;
     conn->reserved = NULL;
+    conn->posts = 0;
     conn->rail = NULL;
     conn->broken = false;
 }
@@ -443,15 +447,18 @@ tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error)
     const struct ofi_kind *kind = ofi_endpoint_of(conn->common.endpoint)->kind;
     struct ofi_slot *slot;
 
-    while ((slot = ofi_slot_take(&conn->receive)) != NULL) {
+    while ((kind->posts == 0 || conn->posts < kind->posts)
+           && (slot = ofi_slot_take(&conn->receive)) != NULL) {
         ssize_t code = fi_recv(conn->ep, slot->head,
                                sizeof(*slot->head) + kind->max_frame,
                                slot->desc, FI_ADDR_UNSPEC, &slot->context);
 
         slot->use = OFI_RECEIVE;
         slot->posted = code == 0;
-        if (code == 0)
+        if (code == 0) {
+            conn->posts++;
             continue;
+        }
         ofi_slot_give(&conn->receive, slot);
         if (code != -FI_EAGAIN)
             return ofi_fail(error, (int)code, "posting a receive buffer");
@@ -530,6 +537,7 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
     const char *wrong;
 
     slot->posted = false;
+    conn->posts--;
     wrong = conn->lost ? NULL : conn_check(conn, head, length);
     if (wrong != NULL)
         ofi_conn_lost(conn, TP_ERR_PROTOCOL, "%s", wrong);
@@ -548,6 +556,8 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
         slot->size = le32toh(head->size);
         conn->got++;
         ofi_queue_add(&conn->arrived, slot);
+        if (conn->posts == 0 && !ofi_conn_push(conn))
+            ofi_conn_is_due(conn);
         if (conn->told)
             tpf_conn_ready(&conn->common);
     } else {
@@ -579,6 +589,7 @@ void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code)
         return;
     }
     if (slot->use == OFI_RECEIVE) {
+        conn->posts--;
         ofi_slot_give(&conn->receive, slot);
         /* For those that are cancelled an event says what happened; if none
          * does, the clock. */

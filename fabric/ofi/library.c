@@ -59,21 +59,29 @@ static bool library_in(const char *folder)
     return access(path, R_OK) == 0;
 }
 
-/* Where the dynamic linker looks: its cache, and this program's folders. */
-static bool library_look(void)
+/* Is it in the dynamic linker's cache? */
+static bool library_cached(void)
 {
     size_t length = 0;
     char *cache = tpb_read_file("/etc/ld.so.cache", &length);
     bool found = cache != NULL
                  && memmem(cache, length, "/" LIBRARY_NAME,
                            sizeof("/" LIBRARY_NAME)) != NULL;
-    void *self;
-    Dl_serinfo size, *folders;
 
     tpb_free(cache);
-    self = found ? NULL : dlopen(NULL, RTLD_LAZY);
+    return found;
+}
+
+/* Where the dynamic linker looks: this program's folders, the system's among
+ * them, and its cache, which is many pages to read. */
+static bool library_look(void)
+{
+    bool found = false;
+    void *self = dlopen(NULL, RTLD_LAZY);
+    Dl_serinfo size, *folders;
+
     if (self == NULL)
-        return found;
+        return library_cached();
     if (dlinfo(self, RTLD_DI_SERINFOSIZE, &size) == 0
         && (folders = tpb_zalloc(size.dls_size)) != NULL) {
         folders->dls_size = size.dls_size;
@@ -84,7 +92,7 @@ static bool library_look(void)
         tpb_free(folders);
     }
     dlclose(self);
-    return found;
+    return found || library_cached();
 }
 
 /* Every backend asks; one look per process does.  0: not yet, 1: no, 2: yes.

@@ -14,7 +14,9 @@
  * datagrams (FI_EP_RDM: rdm.c), one libfabric endpoint per conn in both
  * cases.  After that there is no difference (conn.c): every libfabric message
  * is a struct ofi_head and maybe a frame; receive buffers are posted before
- * anything can arrive, and credits keep the sender to their number.
+ * anything can arrive, and credits keep the sender to their number.  Where the
+ * provider leaves in the socket what has no buffer yet (tcp), a few are posted
+ * at a time, so that they stay in the cache.
  *
  *   library.c   loads libfabric, asks it what it has
  *   address.c   our network addresses, and what is published of them
@@ -78,6 +80,7 @@ struct ofi_kind {
     bool rma;                      /* big buffers by remote reads */
     uint32_t max_frame;
     uint32_t slots;                /* frames under way in one direction */
+    uint32_t posts;                /* receive buffers posted at a time; 0: all */
     const struct ofi_join *join;
 };
 
@@ -581,6 +584,7 @@ struct ofi_conn {
     struct ofi_queue waiting;      /* sent when libfabric takes them */
     struct ofi_queue lent;         /* OFI_SEND_DATA, oldest first */
     struct ofi_slot *reserved;
+    uint32_t posts;                /* receive slots that libfabric has */
     uint32_t limit;                /* frames that the peer has room for */
     uint32_t frames_sent, peer_popped, peer_got;
     uint32_t got, popped;          /* ours */

@@ -133,14 +133,16 @@ static bool rdma_matches(const struct rdma_search *search, int at,
 /* ---- devices ----------------------------------------------------------- */
 
 /* What the device is worth to this rank: its speed, less if it is attached to
- * another NUMA node. */
+ * another NUMA node.  That of the rank's GPU comes first: the ranks of a host
+ * share its devices so. */
 static int64_t rdma_value(const struct tpt_card *card, const char *device)
 {
     for (uint32_t i = 0; i < card->nic_count; i++) {
         const struct tpt_nic *nic = &card->nics[i];
 
         if (nic->kind == TPT_NIC_RDMA && strcmp(nic->name, device) == 0)
-            return (int64_t)nic->megabits
+            return (int)i == tpt_card_nic(card) ? INT64_MAX
+                   : (int64_t)nic->megabits
                    * (nic->numa >= 0 && card->place.numa >= 0
                               && nic->numa != card->place.numa
                           ? RDMA_FAR_PERCENT : 100);

@@ -20,7 +20,7 @@ static struct rails_conn *host_found(struct rails_rail *rail,
                                      const struct rails_join *join)
 {
     size_t max_frame = le32toh(join->max_frame);
-    size_t room = rail->conn->max_frame - sizeof(struct rails_head);
+    size_t room = rails_room(rail);
     struct tpf_conn *common;
     struct rails_conn *conn;
 

@@ -45,6 +45,8 @@ enum {
     RAILS_BIG = 16 * 1024,         /* a frame that shows how fast a rail is */
     RAILS_CORE_HEAD = 64,          /* the most that send_data() takes apart */
     RAILS_LEAST_FRAME = 256,       /* of a group */
+    RAILS_MOST_FRAME = 64 * 1024,  /* with its head: smaller ones spread better,
+                                      and a ring holds several */
     RAILS_JOIN_MS = 10000,         /* to be welcomed, or to say who one is */
     RAILS_RETRY_MS = 100           /* until a lost rail is called again */
 };
@@ -319,6 +321,15 @@ void rails_trying(struct tpf_conn *common, struct tpb_text *text);
 void rails_hear_stranger(struct rails_rail *rail);
 
 /* ---- conn.c ------------------------------------------------------------ */
+
+/* What a rail has room for in one frame of its group. */
+static inline size_t rails_room(const struct rails_rail *rail)
+{
+    size_t most = rail->conn->max_frame;
+
+    return (most < RAILS_MOST_FRAME ? most : RAILS_MOST_FRAME)
+           - sizeof(struct rails_head);
+}
 
 /* Of a new, zeroed conn; false: no memory. */
 bool rails_group_init(struct rails_conn *conn);

@@ -143,7 +143,7 @@ tp_status rails_connect(struct tpf_conn *common, const void *address,
  * has been welcomed. */
 void rails_join(struct rails_conn *conn, struct rails_rail *rail)
 {
-    size_t room = rail->conn->max_frame - sizeof(struct rails_head);
+    size_t room = rails_room(rail);
     struct rails_join join = { .rail = (uint8_t)rail->place,
                                .fresh = !conn->ready };
 
@@ -187,7 +187,7 @@ void rails_welcomed(struct rails_rail *rail, const struct rails_join *join)
 {
     struct rails_conn *conn = rail->group;
     size_t max_frame = le32toh(join->max_frame);
-    size_t room = rail->conn->max_frame - sizeof(struct rails_head);
+    size_t room = rails_room(rail);
 
     if (!conn->visitor || rail->stage != RAILS_ASKED
         || memcmp(join->group, conn->group, sizeof(join->group)) != 0

@@ -260,8 +260,8 @@ static bool ipc_step(const struct tpg_cuda *cuda, struct ipc_pull *pull)
                 return true;
         }
     }
-    link->pulled++;
-    link->bytes += pull->base.moved;
+    IPC_COUNT(link, pulled, 1);
+    IPC_COUNT(link, pulled_bytes, pull->base.moved);
     tpb_list_unlink(&pull->base.node);
     env->on_devices--;
     ipc_end(cuda, pull);
@@ -347,7 +347,7 @@ static enum tpf_progress ipc_map(struct tpf_link *base, const void *bytes,
     buffer->data = (void *)(uintptr_t)from;
     buffer->device = (tp_device){ TP_DEVICE_CUDA, device };
     *hold = import;
-    link->lent++;
+    IPC_COUNT(link, lent, 1);
     return TPF_PULL_DONE;
 }
 

@@ -47,10 +47,10 @@ void ipc_import_let_go(struct ipc_import *import)
 static void import_drop(struct ipc_link *link, struct ipc_import *import)
 {
     tpb_list_unlink(&import->node);
-    link->closed++;
+    IPC_COUNT(link, closed, 1);
     if (import->pointer != 0) {
-        link->imported--;
-        link->imported_bytes -= import->size;
+        IPC_COUNT(link, open, -UINT64_C(1));
+        IPC_COUNT(link, open_bytes, -import->size);
     } else {
         for (size_t i = 0; i < import->got; i++)
             link->parts--;
@@ -72,7 +72,8 @@ static void import_room(struct ipc_link *link, uint64_t size)
         struct ipc_import *import = TPB_CONTAINER(node, struct ipc_import,
                                                   node);
 
-        if (link->imported < most && link->imported_bytes + size <= bytes)
+        if (link->imported.open < most
+            && link->imported.open_bytes + size <= bytes)
             return;
         if (import->holds == 0 && import->form == IPC_LEGACY)
             import_drop(link, import);
@@ -81,15 +82,17 @@ static void import_room(struct ipc_link *link, uint64_t size)
 
 void ipc_imports_end(struct ipc_link *link)
 {
-    if (link->opened + link->pulled + link->lent > 0)
+    const struct tpb_record_imports *all = &link->imported;
+
+    if (all->opened + all->pulled + all->lent > 0)
         tpb_info("%llu buffers pulled (%llu bytes), %llu lent; imports: %llu"
                  " opened, %llu found, %llu closed before the end",
-                 (unsigned long long)link->pulled,
-                 (unsigned long long)link->bytes,
-                 (unsigned long long)link->lent,
-                 (unsigned long long)link->opened,
-                 (unsigned long long)link->found,
-                 (unsigned long long)link->closed);
+                 (unsigned long long)all->pulled,
+                 (unsigned long long)all->pulled_bytes,
+                 (unsigned long long)all->lent,
+                 (unsigned long long)all->opened,
+                 (unsigned long long)all->found,
+                 (unsigned long long)all->closed);
     while (!tpb_list_empty(&link->imports))
         import_drop(link, TPB_CONTAINER(link->imports.next, struct ipc_import,
                                         node));
@@ -214,9 +217,9 @@ static tp_status import_open(struct ipc_link *link,
         return status;
     if (import->form == IPC_REGION)
         link->parts -= (uint32_t)import->pieces;
-    link->imported++;
-    link->imported_bytes += import->size;
-    link->opened++;
+    IPC_COUNT(link, open, 1);
+    IPC_COUNT(link, open_bytes, import->size);
+    IPC_COUNT(link, opened, 1);
     tpb_debug("import %llu: %llu bytes on device %d",
               (unsigned long long)import->id,
               (unsigned long long)import->size, import->device);
@@ -279,7 +282,7 @@ struct ipc_import *ipc_import_get(struct ipc_link *link,
     if (import != NULL && import->pointer != 0) {
         tpb_list_unlink(&import->node);
         tpb_list_append(&link->imports, &import->node);
-        link->found++;
+        IPC_COUNT(link, found, 1);
         import->holds++;
         return import;
     }

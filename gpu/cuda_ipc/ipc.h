@@ -6,6 +6,7 @@
 #include "fabric/memory.h"
 #include "gpu/cuda.h"
 #include "gpu/cuda_mem.h"
+#include "runtime/base/record.h"
 
 enum {
     IPC_PIECES = 512,              /* mappings of one region */
@@ -91,12 +92,16 @@ struct ipc_link {
     uint64_t regions;              /* told so far */
     uint32_t exported;             /* how many there are ... */
     uint64_t exported_bytes;
-    uint32_t imported;
-    uint64_t imported_bytes;
     uint32_t parts;                /* descriptors that wait to be imported */
-    /* For the log. */
-    uint64_t opened, found, closed, pulled, lent, bytes;
+    struct tpb_record_imports imported;
 };
+
+/* Of this pair, and in the rank's record. */
+#define IPC_COUNT(link, member, value) \
+    do { \
+        (link)->imported.member += (value); \
+        TPB_RECORD_ADD((link)->base.channel->env->imports->member, (value)); \
+    } while (0)
 
 /* ---- export.c ------------------------------------------------------------ */
 

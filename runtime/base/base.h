@@ -43,6 +43,14 @@ static inline void tpb_copy(void *to, const void *from, size_t length)
     memcpy(end - 8, &last8, 8);
 }
 
+/*
+ * memcpy() for a part of something so long that caches do not keep it: the
+ * bytes go past them.  They are there when it returns, as after memcpy(): the
+ * next part may be another thread's.
+ */
+enum { TPB_COPY_PAST = 16 * 1024 * 1024 };     /* from here on it pays */
+void tpb_copy_past(void *to, const void *from, size_t length);
+
 /* Monotonic nanoseconds; only differences mean something. */
 static inline uint64_t tpb_now(void)
 {

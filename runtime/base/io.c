@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -14,7 +16,11 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 
-enum { IO_FDS_MAX = 16 };
+enum {
+    IO_FDS_MAX = 16,
+    IO_PIECE = 1 << 20,             /* reserved at a time */
+    IO_ROOM_ASKED = 64 << 20        /* from here on, is there so much? */
+};
 
 int tpb_write_all(int fd, const void *data, size_t length)
 {
@@ -45,15 +51,18 @@ char *tpb_read_file(const char *path, size_t *length)
     for (;;) {
         ssize_t got;
 
-        if (text.capacity - text.length < 4096) {
-            char *grown = tpb_resize(text.text, text.capacity + 65536);
+        /* Most are short files of /proc and /sys: the heap need not grow and
+         * shrink for them. */
+        if (text.capacity - text.length < 2048) {
+            size_t more = text.capacity > 4096 ? text.capacity : 4096;
+            char *grown = tpb_resize(text.text, text.capacity + more);
 
             if (grown == NULL) {
                 code = ENOMEM;
                 break;
             }
             text.text = grown;
-            text.capacity += 65536;
+            text.capacity += more;
         }
         got = read(fd, text.text + text.length,
                    text.capacity - text.length - 1);
@@ -109,6 +118,45 @@ void tpb_eventfd_drain(int fd)
         ;
 }
 
+/* The kernel does not refuse memory that there is not: it takes what others
+ * have, and then ends whom it likes. */
+static bool io_room(size_t size)
+{
+    size_t room = 0;
+    char *text = NULL;
+
+    if (size > IO_ROOM_ASKED)
+        text = tpb_read_file("/proc/meminfo", NULL);
+    if (text == NULL)
+        return true;
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, "MemAvailable:", 13) == 0)
+            room += strtoull(line + 13, NULL, 10);
+        if (strncmp(line, "SwapFree:", 9) == 0)
+            room += strtoull(line + 9, NULL, 10);
+    }
+    tpb_free(text);
+    return room == 0 || size / 1024 < room;
+}
+
+/* In pieces, since a signal undoes all that one call has reserved so far. */
+static int io_reserve(int fd, size_t size)
+{
+    size_t at = 0;
+
+    while (at < size) {
+        size_t bytes = size - at < IO_PIECE ? size - at : IO_PIECE;
+        int code = posix_fallocate(fd, (off_t)at, (off_t)bytes);
+
+        if (code == 0)
+            at += bytes;
+        else if (code != EINTR)
+            return code;
+    }
+    return 0;
+}
+
 int tpb_shared_memory(const char *name, size_t size)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -116,8 +164,12 @@ int tpb_shared_memory(const char *name, size_t size)
 
     if (fd < 0)
         return -1;
-    code = ftruncate(fd, (off_t)size) < 0 ? errno
-                                          : posix_fallocate(fd, 0, (off_t)size);
+    if (!io_room(size))
+        code = ENOMEM;
+    else if (ftruncate(fd, (off_t)size) < 0)
+        code = errno;
+    else
+        code = io_reserve(fd, size);
     if (code == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW
                                             | F_SEAL_SEAL) < 0)
         code = errno;
@@ -126,6 +178,21 @@ int tpb_shared_memory(const char *name, size_t size)
         errno = code;
     }
     return fd;
+}
+
+bool tpb_shared_memory_works(void)
+{
+    static atomic_bool known;
+    int fd;
+
+    if (atomic_load_explicit(&known, memory_order_relaxed))
+        return true;
+    fd = tpb_shared_memory("tp-probe", 1);
+    if (fd < 0)
+        return false;
+    tpb_close(&fd);
+    atomic_store_explicit(&known, true, memory_order_relaxed);
+    return true;
 }
 
 bool tpb_shared_memory_safe(int fd, size_t size)

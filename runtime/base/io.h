@@ -27,9 +27,14 @@ void tpb_eventfd_drain(int fd);
 /*
  * Anonymous shared memory of `size` bytes, reserved up front, sealed against
  * shrinking.  Returns the descriptor, or -1 with errno (ENOSPC, ENOMEM: there
- * is no room for it).  `name` is for /proc only.
+ * is no room for it; more than the machine has left is refused before it is
+ * taken).  `name` is for /proc only.
  */
 int tpb_shared_memory(const char *name, size_t size);
+
+/* Can there be such memory at all?  False with errno if not.  A process tries
+ * until it once went well. */
+bool tpb_shared_memory_works(void);
 
 /* A descriptor from outside: is it memory of at least that size which cannot
  * shrink?  Otherwise touching it could end this process with SIGBUS. */

@@ -48,6 +48,14 @@ enum tpb_record_wait {
     TPB_WAIT_ANY                   /* tp_wait: for anything */
 };
 
+/* What a rank has open of other processes' device memory, over all pairs. */
+struct tpb_record_imports {
+    uint64_t opened, found, closed;    /* so far; found: open already */
+    uint64_t open, open_bytes;         /* now */
+    uint64_t pulled, pulled_bytes;     /* buffers copied out of them */
+    uint64_t lent;                     /* and used in place */
+};
+
 struct tpb_record_rank {
     uint32_t phase;                /* enum tpb_record_phase */
     uint32_t pid;
@@ -56,7 +64,8 @@ struct tpb_record_rank {
     uint32_t wait;                 /* enum tpb_record_wait; once it sleeps */
     int32_t wait_peer;             /* -1: no certain one */
     uint64_t wait_since;           /* tpb_now() of the rank's host */
-    uint64_t unused[12];
+    struct tpb_record_imports imports;
+    uint64_t unused[4];
 };
 _Static_assert(sizeof(struct tpb_record_rank) == 128, "record of a rank");
 
@@ -115,6 +124,8 @@ void tpb_record_detach(struct tpb_record_section *section);
 
 #define TPB_RECORD_SET(member, value) \
     __atomic_store_n(&(member), (value), __ATOMIC_RELAXED)
+#define TPB_RECORD_ADD(member, value) \
+    TPB_RECORD_SET(member, (member) + (value))
 #define TPB_RECORD_GET(member) __atomic_load_n(&(member), __ATOMIC_RELAXED)
 
 #endif

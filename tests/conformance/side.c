@@ -63,6 +63,11 @@ size_t tpx_size_every(const struct tpx_stream *stream, size_t max_frame)
                         % max_frame);
 }
 
+size_t tpx_size_top(const struct tpx_stream *stream, size_t max_frame)
+{
+    return max_frame - (size_t)stream->next % (max_frame / 2);
+}
+
 const void *tpx_bytes(const struct tpx_stream *stream, uint64_t k)
 {
     static unsigned char *pattern;

@@ -29,6 +29,7 @@ size_t tpx_size_fixed(const struct tpx_stream *stream, size_t max_frame);
 size_t tpx_size_random(const struct tpx_stream *stream, size_t max_frame);
 size_t tpx_size_small(const struct tpx_stream *stream, size_t max_frame);
 size_t tpx_size_every(const struct tpx_stream *stream, size_t max_frame);
+size_t tpx_size_top(const struct tpx_stream *stream, size_t max_frame);
 uint64_t tpx_mix(uint64_t x);      /* a well-spread function of x */
 
 /* The core's view of one conn. */

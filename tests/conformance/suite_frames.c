@@ -39,14 +39,19 @@ START_TEST(test_connect)
 }
 END_TEST
 
+/* Of very long ones the longest. */
 START_TEST(test_every_size)
 {
+    enum { EVERY = 64 * 1024, TOP = 1000 };
     struct tpx_pair pair;
+    unsigned most;
 
     tpx_pair_open(&pair, tpx_backend);
+    most = (unsigned)pair.ab->conn->max_frame;
     tpx_stream_set(pair.ab, pair.ba, 1, tpx_size_every, 0);
-    frames_move(&pair, pair.ab, pair.ba,
-                tpx_few((unsigned)pair.ab->conn->max_frame));
+    frames_move(&pair, pair.ab, pair.ba, tpx_few(most < EVERY ? most : EVERY));
+    tpx_stream_set(pair.ab, pair.ba, 1, tpx_size_top, 0);
+    frames_move(&pair, pair.ab, pair.ba, tpx_few(TOP));
     tpx_pair_close(&pair);
 }
 END_TEST

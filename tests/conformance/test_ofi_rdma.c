@@ -124,6 +124,30 @@ START_TEST(test_distance)
 }
 END_TEST
 
+/* The rank's GPU was given the first: so that is the rank's, though another is
+ * nearer and faster; if its GPUs were given different ones, they do not say. */
+START_TEST(test_gpu)
+{
+    static struct tpt_card card;
+    struct ofi_where list[OFI_WHERES];
+
+    rdma_roce("mlx5_0", "192.0.2.10", "4: ACTIVE");
+    rdma_roce("mlx5_1", "192.0.2.11", "4: ACTIVE");
+    rdma_nic(&card, "mlx5_0", 0, 100000);
+    rdma_nic(&card, "mlx5_1", 1, 200000);
+    card.place.numa = 1;
+    card.gpu_count = 2;
+    for (unsigned other = 0; other <= 1; other++) {
+        card.gpus[0].nic = 1;
+        card.gpus[1].nic = (uint8_t)(1 + other);
+        list[0] = rdma_where("192.0.2.10");
+        list[1] = rdma_where("192.0.2.11");
+        ck_assert_int_eq(ofi_rdma_keep(&card, list, 2), 2);
+        rdma_is(&list[0], other == 0 ? "192.0.2.10" : "192.0.2.11");
+    }
+}
+END_TEST
+
 /* Ports that are down, addresses that no device has, and IPv6. */
 START_TEST(test_carried)
 {
@@ -163,6 +187,7 @@ int main(void)
 
     tcase_add_checked_fixture(tests, rdma_setup, rdma_teardown);
     tcase_add_test(tests, test_distance);
+    tcase_add_test(tests, test_gpu);
     tcase_add_test(tests, test_carried);
     tcase_add_test(tests, test_nothing);
     suite_add_tcase(suite, tests);

@@ -121,7 +121,9 @@ void tpx_buffer_make(struct tpx_buffer *buffer, enum tpx_kind kind, int device,
     memset(buffer, 0, sizeof(*buffer));
     buffer->kind = kind;
     if (tpx_kind_on_device(kind))
-        buffer->where = (tp_device){ TP_DEVICE_CUDA, device };
+        buffer->where = (tp_device){ TP_DEVICE_CUDA,
+                                     tpx_device_number(device) };
+    buffer->target = (tp_device){ TP_DEVICE_ANY, 0 };
     buffer->length = length;
     buffer->size = length + BUFFER_OFFSET;
     tpx_device_use(buffer->where.index);
@@ -237,7 +239,7 @@ void tpx_buffer_place(const struct tpx_buffer *buffer, tp_tensor *tensor)
 tp_tensor tpx_buffer_tensor(const struct tpx_buffer *buffer)
 {
     tp_tensor tensor = { .length = buffer->length,
-                         .target = { TP_DEVICE_ANY, 0 } };
+                         .target = buffer->target };
 
     tpx_buffer_place(buffer, &tensor);
     return tensor;

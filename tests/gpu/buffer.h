@@ -31,6 +31,7 @@ bool tpx_kind_goes_direct(enum tpx_kind kind);
 struct tpx_buffer {
     enum tpx_kind kind;
     tp_device where;
+    tp_device target;          /* TP_DEVICE_ANY, or what the test says */
     size_t length;
     unsigned char *data;       /* inside of `memory` */
     unsigned char *shadow;

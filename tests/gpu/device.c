@@ -75,12 +75,28 @@ const struct tpg_cuda *tpx_device_driver(void)
     return device_cuda;
 }
 
+bool tpx_device_is_double(void)
+{
+    void *library;
+
+    tpx_device_choose();
+    library = dlopen(getenv("TP_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    return library != NULL && dlsym(library, "cudadouble_flushes") != NULL
+           && getenv("CUDADOUBLE_PLAIN") == NULL;
+}
+
+int tpx_device_number(int wanted)
+{
+    return wanted % tpx_device_driver()->devices;
+}
+
 void tpx_device_use(int device)
 {
     const struct tpg_cuda *cuda = tpx_device_driver();
     cu_context context;
 
-    TPX_CU(cuda->cuDevicePrimaryCtxRetain(&context, device));
+    TPX_CU(cuda->cuDevicePrimaryCtxRetain(&context,
+                                          tpx_device_number(device)));
     TPX_CU(cuda->cuCtxSetCurrent(context));
 }
 

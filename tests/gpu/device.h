@@ -16,6 +16,11 @@ const struct tpg_cuda *tpx_device_driver(void);
 
 /* Makes the device's primary context current in this thread, for good. */
 void tpx_device_use(int device);
+/* The device that a test means: on a machine that has fewer, one of these. */
+int tpx_device_number(int wanted);
+/* Is it the double, that does what its variables say?  Loads it, but does not
+ * wake it: so a process may ask before it forks. */
+bool tpx_device_is_double(void);
 
 cu_stream tpx_device_stream(void);
 void *tpx_device_malloc(size_t size);

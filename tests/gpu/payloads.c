@@ -27,6 +27,7 @@ static const unsigned char payloads_mark[PAYLOADS_MARK]
     = { 0xd0, 'd', 'e', 'v', 'i', 'c', 'e', 0xd0 };
 
 unsigned *tpx_payloads_count;
+bool tpx_payloads_keep;
 
 /* ---- memory -------------------------------------------------------------- */
 
@@ -80,7 +81,7 @@ static void payloads_give(struct payloads_buffer *buffer)
         return;
     tpx_buffer_spoil(&buffer->buffer);
     pthread_mutex_lock(&payloads_lock);
-    drop = ++payloads_given % 7 == 0;
+    drop = ++payloads_given % 7 == 0 && !tpx_payloads_keep;
     if (!drop) {
         buffer->next = payloads_free;
         payloads_free = buffer;

@@ -10,6 +10,8 @@
 
 #include "config.h"
 
+#include <stdbool.h>
+
 #include "runtime/tp.h"
 
 tp_status tpx_payloads_write(tp_pipe *pipe, tp_message *message,
@@ -34,6 +36,11 @@ tp_status tpx_payloads_release(tp_pipe *pipe, tp_message *borrowed);
 /* How many buffers went to a device, in all ranks; NULL: not counted.  In
  * memory that the ranks share. */
 extern unsigned *tpx_payloads_count;
+
+/* No memory of devices is freed: a test ends its writes while a rank of the
+ * same process still copies from it.  The driver's free waits for such copies,
+ * the double's ends the process. */
+extern bool tpx_payloads_keep;
 
 /* For the suites; payloads.c itself needs libtp's.  tp_pipe_recv() stays: it
  * takes all buffers of a message, wherever they come from. */

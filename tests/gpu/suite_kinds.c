@@ -224,6 +224,58 @@ static void kinds_no_outbox(void)
     kinds_many();
 }
 
+/* How many imports explain says have been opened here, and whether it finds
+ * anything that is not so. */
+static uint64_t kinds_opened(tp_pipe *pipe)
+{
+    unsigned long long opened = 0, found = 0, closed = 0, open = 0;
+    const char *at;
+    char *json;
+
+    tpx_ok(tp_pipe_explain(pipe, &json));
+    at = strstr(json, "\"imports\"");
+    tpx_check(at != NULL, "explain tells of no imports");
+    sscanf(strstr(at, "\"opened\""), "\"opened\": %llu", &opened);
+    sscanf(strstr(at, "\"found\""), "\"found\": %llu", &found);
+    sscanf(strstr(at, "\"closed\""), "\"closed\": %llu", &closed);
+    sscanf(strstr(at, "\"open\""), "\"open\": %llu", &open);
+    free(json);
+    tpx_check(opened >= open && closed <= opened + found,
+              "%llu opened, %llu found, %llu closed, %llu open", opened, found,
+              closed, open);
+    return opened;
+}
+
+/* Two devices that may not access each other's memory: the way depends on both,
+ * where it is known for which one a buffer is meant. */
+static void kinds_two(void)
+{
+    tp_pipe *pipe;
+    bool direct = strstr(getenv("TP_BACKENDS"), "cuda_ipc") != NULL;
+
+    if (tpx_device_number(1) == 0)
+        return;                        /* one device */
+    setenv("TP_CARD_HOOK", "two", 1);
+    kinds_init();
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    for (int i = 0; i < 4; i++) {
+        struct tpx_buffer buffer;
+
+        tpx_buffer_make(&buffer, TPX_MALLOC,
+                        tpx_me.rank == 0 ? i / 2 : i % 2, kinds_big());
+        buffer.target = (tp_device){ TP_DEVICE_CUDA, i % 2 };
+        if (tpx_me.rank == 0)
+            kinds_send(pipe, &buffer, 1, (uint64_t)i);
+        else
+            kinds_receive(pipe, &buffer, 1, (uint64_t)i);
+        tpx_meet(!tpx_me.rank);
+        tpx_buffer_drop(&buffer);
+        /* 0 to 0; 0 to 1; 1 to 0; 1 to 1. */
+        if (tpx_me.rank == 1)
+            tpx_equal(kinds_opened(pipe), !direct ? 0 : i == 3 ? 2 : 1);
+    }
+}
+
 /* ---- what cannot be opened ----------------------------------------------- */
 
 /* TP_TEST_FAULT says which call fails, and where: "reader=" or "writer=" and
@@ -403,6 +455,7 @@ const struct tpx_spmd tpx_kinds_suite[] = {
     { "kinds_few_bytes", kinds_few_bytes, 2, TPX_BARE, 30 },
     { "kinds_no_outbox", kinds_no_outbox, 2, TPX_BARE, 30 },
     { "kinds_views", kinds_views, 2, TPX_BARE, 30 },
+    { "kinds_two", kinds_two, 2, TPX_BARE, 30 },
     { "kinds_orders", kinds_orders, 2, 0, 60 },
     { NULL }
 };

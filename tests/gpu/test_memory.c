@@ -2,6 +2,7 @@
 /* What memory is, and what becomes of claims that it is something else. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "gpu/cuda_mem.h"
@@ -55,6 +56,7 @@ START_TEST(every_kind)
     struct tpf_memory block;
 
     start();
+    device.index = tpx_device_number(1);
     is(here, TPG_HOST, TPG_ROUTE_HOST, -1);
     TPX_CU(cuda->cuMemHostAlloc(&pinned, SIZE, 0));
     is(pinned, TPG_PINNED, TPG_ROUTE_HOST, -1);
@@ -65,7 +67,7 @@ START_TEST(every_kind)
     TPX_CU(cuda->cuMemAllocAsync(&pointer, SIZE, NULL));
     is((void *)(uintptr_t)pointer, TPG_POOL, TPG_ROUTE_STAGED, 0);
     ck_assert_int_eq(tpg_alloc(gpu, 1000, device, &block, NULL), TP_OK);
-    is(block.address, TPG_VMM, TPG_ROUTE_FD, 1);
+    is(block.address, TPG_VMM, TPG_ROUTE_FD, device.index);
     tpg_free(&block);
     stop();
 }
@@ -76,6 +78,8 @@ START_TEST(alloc_without_vmm)
     tp_device device = { TP_DEVICE_CUDA, 0 };
     struct tpf_memory block;
 
+    if (!tpx_device_is_double())
+        return;                        /* drivers have it */
     setenv("CUDADOUBLE_VMM", "0", 1);
     start();
     ck_assert_int_eq(tpg_alloc(gpu, 1000, device, &block, NULL), TP_OK);
@@ -125,9 +129,50 @@ START_TEST(wrong_claims)
     claimed(here, 16, zero, TP_ERR_INVALID, "is memory of the host");
     claimed(there, SIZE, zero, TP_OK, "");
     claimed(there, SIZE, cpu, TP_ERR_INVALID, "not CPU memory");
-    claimed(there, SIZE, one, TP_ERR_INVALID, "on CUDA device 0, not on 1");
+    claimed(there, SIZE, one, TP_ERR_INVALID, tpx_device_number(1) == 1
+            ? "on CUDA device 0, not on 1" : "no CUDA device 1");
     claimed(there, SIZE, many, TP_ERR_INVALID, "no CUDA device 5");
     claimed(there + 1, SIZE, zero, TP_ERR_INVALID, "over the end");
+    stop();
+}
+END_TEST
+
+/* ---- which are visible --------------------------------------------------- */
+
+/* What is said of CUDA_VISIBLE_DEVICES, and the first and the number of those
+ * that are there then. */
+static const struct {
+    const char *list, *first;
+    int count;
+} visible[] = {
+    { "1", "0000:20:00.0", 1 },
+    { "1,0", "0000:20:00.0", 2 },
+    { "0,7,1", "0000:10:00.0", 1 },
+    { "1,none,0", "0000:20:00.0", 1 },
+    { "GPU-63756461-646f-7562-6c65-000000000002,0", "0000:20:00.0", 2 },
+    { "01,0x1", "0000:20:00.0", 1 },
+};
+
+START_TEST(some_visible)
+{
+    char here[16];
+    struct tpf_buffer buffer = { .data = here, .length = 1,
+                                 .device = { TP_DEVICE_CUDA, 0 } };
+    struct tpb_error error = { "" };
+    char wanted[64];
+
+    if (!tpx_device_is_double())
+        return;                        /* it is not known what is there */
+    setenv("CUDA_VISIBLE_DEVICES", visible[_i].list, 1);
+    start();
+    ck_assert_int_eq(cuda->devices, visible[_i].count);
+    ck_assert_int_eq(cuda->cuDeviceGetPCIBusId(here, sizeof(here), 0), CU_OK);
+    ck_assert_str_eq(here, visible[_i].first);
+    buffer.device.index = visible[_i].count;
+    snprintf(wanted, sizeof(wanted), "no CUDA device %d here (%d visible)",
+             visible[_i].count, visible[_i].count);
+    ck_assert_int_eq(tpg_claim(gpu, &buffer, &error), TP_ERR_INVALID);
+    ck_assert_msg(strstr(error.text, wanted) != NULL, "%s", error.text);
     stop();
 }
 END_TEST
@@ -141,6 +186,11 @@ static const struct {
     { "TP_CUDA_LIBRARY", "libnosuch.so.9", "no NVIDIA driver here" },
     { "TP_CUDA_LIBRARY", "libm.so.6", "too old, it lacks cuInit" },
     { "CUDADOUBLE_DEVICES", "0", "no CUDA device is visible" },
+    { "CUDA_VISIBLE_DEVICES", "", "no CUDA device is visible" },
+    { "CUDA_VISIBLE_DEVICES", "-1", "no CUDA device is visible" },
+    { "CUDA_VISIBLE_DEVICES", "2,0", "no CUDA device is visible" },
+    { "CUDA_VISIBLE_DEVICES", "GPU-none", "no CUDA device is visible" },
+    { "CUDA_VISIBLE_DEVICES", "0,0", "no CUDA device is visible" },
     { "CUDADOUBLE_VERSION", "11020", "for CUDA 11.2, 11.4 is needed" },
     { "CUDADOUBLE_FAIL", "cuInit:1:34", "the toolkit's stub" },
     { "CUDADOUBLE_FAIL", "cuInit:1:803", "of different versions" },
@@ -153,6 +203,9 @@ START_TEST(no_gpu)
     tp_device device = { TP_DEVICE_CUDA, 0 };
     struct tpf_memory block;
 
+    if (strncmp(nothing[_i].variable, "CUDA", 4) == 0
+        && !tpx_device_is_double())
+        return;                        /* cannot be had of a driver */
     setenv(nothing[_i].variable, nothing[_i].value, 1);
     tpx_device_choose();
     ck_assert_int_eq(tpb_settings_load(&settings, &error), TP_OK);
@@ -175,6 +228,7 @@ int main(void)
     tcase_add_test(tests, alloc_without_vmm);
     tcase_add_test(tests, alloc_refused);
     tcase_add_test(tests, wrong_claims);
+    tcase_add_loop_test(tests, some_visible, 0, (int)TPB_COUNT(visible));
     tcase_add_loop_test(tests, no_gpu, 0, (int)TPB_COUNT(nothing));
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The whole of tests/multi with payloads and tensors on devices (payloads.h),
- * over the ways of device memory: each test over each way, in turn in the modes
- * of the double.  TP_TEST_WAY chooses one of the ways.
+ * over the ways of device memory, in the modes of the double.  In a build each
+ * test takes each way in one of the modes, under sanitizers one way in one
+ * mode; which, goes on from test to test, and begins elsewhere in each build.
+ * With TP_TEST_LONG all of them.  TP_TEST_WAY chooses one of the ways.
  */
 #include "config.h"
 
@@ -32,8 +34,6 @@ static const struct {
     { "arguments_messages", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_skeletons", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_read_twice", SUITES_ALL, "wrong calls, not passed on" },
-    { "bad_alloc", SUITES_ALL, "many allocations, for long; and two ranks in "
-      "one process, of which one leaves over what the other is reading" },
     { "blocking_send_timeout", SUITES_ALL, "fills the transport's room" },
     { "blocking_timeouts", SUITES_ALL, "reads what is there in no time" },
     { "channel_demote", SUITES_GDR, "takes the double's right to read" },
@@ -50,21 +50,26 @@ static const struct {
     { "pressure_both", SUITES_DIRECT, "both send, then both read" },
 };
 
-enum { SUITES_TESTS = 128, SUITES_MODES = 3 };
+enum { SUITES_TESTS = 128, SUITES_MODES = 4 };
 
 static const char *const suites_names[] = { "staged", "ipc", "gdr" };
 
-/* By way, then by mode. */
+/* By way, then by mode: lazy, delayed, addresses that come back, and two
+ * devices that may not access each other (there are two in all of them). */
 static const struct tpx_run suites_runs[][SUITES_MODES] = {
-    { { "loop,shm", "auto", "lazy", true, true, true, false },
-      { "loop,shm", "thread", "delay", true, false, true, false },
-      { "loop,ofi:tcp", "auto", "lazy", true, true, false, false } },
-    { { "loop,shm,cuda_ipc", "auto", "lazy", true, true, true, false },
-      { "loop,shm,cuda_ipc", "thread", "delay", true, false, true, false },
-      { "loop,ofi:tcp,cuda_ipc", "auto", "eager", true, true, false, false } },
-    { { "loop,shm,cuda_gdr", "auto", "lazy", true, true, true, false },
-      { "loop,shm,cuda_gdr", "thread", "delay", true, false, true, false },
-      { "loop,shm,cuda_gdr", "auto", "eager", false, true, false, false } },
+    { { "loop,shm", "auto", "lazy", false, true, true, false },
+      { "loop,shm", "thread", "delay", false, true, true, false },
+      { "loop,ofi:tcp", "auto", "lazy", true, true, false, false },
+      { "loop,shm", "auto", "eager", false, false, true, false } },
+    { { "loop,shm,cuda_ipc", "auto", "lazy", false, true, true, false },
+      { "loop,shm,cuda_ipc", "thread", "delay", false, true, false, false },
+      { "loop,shm,cuda_ipc", "auto", "lazy", true, true, true, false },
+      { "loop,ofi:tcp,cuda_ipc", "auto", "eager", true, false, false,
+        false } },
+    { { "loop,shm,cuda_gdr", "auto", "lazy", false, true, true, false },
+      { "loop,shm,cuda_gdr", "thread", "delay", false, true, true, false },
+      { "loop,shm,cuda_gdr", "auto", "lazy", true, true, false, false },
+      { "loop,shm,cuda_gdr", "auto", "eager", true, false, false, false } },
 };
 
 static const struct tpx_spmd *suites_tests[SUITES_TESTS];
@@ -81,6 +86,7 @@ START_TEST(run)
 
     if ((test->flags & TPX_MANUAL) != 0)
         way.progress = "manual";
+    tpx_payloads_keep = strcmp(test->name, "bad_alloc") == 0;
     job = tpx_run_job(test, &way, environment);
     tpx_device_choose();
     tpx_job_run(&job);
@@ -116,12 +122,26 @@ static unsigned suites_ways(const struct tpx_spmd *test)
     return SUITES_ALL;
 }
 
-/* Under sanitizers each test goes over one of the ways. */
-static bool suites_sanitized(void)
+static bool suites_long(void)
+{
+    const char *text = getenv("TP_TEST_LONG");
+
+    return text != NULL && *text != '\0';
+}
+
+/* Is that test, over that way, to be run in that mode here?  Each build begins
+ * with another mode, so that together they miss few. */
+static bool suites_turn(int number, int way, int mode)
 {
     const char *sanitizer = getenv("TP_TEST_SANITIZER");
+    bool sanitized = sanitizer != NULL && *sanitizer != '\0';
+    int first = !sanitized ? 0 : strcmp(sanitizer, "thread") == 0 ? 1 : 2;
+    int ways = (int)TPB_COUNT(suites_runs);
 
-    return sanitizer != NULL && *sanitizer != '\0';
+    if (suites_long())
+        return true;
+    return mode == (number + way + first) % SUITES_MODES
+           && (!sanitized || way == (number + first) % ways);
 }
 
 static void suites_add(Suite *suite, const struct tpx_spmd *test, int number)
@@ -133,13 +153,12 @@ static void suites_add(Suite *suite, const struct tpx_spmd *test, int number)
 
     suites_tests[number] = test;
     tcase_set_timeout(tests, tpx_patience_ms(test->seconds) / 1000.0 + 10);
-    for (int way = 0; way < ways; way++) {
-        int mode = (number + way) % SUITES_MODES;
-        int at = (number * ways + way) * SUITES_MODES + mode;
+    for (int i = 0; i < ways * SUITES_MODES; i++) {
+        int way = i / SUITES_MODES, at = number * ways * SUITES_MODES + i;
 
         if ((takes & 1u << way) != 0
             && (chosen == NULL || strcmp(chosen, suites_names[way]) == 0)
-            && (!suites_sanitized() || way == number % ways))
+            && suites_turn(number, way, i % SUITES_MODES))
             tcase_add_loop_test(tests, run, at, at + 1);
     }
     suite_add_tcase(suite, tests);

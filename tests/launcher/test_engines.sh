@@ -80,7 +80,7 @@ printf 'localhost slots=2\nlocalhost slot=1\n' >"$work/hosts"
 try 2 'hosts:2: slot=: expected slots=' --hostfile "$work/hosts" true
 
 engine mpirun 'mpirun (Open MPI) 3.1.6'
-try 2 'mpirun is Open MPI 3.01; tp .* needs 4.00 or newer' --host $away true
+try 2 'mpirun is Open MPI 3.1; tp .* needs 4.0 or newer' --host $away true
 engine mpirun 'HYDRA build details:'
 try 2 "is not Open MPI's: it says .HYDRA build details:" --host $away true
 engine srun 'slurm 19.05.5' 'srun: pmix'

@@ -34,7 +34,7 @@ START_TEST(test_programs)
                   "echo $PMIX_RANK $TPX_A $TPX_B; pwd", ":", "-n", "2",
                   "--", "printf", "%s%s\\n", "third", ":");
     check_lines(&launch, 0, (const char *const[]){ "0 one x y\n",
-                "1 one x y\n", "2 two\n/\n", NULL });
+                "1 one x y\n", "2 two\n", "\n/\n", NULL });
     ck_assert_int_eq(tpx_count(launch.out, "third:\n"), 2);
     tpx_release(&launch);
 }
@@ -309,6 +309,136 @@ START_TEST(test_completion)
 }
 END_TEST
 
+static const char *const habits[][2] = {
+#define TPL_HABIT(names, instead) { names, instead },
+#include "launcher/habits.def"
+#undef TPL_HABIT
+};
+
+/* Is that a long name in options.def? */
+static bool check_known(const char *name, size_t length)
+{
+    static const char *const names[] = {
+#define TPL_OPTION(id, name, letter, argument, flags, text) name,
+#include "launcher/options.def"
+#undef TPL_OPTION
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(names); i++)
+        if (names[i] != NULL && strlen(names[i]) == length
+            && strncmp(names[i], name, length) == 0)
+            return true;
+    return false;
+}
+
+/* What is advised exists, and what is advised against does not. */
+START_TEST(test_habits_table)
+{
+    for (size_t i = 0; i < TPB_COUNT(habits); i++) {
+        const char *at = habits[i][1];
+
+        while ((at = strstr(at, "--")) != NULL) {
+            at += 2;
+            ck_assert_msg(check_known(at, strcspn(at, " ,;:=|'")), "%s", at);
+        }
+        for (at = habits[i][0]; *at != '\0'; at += strspn(at, " ")) {
+            ck_assert_msg(!check_known(at, strcspn(at, " ")), "%s", at);
+            at += strcspn(at, " ");
+        }
+    }
+}
+END_TEST
+
+/* One line that holds the words, and the status of a wrong command line. */
+static void check_refused(const char *option, const char *value,
+                          const char *words)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, option, value != NULL ? value : "true", "true");
+    ck_assert_msg((launch.status == 2 || launch.status == 127)
+                  && tpx_count(launch.err, "\n") == 1
+                  && strstr(launch.err, words) != NULL, "%s %s: %d: %s",
+                  option, value != NULL ? value : "", launch.status,
+                  launch.err);
+    tpx_release(&launch);
+}
+
+/* Options of other launchers: refused, with what to write instead. */
+START_TEST(test_habits)
+{
+    static const char *const typed[][3] = {
+        { "--oversubscribe", NULL, "leave it out: more ranks" },
+        { "-genv", "A", "write -x NAME=VALUE" },
+        { "-ppn=2", NULL, "-ppn is not an option of tprun; write -n N" },
+        { "-N", "2", "-N is not an option of tprun; write -n N" },
+        { "-vN2", NULL, "-N is not an option of tprun; write -n N" },
+        { "--allow-run-as-root", NULL, "root is allowed" },
+        { "-hosts", "a,b", "write --host a,b" },
+        { "-npernode", "2", "--host a:N,b:N" },
+        { "-machinefile", "f", "write --hostfile FILE" },
+        { "--mpi=pmix", NULL, "--mpi is not an option of tprun; leave" },
+        { "--bind-to", "socket", "a socket is a package here" },
+        { "--map-by", "ppr:2:node", "--host a:2,b:2 says" },
+        { "--ti", "3", "may be --timestamp or --timeout" },
+        { "-zzz", NULL, "unknown option -zzz;" },
+        { "-v=2", NULL, "-v=2: no = behind a letter" },
+        { "-tag=3", NULL, "-tag takes no argument" },
+        { "-n", "p2", "-n p2: expected a number" },
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(typed); i++)
+        check_refused(typed[i][0], typed[i][1], typed[i][2]);
+}
+END_TEST
+
+/* What names something that there is not says what there is. */
+START_TEST(test_named)
+{
+    static const char *const typed[][3] = {
+        { "--wrap", "5:env", "--wrap 5: the ranks of true are 0 to 0" },
+        { "--wrap", "3-1:env", "expected ranks such as 2 or 0-3,7" },
+        { "--wrap", "tpx-nothere", "--wrap: tpx-nothere: no such program" },
+        { "--stdin", "1", "--stdin 1: the last rank is 0" },
+        { "--require", "nope", "--require nope: \"nope\" is not CLASS:" },
+        { "--require", "", "--require: expected CLASS:BACKEND" },
+        { "-x", "PMIX_RANK=3", "tprun itself sets this one" },
+        { "--wdir", "/tpx-nothere", "--wdir /tpx-nothere: cannot go there" },
+        { "--host", "localhost:2:3", "is no IPv6 address" },
+        { "--host", "[::g]", "is no IPv6 address" },
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(typed); i++)
+        check_refused(typed[i][0], typed[i][1], typed[i][2]);
+}
+END_TEST
+
+/* One dash before a long name, and -np with its number behind it. */
+START_TEST(test_one_dash)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-host", "localhost", "-np3", "-tag", "-wdir=/",
+                  "-bind-to", "none", "sh", "-c", "pwd");
+    check_lines(&launch, 0, (const char *const[]){ "[0] /\n", "[1] /\n",
+                "[2] /\n", NULL });
+    tpx_release(&launch);
+}
+END_TEST
+
+/* The hosts tell how many ranks there are: --stdin and --wrap may name any. */
+START_TEST(test_ranks_of_hosts)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "--host", "localhost:3", "--stdin", "2", "--wrap",
+                  "2:env TPX_A=w", "sh", "-c", "echo $PMIX_RANK$TPX_A");
+    check_lines(&launch, 0, (const char *const[]){ "0\n", "1\n", "2w\n",
+                NULL });
+    tpx_release(&launch);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("options");
@@ -330,6 +460,11 @@ int main(void)
     tcase_add_test(tests, test_report_bindings);
     tcase_add_test(tests, test_two_jobs);
     tcase_add_loop_test(tests, test_completion, 0, 2);
+    tcase_add_test(tests, test_habits_table);
+    tcase_add_test(tests, test_habits);
+    tcase_add_test(tests, test_named);
+    tcase_add_test(tests, test_one_dash);
+    tcase_add_test(tests, test_ranks_of_hosts);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }

@@ -127,6 +127,8 @@ START_TEST(test_version)
     if (launch.out_fd >= 0) {
         tpx_run_tprun(&launch, "--help");
         ck_assert_int_eq(launch.status, 1);
+        ck_assert_str_eq(launch.err, "tprun: cannot write to standard output: "
+                         "No space left on device\n");
         tpx_release(&launch);
     }
 }

@@ -86,6 +86,50 @@ START_TEST(test_circle)
 }
 END_TEST
 
+/* Until a signal has stopped the process. */
+static void await_stopped(pid_t pid)
+{
+    char path[64], *text = NULL;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    for (int i = 0; i < 5000; i++) {
+        text = tpb_read_file(path, NULL);
+        ck_assert_ptr_nonnull(text);
+        if (strstr(text, ") T ") != NULL)
+            break;
+        tpb_free(text);
+        text = NULL;
+        tpx_doze(0.02);
+    }
+    ck_assert_msg(text != NULL, "%d does not stop", (int)pid);
+    tpb_free(text);
+}
+
+/* Who looks at what hangs is told which rank is stopped. */
+START_TEST(test_stopped)
+{
+    struct tpx_launch launch = { 0 };
+    json_t *object;
+    pid_t pid;
+
+    talk(&launch, "2", "ring");
+    object = top(launch.pid);
+    ck_assert_ptr_nonnull(object);
+    pid = (pid_t)json_integer_value(json_object_get(json_array_get(
+              json_object_get(object, "ranks"), 1), "pid"));
+    json_decref(object);
+    ck_assert_int_gt(pid, 0);
+    ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+    await_stopped(pid);
+    kill(launch.pid, SIGQUIT);
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 128 + SIGQUIT);
+    ck_assert_msg(tpx_count(launch.err, "; stopped (kill -CONT ") == 1, "%s",
+                  launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 START_TEST(test_timeout)
 {
     struct tpx_launch launch = { 0 };
@@ -318,6 +362,7 @@ int main(void)
 
     tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_circle);
+    tcase_add_test(tests, test_stopped);
     tcase_add_test(tests, test_timeout);
     tcase_add_test(tests, test_death);
     tcase_add_test(tests, test_keep_going);

@@ -17,7 +17,11 @@
 #include "tests/lib/tpx.h"
 #include "tests/multi/harness.h"
 
-enum { HARNESS_RANKS = 64, HARNESS_TEXT = 3000 };
+enum {
+    HARNESS_RANKS = 64, HARNESS_TEXT = 3000,
+    HARNESS_OUTPUT = 65536,    /* that is looked at */
+    HARNESS_HEAD = 800, HARNESS_TAIL = 1200    /* that is shown of more */
+};
 
 struct harness_rank {
     pid_t pid;                 /* 0: has ended */
@@ -202,10 +206,22 @@ static void harness_notes(const struct harness_run *run, const char *output)
     }
 }
 
+/* How it began, and how it ended. */
+static void harness_say_output(struct harness_run *run, const char *output)
+{
+    size_t length = strlen(output);
+
+    if (length <= HARNESS_HEAD + HARNESS_TAIL)
+        harness_say(run, "%s", output);
+    else
+        harness_say(run, "%.*s\n[...]\n%s", HARNESS_HEAD, output,
+                    output + length - HARNESS_TAIL);
+}
+
 static void harness_judge(struct harness_run *run, int rank)
 {
     struct harness_rank *child = &run->ranks[rank];
-    char output[2000];
+    char output[HARNESS_OUTPUT];
     bool bad = false;
 
     harness_read(child->output, output, sizeof(output));
@@ -228,7 +244,7 @@ static void harness_judge(struct harness_run *run, int rank)
         harness_say(run, "rank %d logged what nobody expected\n", rank);
     }
     if (bad || (run->used > 0 && output[0] != '\0'))
-        harness_say(run, "%s", output);
+        harness_say_output(run, output);
 }
 
 static void harness_remove(const char *directory)

@@ -92,7 +92,7 @@ static void arguments_context(void)
     tpx_status(tp_alloc(context, 1, cpu, NULL), TP_ERR_INVALID);
     tpx_status(tp_alloc(context, 0, cpu, &memory), TP_ERR_INVALID);
     tpx_status(tp_alloc(context, 1, odd, &memory), TP_ERR_INVALID);
-    tpx_status(tp_alloc(context, SIZE_MAX, cpu, &memory), TP_ERR_INVALID);
+    tpx_status(tp_alloc(context, SIZE_MAX, cpu, &memory), TP_ERR_NO_MEMORY);
     tpx_check(memory == NULL, "a failed tp_alloc() wrote its result");
     tpx_status(tp_free(NULL, &memory), TP_ERR_INVALID);
     tpx_status(tp_free(context, &memory), TP_ERR_INVALID);

@@ -96,9 +96,10 @@ static struct bad_state {
 static void bad_end(tp_pipe *pipe, tp_status status, tp_message *message,
                     void *arg)
 {
-    (void)pipe;
     (void)message;
     (void)arg;
+    /* What runs out of memory is nobody's garbage. */
+    tpx_check(status != TP_ERR_PROTOCOL, "%s", tp_pipe_error(pipe));
     bad.ended++;
     bad.well += status == TP_OK;
 }

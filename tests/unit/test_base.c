@@ -43,6 +43,29 @@ START_TEST(test_list)
 }
 END_TEST
 
+/* From everywhere to everywhere within a line, and nothing beside it. */
+START_TEST(test_copy)
+{
+    enum { LONG = 8 * TPB_CACHE_LINE };
+    unsigned char from[LONG], to[LONG + 2 * TPB_CACHE_LINE];
+
+    for (int i = 0; i < LONG; i++)
+        from[i] = (unsigned char)(i % 251 + 1);
+    for (size_t length = 0; length < LONG - TPB_CACHE_LINE; length += 13)
+        for (size_t at = 1; at < TPB_CACHE_LINE; at += 3)
+            for (int past = 0; past < 2; past++) {
+                memset(to, 0, sizeof(to));
+                if (past)
+                    tpb_copy_past(to + at, from + at / 2, length);
+                else
+                    tpb_copy(to + at, from + at / 2, length);
+                ck_assert_int_eq(to[at - 1], 0);
+                ck_assert_int_eq(memcmp(to + at, from + at / 2, length), 0);
+                ck_assert_int_eq(to[at + length], 0);
+            }
+}
+END_TEST
+
 START_TEST(test_alloc)
 {
     const char *sanitizer = getenv("TP_TEST_SANITIZER");
@@ -161,6 +184,7 @@ int main(void)
     TCase *tests = tcase_create("base");
 
     tcase_add_test(tests, test_list);
+    tcase_add_test(tests, test_copy);
     tcase_add_test(tests, test_alloc);
     tcase_add_test(tests, test_alloc_fails);
     tcase_add_test(tests, test_text);

@@ -359,6 +359,18 @@ static const struct {
       "cuda_gdr cuda_staged|cuda_ipc", 15753, "not known on that one" },
 };
 
+/* The size alone is what it is with all the words. */
+static void same_sizes(uint32_t mine, uint32_t yours)
+{
+    for (uint32_t i = 0; i < devices.count; i++)
+        for (uint32_t j = 0; j < plan.count; j++)
+            if (strcmp(plan.candidates[j].name, devices.ways[i].name) == 0)
+                ck_assert_uint_eq(tpt_device_from(&a, &b, &plan,
+                                                  &plan.candidates[j], mine,
+                                                  yours),
+                                  devices.ways[i].from_bytes);
+}
+
 START_TEST(test_orders)
 {
     gpus(orders[_i].machine, orders[_i].other);
@@ -371,6 +383,7 @@ START_TEST(test_orders)
     ck_assert_uint_eq(devices.ways[0].megabytes, orders[_i].megabytes);
     ck_assert_msg(strstr(devices.evidence, orders[_i].evidence) != NULL, "%s",
                   devices.evidence);
+    same_sizes(orders[_i].mine, orders[_i].yours);
     ck_assert_int_eq(tpt_score(&b, &a, NULL, &mirror, NULL), TP_OK);
     tpt_device_score(&b, &a, &mirror, orders[_i].yours, orders[_i].mine,
                      &reverse);
@@ -411,6 +424,7 @@ START_TEST(test_measured)
     ck_assert_uint_eq(devices.ways[1].model_megabytes, 63015);
     /* 18 us more, made good by 55000 against half of shm's 12000 MB/s. */
     ck_assert_uint_eq(devices.ways[1].from_bytes, 121220);
+    same_sizes(0, 1);
     tpt_device_score(&a, &b, &plan, 0, 4, &devices);
     ck_assert(!devices.ways[0].measured);
 }

@@ -124,7 +124,7 @@ static const char *text_of(json_t *object, const char *key)
 
 START_TEST(test_json)
 {
-    json_t *root = parse(tpt_plan_json(&plan, &a, &b));
+    json_t *root = parse(tpt_plan_json(&plan, &a, &b, NULL));
     json_t *list = json_object_get(root, "candidates"), *last;
 
     check_plan(root);
@@ -152,7 +152,7 @@ START_TEST(test_json_of_nothing)
 
     a.backend_count = b.backend_count = 0;
     ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
-    root = parse(tpt_plan_json(&plan, &a, &b));
+    root = parse(tpt_plan_json(&plan, &a, &b, NULL));
     check_plan(root);
     ck_assert(json_is_null(json_object_get(root, "chosen")));
     json_decref(root);
@@ -166,7 +166,7 @@ START_TEST(test_json_not_utf8)
 
     snprintf(b.backends[3].why, TPT_WORDS, "ger\xc3\xa4t \xc3");
     ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
-    root = parse(tpt_plan_json(&plan, &a, &b));
+    root = parse(tpt_plan_json(&plan, &a, &b, NULL));
     check_plan(root);
     ck_assert_str_eq(text_of(json_array_get(json_object_get(root,
                                                             "candidates"), 3),
@@ -185,7 +185,7 @@ START_TEST(test_json_random)
         tpx_card_random(&a, &seed);
         tpx_card_random(&b, &seed);
         ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
-        root = parse(tpt_plan_json(&plan, &a, &b));
+        root = parse(tpt_plan_json(&plan, &a, &b, NULL));
         check_plan(root);
         check_devices(root);
         json_decref(root);
@@ -205,7 +205,7 @@ START_TEST(test_json_devices)
     tpx_card_gpus(&a);
     tpx_card_gpus(&b);
     ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
-    root = parse(tpt_plan_json(&plan, &a, &b));
+    root = parse(tpt_plan_json(&plan, &a, &b, NULL));
     check_plan(root);
     check_devices(root);
     list = json_object_get(root, "devices");

@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -131,6 +133,36 @@ START_TEST(test_shared_memory)
 }
 END_TEST
 
+/* More than any machine has, of which nothing may be taken. */
+START_TEST(test_shared_memory_too_much)
+{
+    ck_assert_int_eq(tpb_shared_memory("test", (size_t)1 << 46), -1);
+    ck_assert_int_eq(errno, ENOMEM);
+}
+END_TEST
+
+static void test_signal(int number)
+{
+    (void)number;
+}
+
+/* Signals that come faster than memory can be reserved. */
+START_TEST(test_shared_memory_signals)
+{
+    struct sigaction action = { .sa_handler = test_signal };
+    const struct itimerval often = { { 0, 2000 }, { 0, 2000 } };
+    const struct itimerval never = { { 0, 0 }, { 0, 0 } };
+    int fd;
+
+    ck_assert_int_eq(sigaction(SIGALRM, &action, NULL), 0);
+    ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
+    fd = tpb_shared_memory("test", 96 << 20);
+    ck_assert_int_eq(setitimer(ITIMER_REAL, &never, NULL), 0);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+}
+END_TEST
+
 /* Counts the open descriptors, so that a lost one is noticed. */
 static int open_descriptors(void)
 {
@@ -195,6 +227,8 @@ int main(void)
     tcase_add_test(tests, test_read_file);
     tcase_add_test(tests, test_bells);
     tcase_add_test(tests, test_shared_memory);
+    tcase_add_test(tests, test_shared_memory_too_much);
+    tcase_add_test(tests, test_shared_memory_signals);
     tcase_add_test(tests, test_passing);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

@@ -34,6 +34,18 @@ void double_report(const char *format, ...)
     abort();
 }
 
+/* ---- variables ----------------------------------------------------------- */
+
+static bool device_plain(void)
+{
+    return getenv("CUDADOUBLE_PLAIN") != NULL;
+}
+
+const char *double_variable(const char *name)
+{
+    return device_plain() ? NULL : getenv(name);
+}
+
 /* ---- planted faults ------------------------------------------------------ */
 
 /* CUDADOUBLE_FAIL=function:nth:code[,...]; the nth call and all later ones if
@@ -44,7 +56,7 @@ static cu_result device_fault(const char *name)
         const char *name;
         int calls;
     } counts[128];
-    const char *plan = getenv("CUDADOUBLE_FAIL");
+    const char *plan = double_variable("CUDADOUBLE_FAIL");
     size_t length = strlen(name);
     int calls = 0;
 
@@ -110,7 +122,7 @@ static void device_segv(int number, siginfo_t *info, void *more)
 
 static long device_number(const char *name, long initial)
 {
-    const char *text = getenv(name);
+    const char *text = double_variable(name);
 
     return text != NULL && *text != '\0' ? strtol(text, NULL, 10) : initial;
 }
@@ -118,7 +130,7 @@ static long device_number(const char *name, long initial)
 cu_result cuInit(unsigned flags)
 {
     struct sigaction action = { .sa_flags = SA_SIGINFO | SA_ONSTACK };
-    const char *mode = getenv("CUDADOUBLE_MODE");
+    const char *mode = double_variable("CUDADOUBLE_MODE");
     cu_result code = CU_OK;
 
     pthread_mutex_lock(&double_lock);
@@ -127,14 +139,17 @@ cu_result cuInit(unsigned flags)
         return double_end(code);
     }
     code = flags != 0 ? CU_INVALID_VALUE : device_fault("cuInit");
-    double_settings.devices = (int)device_number("CUDADOUBLE_DEVICES", 2);
-    if (code == CU_OK && double_settings.devices < 1)
-        code = CU_NO_DEVICE;
+    double_settings.devices = (int)device_number("CUDADOUBLE_DEVICES",
+                                                 device_plain() ? 1 : 2);
     if (double_settings.devices > DOUBLE_DEVICES)
         double_settings.devices = DOUBLE_DEVICES;
+    double_settings.devices = double_visible(
+        double_settings.devices, (int)device_number("CUDADOUBLE_FIRST", 0));
+    if (code == CU_OK && double_settings.devices < 1)
+        code = CU_NO_DEVICE;
     if (code != CU_OK)
         return double_end(code);
-    double_settings.mode = DOUBLE_LAZY;
+    double_settings.mode = device_plain() ? DOUBLE_DELAY : DOUBLE_LAZY;
     if (mode != NULL && strcmp(mode, "eager") == 0)
         double_settings.mode = DOUBLE_EAGER;
     if (mode != NULL && strcmp(mode, "delay") == 0)
@@ -142,7 +157,6 @@ cu_result cuInit(unsigned flags)
     double_settings.peers = device_number("CUDADOUBLE_P2P", 1) != 0;
     double_settings.vmm = device_number("CUDADOUBLE_VMM", 1) != 0;
     double_settings.reuse = device_number("CUDADOUBLE_REUSE", 0) != 0;
-    double_settings.first = (int)device_number("CUDADOUBLE_FIRST", 0);
     double_settings.flags = device_number("CUDADOUBLE_FLAGS", 1) != 0;
     double_settings.seed = (unsigned)device_number("CUDADOUBLE_SEED", 1);
     action.sa_sigaction = device_segv;
@@ -198,10 +212,7 @@ cu_result cuDeviceGetUuid_v2(cu_uuid *uuid, cu_device device)
     DOUBLE_BEGIN();
     if (!double_valid_device(device))
         return double_end(CU_INVALID_DEVICE);
-    memset(uuid, 0, sizeof(*uuid));
-    memcpy(uuid->bytes, "cudadouble", 10);
-    /* CUDADOUBLE_FIRST shifts the ordinals, as CUDA_VISIBLE_DEVICES does. */
-    uuid->bytes[15] = (unsigned char)(1 + device + double_settings.first);
+    double_uuid(double_place(device), uuid);
     return double_end(CU_OK);
 }
 
@@ -210,7 +221,8 @@ cu_result cuDeviceGetPCIBusId(char *text, int size, cu_device device)
     DOUBLE_BEGIN();
     if (!double_valid_device(device) || size < 13)
         return double_end(CU_INVALID_VALUE);
-    snprintf(text, (size_t)size, "0000:%02X:00.0", 0x10 * (device + 1));
+    snprintf(text, (size_t)size, "0000:%02X:00.0",
+             0x10 * (double_place(device) + 1));
     return double_end(CU_OK);
 }
 

@@ -16,7 +16,7 @@ static unsigned rdma_flushes;
 
 static int rdma_number(const char *name, int initial)
 {
-    const char *text = getenv(name);
+    const char *text = double_variable(name);
 
     return text != NULL && *text != '\0' ? atoi(text) : initial;
 }

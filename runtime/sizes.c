@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * From which size on buffers go by which link, as the plan says.  Of devices'
+ * memory each pair of devices has sizes of its own: that of the buffer, and the
+ * one it is meant for.
+ */
+#include "config.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/core.h"
+#include "topology/devices.h"
+
+/* The pair's link of that name; NULL if there is none. */
+static struct tpr_link *sizes_link(struct tpr_links *links, const char *name)
+{
+    for (size_t i = 0; i < TPF_CHANNELS; i++)
+        if (links->of[i].link != NULL
+            && strcmp(links->of[i].link->kind->name, name) == 0)
+            return &links->of[i];
+    return NULL;
+}
+
+/* ---- pairs of devices ---------------------------------------------------- */
+
+static size_t *sizes_pair(const struct tpr_links *links,
+                          const struct tpr_link *link, uint32_t mine,
+                          uint32_t theirs)
+{
+    return &link->pairs[mine * links->their_gpus + theirs];
+}
+
+/* Fills link->pairs if they are not all the same.  Lack of memory leaves the
+ * plan's own size, which is that of the first two devices. */
+static void sizes_ask(struct tpr_links *links, struct tpr_link *link,
+                      const struct tpt_card *mine,
+                      const struct tpt_card *theirs,
+                      const struct tpt_plan *plan,
+                      const struct tpt_candidate *candidate)
+{
+    size_t count = (size_t)links->my_gpus * links->their_gpus;
+    bool same = true;
+
+    link->pairs = tpb_array(count, sizeof(link->pairs[0]));
+    if (link->pairs == NULL)
+        return;
+    for (uint32_t i = 0; i < links->my_gpus; i++)
+        for (uint32_t j = 0; j < links->their_gpus; j++) {
+            size_t *at = sizes_pair(links, link, i, j);
+
+            *at = tpt_device_from(mine, theirs, plan, candidate, i, j);
+            same &= *at == link->from;
+        }
+    if (same) {
+        tpb_free(link->pairs);
+        link->pairs = NULL;
+    }
+}
+
+/* The cards are looked at only if there is a choice of devices. */
+static void sizes_pairs(struct tpr_peer *peer, const struct tpt_plan *plan)
+{
+    const struct tpt_card *mine = &peer->context->card;
+    struct tpr_links *links = peer->links;
+    struct tpt_card *theirs = NULL;
+
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct tpt_candidate *candidate = &plan->candidates[i];
+        struct tpr_link *link = sizes_link(links, candidate->name);
+
+        if (link == NULL)
+            continue;
+        tpb_free(link->pairs);
+        link->pairs = NULL;
+        link->from = candidate->from_bytes;
+        if (!candidate->devices || !candidate->possible
+            || mine->gpu_count == 0)
+            continue;
+        if (theirs == NULL) {
+            theirs = tpb_zalloc(sizeof(*theirs));
+            if (theirs == NULL)
+                continue;
+            tpt_entry_card(peer->entry, theirs);
+            links->my_gpus = mine->gpu_count;
+            links->their_gpus = theirs->gpu_count;
+        }
+        if (links->my_gpus * links->their_gpus > 1)
+            sizes_ask(links, link, mine, theirs, plan, candidate);
+    }
+    tpb_free(theirs);
+}
+
+/* The least of a link; SIZE_MAX: nothing goes by it. */
+static size_t sizes_least(const struct tpr_links *links,
+                          const struct tpr_link *link)
+{
+    size_t count = (size_t)links->my_gpus * links->their_gpus;
+    size_t least = link->from;
+
+    for (size_t i = 0; link->pairs != NULL && i < count; i++)
+        if (link->pairs[i] < least)
+            least = link->pairs[i];
+    return least;
+}
+
+/* Who does not say for which device it is meant gets what the best pair has. */
+size_t tpr_link_from(const struct tpr_links *links,
+                     const struct tpr_link *link,
+                     const struct tpf_buffer *buffer)
+{
+    bool mine = buffer->device.type == TP_DEVICE_CUDA;
+    bool theirs = buffer->target.type == TP_DEVICE_CUDA;
+    uint32_t i = mine ? (uint32_t)buffer->device.index : 0;
+    uint32_t j = (uint32_t)buffer->target.index;
+    size_t least = SIZE_MAX;
+
+    if (TPB_LIKELY(link->pairs == NULL) || i >= links->my_gpus
+        || (theirs && j >= links->their_gpus))
+        return link->from;
+    if (theirs)
+        return *sizes_pair(links, link, i, j);
+    for (j = 0; j < links->their_gpus; j++)
+        if (*sizes_pair(links, link, i, j) < least)
+            least = *sizes_pair(links, link, i, j);
+    return least;
+}
+
+/* ---- of a pair of ranks -------------------------------------------------- */
+
+/* Buffers from some size on may go by this link, if none before it takes
+ * them. */
+static void sizes_append(struct tpr_links *links, struct tpr_link *link)
+{
+    size_t *least = link->link->kind->devices ? &links->device_least
+                                              : &links->least;
+    size_t from = sizes_least(links, link);
+
+    links->order[links->ordered++] = link;
+    if (from < *least)
+        *least = from;
+}
+
+void tpr_links_sizes(struct tpr_peer *peer)
+{
+    const struct tpt_plan *plan = tpr_peer_plan(peer);
+    struct tpr_links *links = peer->links;
+
+    links->least = SIZE_MAX;
+    links->ordered = 0;
+    links->insisted = false;
+    links->device_insisted = tpt_device_insisted(plan);
+    links->device_least = links->device_insisted ? TPT_DEVICE_LEAST
+                                                 : SIZE_MAX;
+    sizes_pairs(peer, plan);
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct tpt_candidate *candidate = &plan->candidates[i];
+        struct tpr_link *link = sizes_link(links, candidate->name);
+
+        if (link == NULL || !link->theirs || !candidate->possible
+            || sizes_least(links, link) == SIZE_MAX)
+            continue;
+        links->insisted |= candidate->insisted && !candidate->devices;
+        sizes_append(links, link);
+    }
+}
+
+static void sizes_raise(size_t *from)
+{
+    if (*from < TPT_CHANNEL_LEAST)
+        *from = TPT_CHANNEL_LEAST;
+}
+
+void tpr_links_spare_small(struct tpr_links *links)
+{
+    size_t count = (size_t)links->my_gpus * links->their_gpus;
+
+    if (links->device_insisted)
+        return;
+    for (uint32_t i = 0; i < links->ordered; i++) {
+        struct tpr_link *link = links->order[i];
+
+        sizes_raise(&link->from);
+        for (size_t at = 0; link->pairs != NULL && at < count; at++)
+            sizes_raise(&link->pairs[at]);
+    }
+    sizes_raise(&links->device_least);
+}
