@@ -865,6 +865,8 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
                         tp_message_fn *done, void *arg,
                         struct tpr_sync *sync);
 void tpr_pipe_close(tp_pipe *pipe, const char *why);
+/* The peer closed what this side has closed already: it pulls no more. */
+void tpr_pipe_both_closed(tp_pipe *pipe);
 void tpr_pipe_fail(tp_pipe *pipe, const char *text);
 void tpr_pipe_fini(tp_pipe *pipe);
 bool tpr_message_valid(const tp_message *message);

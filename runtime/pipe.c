@@ -388,6 +388,16 @@ static void pipe_close_run(tp_context *context, struct tpr_task *base)
     tpb_free(task);
 }
 
+void tpr_pipe_both_closed(tp_pipe *pipe)
+{
+    const struct wire_about all = { .message = WIRE_ALL };
+
+    tpr_offer_done(pipe, &all);
+    if (pipe->peer->guest != NULL)
+        tpr_peer_end(pipe->peer, TP_ERR_PEER_CLOSED,
+                     "the peer closed the pipe");
+}
+
 tp_status tp_pipe_close(tp_pipe *pipe)
 {
     struct pipe_close_task *task;

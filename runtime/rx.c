@@ -274,16 +274,14 @@ static bool rx_gather(tp_pipe *pipe, struct rx_view *view)
 
 static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
 {
-    const tp_message *message = &pipe->skeleton->message;
     struct tpr_op *op = TPB_CONTAINER(pipe->reads.prev, struct tpr_op, link);
     const unsigned char *bytes = view->bytes + *view->taken;
     size_t left = view->length - *view->taken, room;
-    bool past = pipe->skeleton->stream_length >= TPB_COPY_PAST;
     unsigned char *data;
 
     if (left == 0)
         return false;
-    if (!tpr_cursor_at(message, &pipe->cursor, &data, &room)) {
+    if (!tpr_cursor_at(&pipe->skeleton->message, &pipe->cursor, &data, &room)) {
         tpr_rx_break(pipe, TP_ERR_PROTOCOL, "more data than announced");
         return false;
     }
@@ -297,7 +295,7 @@ static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
             tpr_rx_break(pipe, TP_ERR_BACKEND, text);
             return false;
         }
-    } else if (TPB_UNLIKELY(past)) {
+    } else if (TPB_UNLIKELY(pipe->skeleton->stream_length >= TPB_COPY_PAST)) {
         tpb_copy_past(data, bytes, left);
     } else {
         tpb_copy(data, bytes, left);
@@ -659,17 +657,6 @@ static void rx_about_frame(tp_pipe *pipe, struct tpf_conn *conn,
         tpr_tx_return_credit(pipe);
 }
 
-/* The peer closed what this side has closed already: it pulls no more. */
-static void rx_both_closed(tp_pipe *pipe)
-{
-    const struct wire_about all = { .message = WIRE_ALL };
-
-    tpr_offer_done(pipe, &all);
-    if (pipe->peer->guest != NULL)
-        tpr_peer_end(pipe->peer, TP_ERR_PEER_CLOSED,
-                     "the peer closed the pipe");
-}
-
 /* A frame for a pipe.  Pops it. */
 static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
                           const struct wire_frame *frame,
@@ -700,7 +687,7 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     } else if (frame->type == WIRE_CREDIT || pipe->closed) {
         rx_pop(conn);
         if (frame->type == WIRE_CLOSE)
-            rx_both_closed(pipe);
+            tpr_pipe_both_closed(pipe);
     } else if (frame->type == WIRE_CLOSE) {
         rx_pop(conn);
         tpr_pipe_fail(pipe, "the peer closed the pipe");

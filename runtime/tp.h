@@ -33,8 +33,9 @@
  *  9. No collective.  tp_init() exchanges nothing with other ranks.
  *
  * Every call is safe from every thread unless it says otherwise; none is in a
- * child of fork(), but for a tp_init() of its own.  Sizes and lengths are bytes.  Result parameters are written only on TP_OK unless a
- * call says otherwise.
+ * child of fork(), but for a tp_init() of its own.  Sizes and lengths are
+ * bytes.  Result parameters are written only on TP_OK unless a call says
+ * otherwise.
  */
 #ifndef TP_H
 #define TP_H
@@ -188,8 +189,8 @@ typedef struct tp_stats {
  * `options` may be NULL.  On TP_OK *context is the caller's until
  * tp_finalize().
  *
- * Errors: INVALID (options), NO_MEMORY, SYSTEM, NOT_FOUND (there is no launcher,
- * and TP_BOOTSTRAP insists), BACKEND (PMIx refused),
+ * Errors: INVALID (options), NO_MEMORY, SYSTEM, NOT_FOUND (there is no
+ * launcher, and TP_BOOTSTRAP insists), BACKEND (PMIx refused),
  * UNREACHABLE (TP_BACKENDS allows none that works here).
  */
 tp_status tp_init(const tp_options *options, tp_context **context);

@@ -80,7 +80,7 @@ struct ofi_kind {
     bool rma;                      /* big buffers by remote reads */
     uint32_t max_frame;
     uint32_t slots;                /* frames under way in one direction */
-    uint32_t posts;                /* receive buffers posted at a time; 0: all */
+    uint32_t posts;                /* receive buffers at a time; 0: all */
     const struct ofi_join *join;
 };
 

@@ -335,7 +335,7 @@ static void close_timeout(void)
     free(memory);
 }
 
-/* ---- what the peer still has ---------------------------------------------- */
+/* ---- what the peer still has --------------------------------------------- */
 
 /* Writes that the peer does not read, at most offered to it. */
 static void close_offer(tp_pipe *pipe, tp_message *message)
