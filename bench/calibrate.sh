@@ -6,10 +6,13 @@
 # or damaged.  Whether the figures are good is not asked here.
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+# shellcheck source=bench/judge.sh
+. bench/judge.sh
 
 tprun=$build/launcher/tprun
 tpinfo=$build/launcher/tpinfo
 tpperf=$build/bench/tpperf
+deadline=240
 brief='--calibrate --time 0.3 --repetitions 2'
 # What surely works in the time of a test; ofi:shm polls, and may take minutes
 # where others want the cpus.
@@ -17,26 +20,6 @@ TP_BACKENDS=loop,shm,ofi:tcp,map,cma
 TP_COSTS=$work/costs
 export TP_BACKENDS TP_COSTS
 costs=$work/costs
-
-# run COMMAND...: with a deadline; what it says is in $work/out and $work/err,
-# its status in $status.
-run()
-{
-    command=$*
-    timeout --kill-after=5 240 "$@" >"$work/out" 2>"$work/err" </dev/null
-    status=$?
-}
-
-# check WORDS: judges by the status of the command before.
-check()
-{
-    if [ $? -eq 0 ]; then
-        pass
-    else
-        fail "$command: $1 (status $status)"
-        sed 's/^/    /' "$work/out" "$work/err" | head -n 20
-    fi
-}
 
 # shellcheck disable=SC2086 # $brief has several words
 measured()

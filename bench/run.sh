@@ -5,6 +5,8 @@
 # looks at what is printed.  Whether it is fast is not asked here.
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+# shellcheck source=bench/judge.sh
+. bench/judge.sh
 
 tprun=$build/launcher/tprun
 tpperf=$build/bench/tpperf
@@ -12,32 +14,12 @@ brief='--repetitions 2 --time 0.2'
 header=who,test,mode,buffers,ranks,window,bytes,unit,value,low,high,best,p99
 header=$header,repetitions,waited
 
-# run COMMAND...: with a deadline; what it says is in $work/out and $work/err,
-# its status in $status.
-run()
-{
-    command=$*
-    timeout --kill-after=5 120 "$@" >"$work/out" 2>"$work/err" </dev/null
-    status=$?
-}
-
 # job RANKS OPTION...: tpperf as a job.
 job()
 {
     ranks=$1
     shift
     run "$tprun" -n "$ranks" "$tpperf" "$@"
-}
-
-# check WORDS: judges by the status of the command before.
-check()
-{
-    if [ $? -eq 0 ]; then
-        pass
-    else
-        fail "$command: $1 (status $status)"
-        sed 's/^/    /' "$work/out" "$work/err" | head -n 20
-    fi
 }
 
 # results COUNT: the last command ended well, and printed that many results

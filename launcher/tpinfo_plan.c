@@ -93,6 +93,7 @@ void tpinfo_recorded(struct tpt_card *card, const char *path,
                      struct tpt_topology *topology, uint8_t boot,
                      const struct tpb_settings *settings)
 {
+    card->recorded = true;
     plan_name_host(&card->host, path);
     memset(card->host.boot_id, boot, sizeof(card->host.boot_id));
     tpt_topology_place_core(topology, 0, &card->place);

@@ -153,7 +153,7 @@ tp_status tpr_bootstrap_open(const struct tpb_settings *settings,
         status = tpb_fail(error, TP_ERR_INVALID,
                           "TP_BOOTSTRAP=%s: expected %s", way,
                           tpb_setting_table[TPB_SET_BOOTSTRAP].values);
-    if (status == TP_OK)
+    if (status == TP_OK && (*bootstrap)->context == NULL)
         (*bootstrap)->context = context;
     return status;
 }

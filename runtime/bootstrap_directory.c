@@ -2,8 +2,9 @@
 /*
  * Cards as files of a shared directory, for tests without PMIx: rank N writes
  * card.N under another name and renames it; who wants it looks now and then.
- * A rank that leaves makes left.N.  Rank M asks rank N to connect to it by a file ask.N.M.0 (or .1: M itself has
- * given up), which inotify tells N of (so not over NFS) and which N removes.
+ * A rank that leaves makes left.N.  Rank M asks rank N to connect to it by a
+ * file ask.N.M.0 (or .1: M itself has given up), which inotify tells N of (so
+ * not over NFS) and which N removes.
  */
 #include "config.h"
 

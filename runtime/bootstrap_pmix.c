@@ -499,6 +499,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     if (self == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     self->base.ops = &pmix_ops;
+    self->base.context = context;  /* before libpmix's thread tells of deaths */
     tpb_list_init(&self->live);
     tpb_list_init(&self->asked);
     tpb_list_init(&self->retries);

@@ -54,7 +54,8 @@ static tp_status context_options(tp_context *context,
         memcpy(&options, given, size);
     }
     if ((unsigned)options.progress > TP_PROGRESS_MANUAL
-        || options.connect_timeout_ms < 0 || options.finalize_timeout_ms < 0)
+        || options.spin_us < -1 || options.connect_timeout_ms < 0
+        || options.finalize_timeout_ms < 0)
         return tpb_fail(error, TP_ERR_INVALID,
                         "tp_options holds a value that does not exist");
     status = context_override(context, TPB_SET_BACKENDS, options.backends,
@@ -558,7 +559,8 @@ tp_status tp_finalize(tp_context *context)
 {
     bool flushed;
 
-    if (context == NULL || tpr_holds(context))
+    if (context == NULL || tpr_holds(context)
+        || context->card.pid != (uint32_t)getpid())    /* the parent's */
         return TP_ERR_INVALID;
     tpr_thread_stop(context);
     while (!tpr_enter(context))

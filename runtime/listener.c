@@ -459,7 +459,7 @@ tp_status tp_listen(tp_context *context, const char *address,
 tp_status tp_listener_address(const tp_listener *listener, char *buffer,
                               size_t size)
 {
-    if (listener == NULL || buffer == NULL || size == 0)
+    if (listener == NULL || buffer == NULL)
         return TP_ERR_INVALID;
     if (strlen(listener->address) >= size)
         return TP_ERR_TRUNCATED;

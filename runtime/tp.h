@@ -32,8 +32,8 @@
  *     pipes ends with TP_ERR_PEER_FAILED; other pipes go on.
  *  9. No collective.  tp_init() exchanges nothing with other ranks.
  *
- * Every call is safe from every thread unless it says otherwise.  Sizes and
- * lengths are bytes.  Result parameters are written only on TP_OK unless a
+ * Every call is safe from every thread unless it says otherwise; none is in a
+ * child of fork(), but for a tp_init() of its own.  Sizes and lengths are bytes.  Result parameters are written only on TP_OK unless a
  * call says otherwise.
  */
 #ifndef TP_H
@@ -188,7 +188,8 @@ typedef struct tp_stats {
  * `options` may be NULL.  On TP_OK *context is the caller's until
  * tp_finalize().
  *
- * Errors: INVALID (options), NO_MEMORY, SYSTEM, BACKEND (PMIx refused),
+ * Errors: INVALID (options), NO_MEMORY, SYSTEM, NOT_FOUND (there is no launcher,
+ * and TP_BOOTSTRAP insists), BACKEND (PMIx refused),
  * UNREACHABLE (TP_BACKENDS allows none that works here).
  */
 tp_status tp_init(const tp_options *options, tp_context **context);
@@ -199,8 +200,8 @@ tp_status tp_init(const tp_options *options, tp_context **context);
  * leaves, and frees the context, its pipes, its skeletons and its memory.
  * Blocks, at most for the finalize timeout; TP_ERR_TIMEOUT says that something
  * written could not be flushed in time: its callback said so too.  Not from
- * inside a callback (TP_ERR_INVALID).  No other call may run on the context
- * meanwhile or later.
+ * inside a callback, nor in a child of fork() (TP_ERR_INVALID).  No other call
+ * may run on the context meanwhile or later.
  */
 tp_status tp_finalize(tp_context *context);
 
@@ -389,8 +390,9 @@ tp_status tp_free(tp_context *context, void *memory);
  * tp_finalize(), closed or not.
  *
  * Errors: INVALID (the address, or the secret's file), NO_MEMORY, NOT_FOUND (no
- * such name, or no address of this host; the secret's file), SYSTEM (the port
- * is taken, ...).  All but NO_MEMORY are logged with their cause.
+ * such name, or no network interface; the secret's file), SYSTEM (the port is
+ * taken, the address is not this host's, ...).  All but NO_MEMORY are logged
+ * with their cause.
  */
 tp_status tp_listen(tp_context *context, const char *address,
                     tp_listener **listener);

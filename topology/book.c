@@ -2,11 +2,12 @@
 /*
  * The book and its entries.  An entry's addresses are packed, each as the
  * number of its backend, two bytes of length and so many packed bytes; 255 ends
- * them.  A third of an address is zeros (IPv4 in the room of IPv6, short names),
- * so runs are packed: a byte below 128 stands before one more than so many
- * bytes, others for 127 less of zeros.  And most of a second address is like the
- * first one's, the same hosts and networks: if that makes it shorter, which the
- * highest bit of the length tells, it is what differs, by exclusive or.
+ * them.  A third of an address is zeros (IPv4 in the room of IPv6, short
+ * names), so runs are packed: a byte below 128 stands before one more than so
+ * many bytes, others for 127 less of zeros.  And most of a second address is
+ * like the first one's, the same hosts and networks: if that makes it shorter,
+ * which the highest bit of the length tells, it is what differs, by exclusive
+ * or.
  */
 #include "config.h"
 

@@ -159,6 +159,7 @@ struct tpt_card {
     uint8_t cookie[16];            /* secret: who shows it has read this card */
     struct tpt_host host;
     struct tpt_place place;
+    bool recorded;                 /* a machine that is not here; never sent */
     uint32_t nic_count, gpu_count, backend_count;
     struct tpt_nic nics[TPT_NICS];
     struct tpt_card_gpu gpus[TPT_CARD_GPUS];

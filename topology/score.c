@@ -326,8 +326,12 @@ static bool score_out_of_reach(const struct score_pair *pair,
     } else if (row->candidate.reach == TPT_REACH_HOST
                && pair->locality == TPT_OTHER_HOST) {
         score_refuse(row, TPT_REASON_NOT_SAME_HOST);
-        SCORE_EVIDENCE(row, "stays on one host; these are %.24s and %.24s",
-                       pair->mine->host.name, pair->yours->host.name);
+        if (strcmp(pair->mine->host.name, pair->yours->host.name) == 0)
+            SCORE_EVIDENCE(row, "stays on one host; these are two, both called"
+                           " %.24s", pair->mine->host.name);
+        else
+            SCORE_EVIDENCE(row, "stays on one host; these are %.24s and %.24s",
+                           pair->mine->host.name, pair->yours->host.name);
     } else {
         return false;
     }
@@ -367,19 +371,34 @@ static const char *score_why(const struct tpt_backend_card *backend)
     return backend->why[0] != '\0' ? backend->why : "gives no reason";
 }
 
+/* There is nothing to be mended on a machine that is not here. */
+static void score_record_anew(struct score_row *row,
+                              const struct tpt_card *card)
+{
+    SCORE_REMEDY(row, "%.63s is a recorded machine: another one, or a newer "
+                 "recording (`lstopo FILE.xml` there), may have it",
+                 card->host.name);
+}
+
 static bool score_unusable(const struct score_pair *pair,
                            struct score_row *row)
 {
     if (!row->mine->usable) {
         score_refuse(row, TPT_REASON_MINE_UNUSABLE);
         SCORE_EVIDENCE(row, "%s", score_why(row->mine));
-        SCORE_REMEDY(row, "mend that on this host; `tpinfo --backends` shows "
-                     "whether it helped");
+        if (pair->mine->recorded)
+            score_record_anew(row, pair->mine);
+        else
+            SCORE_REMEDY(row, "mend that on this host; `tpinfo --backends` "
+                         "shows whether it helped");
     } else if (!row->yours->usable) {
         score_refuse(row, TPT_REASON_YOURS_UNUSABLE);
         SCORE_EVIDENCE(row, "%s", score_why(row->yours));
-        SCORE_REMEDY(row, "mend that on %.63s; `tpinfo --backends` there shows "
-                     "whether it helped", pair->yours->host.name);
+        if (pair->yours->recorded)
+            score_record_anew(row, pair->yours);
+        else
+            SCORE_REMEDY(row, "mend that on %.63s; `tpinfo --backends` there "
+                         "shows whether it helped", pair->yours->host.name);
     } else {
         return false;
     }

@@ -18,11 +18,12 @@ enum { ENDPOINT_SELDOM = 64 };     /* turns of progress() */
 extern const struct tpf_backend tpf_ofi_tcp, tpf_ofi_verbs, tpf_ofi_shm;
 
 static const struct ofi_kind endpoint_kinds[] = {
-    /* A frame is one call of the system or two.  A message of 256 KiB fits
-     * in, with its heads; more at a time only keeps the receiver waiting.  Few
-     * buffers in turn stay in its cache. */
+    /* A frame costs two calls of the system, so it is long; but the receiver
+     * begins when all of one is there.  With its heads it is four packets of
+     * the network within a host, and not four and a nearly empty one.  Few
+     * buffers in turn stay in the receiver's cache. */
     { .backend = "ofi:tcp", .provider = "tcp", .type = FI_EP_MSG,
-      .max_frame = 256 * 1024 + 128, .slots = 64, .posts = 4,
+      .max_frame = 4 * 65456, .slots = 64, .posts = 4,
       .join = &ofi_join_msg },
     { .backend = "ofi:verbs", .provider = "verbs", .type = FI_EP_MSG,
       .rdma = true, .rma = true, .max_frame = 32768, .slots = 32,

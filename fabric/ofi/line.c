@@ -464,8 +464,9 @@ static struct tpf_fetch *line_next_ended(struct tpf_remote *remote)
 
 static bool line_all(struct tpf_remote *remote)
 {
-    bool any = ofi_line_events(remote) | line_drain(remote);
+    bool any = ofi_line_events(remote);
 
+    any |= line_drain(remote);
     TPB_LIST_EACH(node, &remote->lines)
         any |= line_progress(TPB_CONTAINER(node, struct tpf_line, link));
     return any;

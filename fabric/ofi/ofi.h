@@ -14,7 +14,9 @@
  * datagrams (FI_EP_RDM: rdm.c), one libfabric endpoint per conn in both
  * cases.  After that there is no difference (conn.c): every libfabric message
  * is a struct ofi_head and maybe a frame; receive buffers are posted before
- * anything can arrive, and credits keep the sender to their number.
+ * anything can arrive, and credits keep the sender to their number.  Where the
+ * provider leaves in the socket what has no buffer yet (tcp), a few are posted
+ * at a time, so that they stay in the cache.
  *
  *   library.c   loads libfabric, asks it what it has
  *   address.c   our network addresses, and what is published of them

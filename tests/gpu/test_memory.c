@@ -2,6 +2,7 @@
 /* What memory is, and what becomes of claims that it is something else. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "gpu/cuda_mem.h"
@@ -136,6 +137,46 @@ START_TEST(wrong_claims)
 }
 END_TEST
 
+/* ---- which are visible --------------------------------------------------- */
+
+/* What is said of CUDA_VISIBLE_DEVICES, and the first and the number of those
+ * that are there then. */
+static const struct {
+    const char *list, *first;
+    int count;
+} visible[] = {
+    { "1", "0000:20:00.0", 1 },
+    { "1,0", "0000:20:00.0", 2 },
+    { "0,7,1", "0000:10:00.0", 1 },
+    { "1,none,0", "0000:20:00.0", 1 },
+    { "GPU-63756461-646f-7562-6c65-000000000002,0", "0000:20:00.0", 2 },
+    { "01,0x1", "0000:20:00.0", 1 },
+};
+
+START_TEST(some_visible)
+{
+    char here[16];
+    struct tpf_buffer buffer = { .data = here, .length = 1,
+                                 .device = { TP_DEVICE_CUDA, 0 } };
+    struct tpb_error error = { "" };
+    char wanted[64];
+
+    if (!tpx_device_is_double())
+        return;                        /* it is not known what is there */
+    setenv("CUDA_VISIBLE_DEVICES", visible[_i].list, 1);
+    start();
+    ck_assert_int_eq(cuda->devices, visible[_i].count);
+    ck_assert_int_eq(cuda->cuDeviceGetPCIBusId(here, sizeof(here), 0), CU_OK);
+    ck_assert_str_eq(here, visible[_i].first);
+    buffer.device.index = visible[_i].count;
+    snprintf(wanted, sizeof(wanted), "no CUDA device %d here (%d visible)",
+             visible[_i].count, visible[_i].count);
+    ck_assert_int_eq(tpg_claim(gpu, &buffer, &error), TP_ERR_INVALID);
+    ck_assert_msg(strstr(error.text, wanted) != NULL, "%s", error.text);
+    stop();
+}
+END_TEST
+
 /* ---- no GPU -------------------------------------------------------------- */
 
 static const struct {
@@ -145,6 +186,11 @@ static const struct {
     { "TP_CUDA_LIBRARY", "libnosuch.so.9", "no NVIDIA driver here" },
     { "TP_CUDA_LIBRARY", "libm.so.6", "too old, it lacks cuInit" },
     { "CUDADOUBLE_DEVICES", "0", "no CUDA device is visible" },
+    { "CUDA_VISIBLE_DEVICES", "", "no CUDA device is visible" },
+    { "CUDA_VISIBLE_DEVICES", "-1", "no CUDA device is visible" },
+    { "CUDA_VISIBLE_DEVICES", "2,0", "no CUDA device is visible" },
+    { "CUDA_VISIBLE_DEVICES", "GPU-none", "no CUDA device is visible" },
+    { "CUDA_VISIBLE_DEVICES", "0,0", "no CUDA device is visible" },
     { "CUDADOUBLE_VERSION", "11020", "for CUDA 11.2, 11.4 is needed" },
     { "CUDADOUBLE_FAIL", "cuInit:1:34", "the toolkit's stub" },
     { "CUDADOUBLE_FAIL", "cuInit:1:803", "of different versions" },
@@ -182,6 +228,7 @@ int main(void)
     tcase_add_test(tests, alloc_without_vmm);
     tcase_add_test(tests, alloc_refused);
     tcase_add_test(tests, wrong_claims);
+    tcase_add_loop_test(tests, some_visible, 0, (int)TPB_COUNT(visible));
     tcase_add_loop_test(tests, no_gpu, 0, (int)TPB_COUNT(nothing));
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

@@ -355,6 +355,10 @@ START_TEST(test_plan_of_two_machines)
          "rank 0 (nics-rdma) and rank 1 (nics-slow): other host\n",
          "shm ", "not_same_host: stays on one host; these are nics-rdma and "
          "nics-slow");
+    GOOD(recorded("", "nics-slow", "nics-slow"),
+         "remedy: nics-slow is a recorded machine: another one",
+         "these are two, both called nics-slow\n",
+         "mine_unusable: no RDMA device was recorded");
     root = run_json(recorded("--json", "nics-rdma", "nics-slow"));
     plan = json_array_get(json_object_get(root, "plans"), 0);
     ck_assert_uint_eq(json_array_size(json_object_get(root, "plans")), 1);

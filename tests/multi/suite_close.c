@@ -2,8 +2,11 @@
 /* Ends that are meant: tp_pipe_close() and tp_finalize(). */
 #include "config.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/multi/spmd.h"
 
@@ -332,6 +335,86 @@ static void close_timeout(void)
     free(memory);
 }
 
+/* ---- what the peer still has ---------------------------------------------- */
+
+/* Writes that the peer does not read, at most offered to it. */
+static void close_offer(tp_pipe *pipe, tp_message *message)
+{
+    for (unsigned i = 0; i < CLOSE_MANY; i++)
+        tpx_ok(tp_pipe_write(pipe, message, close_done, NULL));
+}
+
+/* Both ranks close over what they have offered each other, and neither waits
+ * for the other's word.  With one cpu for all a single copy is what pays. */
+static void close_both(void)
+{
+    unsigned char *memory = close_memory(CLOSE_BIG);
+    tp_payload payload = { memory, CLOSE_BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    tp_pipe *pipe;
+
+    tpx_check(setenv("TP_CPUS", "1", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    pipe = tpx_pipe(!tpx_me.rank, 7);
+    tpx_meet(!tpx_me.rank);
+    close_offer(pipe, &message);
+    tpx_meet(!tpx_me.rank);
+    tpx_ok(tp_pipe_close(pipe));
+    tpx_until(&close_total, CLOSE_MANY);
+    tpx_check(close_ended[TP_OK] <= 1, "%u writes went through that nobody"
+              " read", close_ended[TP_OK]);
+    tpx_meet(!tpx_me.rank);
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_equal(close_total, CLOSE_MANY);
+    free(memory);
+}
+
+/* The peer dies before it has given back what it was offered on a pipe that is
+ * closed here. */
+static void close_orphan(void)
+{
+    unsigned char *memory = close_memory(CLOSE_BIG);
+    tp_payload payload = { memory, CLOSE_BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    pid_t peer = getpid();
+
+    tpx_check(setenv("TP_CPUS", "1", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 1) {
+        tpx_ok(tp_pipe_send(tpx_pipe(0, 1), &peer, sizeof(peer)));
+        for (;;)
+            pause();               /* nobody drives this context any more */
+    }
+    tpx_ok(tp_pipe_recv(tpx_pipe(1, 1), &peer, sizeof(peer), NULL));
+    close_offer(tpx_pipe(1, 7), &message);
+    tpx_ok(tp_pipe_close(tpx_pipe(1, 7)));
+    tpx_check(kill(peer, SIGKILL) == 0, "kill");
+    tpx_until(&close_total, CLOSE_MANY);
+    tpx_equal(close_ended[TP_ERR_CLOSED] + close_ended[TP_OK], CLOSE_MANY);
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_equal(close_total, CLOSE_MANY);
+    free(memory);
+}
+
+/* A child of fork() leaves its parent's membership alone. */
+static void close_forked(void)
+{
+    pid_t child;
+    int status;
+
+    tpx_meet(!tpx_me.rank);
+    child = fork();
+    tpx_check(child >= 0, "fork");
+    if (child == 0)
+        _exit(tp_finalize(tpx_me.context) == TP_ERR_INVALID ? 0 : 1);
+    tpx_check(waitpid(child, &status, 0) == child && status == 0,
+              "the child's tp_finalize() was let through");
+    tpx_meet(!tpx_me.rank);
+}
+
 /* Nothing was ever used. */
 static void close_idle(void)
 {
@@ -350,6 +433,10 @@ const struct tpx_spmd tpx_close[] = {
     { "close_unread", close_unread, 2, 0, 40 },
     { "close_finalize_pending", close_finalize_pending, 2, 0, 40 },
     { "close_timeout", close_timeout, 2, TPX_BARE | TPX_WARNS, 20 },
+    { "close_both", close_both, 2, TPX_BARE | TPX_CHANNELS, 20 },
+    { "close_orphan", close_orphan, 2,
+      TPX_BARE | TPX_CHANNELS | TPX_KILLS | TPX_MANUAL, 20 },
+    { "close_forked", close_forked, 2, 0, 20 },
     { "close_idle", close_idle, 3, 0, 20 },
     { NULL }
 };

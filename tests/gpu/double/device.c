@@ -34,7 +34,7 @@ void double_report(const char *format, ...)
     abort();
 }
 
-/* ---- variables ------------------------------------------------------------ */
+/* ---- variables ----------------------------------------------------------- */
 
 static bool device_plain(void)
 {
@@ -141,10 +141,12 @@ cu_result cuInit(unsigned flags)
     code = flags != 0 ? CU_INVALID_VALUE : device_fault("cuInit");
     double_settings.devices = (int)device_number("CUDADOUBLE_DEVICES",
                                                  device_plain() ? 1 : 2);
-    if (code == CU_OK && double_settings.devices < 1)
-        code = CU_NO_DEVICE;
     if (double_settings.devices > DOUBLE_DEVICES)
         double_settings.devices = DOUBLE_DEVICES;
+    double_settings.devices = double_visible(
+        double_settings.devices, (int)device_number("CUDADOUBLE_FIRST", 0));
+    if (code == CU_OK && double_settings.devices < 1)
+        code = CU_NO_DEVICE;
     if (code != CU_OK)
         return double_end(code);
     double_settings.mode = device_plain() ? DOUBLE_DELAY : DOUBLE_LAZY;
@@ -155,7 +157,6 @@ cu_result cuInit(unsigned flags)
     double_settings.peers = device_number("CUDADOUBLE_P2P", 1) != 0;
     double_settings.vmm = device_number("CUDADOUBLE_VMM", 1) != 0;
     double_settings.reuse = device_number("CUDADOUBLE_REUSE", 0) != 0;
-    double_settings.first = (int)device_number("CUDADOUBLE_FIRST", 0);
     double_settings.flags = device_number("CUDADOUBLE_FLAGS", 1) != 0;
     double_settings.seed = (unsigned)device_number("CUDADOUBLE_SEED", 1);
     action.sa_sigaction = device_segv;
@@ -211,10 +212,7 @@ cu_result cuDeviceGetUuid_v2(cu_uuid *uuid, cu_device device)
     DOUBLE_BEGIN();
     if (!double_valid_device(device))
         return double_end(CU_INVALID_DEVICE);
-    memset(uuid, 0, sizeof(*uuid));
-    memcpy(uuid->bytes, "cudadouble", 10);
-    /* CUDADOUBLE_FIRST shifts the ordinals, as CUDA_VISIBLE_DEVICES does. */
-    uuid->bytes[15] = (unsigned char)(1 + device + double_settings.first);
+    double_uuid(double_place(device), uuid);
     return double_end(CU_OK);
 }
 
@@ -223,7 +221,8 @@ cu_result cuDeviceGetPCIBusId(char *text, int size, cu_device device)
     DOUBLE_BEGIN();
     if (!double_valid_device(device) || size < 13)
         return double_end(CU_INVALID_VALUE);
-    snprintf(text, (size_t)size, "0000:%02X:00.0", 0x10 * (device + 1));
+    snprintf(text, (size_t)size, "0000:%02X:00.0",
+             0x10 * (double_place(device) + 1));
     return double_end(CU_OK);
 }
 

@@ -33,7 +33,7 @@ enum double_mode { DOUBLE_EAGER, DOUBLE_LAZY, DOUBLE_DELAY };
 /* Filled from the environment by cuInit(). */
 extern struct double_settings {
     enum double_mode mode;
-    int devices, first;                /* first: of all the host's */
+    int devices;
     bool peers, vmm, reuse, flags;
     unsigned seed;
 } double_settings;
@@ -43,6 +43,16 @@ struct cu_context_s {
     int retained;
     struct cu_stream_s *legacy;        /* stream 0 */
 };
+
+/* ---- visible.c ----------------------------------------------------------- */
+
+/* Of `there` devices, the first of which is the host's `first`, how many this
+ * process sees. */
+int double_visible(int there, int first);
+/* The device as all processes know it, and back; -1: not visible here. */
+int double_place(int device);
+int double_device(int place);
+void double_uuid(int place, cu_uuid *uuid);
 
 /* ---- memory.c ------------------------------------------------------------ */
 

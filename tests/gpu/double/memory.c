@@ -60,7 +60,7 @@ struct double_store *double_store_new_locked(size_t size, int device)
         return NULL;
     store->header->magic = MEMORY_MAGIC;
     store->header->size = size;
-    store->header->device = device + double_settings.first;
+    store->header->device = double_place(device);
     store->header->pid = (int32_t)getpid();
     memset(store->bytes, DOUBLE_POISON, size < 65536 ? size : 65536);
     return store;

@@ -42,8 +42,7 @@ cu_result cuIpcGetMemHandle(cu_ipc_memory *handle, cu_pointer pointer)
     mine.id = range->id;
     mine.pid = (int32_t)getpid();
     mine.fd = range->store->fd;
-    /* The device as all processes know it. */
-    mine.device = range->device + double_settings.first;
+    mine.device = double_place(range->device);
     memset(handle, 0, sizeof(*handle));
     memcpy(handle, &mine, sizeof(mine));
     return double_end(CU_OK);
@@ -83,7 +82,7 @@ cu_result cuIpcOpenMemHandle_v2(cu_pointer *pointer, cu_ipc_memory handle,
     if (memcmp(theirs.magic, "cudadouble", 10) != 0
         || flags != CU_IPC_LAZY_PEER)
         return double_end(CU_INVALID_VALUE);
-    if (theirs.device != context->device + double_settings.first
+    if (theirs.device != double_place(context->device)
         && !double_settings.peers)
         return double_end(CU_PEER_ACCESS_UNSUPPORTED);
     fd = share_fetch(&theirs);
@@ -256,8 +255,8 @@ cu_result cuMemMap(cu_pointer pointer, size_t size, size_t offset,
     if (range == NULL || range->kind != DOUBLE_RESERVED || offset != 0
         || flags != 0 || size != store->size)
         return double_end(CU_INVALID_VALUE);
-    device = store->header->device - double_settings.first;
-    if (!double_valid_device(device))
+    device = double_device(store->header->device);
+    if (device < 0)
         device = 0;                    /* of one that is not visible here */
     store->holds++;
     range = double_range_add_locked((void *)(uintptr_t)pointer, size,
