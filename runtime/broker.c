@@ -27,7 +27,7 @@ struct tpr_broker {
     int rank;
     bool alone;
     bool left;                     /* tprun knows */
-    bool *wanted, *known;          /* by rank: a card is asked for, or came */
+    bool *wanted;                  /* by rank: a card is asked for */
     int wanted_count;
     uint64_t again;                /* when to ask again */
     struct sockaddr_storage launcher;
@@ -91,7 +91,6 @@ static void broker_card(struct tpr_broker *broker, int rank,
         return;
     broker->wanted[rank] = false;
     broker->wanted_count--;
-    broker->known[rank] = true;
     tpr_card_arrived(broker->context, rank, TP_OK, card, length, "");
 }
 
@@ -133,7 +132,6 @@ static void broker_ready(struct tpf_watch *watch, uint32_t events)
 static void broker_free(struct tpr_broker *broker)
 {
     tpb_free(broker->wanted);
-    tpb_free(broker->known);
     tpb_free(broker);
 }
 
@@ -150,8 +148,6 @@ struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
     broker = tpb_zalloc(sizeof(*broker));
     if (broker == NULL || rank < 0 || rank >= door.size
         || (broker->wanted = tpb_array((size_t)door.size, sizeof(bool)))
-           == NULL
-        || (broker->known = tpb_array((size_t)door.size, sizeof(bool)))
            == NULL) {
         if (broker != NULL)
             broker_free(broker);
@@ -209,11 +205,6 @@ void tpr_broker_poll(struct tpr_broker *broker)
     for (int rank = 0; rank < broker->door.size; rank++)
         if (broker->wanted[rank])
             broker_ask(broker, rank);
-}
-
-bool tpr_broker_knows(const struct tpr_broker *broker, int rank)
-{
-    return rank < broker->door.size && broker->known[rank];
 }
 
 /* Of who has PMIx tprun hears it from there, too, a little later. */

@@ -22,8 +22,6 @@ tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
 void tpr_broker_fetch(struct tpr_broker *broker, int rank);
 /* Asks again for what was not there. */
 void tpr_broker_poll(struct tpr_broker *broker);
-/* Did the rank's card come from here? */
-bool tpr_broker_knows(const struct tpr_broker *broker, int rank);
 /* In tp_finalize(); and whether another rank was: the answer comes through
  * tpr_rank_left(), or never; false: tprun cannot be asked. */
 void tpr_broker_leave(struct tpr_broker *broker);

@@ -339,6 +339,10 @@ void tpr_peer_next(struct tpr_peer *peer)
         peer->conn = NULL;
         if (!peer_demote(peer, name, error.text))
             return;
+        if (tpr_peer_is_dead(peer)) {
+            tpr_peer_give_up(peer);    /* no other way leads anywhere */
+            return;
+        }
     }
 }
 

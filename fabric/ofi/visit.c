@@ -76,9 +76,9 @@ void ofi_visit_words(const struct ofi_visit *visit, struct tpb_text *text)
 static void visit_over(struct ofi_visit *visit, int at, tp_status status,
                        const char *text)
 {
-    char where[64];
+    char room[64];
+    const char *where = visit_where(visit, at, room);
 
-    visit_where(visit, at, where);
     tpb_debug("%s: %s", where, text);
     visit_say(&visit->history, where, text);
     visit->done[at] = true;
