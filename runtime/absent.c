@@ -139,6 +139,18 @@ static bool absent_look(const struct tpr_peer *peer)
            && bootstrap->ops->left(bootstrap, peer->rank);
 }
 
+/* A contract was insisted on by whoever started the job, and a program may
+ * not look at what became of its calls. */
+static bool absent_by_contract(const struct tpr_peer *peer)
+{
+    const struct tpt_plan *plan = tpr_peer_plan(peer);
+
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (plan->candidates[i].reason == TPT_REASON_CONTRACT)
+            return true;
+    return false;
+}
+
 void tpr_peer_unreachable(struct tpr_peer *peer)
 {
     struct tpb_text text = { 0 };
@@ -147,6 +159,8 @@ void tpr_peer_unreachable(struct tpr_peer *peer)
     tpr_explain_refusal(peer, &text);
     if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
         tpb_text_add(&text, "; nor did it find a way to us");
+    if (!text.failed && absent_by_contract(peer))
+        tpb_error_log("%s", text.text);
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no backend reaches it" : text.text);
     tpb_text_fini(&text);

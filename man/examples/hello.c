@@ -8,6 +8,7 @@ int main(void)
 {
     tp_context *context;
     tp_pipe *pipe;
+    tp_status status = TP_OK;
     char text[64];
 
     if (tp_init(NULL, &context) != TP_OK)
@@ -15,12 +16,14 @@ int main(void)
     if (tp_rank(context) > 0) {
         snprintf(text, sizeof(text), "hello from rank %d", tp_rank(context));
         tp_pipe_to_rank(context, 0, &pipe);
-        tp_pipe_send(pipe, text, strlen(text) + 1);
+        status = tp_pipe_send(pipe, text, strlen(text) + 1);
     }
     for (int i = 1; tp_rank(context) == 0 && i < tp_size(context); i++) {
         tp_pipe_to_rank(context, i, &pipe);
-        if (tp_pipe_recv(pipe, text, sizeof(text), NULL) == TP_OK)
-            printf("%s (%s)\n", text, tp_pipe_peer(pipe));
+        status = tp_pipe_recv(pipe, text, sizeof(text), NULL);
+        if (status != TP_OK)
+            break;
+        printf("%s (%s)\n", text, tp_pipe_peer(pipe));
     }
-    return tp_finalize(context) == TP_OK ? 0 : 1;
+    return tp_finalize(context) == TP_OK && status == TP_OK ? 0 : 1;
 }

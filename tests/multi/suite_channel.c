@@ -499,7 +499,8 @@ static void channel_letters(void)
 
 const struct tpx_spmd tpx_channel[] = {
     { "channel_demote", channel_demote, 2, TPX_CHANNELS | TPX_BARE, 60 },
-    { "channel_denied", channel_denied, 2, TPX_BARE | TPX_ONCE, 30 },
+    { "channel_denied", channel_denied, 2, TPX_BARE | TPX_WARNS | TPX_ONCE,
+      30 },
     { "channel_borrow", channel_borrow, 2, TPX_CHANNELS, 30 },
     { "channel_free", channel_free, 2, TPX_CHANNELS, 30 },
     { "channel_borrow_death", channel_borrow_death, 2,
