@@ -193,8 +193,9 @@ static void channel_denied(void)
 
         /* The second to know may learn it from the first one's leaving. */
         tpx_check(status == TP_ERR_UNREACHABLE
-                  || (tpx_me.rank == 1 && status == TP_ERR_PEER_FAILED), "%s",
-                  tp_strerror(status));
+                  || (tpx_me.rank == 1 && (status == TP_ERR_PEER_FAILED
+                                           || status == TP_ERR_PEER_CLOSED)),
+                  "%s", tp_strerror(status));
         if (tpx_me.rank == 0)
             tpx_check(strstr(tp_pipe_error(pipe), "cma") != NULL
                       && strstr(tp_pipe_error(pipe), "not permitted") != NULL,
