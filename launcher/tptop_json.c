@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "launcher/tptop.h"
+#include "topology/json.h"
 
 static json_t *json_pipe(const struct tptop_sample *sample, uint32_t rank,
                          uint32_t slot)
@@ -56,20 +57,6 @@ static json_t *json_wait(const struct tptop_sample *sample,
                      : 0.0);
 }
 
-/* What it has open of other processes' device memory. */
-static json_t *json_imports(const struct tpb_record_imports *imports)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-                     "opened", (json_int_t)imports->opened,
-                     "found", (json_int_t)imports->found,
-                     "closed", (json_int_t)imports->closed,
-                     "open", (json_int_t)imports->open,
-                     "open_bytes", (json_int_t)imports->open_bytes,
-                     "pulled", (json_int_t)imports->pulled,
-                     "pulled_bytes", (json_int_t)imports->pulled_bytes,
-                     "lent", (json_int_t)imports->lent);
-}
-
 static json_t *json_rank(const struct tptop_sample *sample, uint32_t index)
 {
     static const char *const phases[] = { "none", "init", "running",
@@ -84,7 +71,7 @@ static json_t *json_rank(const struct tptop_sample *sample, uint32_t index)
                      phases[rank->record.phase], "waits",
                      json_wait(sample, &rank->record), "unrecorded_pipes",
                      (json_int_t)rank->record.unrecorded, "imports",
-                     json_imports(&rank->record.imports), "pipes", pipes);
+                     tpt_json_imports(&rank->record.imports), "pipes", pipes);
 }
 
 int tptop_json(const struct tptop_sample *sample)

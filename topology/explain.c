@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime/base/record.h"
 #include "topology/json.h"
 
 /* Six digits are more than the model is good for. */
@@ -153,20 +152,6 @@ json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
                      "devices", tpt_json_devices(plan, mine, yours));
 }
 
-static json_t *explain_imports(const struct tpb_record_imports *imports)
-{
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-        "opened", (json_int_t)TPB_RECORD_GET(imports->opened),
-        "found", (json_int_t)TPB_RECORD_GET(imports->found),
-        "closed", (json_int_t)TPB_RECORD_GET(imports->closed),
-        "open", (json_int_t)TPB_RECORD_GET(imports->open),
-        "open_bytes", (json_int_t)TPB_RECORD_GET(imports->open_bytes),
-        "pulled", (json_int_t)TPB_RECORD_GET(imports->pulled),
-        "pulled_bytes", (json_int_t)TPB_RECORD_GET(imports->pulled_bytes),
-        "lent", (json_int_t)TPB_RECORD_GET(imports->lent));
-}
-
 char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
                     const struct tpt_card *yours,
                     const struct tpb_record_imports *imports)
@@ -174,7 +159,7 @@ char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
     json_t *object = tpt_json_plan(plan, mine, yours);
 
     if (object != NULL && imports != NULL
-        && json_object_set_new(object, "imports", explain_imports(imports))
+        && json_object_set_new(object, "imports", tpt_json_imports(imports))
            != 0) {
         json_decref(object);
         object = NULL;
