@@ -96,7 +96,7 @@ static bool absent_ask(struct tpr_peer *peer, bool gave_up)
            && bootstrap->ops->ask(bootstrap, peer->rank, gave_up);
 }
 
-/* It stands in the list that tpr_absent_timers() goes through. */
+/* It stands in the list that tpr_absent_timer() is called for. */
 static void absent_watch(struct tpr_peer *peer)
 {
     if (tpb_list_empty(&peer->contact_link)) {

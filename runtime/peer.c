@@ -290,6 +290,19 @@ static bool peer_demote(struct tpr_peer *peer, const char *name,
     return false;
 }
 
+/* The same of a way that was tried.  False also if the peer's process is over,
+ * so that no other way leads anywhere, either. */
+static bool peer_refused(struct tpr_peer *peer, const char *name,
+                         const char *evidence)
+{
+    if (!peer_demote(peer, name, evidence))
+        return false;
+    if (!tpr_peer_is_dead(peer))
+        return true;
+    tpr_peer_give_up(peer);
+    return false;
+}
+
 /* Starts the best candidate that is left. */
 void tpr_peer_next(struct tpr_peer *peer)
 {
@@ -337,12 +350,8 @@ void tpr_peer_next(struct tpr_peer *peer)
             return;
         tpr_bury(context, peer->conn);
         peer->conn = NULL;
-        if (!peer_demote(peer, name, error.text))
+        if (!peer_refused(peer, name, error.text))
             return;
-        if (tpr_peer_is_dead(peer)) {
-            tpr_peer_give_up(peer);    /* no other way leads anywhere */
-            return;
-        }
     }
 }
 
@@ -353,11 +362,7 @@ void tpr_peer_failed(struct tpr_peer *peer, const char *text)
     tpr_bury(peer->context, peer->conn);
     peer->conn = NULL;
     peer->links = NULL;
-    if (!peer_demote(peer, name, text))
-        return;
-    if (tpr_peer_is_dead(peer))
-        tpr_peer_give_up(peer);    /* no other way leads anywhere, either */
-    else
+    if (peer_refused(peer, name, text))
         tpr_peer_next(peer);
 }
 
