@@ -246,13 +246,17 @@ struct tpr_links {
         struct tpf_link *link;     /* NULL: none */
         bool mine;                 /* may this rank pull? */
         bool theirs;               /* may the peer? */
-        size_t from;               /* buffers of this size and more */
-        size_t *pairs;             /* the same by my device and theirs, where
+        struct tpr_sizes {
+            size_t from;           /* buffers of this size and more */
+            uint64_t latency_ns, megabytes;    /* for devices, with rivals */
+        } sizes;
+        struct tpr_sizes *pairs;   /* the same by my device and theirs, where
                                       it is not the same for all; or NULL */
         char words[TPT_WORDS];     /* why this rank may not */
     } of[TPF_CHANNELS];            /* by number */
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
     uint32_t ordered;
+    bool rivals;                   /* several are for memory of devices */
     bool insisted;                 /* the contract names some of them */
     bool device_insisted;          /* a device's memory may not go staged */
     struct tpb_list pulls;         /* tpr_offer with `pulling` */
@@ -694,6 +698,10 @@ void tpr_links_spare_small(struct tpr_links *links);
 size_t tpr_link_from(const struct tpr_links *links,
                      const struct tpr_link *link,
                      const struct tpf_buffer *buffer);
+/* Of several links for memory of devices the one that comes first for that
+ * buffer; NULL: there is no choice. */
+const struct tpr_link *tpr_links_first(const struct tpr_links *links,
+                                       const struct tpf_buffer *buffer);
 
 /* ---- offer.c: buffers that go by channels, at the sender ----------------- */
 

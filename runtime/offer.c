@@ -46,25 +46,38 @@ void tpr_offers_fini(tp_context *context)
 
 /* ---- choosing ------------------------------------------------------------ */
 
+static bool offer_describe_by(const struct tpr_links *links,
+                              const struct tpr_link *link,
+                              struct tpr_offer *offer,
+                              const struct tpf_buffer *buffer)
+{
+    size_t length;
+
+    if (buffer->length < tpr_link_from(links, link, buffer))
+        return false;
+    length = link->link->kind->describe(link->link, buffer, offer->source,
+                                        &offer->hold);
+    if (length == 0)
+        return false;
+    offer->channel = (uint8_t)link->link->kind->number;
+    offer->source_length = (uint8_t)length;
+    offer->to = link->link;
+    return true;
+}
+
 /* The best link that takes this buffer describes it. */
 static bool offer_describe(struct tpr_peer *peer, struct tpr_offer *offer,
                            const struct tpf_buffer *buffer)
 {
-    for (uint32_t i = 0; i < peer->links->ordered; i++) {
-        const struct tpr_link *link = peer->links->order[i];
-        size_t length;
+    const struct tpr_links *links = peer->links;
+    const struct tpr_link *first = tpr_links_first(links, buffer);
 
-        if (buffer->length < tpr_link_from(peer->links, link, buffer))
-            continue;
-        length = link->link->kind->describe(link->link, buffer, offer->source,
-                                            &offer->hold);
-        if (length == 0)
-            continue;
-        offer->channel = (uint8_t)link->link->kind->number;
-        offer->source_length = (uint8_t)length;
-        offer->to = link->link;
+    if (first != NULL && offer_describe_by(links, first, offer, buffer))
         return true;
-    }
+    for (uint32_t i = 0; i < links->ordered; i++)
+        if (links->order[i] != first
+            && offer_describe_by(links, links->order[i], offer, buffer))
+            return true;
     return false;
 }
 

@@ -258,9 +258,10 @@ void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
  * For tests: changes this rank's own card, before it is published, to that of
  * another host ("host"), of a build without a backend ("lacks=NAME"), with an
  * address where nobody is ("address=NAME"), of a channel that needs libfabric
- * ("over=NAME"), with a GPU that no other may access ("denied"), or with the
- * same two GPUs as all, that may not access each other ("two").  Any other word
- * changes nothing.
+ * ("over=NAME"), with a GPU that no other may access ("denied"), with the same
+ * two GPUs as all, that may not access each other ("two"), or with the same one
+ * GPU, where two direct ways are measured ("rivals").  Any other word changes
+ * nothing.
  */
 void tpt_card_pretend(struct tpt_card *card, const char *hook);
 
