@@ -85,6 +85,17 @@ static bool contract_start(void)
     return code == 0;
 }
 
+static void contract_note(const char *why)
+{
+    static const char more[] = " ...";
+    int length = snprintf(contract.reason, sizeof(contract.reason), "%s",
+                          why);
+
+    if (length >= (int)sizeof(contract.reason))
+        memcpy(contract.reason + sizeof(contract.reason) - sizeof(more), more,
+               sizeof(more));
+}
+
 void tpr_contract_broken(const struct tpr_peer *peer, const char *why)
 {
     const tp_context *context = peer->context;
@@ -98,7 +109,7 @@ void tpr_contract_broken(const struct tpr_peer *peer, const char *why)
     first = contract.context == NULL;
     if (first) {
         contract.context = context;
-        snprintf(contract.reason, sizeof(contract.reason), "%s", why);
+        contract_note(why);
         if (!contract.registered)
             contract.registered = atexit(contract_exits) == 0;
     }

@@ -61,7 +61,7 @@ jobs_explain()
     check "--explain names the path" holds "$err" 'ofi:tcp .*chosen'
     on host1 20 "$tprun" --host $three --require net:shm "$mourn" well
     check "--require" ended 1 '' "$refused"
-    check "--require, once" [ "$(grep -c 'TP_REQUIRE wants' <<<"$err")" = 1 ]
+    check "--require, once" [ "$(grep -c "ended the job" <<<"$err")" = 1 ]
     on host1 20 "$tprun" --host $three --require net:shm "$mourn" deaf
     check "--require ends who does not listen" ended 1 \
         'rank [0-2]: no backend reaches the peer' "$refused"

@@ -34,7 +34,7 @@ jobs()
     check "--explain" ended 0 '' 'rank 0 .host1.*rank 2 .host3.*other host'
     here 20 "$tprun" -n 3 --require net:shm "$mourn" well
     check "--require" ended 1 '' "$refused"
-    check "--require, once" [ "$(grep -c 'TP_REQUIRE wants' <<<"$err")" = 1 ]
+    check "--require, once" [ "$(grep -c "ended the job" <<<"$err")" = 1 ]
     here 20 "$tprun" -n 3 --require net:shm "$mourn" deaf
     check "--require ends who does not listen" ended 1 \
         'rank [0-2]: no backend reaches the peer' "$refused"
