@@ -257,7 +257,8 @@ void tpl_engine_show_map(const struct tpl_engine_plan *plan)
 
 int tpl_engine_show(const struct tpl_engine_plan *plan)
 {
-    static const char *const set[] = { "TP_EXPLAIN", "TP_REQUIRE" };
+    static const char *const set[] = { "TP_EXPLAIN", "TP_REQUIRE",
+                                       "TP_REQUIRE_ABORT" };
     struct tpl_arguments before = { 0 };
     struct tpb_text text = { 0 };
     int status;

@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/contract.h"
 #include "runtime/core.h"
 #include "topology/devices.h"
 
@@ -172,12 +173,29 @@ static void offer_refused(const tp_pipe *pipe, const struct tpf_buffer *buffer,
     offer_reasons(pipe, text);
 }
 
+/* A message's end only, unless whoever started the job wants more.  To him the
+ * pair has to be named, too. */
+static void offer_broken(const tp_pipe *pipe, const char *words)
+{
+    const tp_context *context = pipe->context;
+    struct tpb_text text = { 0 };
+
+    if (context->settings.number[TPB_SET_REQUIRE_ABORT] == 0)
+        return;
+    tpb_text_add(&text, "to %s: %s", pipe->peer->full_name, words);
+    tpr_contract_broken(pipe->peer, text.failed ? words : text.text);
+    tpb_text_fini(&text);
+}
+
 static void offer_refuse(tp_pipe *pipe, const struct tpf_buffer *buffer)
 {
     struct tpb_text text = { 0 };
+    const char *words;
 
     offer_refused(pipe, buffer, &text);
-    tpr_pipe_fail(pipe, text.failed ? "out of memory" : text.text);
+    words = text.failed ? "out of memory" : text.text;
+    tpr_pipe_fail(pipe, words);
+    offer_broken(pipe, words);
     tpb_text_fini(&text);
 }
 
@@ -356,6 +374,7 @@ static bool offer_breaks_contract(tp_pipe *pipe, const struct tpr_op *op,
     tpb_text_add(&text, "; %s says: %s", offer_channel_name(pipe, offer),
                  words);
     tpr_rx_break(pipe, TP_ERR_UNREACHABLE, text.failed ? "" : text.text);
+    offer_broken(pipe, text.failed ? "" : text.text);
     tpb_text_fini(&text);
     return true;
 }

@@ -231,6 +231,9 @@ tp_status tpt_require_check(const char *require, const struct tpt_known *known,
 
 /* The same without looking at the backends' names: for who knows none. */
 tp_status tpt_require_form(const char *require, struct tpb_error *error);
+/* Does it name a transport or channel for pairs like that?  Class cuda names
+ * none: it is about some messages only. */
+bool tpt_require_speaks(const char *require, enum tpt_locality locality);
 
 /* As tpb_list_allows(), for TP_BACKENDS: of cuda_staged, which goes in the
  * frames of any transport, only a list of what is forbidden speaks. */

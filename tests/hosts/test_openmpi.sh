@@ -7,6 +7,8 @@
 # shellcheck source=tests/hosts/hosts.sh
 . "${TP_TEST_SOURCE:-.}/tests/hosts/hosts.sh"
 self=$source/tests/hosts/test_openmpi.sh
+refused='^tprun: rank . on host. .*ended the job with status 1: no '
+refused+='backend reaches rank .* on host.*TP_REQUIRE wants shm for class net'
 
 three=host1,host2,host3
 
@@ -58,7 +60,13 @@ jobs_explain()
     check "--explain" ended 0 '' 'rank 0 .host1.*rank 2 .host3.*other host'
     check "--explain names the path" holds "$err" 'ofi:tcp .*chosen'
     on host1 20 "$tprun" --host $three --require net:shm "$mourn" well
-    check "--require" ended 9 '' 'TP_REQUIRE wants shm for class net'
+    check "--require" ended 1 '' "$refused"
+    check "--require, once" [ "$(grep -c "ended the job" <<<"$err")" = 1 ]
+    on host1 20 "$tprun" --host $three --require net:shm "$mourn" deaf
+    check "--require ends who does not listen" ended 1 \
+        'rank [0-2]: no backend reaches the peer' "$refused"
+    on host1 20 env TP_REQUIRE=net:shm "$tprun" --host $three "$mourn" well
+    check "TP_REQUIRE" ended 9 '' 'TP_REQUIRE wants shm for class net'
 }
 
 jobs_fail()

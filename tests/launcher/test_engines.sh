@@ -151,7 +151,7 @@ try 0 '' true
 got --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10'
 unset SLURM_JOB_ID SLURM_JOB_NODELIST
 
-try 0 "^TP_REQUIRE=net:ofi:tcp /.*/mpirun.openmpi .* -- echo 'a b'\$" \
+try 0 "^TP_REQUIRE=net:ofi:tcp TP_REQUIRE_ABORT=1 /.*/mpirun.openmpi .* -- echo 'a b'\$" \
     --dry-run --require net:ofi:tcp --host $away echo 'a b'
 
 # ---- another libpmix ----
