@@ -197,6 +197,7 @@ static tp_status engine_order(const struct tpl_options *options,
     tpb_random(&number, sizeof(number));
     snprintf(plan->cookie, sizeof(plan->cookie), "%016llx",
              (unsigned long long)number);
+    plan->framed = tpl_translate_framed(plan->engine, plan->major);
     return tpl_translate(&order, &plan->arguments, error);
 }
 

@@ -124,9 +124,10 @@ try 0 '^ranks 0 to 1 on 192.0.2.1$' --host $away:2 --display-map true
 
 rm "$work/bin/prterun"
 engine mpirun.openmpi 'mpirun.openmpi (Open MPI) 4.1.4'
-try 0 '' --host $away --bind-to package --tag true
+try 0 '' --host $away --bind-to package --tag --keep-going true
 got -n 1 --host $away:1 --map-by slot:OVERSUBSCRIBE --bind-to socket \
-    --tag-output --mca plm_rsh_args
+    --xml --continuous --mca plm_rsh_args
+got -f -k -- true
 engine mpirun.openmpi 'mpirun (Open MPI) 5.0.3'
 try 0 '' --host $away --bind-to package --tag true
 got --bind-to package --output tag --prtemca plm_ssh_args
