@@ -404,6 +404,9 @@ struct tp_context {
     uint32_t free_op_count;
     struct tpr_open_frame open;
     struct tpf_conn *serving;      /* whose frames are being looked at */
+    struct tpf_conn *hot;          /* whose were last, if it can be glanced at;
+                                      or NULL */
+    uint32_t glances;              /* that found some since the last pass */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
     bool listens;                  /* ... has been called */
     struct tpb_list unread;        /* pipes with a backlog and no reader */

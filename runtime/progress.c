@@ -27,6 +27,8 @@ enum {
     PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
     PROGRESS_CLOCK_PASSES = 16,    /* look at the clock */
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
+    PROGRESS_GLANCES = 16,         /* at the conn that was last, before each */
+    PROGRESS_GLANCED = 8,          /* that found something, without a pass */
     PROGRESS_EAGER_PASSES = 64,    /* without a pause in between, which is
                                       longer than a pass */
     PROGRESS_YIELD_NS = 100000,    /* a longer yield was to strangers ... */
@@ -231,6 +233,7 @@ bool tpr_pass(tp_context *context)
     bool moved;
 
     context->served = false;
+    context->glances = 0;
     progress_bury(context);
     if (TPB_UNLIKELY(context->armed))
         progress_disarm(context);
@@ -265,6 +268,26 @@ bool tpr_pass(tp_context *context)
     if (tpb_list_empty(&context->done))
         progress_bury(context);
     return moved;
+}
+
+/*
+ * The next frame is mostly one of the conn that brought the last: it is looked
+ * at before all others are, in a tenth of the time of a pass.  True if it had
+ * something, and was served; that not for ever, since others wait too.
+ */
+static bool progress_glance(tp_context *context)
+{
+    struct tpf_conn *conn = context->hot;
+
+    if (conn == NULL || context->glances >= PROGRESS_GLANCED
+        || !conn->backend->glance(conn, PROGRESS_GLANCES)
+        || context->armed || !tpb_list_empty(&context->env.ready)
+        || !tpb_list_empty(&context->graveyard))
+        return false;
+    context->glances++;
+    context->served = false;
+    tpr_rx_conn(context, conn);
+    return true;
 }
 
 /* ---- sleeping ----------------------------------------------------------- */
@@ -453,7 +476,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     if (context->strangers_run > 0)
         context->strangers_run--;
     for (uint32_t turn = 1;; turn++) {
-        bool moved = tpr_pass(context);
+        bool moved = (!nested && progress_glance(context))
+                     || tpr_pass(context);
 
         if (!nested && !tpb_list_empty(&context->done))
             moved |= tpr_dispatch(context) > 0;

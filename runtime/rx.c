@@ -775,6 +775,8 @@ void tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
     struct tpf_conn *before = context->serving;
 
     context->serving = conn;
+    if (conn->backend->glance != NULL)
+        context->hot = conn;
     if (rx_serve(context, conn))
         tpf_conn_ready(conn);
     context->serving = before;
