@@ -99,10 +99,8 @@ bool tpr_enter_token(tp_context *context)
     return true;
 }
 
-void tpr_wake_sleepers(tp_context *context)
+void tpr_next_turn(tp_context *context)
 {
-    if (TPB_LIKELY(atomic_load(&context->sleepers) == 0))
-        return;
     atomic_fetch_add(&context->turn, 1);
     tpr_futex_wake(&context->turn);
 }
