@@ -479,7 +479,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
 
         if (!nested && !tpb_list_empty(&context->done))
             moved |= tpr_dispatch(context) > 0;
-        if (progress_over(context, wait))
+        if (progress_told(context, wait)
+            || (nested && progress_over(context, wait)))
             return true;
         if (moved) {
             context->vain = 0;
@@ -614,9 +615,11 @@ bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline)
 static struct progress_known *progress_know(const tp_context *context)
 {
     static _Thread_local TPR_TLS unsigned next;
-    struct progress_known *known;
+    struct progress_known *known = &progress_known[0];
 
-    for (unsigned i = 0; i < PROGRESS_KNOWN; i++)
+    if (TPB_LIKELY(known->serial == context->serial))
+        return known;
+    for (unsigned i = 1; i < PROGRESS_KNOWN; i++)
         if (progress_known[i].serial == context->serial)
             return &progress_known[i];
     known = &progress_known[next++ % PROGRESS_KNOWN];
@@ -684,9 +687,11 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
         return TP_ERR_INVALID;
     if (timeout_ms >= 0)
         deadline = tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;
-    before = progress_know(context)->delivered;
+    known = progress_know(context);
+    before = known->delivered;
     over = progress_drive(context, NULL, deadline, before);
-    known = progress_know(context);    /* callbacks may have used others */
+    if (TPB_UNLIKELY(known->serial != context->serial))
+        known = progress_know(context);    /* callbacks have used others */
     known->delivered = progress_delivered(context);
     if (completed != NULL)
         *completed = (int)(known->delivered - before);

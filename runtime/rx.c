@@ -642,9 +642,16 @@ static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
     uint32_t cost = frame->length + (uint32_t)sizeof(*frame);
 
     if (tpb_list_empty(&pipe->backlog)) {
-        context->open = (struct tpr_open_frame){
-            .pipe = pipe, .conn = conn, .type = frame->type,
-            .flags = frame->flags, .bytes = body, .length = frame->length };
+        struct tpr_open_frame *open = &context->open;
+
+        open->pipe = pipe;         /* spare and read are NULL between frames */
+        open->conn = conn;
+        open->type = frame->type;
+        open->flags = frame->flags;
+        open->started = false;
+        open->bytes = body;
+        open->length = frame->length;
+        open->taken = 0;
         if (rx_begin_short(pipe))
             rx_end_short(context);
         else
