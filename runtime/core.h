@@ -331,6 +331,8 @@ struct tpr_open_frame {
     bool started;
     const unsigned char *bytes;
     uint32_t length, taken;
+    struct tpr_op *spare;          /* while its reader is being told: his
+                                      operation, for his read; or NULL */
     struct tpr_op *read;           /* over, its callback is due; or NULL */
 };
 
@@ -408,6 +410,9 @@ struct tp_context {
     uint32_t free_op_count;
     struct tpr_open_frame open;
     struct tpf_conn *serving;      /* whose frames are being looked at */
+    struct tpf_conn *hot;          /* whose were last, if it can be glanced at;
+                                      or NULL */
+    uint32_t glances;              /* that found some since the last pass */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
     bool listens;                  /* ... has been called */
     struct tpb_list unread;        /* pipes with a backlog and no reader */
@@ -471,7 +476,12 @@ bool tpr_pass(tp_context *context);
  * terms, 0 for none.  False: too late. */
 bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline);
 /* Lets sleeping callers look again; token. */
-void tpr_wake_sleepers(tp_context *context);
+void tpr_next_turn(tp_context *context);
+static inline void tpr_wake_sleepers(tp_context *context)
+{
+    if (TPB_UNLIKELY(atomic_load(&context->sleepers) != 0))
+        tpr_next_turn(context);
+}
 void tpr_tell_sleepers(tp_context *context);
 /* For thread.c; both with the token, which tpr_park_begin() gives up on true
  * so that the caller can sleep; on false there is something to do. */
@@ -530,8 +540,14 @@ static inline void tpr_op_bare_set(struct tpr_op *op, enum tpr_op_kind kind,
     op->descriptor = NULL;
     op->borrow = false;
 }
-/* Runs the callback of an operation that is over and not in a list; token. */
-void tpr_op_run(tp_context *context, struct tpr_op *op);
+/* A callback has run: tells whoever waits for one; token. */
+static inline void tpr_op_told(tp_context *context, int count)
+{
+    __atomic_store_n(&context->delivered,
+                     context->delivered + (uint64_t)count, __ATOMIC_RELEASE);
+    context->news = true;
+    tpr_wake_sleepers(context);
+}
 /* Runs the callbacks that are due; token.  Returns how many. */
 int tpr_dispatch(tp_context *context);
 

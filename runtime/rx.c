@@ -467,7 +467,9 @@ void tpr_rx_stash_open(tp_context *context)
     open->pipe = NULL;
     if (open->read != NULL)
         tpb_list_append(&context->done, &open->read->link);
-    open->read = NULL;
+    else if (open->spare != NULL)
+        tpr_op_free(context, open->spare);
+    open->read = open->spare = NULL;
     if (rx_view_used(&view) || pipe->rx_state == TPR_RX_ENDED) {
         pipe->consumed += cost;
         rx_pop(open->conn);
@@ -504,16 +506,35 @@ static void rx_run_open(tp_context *context)
     tpr_rx_stash_open(context);
 }
 
+/* A callback that is called from here, not from tpr_dispatch(). */
+static inline void rx_call(tp_context *context, tp_pipe *pipe,
+                           tp_message *message, tp_message_fn *done, void *arg)
+{
+    context->dispatching = true;
+    context->depth++;
+    done(pipe, TP_OK, message, arg);
+    context->depth--;
+    context->dispatching = false;
+    tpr_op_told(context, 1);
+}
+
 /* The reader of a short message has been told, and read it or not: most have
  * by now, see tpr_rx_read_open(). */
 static void rx_end_short(tp_context *context)
 {
     struct tpr_open_frame *open = &context->open;
+    struct tpr_skeleton *skeleton;
     tp_pipe *pipe = open->pipe;
     struct tpr_op *read;
+    tp_message_fn *done;
+    void *arg;
 
     if (pipe == NULL)
         return;                    /* stashed by a nested wait */
+    if (TPB_UNLIKELY(open->spare != NULL)) {
+        tpr_op_free(context, open->spare);
+        open->spare = NULL;
+    }
     if (TPB_UNLIKELY(open->read == NULL || pipe->rx_end != TP_OK)) {
         rx_run_open(context);
         return;
@@ -524,7 +545,14 @@ static void rx_end_short(tp_context *context)
     pipe->consumed += open->length + (uint32_t)sizeof(struct wire_frame);
     rx_pop(open->conn);
     tpr_tx_return_credit(pipe);
-    tpr_op_run(context, read);
+    done = read->done;
+    arg = read->arg;
+    skeleton = (struct tpr_skeleton *)(void *)read->message;
+    /* Most callbacks begin the next operation, and find its memory in the
+     * cache. */
+    tpr_op_free(context, read);
+    rx_call(context, pipe, &skeleton->message, done, arg);
+    tpr_skeleton_free(skeleton);
 }
 
 /*
@@ -551,6 +579,7 @@ static bool rx_begin_short(tp_pipe *pipe)
         return false;
     tpb_list_unlink(&op->link);
     open->started = true;
+    open->spare = op;
     pipe->skeleton = skeleton;
     pipe->missing = open->length;
     pipe->rx_state = TPR_RX_OFFERED;
@@ -559,7 +588,7 @@ static bool rx_begin_short(tp_pipe *pipe)
     TPR_COUNT(pipe->record->stats.reads_pending, -1);
     op->status = TP_OK;
     op->message = &skeleton->message;
-    tpr_op_run(context, op);
+    rx_call(context, pipe, &skeleton->message, op->done, op->arg);
     return true;
 }
 
@@ -578,15 +607,14 @@ bool tpr_rx_read_open(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
         || atomic_load_explicit(&pipe->offered, memory_order_relaxed)
            != message
         || message->payload_count != 1 || message->tensor_count != 0
-        || !tpb_list_empty(&pipe->reads) || context->closed)
+        || !tpb_list_empty(&pipe->reads) || context->closed
+        || open->spare == NULL)
         return false;
     payload = &message->payloads[0];
     if (payload->length != open->length
         || (payload->data == NULL && open->length > 0))
         return false;
-    op = tpr_op_bare(context);
-    if (op == NULL)
-        return false;
+    op = open->spare;
     /* No exchange: whoever claims it in another thread reads the same message
      * twice, and is told so by tpr_rx_read(). */
     atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
@@ -597,8 +625,12 @@ bool tpr_rx_read_open(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     pipe->rx_state = TPR_RX_IDLE;
     TPR_COUNT(pipe->record->stats.messages_received, 1);
     TPR_COUNT(pipe->record->stats.bytes_received, open->length);
-    tpr_op_bare_set(op, TPR_OP_READ, pipe, message, done, arg);
+    op->kind = TPR_OP_READ;
+    op->done = done;
+    op->arg = arg;
+    op->borrow = false;
     open->read = op;
+    open->spare = NULL;
     return true;
 }
 
@@ -610,9 +642,16 @@ static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
     uint32_t cost = frame->length + (uint32_t)sizeof(*frame);
 
     if (tpb_list_empty(&pipe->backlog)) {
-        context->open = (struct tpr_open_frame){
-            .pipe = pipe, .conn = conn, .type = frame->type,
-            .flags = frame->flags, .bytes = body, .length = frame->length };
+        struct tpr_open_frame *open = &context->open;
+
+        open->pipe = pipe;         /* spare and read are NULL between frames */
+        open->conn = conn;
+        open->type = frame->type;
+        open->flags = frame->flags;
+        open->started = false;
+        open->bytes = body;
+        open->length = frame->length;
+        open->taken = 0;
         if (rx_begin_short(pipe))
             rx_end_short(context);
         else
@@ -775,6 +814,8 @@ void tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
     struct tpf_conn *before = context->serving;
 
     context->serving = conn;
+    if (conn->backend->glance != NULL)
+        context->hot = conn;
     if (rx_serve(context, conn))
         tpf_conn_ready(conn);
     context->serving = before;
