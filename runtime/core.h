@@ -450,6 +450,16 @@ static inline bool tpr_enter(tp_context *context)
     context->depth++;
     return true;
 }
+/* The same for calls whose order counts.  False also while another thread's
+ * tasks wait for a callback of ours to end: they were called before, so this
+ * call has to become a task behind them. */
+static inline bool tpr_enter_in_turn(tp_context *context)
+{
+    if (tpr_holds(context)
+        && atomic_load_explicit(&context->tasks, memory_order_relaxed) != NULL)
+        return false;
+    return tpr_enter(context);
+}
 static inline void tpr_leave(tp_context *context)
 {
     if (context->depth > 1)
