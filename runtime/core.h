@@ -287,6 +287,7 @@ struct tpr_peer {
     char *death;                   /* owned: what the launcher says; or NULL */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;
+    bool all_got;                  /* ... after it had got all before that */
     tp_status end;
     const char *end_text;          /* owned; table to replace */
     uint64_t deadline;             /* of the first contact */
