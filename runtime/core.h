@@ -291,6 +291,7 @@ struct tpr_peer {
     char *death;                   /* owned: what the launcher says; or NULL */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;
+    bool all_got;                  /* ... after it had got all before that */
     tp_status end;
     const char *end_text;          /* owned; table to replace */
     uint64_t deadline;             /* of the first contact */
@@ -458,6 +459,16 @@ static inline bool tpr_enter(tp_context *context)
         return tpr_enter_token(context);
     context->depth++;
     return true;
+}
+/* The same for calls whose order counts.  False also while another thread's
+ * tasks wait for a callback of ours to end: they were called before, so this
+ * call has to become a task behind them. */
+static inline bool tpr_enter_in_turn(tp_context *context)
+{
+    if (tpr_holds(context)
+        && atomic_load_explicit(&context->tasks, memory_order_relaxed) != NULL)
+        return false;
+    return tpr_enter(context);
 }
 static inline void tpr_leave(tp_context *context)
 {

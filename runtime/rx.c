@@ -828,7 +828,7 @@ bool tpr_rx_arm_idle(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
     tp_context *context = pipe->context;
     struct tpr_op *op;
 
-    if (!tpr_enter(context))
+    if (!tpr_enter_in_turn(context))
         return false;
     if (context->closed || pipe->peer->state != TPR_PEER_CONNECTED
         || pipe->rx_state == TPR_RX_HELD || pipe->rx_end != TP_OK
