@@ -12,6 +12,7 @@
 #include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
+#include "runtime/channels.h"
 #include "runtime/contract.h"
 #include "runtime/core.h"
 #include "topology/costs.h"

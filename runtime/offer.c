@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/contract.h"
 #include "runtime/core.h"
 #include "topology/devices.h"

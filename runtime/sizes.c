@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 #include "topology/devices.h"
 
@@ -112,7 +113,8 @@ static void sizes_pairs(struct tpr_peer *peer, const struct tpt_plan *plan)
 
 /* What the plan says, which is of the first two devices.  Returns how many
  * links are for memory of devices. */
-static uint32_t sizes_begin(struct tpr_links *links, const struct tpt_plan *plan)
+static uint32_t sizes_begin(struct tpr_links *links,
+                            const struct tpt_plan *plan)
 {
     uint32_t devices = 0;
 

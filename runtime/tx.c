@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 /* From this size on data is not copied into the backend's memory where the

@@ -158,8 +158,8 @@ static unsigned suites_ways(const struct tpx_spmd *test)
     return SUITES_ALL;
 }
 
-/* Is that test, over that way, to be run in that mode here?  The two builds with
- * sanitizers do not begin with the same. */
+/* Is that test, over that way, to be run in that mode here?  The two builds
+ * with sanitizers do not begin with the same. */
 static bool suites_turn(int number, int way, int mode)
 {
     int first = strcmp(suites_variable("TP_TEST_SANITIZER"), "thread") == 0;
