@@ -253,6 +253,8 @@ bool tpr_pass(tp_context *context)
 
         if (node == NULL)
             break;
+        if (TPB_UNLIKELY(context->mourns))
+            tpr_absent_sign(TPB_CONTAINER(node, struct tpf_conn, ready));
         tpr_rx_conn(context, TPB_CONTAINER(node, struct tpf_conn, ready));
         moved = true;
         if (context->served)
