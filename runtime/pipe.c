@@ -20,15 +20,20 @@ static bool pipe_memory_valid(const void *memory, size_t length)
     return memory != NULL || length == 0;
 }
 
+/* There is one CPU; how many other devices only their driver knows. */
+static bool pipe_device_valid(tp_device device)
+{
+    return device.type == TP_DEVICE_CPU ? device.index == 0
+           : device.type == TP_DEVICE_CUDA && device.index >= 0;
+}
+
 static bool pipe_tensor_valid(const tp_tensor *tensor)
 {
     return pipe_memory_valid(tensor->data, tensor->length)
            && pipe_memory_valid(tensor->metadata, tensor->metadata_length)
-           && (tensor->device.type == TP_DEVICE_CPU
-               || tensor->device.type == TP_DEVICE_CUDA)
-           && (tensor->target.type == TP_DEVICE_CPU
-               || tensor->target.type == TP_DEVICE_CUDA
-               || tensor->target.type == TP_DEVICE_ANY);
+           && pipe_device_valid(tensor->device)
+           && (tensor->target.type == TP_DEVICE_ANY
+               || pipe_device_valid(tensor->target));
 }
 
 /* One payload and nothing else, as most messages are. */
