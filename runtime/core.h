@@ -23,6 +23,7 @@
 #include "gpu/gpu.h"
 #include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
+#include "runtime/pace.h"
 #include "runtime/wire.h"
 #include "topology/book.h"
 #include "topology/discover.h"
@@ -106,6 +107,8 @@ struct tpr_op {
     bool weighed;                  /* which buffers go by channels is settled */
     bool begun;                    /* a frame of it has been sent */
     bool finished;                 /* all of it has been sent */
+    bool paced;                    /* it counts for its size's pace ... */
+    uint8_t way;                   /* ... by that enum tpr_pace_way */
     uint32_t lent;                 /* frames that still use its memory */
     uint64_t stream_length;        /* of data_length what goes in frames */
     uint64_t position;             /* in descriptor, then stream */
@@ -253,6 +256,9 @@ struct tpr_links {
     } of[TPF_CHANNELS];            /* by number */
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
     uint32_t ordered;
+    struct tpr_link *stream;       /* what is not in `order`, but may be faster
+                                      where message follows message; or NULL */
+    struct tpr_pace paces[TPR_PACES];  /* whether it is, by size */
     bool insisted;                 /* the contract names some of them */
     bool device_insisted;          /* a device's memory may not go staged */
     struct tpb_list pulls;         /* tpr_offer with `pulling` */
@@ -721,6 +727,8 @@ void tpr_offers_fini(tp_context *context);
 bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);
 /* Of a write whose first frame is due: settles which buffers go how. */
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
+/* A write whose pace is measured has ended well. */
+void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op);
 /* The receiver has what it wanted, or will never have it. */
 void tpr_offer_forget(struct tpr_op *op);
 /* DONE and ASK; false: nonsense. */

@@ -485,6 +485,13 @@ static bool tx_pushes(tp_pipe *pipe)
 
 /* ---- the pump ----------------------------------------------------------- */
 
+static void tx_end(tp_pipe *pipe, struct tpr_op *op, tp_status status)
+{
+    if (TPB_UNLIKELY(op->paced) && status == TP_OK)
+        tpr_offer_paced(pipe, op);
+    tpr_op_end(op, status);
+}
+
 /* Ends the writes at the head that need their memory no more, in order. */
 static void tx_land(tp_pipe *pipe)
 {
@@ -494,7 +501,7 @@ static void tx_land(tp_pipe *pipe)
 
         if (op->lent > 0 || op->offers != NULL)
             return;
-        tpr_op_end(op, op->status);
+        tx_end(pipe, op, op->status);
     }
 }
 
@@ -505,7 +512,7 @@ static void tx_finish(tp_pipe *pipe, struct tpr_op *op, tp_status status)
     tpb_list_unlink(&op->link);
     if (op->lent == 0 && op->offers == NULL
         && tpb_list_empty(&pipe->landing)) {
-        tpr_op_end(op, status);
+        tx_end(pipe, op, status);
         return;
     }
     tpb_list_append(&pipe->landing, &op->link);
