@@ -112,7 +112,7 @@ tp_status tp_pipe_send(tp_pipe *pipe, const void *data, size_t length)
 
     if (pipe == NULL || (data == NULL && length > 0))
         return TP_ERR_INVALID;
-    if (tpr_enter(pipe->context)) {
+    if (tpr_enter_in_turn(pipe->context)) {
         bool sent = tpr_tx_short(pipe, data, length);
 
         tpr_leave(pipe->context);

@@ -12,6 +12,8 @@
 #include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
+#include "runtime/channels.h"
+#include "runtime/contract.h"
 #include "runtime/core.h"
 #include "topology/costs.h"
 #include "topology/gpus.h"
@@ -63,6 +65,9 @@ static tp_status context_options(tp_context *context,
     if (status == TP_OK)
         status = context_override(context, TPB_SET_REQUIRE, options.require,
                                   error);
+    /* The program's own contract: it knows what to do when it is broken. */
+    if (options.require != NULL)
+        context->settings.number[TPB_SET_REQUIRE_ABORT] = 0;
     if (status == TP_OK)
         status = context_override(context, TPB_SET_BOOTSTRAP,
                                   options.bootstrap, error);
@@ -480,15 +485,33 @@ static bool context_peer_flushed(struct tpr_peer *peer)
     if (!peer->bye_sent) {
         struct wire_frame bye = { .type = WIRE_BYE };
         struct tpf_conn *conn = peer->conn;
+        bool got = conn->backend->flushed(conn);
         void *room = conn->backend->reserve(conn, sizeof(bye));
 
         if (room == NULL)
             return false;
+        peer->all_got = got;
         memcpy(room, &bye, sizeof(bye));
         conn->backend->commit(conn, sizeof(bye));
         peer->bye_sent = true;
     }
     return peer->conn == NULL || peer->conn->backend->flushed(peer->conn);
+}
+
+/* Or only the goodbye is still under way: over a network a peer that drives
+ * itself, and is busy elsewhere, takes nothing, and nobody needs it to. */
+static bool context_peer_safe(struct tpr_peer *peer)
+{
+    return context_peer_flushed(peer) || (peer->bye_sent && peer->all_got);
+}
+
+static bool context_safe(tp_context *context)
+{
+    bool safe = true;
+
+    TPB_LIST_EACH(node, &context->peers)
+        safe &= context_peer_safe(TPB_CONTAINER(node, struct tpr_peer, link));
+    return safe;
 }
 
 static bool context_flushed(tp_context *context)
@@ -518,7 +541,7 @@ static bool context_flush(tp_context *context)
         if (flushed && context_flushed(context))
             return true;
         if (limit >= 0 && now >= deadline)
-            return false;
+            return context_safe(context);
         if (round > CONTEXT_FLUSH_ROUNDS)
             tpr_nap(context);
     }
@@ -534,7 +557,7 @@ static void context_end_operations(tp_context *context, bool flushed)
                                               link);
 
         if (!flushed && peer->state != TPR_PEER_ENDED
-            && !context_peer_flushed(peer))
+            && !context_peer_safe(peer))
             tpr_peer_end(peer, TP_ERR_TIMEOUT,
                          "it did not take what was written before"
                          " TP_FINALIZE_TIMEOUT");
@@ -577,6 +600,7 @@ tp_status tp_finalize(tp_context *context)
         context->bootstrap->ops->leave(context->bootstrap);
     context_end_operations(context, flushed);
     tpr_leave(context);
+    tpr_contract_leave(context);
     context_free(context);
     return flushed ? TP_OK : TP_ERR_TIMEOUT;
 }

@@ -6,6 +6,8 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
+#include "runtime/contract.h"
 #include "runtime/core.h"
 #include "topology/devices.h"
 
@@ -60,6 +62,15 @@ static bool offer_by(const struct tpr_link *link, struct tpr_offer *offer,
     return true;
 }
 
+/* ... if it is big enough for that. */
+static bool offer_from(const struct tpr_links *links,
+                       const struct tpr_link *link, struct tpr_offer *offer,
+                       const struct tpf_buffer *buffer)
+{
+    return buffer->length >= tpr_link_from(links, link, buffer)
+           && offer_by(link, offer, buffer);
+}
+
 /* Of a stream, and that is faster by a channel: also this buffer? */
 static bool offer_streams(const struct tpr_op *op,
                           const struct tpf_buffer *buffer)
@@ -74,15 +85,16 @@ static bool offer_describe(struct tpr_peer *peer, const struct tpr_op *op,
                            struct tpr_offer *offer,
                            const struct tpf_buffer *buffer)
 {
-    for (uint32_t i = 0; i < peer->links->ordered; i++) {
-        const struct tpr_link *link = peer->links->order[i];
+    const struct tpr_links *links = peer->links;
+    const struct tpr_link *first = tpr_links_first(links, buffer);
 
-        if (buffer->length >= tpr_link_from(peer->links, link, buffer)
-            && offer_by(link, offer, buffer))
+    if (first != NULL && offer_from(links, first, offer, buffer))
+        return true;
+    for (uint32_t i = 0; i < links->ordered; i++)
+        if (links->order[i] != first
+            && offer_from(links, links->order[i], offer, buffer))
             return true;
-    }
-    return offer_streams(op, buffer)
-           && offer_by(peer->links->stream, offer, buffer);
+    return offer_streams(op, buffer) && offer_by(links->stream, offer, buffer);
 }
 
 /* Room for one more source?  A descriptor that has not been encoded yet must
@@ -176,12 +188,29 @@ static void offer_refused(const tp_pipe *pipe, const struct tpf_buffer *buffer,
     offer_reasons(pipe, text);
 }
 
+/* A message's end only, unless whoever started the job wants more.  To him the
+ * pair has to be named, too. */
+static void offer_broken(const tp_pipe *pipe, const char *words)
+{
+    const tp_context *context = pipe->context;
+    struct tpb_text text = { 0 };
+
+    if (context->settings.number[TPB_SET_REQUIRE_ABORT] == 0)
+        return;
+    tpb_text_add(&text, "to %s: %s", pipe->peer->full_name, words);
+    tpr_contract_broken(pipe->peer, text.failed ? words : text.text);
+    tpb_text_fini(&text);
+}
+
 static void offer_refuse(tp_pipe *pipe, const struct tpf_buffer *buffer)
 {
     struct tpb_text text = { 0 };
+    const char *words;
 
     offer_refused(pipe, buffer, &text);
-    tpr_pipe_fail(pipe, text.failed ? "out of memory" : text.text);
+    words = text.failed ? "out of memory" : text.text;
+    tpr_pipe_fail(pipe, words);
+    offer_broken(pipe, words);
     tpb_text_fini(&text);
 }
 
@@ -391,6 +420,7 @@ static bool offer_breaks_contract(tp_pipe *pipe, const struct tpr_op *op,
     tpb_text_add(&text, "; %s says: %s", offer_channel_name(pipe, offer),
                  words);
     tpr_rx_break(pipe, TP_ERR_UNREACHABLE, text.failed ? "" : text.text);
+    offer_broken(pipe, text.failed ? "" : text.text);
     tpb_text_fini(&text);
     return true;
 }

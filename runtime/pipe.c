@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 /* Longer descriptors are encoded when the call is made, so that memory can
@@ -134,7 +135,7 @@ static tp_status pipe_op(tp_context *context, bool *mine,
 {
     struct tpr_op *op;
 
-    *mine = tpr_enter(context);
+    *mine = tpr_enter_in_turn(context);
     if (TPB_UNLIKELY(*mine && context->closed)) {
         tpr_leave(context);
         return TP_ERR_INVALID;
@@ -404,7 +405,7 @@ tp_status tp_pipe_close(tp_pipe *pipe)
 
     if (pipe == NULL)
         return TP_ERR_INVALID;
-    if (tpr_enter(pipe->context)) {
+    if (tpr_enter_in_turn(pipe->context)) {
         tpr_pipe_close(pipe, "this side closed the pipe");
         tpr_leave(pipe->context);
         return TP_OK;

@@ -20,6 +20,7 @@
 #include <sys/timerfd.h>
 
 #include "runtime/base/io.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 #include "runtime/futex.h"
 

@@ -169,7 +169,7 @@ typedef struct tp_stats {
     uint64_t messages_received;   /* reads completed with TP_OK */
     uint64_t bytes_sent;          /* payloads and tensors, without metadata */
     uint64_t bytes_received;
-    uint64_t writes_pending;      /* accepted, callback still to come */
+    uint64_t writes_pending;      /* accepted, and not over yet */
     uint64_t reads_pending;       /* armed descriptors and reads */
     uint64_t bytes_buffered;      /* held here for a reader that is not there */
     uint64_t blocked;             /* times a write had to wait for room */

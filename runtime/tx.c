@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 /* From this size on data is not copied into the backend's memory where the
@@ -592,7 +593,8 @@ void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op)
 {
     tpr_peer_use(pipe);
     if (TPB_UNLIKELY(pipe->tx_end != TP_OK)) {
-        tpr_op_end(op, pipe->tx_end);
+        /* In its turn, behind writes whose memory is still needed. */
+        tx_finish(pipe, op, pipe->tx_end);
         return;
     }
     tpb_list_append(&pipe->writes, &op->link);
@@ -631,7 +633,7 @@ bool tpr_tx_at_once(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     struct tpr_op *op = NULL;
     bool sent;
 
-    if (!tpr_enter(context))
+    if (!tpr_enter_in_turn(context))
         return false;
     if (done != NULL && sync == NULL)
         op = tpr_op_bare(context);
