@@ -66,6 +66,8 @@ void tpr_offers_fini(tp_context *context);
 bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);
 /* Of a write whose first frame is due: settles which buffers go how. */
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
+/* A write whose pace is measured has ended well. */
+void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op);
 /* The receiver has what it wanted, or will never have it. */
 void tpr_offer_forget(struct tpr_op *op);
 /* DONE and ASK; false: nonsense. */

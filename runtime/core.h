@@ -23,6 +23,7 @@
 #include "gpu/gpu.h"
 #include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
+#include "runtime/pace.h"
 #include "runtime/wire.h"
 #include "topology/book.h"
 #include "topology/discover.h"
@@ -106,6 +107,8 @@ struct tpr_op {
     bool weighed;                  /* which buffers go by channels is settled */
     bool begun;                    /* a frame of it has been sent */
     bool finished;                 /* all of it has been sent */
+    bool paced;                    /* it counts for its size's pace ... */
+    uint8_t way;                   /* ... by that enum tpr_pace_way */
     uint32_t lent;                 /* frames that still use its memory */
     uint64_t stream_length;        /* of data_length what goes in frames */
     uint64_t position;             /* in descriptor, then stream */
@@ -256,6 +259,9 @@ struct tpr_links {
     } of[TPF_CHANNELS];            /* by number */
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
     uint32_t ordered;
+    struct tpr_link *stream;       /* what is not in `order`, but may be faster
+                                      where message follows message; or NULL */
+    struct tpr_pace paces[TPR_PACES];  /* whether it is, by size */
     bool rivals;                   /* several are for memory of devices */
     bool insisted;                 /* the contract names some of them */
     bool device_insisted;          /* a device's memory may not go staged */
@@ -387,6 +393,9 @@ struct tp_context {
     _Atomic uint32_t sleepers;     /* atomic */
     uint32_t passes;
     uint32_t strangers_run;        /* waits that do not yield the cpu */
+    uint32_t patience;             /* what long yields may cost until then */
+    uint32_t apart;                /* waits that yield it at once ... */
+    uint32_t apart_next;           /* ... and how many will, the next time */
     bool ask_all;                  /* a descriptor told something: the next
                                       pass asks endpoints without conns, too */
 

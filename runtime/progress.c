@@ -35,6 +35,11 @@ enum {
     PROGRESS_YIELD_NS = 100000,    /* a longer yield was to strangers ... */
     PROGRESS_STRANGERS = 256,      /* ... and so many waits do without */
     PROGRESS_CROWDED_NS = 2000,    /* they poll for so long */
+    PROGRESS_TOGETHER = 200,       /* passes before the first yield, while the
+                                      answers come within these */
+    PROGRESS_APART = 256,          /* waits without them, at most */
+    PROGRESS_PATIENCE = 64,        /* a wait without a longer yield earns one */
+    PROGRESS_IMPATIENCE = 16,      /* each longer one costs */
     PROGRESS_READY = 16,           /* conns served per pass */
     PROGRESS_EVENTS = 16,
     PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
@@ -443,8 +448,10 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait,
 /*
  * With more ranks than cpus the one that is waited for may be waiting for this
  * cpu: to hand it over costs a tenth of a sleep and a bell.  But if the cpu is
- * long in coming back, strangers have it, and whoever yields to those gets
- * nothing done: then it is better to sleep, and to be woken, for a while.
+ * long in coming back time after time, strangers have it, and whoever yields to
+ * those gets nothing done: then it is better to sleep, and to be woken, for a
+ * while.  Two ranks that keep each other busy have it for a time slice, too, but
+ * before and after that others get thousands of turns.
  */
 static void progress_pause(tp_context *context)
 {
@@ -456,8 +463,40 @@ static void progress_pause(tp_context *context)
     }
     before = tpb_now();
     sched_yield();
-    if (tpb_now() - before > PROGRESS_YIELD_NS)
+    if (tpb_now() - before <= PROGRESS_YIELD_NS)
+        return;
+    if (context->patience >= PROGRESS_IMPATIENCE)
+        context->patience -= PROGRESS_IMPATIENCE;
+    else
         context->strangers_run = PROGRESS_STRANGERS;
+}
+
+/*
+ * Who answers may have the other cpu just now: then it does so many times before
+ * either loses its own, if neither gives it away.  So the first passes of a wait
+ * do without a yield; but if nothing came within these the last time, later
+ * waits yield at once, for a while.
+ */
+static bool progress_together(const tp_context *context, uint32_t turn)
+{
+    return context->crowded && turn <= PROGRESS_TOGETHER
+           && context->apart == 0;
+}
+
+/* A wait is over, or about to yield for the first time. */
+static void progress_learn(tp_context *context, uint32_t turn)
+{
+    if (context->patience < PROGRESS_PATIENCE)
+        context->patience++;
+    if (context->apart > 0) {
+        context->apart--;
+    } else if (turn > PROGRESS_TOGETHER) {
+        context->apart_next = context->apart_next < PROGRESS_APART / 2
+                              ? 2 * context->apart_next + 1 : PROGRESS_APART;
+        context->apart = context->apart_next;
+    } else if (turn > 1) {
+        context->apart_next = 0;
+    }
 }
 
 static uint64_t progress_budget(const tp_context *context)
@@ -483,8 +522,11 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
         if (!nested && !tpb_list_empty(&context->done))
             moved |= tpr_dispatch(context) > 0;
         if (progress_told(context, wait)
-            || (nested && progress_over(context, wait)))
+            || (nested && progress_over(context, wait))) {
+            if (context->crowded)
+                progress_learn(context, turn);
             return true;
+        }
         if (moved) {
             context->vain = 0;
             idle_since = 0;
@@ -492,6 +534,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 continue;
         }
         tpr_tell_sleepers(context);
+        if (progress_together(context, turn))
+            continue;
         if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded) {
             uint64_t now = tpb_now();
 

@@ -486,6 +486,13 @@ static bool tx_pushes(tp_pipe *pipe)
 
 /* ---- the pump ----------------------------------------------------------- */
 
+static void tx_end(tp_pipe *pipe, struct tpr_op *op, tp_status status)
+{
+    if (TPB_UNLIKELY(op->paced) && status == TP_OK)
+        tpr_offer_paced(pipe, op);
+    tpr_op_end(op, status);
+}
+
 /* Ends the writes at the head that need their memory no more, in order. */
 static void tx_land(tp_pipe *pipe)
 {
@@ -495,7 +502,7 @@ static void tx_land(tp_pipe *pipe)
 
         if (op->lent > 0 || op->offers != NULL)
             return;
-        tpr_op_end(op, op->status);
+        tx_end(pipe, op, op->status);
     }
 }
 
@@ -506,7 +513,7 @@ static void tx_finish(tp_pipe *pipe, struct tpr_op *op, tp_status status)
     tpb_list_unlink(&op->link);
     if (op->lent == 0 && op->offers == NULL
         && tpb_list_empty(&pipe->landing)) {
-        tpr_op_end(op, status);
+        tx_end(pipe, op, status);
         return;
     }
     tpb_list_append(&pipe->landing, &op->link);
