@@ -126,6 +126,46 @@ struct tpg_mark *tpg_mark_find(struct tpg_work *work, int device,
     return NULL;
 }
 
+#define CUDA_NO_STREAM \
+    "the tensor's stream is none of the primary context of CUDA device %d"
+
+/*
+ * Can that stream be worked with?  One that is being captured runs nothing: an
+ * event on it never comes, and one of ours before it ends the capture.  The
+ * legacy stream cannot be used while another is captured.
+ */
+static tp_status cuda_mark_check(const struct tpg_cuda *cuda,
+                                 const tp_tensor *tensor,
+                                 struct tpb_error *error)
+{
+    int capturing = CU_CAPTURE_NONE;
+    cu_result code = cuda->cuStreamIsCapturing(tensor->stream, &capturing);
+
+    if (code == CU_CAPTURE_IMPLICIT
+        || (code == CU_OK && capturing != CU_CAPTURE_NONE))
+        return tpb_fail(error, TP_ERR_INVALID, "the tensor's stream is being"
+                        " captured into a graph; messages are no part of"
+                        " graphs: send and receive outside of the capture");
+    if (code == CU_INVALID_HANDLE || code == CU_INVALID_VALUE
+        || code == CU_INVALID_CONTEXT)
+        return tpb_fail(error, TP_ERR_INVALID, CUDA_NO_STREAM,
+                        tensor->device.index);
+    return tpg_cuda_fail(cuda, code, "the tensor's stream", error);
+}
+
+/* What a stream of another context is told by, at the latest. */
+static tp_status cuda_mark_record(const struct tpg_cuda *cuda,
+                                  const struct tpg_mark *mark,
+                                  struct tpb_error *error)
+{
+    cu_result code = cuda->cuEventRecord(
+        mark->event, TPG_MUTANT(WRONG_STREAM) ? NULL : mark->stream);
+
+    if (code == CU_INVALID_HANDLE)
+        return tpb_fail(error, TP_ERR_INVALID, CUDA_NO_STREAM, mark->device);
+    return tpg_cuda_fail(cuda, code, "the tensor's stream", error);
+}
+
 static tp_status cuda_mark_add(struct tpg_work *work, const tp_tensor *tensor,
                                struct tpb_error *error)
 {
@@ -140,14 +180,13 @@ static tp_status cuda_mark_add(struct tpg_work *work, const tp_tensor *tensor,
         return status;
     mark->device = tensor->device.index;
     mark->stream = tensor->stream;
-    status = tpg_cuda_fail(cuda, cuda->cuEventCreate(&mark->event,
-                                                     CU_EVENT_NO_TIMING),
-                           "cuEventCreate", error);
+    status = cuda_mark_check(cuda, tensor, error);
+    if (status == TP_OK)
+        status = tpg_cuda_fail(cuda, cuda->cuEventCreate(
+            &mark->event, CU_EVENT_NO_TIMING), "cuEventCreate", error);
     if (status == TP_OK) {
         work->count++;
-        status = tpg_cuda_fail(cuda, cuda->cuEventRecord(
-            mark->event, TPG_MUTANT(WRONG_STREAM) ? NULL : mark->stream),
-            "the tensor's stream", error);
+        status = cuda_mark_record(cuda, mark, error);
     }
     tpg_cuda_leave(cuda);
     return status;
@@ -195,7 +234,7 @@ const char *tpg_work_error(const struct tpg_work *work)
 
 enum tpg_answer tpg_event_ask(struct tpg_work *work, cu_event event)
 {
-    cu_result code = work->cuda->cuEventQuery(event);
+    cu_result code = tpg_event_query(work->cuda, event);
 
     if (code == CU_OK)
         return TPG_NOW;
@@ -218,7 +257,7 @@ enum tpg_answer tpg_work_ready(struct tpg_work *work)
         answer = tpg_event_ask(work, mark->event);
         if (answer != TPG_NOW)
             return answer;
-        work->cuda->cuEventDestroy_v2(mark->event);
+        tpg_event_destroy(work->cuda, mark->device, mark->event);
         mark->event = NULL;
     }
     return TPG_NOW;
@@ -496,7 +535,13 @@ static void cuda_mark_join(struct tpg_work *work, const struct tpg_mark *mark)
 
         if (!(in ? mark->in : mark->out) || TPG_MUTANT(NO_JOIN))
             continue;
-        /* Without an event, at least wait: the copies are our own. */
+        /* Here that would be this thread's own stream, and not the caller's.
+         * So, as without an event, wait: the copies are our own. */
+        if (mark->stream == CU_THREAD_STREAM
+            && !TPG_MUTANT(THREAD_STREAM)) {
+            cuda->cuStreamSynchronize(stream);
+            continue;
+        }
         if (cuda->cuEventCreate(&event, CU_EVENT_NO_TIMING) != CU_OK) {
             cuda->cuStreamSynchronize(stream);
             continue;
@@ -526,7 +571,7 @@ void tpg_work_end(struct tpg_work *work)
         struct tpg_mark *mark = &work->marks[i];
 
         if (mark->event != NULL)
-            work->cuda->cuEventDestroy_v2(mark->event);
+            tpg_event_destroy(work->cuda, mark->device, mark->event);
         if ((mark->in || mark->out)
             && tpg_cuda_enter(work->cuda, mark->device, NULL) == TP_OK) {
             cuda_mark_join(work, mark);

@@ -20,7 +20,7 @@ static struct {
     struct tpb_error error;
     pid_t pid;                         /* who initialised it */
     struct tpg_cuda cuda;
-    cu_context contexts[TPG_DEVICES];
+    _Atomic(cu_context) contexts[TPG_DEVICES];
 } driver = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 enum driver_group {
@@ -208,12 +208,17 @@ tp_status tpg_cuda_context(const struct tpg_cuda *cuda, int device,
     if (device < 0 || device >= cuda->devices)
         return tpb_fail(error, TP_ERR_INVALID, "there is no CUDA device %d"
                         " here (%d visible)", device, cuda->devices);
+    *context = atomic_load(&driver.contexts[device]);
+    if (TPB_LIKELY(*context != NULL))
+        return TP_OK;
     pthread_mutex_lock(&driver.lock);
-    if (driver.contexts[device] == NULL)
+    *context = atomic_load(&driver.contexts[device]);
+    if (*context == NULL) {
         status = tpg_cuda_fail(cuda, cuda->cuDevicePrimaryCtxRetain(
-            &driver.contexts[device], device), "the device's primary context",
-            error);
-    *context = driver.contexts[device];
+            context, device), "the device's primary context", error);
+        if (status == TP_OK)
+            atomic_store(&driver.contexts[device], *context);
+    }
     pthread_mutex_unlock(&driver.lock);
     return status;
 }
@@ -224,30 +229,71 @@ tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
     cu_context context;
     tp_status status = tpg_cuda_context(cuda, device, &context, error);
 
+    if (status != TP_OK)
+        return status;
+    tpg_cuda_calm(cuda);
     if (TPG_MUTANT(NO_PUSH))
         return TP_OK;
-    return status != TP_OK ? status
-           : tpg_cuda_fail(cuda, cuda->cuCtxPushCurrent_v2(context),
+    status = tpg_cuda_fail(cuda, cuda->cuCtxPushCurrent_v2(context),
                            "cuCtxPushCurrent", error);
+    if (status != TP_OK)
+        tpg_cuda_stir(cuda);
+    return status;
 }
 
 void tpg_cuda_leave(const struct tpg_cuda *cuda)
 {
     cu_context context;
 
-    if (TPG_MUTANT(NO_PUSH))
+    if (!TPG_MUTANT(NO_PUSH))
+        cuda->cuCtxPopCurrent_v2(&context);
+    tpg_cuda_stir(cuda);
+}
+
+/* What this thread's mode was, and how deep we are in. */
+static _Thread_local int driver_mode;
+static _Thread_local unsigned driver_depth;
+
+void tpg_cuda_calm(const struct tpg_cuda *cuda)
+{
+    if (driver_depth++ > 0 || TPG_MUTANT(NO_CALM))
         return;
-    cuda->cuCtxPopCurrent_v2(&context);
+    driver_mode = CU_CAPTURE_RELAXED;
+    cuda->cuThreadExchangeStreamCaptureMode(&driver_mode);
+}
+
+void tpg_cuda_stir(const struct tpg_cuda *cuda)
+{
+    if (--driver_depth == 0 && !TPG_MUTANT(NO_CALM))
+        cuda->cuThreadExchangeStreamCaptureMode(&driver_mode);
+}
+
+cu_result tpg_event_query(const struct tpg_cuda *cuda, cu_event event)
+{
+    cu_result code;
+
+    tpg_cuda_calm(cuda);
+    code = cuda->cuEventQuery(event);
+    tpg_cuda_stir(cuda);
+    return code;
+}
+
+void tpg_event_destroy(const struct tpg_cuda *cuda, int device,
+                       cu_event event)
+{
+    if (tpg_cuda_enter(cuda, device, NULL) != TP_OK)
+        return;
+    cuda->cuEventDestroy_v2(event);
+    tpg_cuda_leave(cuda);
 }
 
 tp_status tpg_cuda_enter_any(const struct tpg_cuda *cuda)
 {
     int device = 0;
 
-    pthread_mutex_lock(&driver.lock);
-    while (device < cuda->devices && driver.contexts[device] == NULL)
+    while (device < cuda->devices
+           && atomic_load(&driver.contexts[device]) == NULL)
         device++;
-    pthread_mutex_unlock(&driver.lock);
     return tpg_cuda_enter(cuda, device, NULL);
 }
 

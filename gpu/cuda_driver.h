@@ -46,13 +46,27 @@ const struct tpg_cuda *tpg_cuda_notice(const struct tpb_settings *settings);
 tp_status tpg_cuda_context(const struct tpg_cuda *cuda, int device,
                            cu_context *context, struct tpb_error *error);
 
-/* Makes the device's primary context current; pair with tpg_cuda_leave(),
- * which brings back the caller's. */
+/*
+ * Makes the device's primary context current; pair with tpg_cuda_leave(),
+ * which brings back the caller's.  In between, as between calm and stir, what
+ * this thread asks of the driver leaves alone whatever graph the program
+ * captures meanwhile: else an innocent cuEventQuery() or cuMemAlloc() from any
+ * thread ends it.
+ */
 tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
                          struct tpb_error *error);
 void tpg_cuda_leave(const struct tpg_cuda *cuda);
 /* That of any device that is in use already. */
 tp_status tpg_cuda_enter_any(const struct tpg_cuda *cuda);
+/* For calls that need no context; both pairs may be nested. */
+void tpg_cuda_calm(const struct tpg_cuda *cuda);
+void tpg_cuda_stir(const struct tpg_cuda *cuda);
+
+/* cuEventQuery() and cuEventDestroy() from anywhere; the device is that whose
+ * context has the event. */
+cu_result tpg_event_query(const struct tpg_cuda *cuda, cu_event event);
+void tpg_event_destroy(const struct tpg_cuda *cuda, int device,
+                       cu_event event);
 
 /* The device with that UUID, -1 if this process does not see it. */
 int tpg_cuda_find(const struct tpg_cuda *cuda, const cu_uuid *uuid);

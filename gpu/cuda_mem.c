@@ -63,6 +63,20 @@ static bool mem_mapping(const struct tpg_cuda *cuda, cu_pointer pointer,
     return true;
 }
 
+/* The whole allocation.  This call, unlike the others here, needs a context. */
+static tp_status mem_range(const struct tpg_cuda *cuda, cu_pointer pointer,
+                           struct tpg_memory *memory, struct tpb_error *error)
+{
+    tp_status status = tpg_cuda_enter(cuda, memory->device, error);
+
+    if (status != TP_OK)
+        return status;
+    status = tpg_cuda_fail(cuda, cuda->cuMemGetAddressRange_v2(
+        &memory->base, &memory->size, pointer), "cuMemGetAddressRange", error);
+    tpg_cuda_leave(cuda);
+    return status;
+}
+
 tp_status tpg_memory_look(const struct tpg_cuda *cuda, const void *data,
                           struct tpg_memory *memory,
                           struct tpb_error *error)
@@ -92,16 +106,16 @@ tp_status tpg_memory_look(const struct tpg_cuda *cuda, const void *data,
         return TP_OK;
     }
     memory->id = id;
-    if (type == CU_MEMORY_HOST) {
+    /* Managed memory may be said to be where its pages are. */
+    if (type == CU_MEMORY_HOST && managed == 0) {
         memory->kind = TPG_PINNED;
         return TP_OK;
     }
-    memory->device = ordinal;
+    memory->device = ordinal < 0 || ordinal >= cuda->devices ? 0 : ordinal;
     mem_sort(memory, managed != 0, legacy != 0, handles, pool);
     if (mem_mapping(cuda, pointer, memory))
         return TP_OK;
-    return tpg_cuda_fail(cuda, cuda->cuMemGetAddressRange_v2(
-        &memory->base, &memory->size, pointer), "cuMemGetAddressRange", error);
+    return mem_range(cuda, pointer, memory, error);
 }
 
 /* The whole range has to be of that kind; VMM's may be many mappings. */

@@ -49,8 +49,20 @@ enum {                                 /* CUresult */
     CU_ALREADY_MAPPED = 208, CU_PEER_ACCESS_UNSUPPORTED = 217,
     CU_INVALID_HANDLE = 400, CU_NOT_FOUND = 500, CU_NOT_READY = 600,
     CU_ILLEGAL_ADDRESS = 700, CU_NOT_PERMITTED = 800, CU_NOT_SUPPORTED = 801,
-    CU_SYSTEM_DRIVER_MISMATCH = 803, CU_COMPAT_NOT_SUPPORTED = 804
+    CU_SYSTEM_DRIVER_MISMATCH = 803, CU_COMPAT_NOT_SUPPORTED = 804,
+    CU_CAPTURE_UNSUPPORTED = 900, CU_CAPTURE_INVALIDATED = 901,
+    CU_CAPTURE_ISOLATION = 905, CU_CAPTURE_IMPLICIT = 906,
+    CU_CAPTURE_EVENT = 907
 };
+
+enum {                                 /* CUstreamCaptureStatus, ...Mode */
+    CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1, CU_CAPTURE_BROKEN = 2,
+    CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_THREAD = 1, CU_CAPTURE_RELAXED = 2
+};
+
+/* Streams that are not objects: the context's, and each thread's own. */
+#define CU_LEGACY_STREAM ((cu_stream)0x1)
+#define CU_THREAD_STREAM ((cu_stream)0x2)
 
 enum {                                 /* CUdevice_attribute */
     CU_ATTRIBUTE_COMPUTE_MODE = 20, CU_ATTRIBUTE_UNIFIED = 41,

@@ -20,6 +20,8 @@ enum tpg_mutant {
     TPG_MUTANT_STALE_EXPORT,       /* caches are keyed by address */
     TPG_MUTANT_STALE_IMPORT,
     TPG_MUTANT_NO_PUSH,            /* the context is not made current */
+    TPG_MUTANT_NO_CALM,            /* captures of others are broken */
+    TPG_MUTANT_THREAD_STREAM,      /* a thread's own stream is joined by ours */
     TPG_MUTANT_NO_FORGET,          /* importers are never told: harmless */
     TPG_MUTANTS,
     /* Those that need an RDMA device: tests/hosts/guest_gdr.sh has them. */

@@ -14,6 +14,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
+#include "runtime/contract.h"
 #include "runtime/core.h"
 
 TPB_LOG_COMPONENT("peer");
@@ -139,16 +140,13 @@ static bool absent_look(const struct tpr_peer *peer)
            && bootstrap->ops->left(bootstrap, peer->rank);
 }
 
-/* A contract was insisted on by whoever started the job, and a program may
- * not look at what became of its calls. */
+/* Does the contract name a way for such a pair?  It cannot be had, then. */
 static bool absent_by_contract(const struct tpr_peer *peer)
 {
-    const struct tpt_plan *plan = tpr_peer_plan(peer);
+    const tp_context *context = peer->context;
 
-    for (uint32_t i = 0; i < plan->count; i++)
-        if (plan->candidates[i].reason == TPT_REASON_CONTRACT)
-            return true;
-    return false;
+    return tpt_require_speaks(context->settings.text[TPB_SET_REQUIRE],
+                              tpr_peer_plan(peer)->locality);
 }
 
 void tpr_peer_unreachable(struct tpr_peer *peer)
@@ -160,7 +158,7 @@ void tpr_peer_unreachable(struct tpr_peer *peer)
     if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
         tpb_text_add(&text, "; nor did it find a way to us");
     if (!text.failed && absent_by_contract(peer))
-        tpb_error_log("%s", text.text);
+        tpr_contract_broken(peer, text.text);
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no backend reaches it" : text.text);
     tpb_text_fini(&text);

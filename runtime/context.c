@@ -12,6 +12,8 @@
 #include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
+#include "runtime/channels.h"
+#include "runtime/contract.h"
 #include "runtime/core.h"
 #include "topology/costs.h"
 #include "topology/gpus.h"
@@ -63,6 +65,9 @@ static tp_status context_options(tp_context *context,
     if (status == TP_OK)
         status = context_override(context, TPB_SET_REQUIRE, options.require,
                                   error);
+    /* The program's own contract: it knows what to do when it is broken. */
+    if (options.require != NULL)
+        context->settings.number[TPB_SET_REQUIRE_ABORT] = 0;
     if (status == TP_OK)
         status = context_override(context, TPB_SET_BOOTSTRAP,
                                   options.bootstrap, error);
@@ -595,6 +600,7 @@ tp_status tp_finalize(tp_context *context)
         context->bootstrap->ops->leave(context->bootstrap);
     context_end_operations(context, flushed);
     tpr_leave(context);
+    tpr_contract_leave(context);
     context_free(context);
     return flushed ? TP_OK : TP_ERR_TIMEOUT;
 }

@@ -6,6 +6,8 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
+#include "runtime/contract.h"
 #include "runtime/core.h"
 #include "topology/devices.h"
 
@@ -46,25 +48,38 @@ void tpr_offers_fini(tp_context *context)
 
 /* ---- choosing ------------------------------------------------------------ */
 
+static bool offer_describe_by(const struct tpr_links *links,
+                              const struct tpr_link *link,
+                              struct tpr_offer *offer,
+                              const struct tpf_buffer *buffer)
+{
+    size_t length;
+
+    if (buffer->length < tpr_link_from(links, link, buffer))
+        return false;
+    length = link->link->kind->describe(link->link, buffer, offer->source,
+                                        &offer->hold);
+    if (length == 0)
+        return false;
+    offer->channel = (uint8_t)link->link->kind->number;
+    offer->source_length = (uint8_t)length;
+    offer->to = link->link;
+    return true;
+}
+
 /* The best link that takes this buffer describes it. */
 static bool offer_describe(struct tpr_peer *peer, struct tpr_offer *offer,
                            const struct tpf_buffer *buffer)
 {
-    for (uint32_t i = 0; i < peer->links->ordered; i++) {
-        const struct tpr_link *link = peer->links->order[i];
-        size_t length;
+    const struct tpr_links *links = peer->links;
+    const struct tpr_link *first = tpr_links_first(links, buffer);
 
-        if (buffer->length < tpr_link_from(peer->links, link, buffer))
-            continue;
-        length = link->link->kind->describe(link->link, buffer, offer->source,
-                                            &offer->hold);
-        if (length == 0)
-            continue;
-        offer->channel = (uint8_t)link->link->kind->number;
-        offer->source_length = (uint8_t)length;
-        offer->to = link->link;
+    if (first != NULL && offer_describe_by(links, first, offer, buffer))
         return true;
-    }
+    for (uint32_t i = 0; i < links->ordered; i++)
+        if (links->order[i] != first
+            && offer_describe_by(links, links->order[i], offer, buffer))
+            return true;
     return false;
 }
 
@@ -159,12 +174,29 @@ static void offer_refused(const tp_pipe *pipe, const struct tpf_buffer *buffer,
     offer_reasons(pipe, text);
 }
 
+/* A message's end only, unless whoever started the job wants more.  To him the
+ * pair has to be named, too. */
+static void offer_broken(const tp_pipe *pipe, const char *words)
+{
+    const tp_context *context = pipe->context;
+    struct tpb_text text = { 0 };
+
+    if (context->settings.number[TPB_SET_REQUIRE_ABORT] == 0)
+        return;
+    tpb_text_add(&text, "to %s: %s", pipe->peer->full_name, words);
+    tpr_contract_broken(pipe->peer, text.failed ? words : text.text);
+    tpb_text_fini(&text);
+}
+
 static void offer_refuse(tp_pipe *pipe, const struct tpf_buffer *buffer)
 {
     struct tpb_text text = { 0 };
+    const char *words;
 
     offer_refused(pipe, buffer, &text);
-    tpr_pipe_fail(pipe, text.failed ? "out of memory" : text.text);
+    words = text.failed ? "out of memory" : text.text;
+    tpr_pipe_fail(pipe, words);
+    offer_broken(pipe, words);
     tpb_text_fini(&text);
 }
 
@@ -343,6 +375,7 @@ static bool offer_breaks_contract(tp_pipe *pipe, const struct tpr_op *op,
     tpb_text_add(&text, "; %s says: %s", offer_channel_name(pipe, offer),
                  words);
     tpr_rx_break(pipe, TP_ERR_UNREACHABLE, text.failed ? "" : text.text);
+    offer_broken(pipe, text.failed ? "" : text.text);
     tpb_text_fini(&text);
     return true;
 }

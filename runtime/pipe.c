@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 /* Longer descriptors are encoded when the call is made, so that memory can

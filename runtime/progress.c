@@ -20,6 +20,7 @@
 #include <sys/timerfd.h>
 
 #include "runtime/base/io.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 #include "runtime/futex.h"
 
@@ -27,6 +28,8 @@ enum {
     PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
     PROGRESS_CLOCK_PASSES = 16,    /* look at the clock */
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
+    PROGRESS_GLANCES = 16,         /* at the conn that was last, before each */
+    PROGRESS_GLANCED = 8,          /* that found something, without a pass */
     PROGRESS_EAGER_PASSES = 64,    /* without a pause in between, which is
                                       longer than a pass */
     PROGRESS_YIELD_NS = 100000,    /* a longer yield was to strangers ... */
@@ -97,10 +100,8 @@ bool tpr_enter_token(tp_context *context)
     return true;
 }
 
-void tpr_wake_sleepers(tp_context *context)
+void tpr_next_turn(tp_context *context)
 {
-    if (TPB_LIKELY(atomic_load(&context->sleepers) == 0))
-        return;
     atomic_fetch_add(&context->turn, 1);
     tpr_futex_wake(&context->turn);
 }
@@ -231,6 +232,7 @@ bool tpr_pass(tp_context *context)
     bool moved;
 
     context->served = false;
+    context->glances = 0;
     progress_bury(context);
     if (TPB_UNLIKELY(context->armed))
         progress_disarm(context);
@@ -265,6 +267,26 @@ bool tpr_pass(tp_context *context)
     if (tpb_list_empty(&context->done))
         progress_bury(context);
     return moved;
+}
+
+/*
+ * The next frame is mostly one of the conn that brought the last: it is looked
+ * at before all others are, in a tenth of the time of a pass.  True if it had
+ * something, and was served; that not for ever, since others wait too.
+ */
+static bool progress_glance(tp_context *context)
+{
+    struct tpf_conn *conn = context->hot;
+
+    if (conn == NULL || context->glances >= PROGRESS_GLANCED
+        || !conn->backend->glance(conn, PROGRESS_GLANCES)
+        || context->armed || !tpb_list_empty(&context->env.ready)
+        || !tpb_list_empty(&context->graveyard))
+        return false;
+    context->glances++;
+    context->served = false;
+    tpr_rx_conn(context, conn);
+    return true;
 }
 
 /* ---- sleeping ----------------------------------------------------------- */
@@ -453,11 +475,13 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     if (context->strangers_run > 0)
         context->strangers_run--;
     for (uint32_t turn = 1;; turn++) {
-        bool moved = tpr_pass(context);
+        bool moved = (!nested && progress_glance(context))
+                     || tpr_pass(context);
 
         if (!nested && !tpb_list_empty(&context->done))
             moved |= tpr_dispatch(context) > 0;
-        if (progress_over(context, wait))
+        if (progress_told(context, wait)
+            || (nested && progress_over(context, wait)))
             return true;
         if (moved) {
             context->vain = 0;
@@ -592,9 +616,11 @@ bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline)
 static struct progress_known *progress_know(const tp_context *context)
 {
     static _Thread_local TPR_TLS unsigned next;
-    struct progress_known *known;
+    struct progress_known *known = &progress_known[0];
 
-    for (unsigned i = 0; i < PROGRESS_KNOWN; i++)
+    if (TPB_LIKELY(known->serial == context->serial))
+        return known;
+    for (unsigned i = 1; i < PROGRESS_KNOWN; i++)
         if (progress_known[i].serial == context->serial)
             return &progress_known[i];
     known = &progress_known[next++ % PROGRESS_KNOWN];
@@ -662,9 +688,11 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
         return TP_ERR_INVALID;
     if (timeout_ms >= 0)
         deadline = tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;
-    before = progress_know(context)->delivered;
+    known = progress_know(context);
+    before = known->delivered;
     over = progress_drive(context, NULL, deadline, before);
-    known = progress_know(context);    /* callbacks may have used others */
+    if (TPB_UNLIKELY(known->serial != context->serial))
+        known = progress_know(context);    /* callbacks have used others */
     known->delivered = progress_delivered(context);
     if (completed != NULL)
         *completed = (int)(known->delivered - before);

@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 #include "topology/devices.h"
 
@@ -22,11 +23,25 @@ static struct tpr_link *sizes_link(struct tpr_links *links, const char *name)
 
 /* ---- pairs of devices ---------------------------------------------------- */
 
-static size_t *sizes_pair(const struct tpr_links *links,
-                          const struct tpr_link *link, uint32_t mine,
-                          uint32_t theirs)
+static struct tpr_sizes *sizes_pair(const struct tpr_links *links,
+                                    const struct tpr_link *link,
+                                    uint32_t mine, uint32_t theirs)
 {
     return &link->pairs[mine * links->their_gpus + theirs];
+}
+
+/* With rivals, what it costs between these two. */
+static void sizes_cost(const struct tpr_links *links,
+                       const struct tpt_card *mine,
+                       const struct tpt_card *theirs,
+                       const struct tpt_candidate *candidate, uint32_t i,
+                       uint32_t j, struct tpr_sizes *sizes)
+{
+    sizes->latency_ns = 0;
+    sizes->megabytes = 1;
+    if (links->rivals)
+        tpt_device_cost(mine, theirs, candidate, i, j, &sizes->latency_ns,
+                        &sizes->megabytes);
 }
 
 /* Fills link->pairs if they are not all the same.  Lack of memory leaves the
@@ -45,10 +60,13 @@ static void sizes_ask(struct tpr_links *links, struct tpr_link *link,
         return;
     for (uint32_t i = 0; i < links->my_gpus; i++)
         for (uint32_t j = 0; j < links->their_gpus; j++) {
-            size_t *at = sizes_pair(links, link, i, j);
+            struct tpr_sizes *at = sizes_pair(links, link, i, j);
 
-            *at = tpt_device_from(mine, theirs, plan, candidate, i, j);
-            same &= *at == link->from;
+            at->from = tpt_device_from(mine, theirs, plan, candidate, i, j);
+            sizes_cost(links, mine, theirs, candidate, i, j, at);
+            same &= at->from == link->sizes.from
+                    && at->latency_ns == link->sizes.latency_ns
+                    && at->megabytes == link->sizes.megabytes;
         }
     if (same) {
         tpb_free(link->pairs);
@@ -56,37 +74,64 @@ static void sizes_ask(struct tpr_links *links, struct tpr_link *link,
     }
 }
 
-/* The cards are looked at only if there is a choice of devices. */
+/* A link for memory of devices that this pair of ranks has. */
+static struct tpr_link *sizes_device(struct tpr_links *links,
+                                     const struct tpt_candidate *candidate)
+{
+    return candidate->devices && candidate->possible
+           ? sizes_link(links, candidate->name) : NULL;
+}
+
+/* The cards are looked at only if there is a choice of devices, or between
+ * links. */
 static void sizes_pairs(struct tpr_peer *peer, const struct tpt_plan *plan)
 {
     const struct tpt_card *mine = &peer->context->card;
     struct tpr_links *links = peer->links;
-    struct tpt_card *theirs = NULL;
+    struct tpt_card *theirs;
+
+    if (mine->gpu_count == 0 && !links->rivals)
+        return;
+    theirs = tpb_zalloc(sizeof(*theirs));
+    if (theirs == NULL)
+        return;
+    tpt_entry_card(peer->entry, theirs);
+    links->my_gpus = mine->gpu_count;
+    links->their_gpus = theirs->gpu_count;
+    for (uint32_t i = 0; i < plan->count; i++) {
+        struct tpr_link *link = sizes_device(links, &plan->candidates[i]);
+
+        if (link == NULL)
+            continue;
+        sizes_cost(links, mine, theirs, &plan->candidates[i], 0, 0,
+                   &link->sizes);
+        if (links->my_gpus * links->their_gpus > 1)
+            sizes_ask(links, link, mine, theirs, plan, &plan->candidates[i]);
+    }
+    tpb_free(theirs);
+}
+
+/* What the plan says, which is of the first two devices.  Returns how many
+ * links are for memory of devices. */
+static uint32_t sizes_begin(struct tpr_links *links,
+                            const struct tpt_plan *plan)
+{
+    uint32_t devices = 0;
 
     for (uint32_t i = 0; i < plan->count; i++) {
-        const struct tpt_candidate *candidate = &plan->candidates[i];
-        struct tpr_link *link = sizes_link(links, candidate->name);
+        struct tpr_link *link = sizes_link(links, plan->candidates[i].name);
 
         if (link == NULL)
             continue;
         tpb_free(link->pairs);
         link->pairs = NULL;
-        link->from = candidate->from_bytes;
-        if (!candidate->devices || !candidate->possible
-            || mine->gpu_count == 0)
-            continue;
-        if (theirs == NULL) {
-            theirs = tpb_zalloc(sizeof(*theirs));
-            if (theirs == NULL)
-                continue;
-            tpt_entry_card(peer->entry, theirs);
-            links->my_gpus = mine->gpu_count;
-            links->their_gpus = theirs->gpu_count;
-        }
-        if (links->my_gpus * links->their_gpus > 1)
-            sizes_ask(links, link, mine, theirs, plan, candidate);
+        link->sizes.from = plan->candidates[i].from_bytes;
+        link->sizes.latency_ns = 0;
+        link->sizes.megabytes = 1;
+        devices += sizes_device(links, &plan->candidates[i]) != NULL;
     }
-    tpb_free(theirs);
+    links->rivals = devices > 1;
+    return devices;
 }
 
 /* The least of a link; SIZE_MAX: nothing goes by it. */
@@ -94,34 +139,69 @@ static size_t sizes_least(const struct tpr_links *links,
                           const struct tpr_link *link)
 {
     size_t count = (size_t)links->my_gpus * links->their_gpus;
-    size_t least = link->from;
+    size_t least = link->sizes.from;
 
     for (size_t i = 0; link->pairs != NULL && i < count; i++)
-        if (link->pairs[i] < least)
-            least = link->pairs[i];
+        if (link->pairs[i].from < least)
+            least = link->pairs[i].from;
     return least;
 }
 
 /* Who does not say for which device it is meant gets what the best pair has. */
-size_t tpr_link_from(const struct tpr_links *links,
-                     const struct tpr_link *link,
-                     const struct tpf_buffer *buffer)
+static struct tpr_sizes sizes_get(const struct tpr_links *links,
+                                  const struct tpr_link *link,
+                                  const struct tpf_buffer *buffer)
 {
     bool mine = buffer->device.type == TP_DEVICE_CUDA;
     bool theirs = buffer->target.type == TP_DEVICE_CUDA;
     uint32_t i = mine ? (uint32_t)buffer->device.index : 0;
     uint32_t j = (uint32_t)buffer->target.index;
-    size_t least = SIZE_MAX;
+    struct tpr_sizes least = { SIZE_MAX, 0, 1 };
 
     if (TPB_LIKELY(link->pairs == NULL) || i >= links->my_gpus
         || (theirs && j >= links->their_gpus))
-        return link->from;
+        return link->sizes;
     if (theirs)
         return *sizes_pair(links, link, i, j);
-    for (j = 0; j < links->their_gpus; j++)
-        if (*sizes_pair(links, link, i, j) < least)
-            least = *sizes_pair(links, link, i, j);
+    for (j = 0; j < links->their_gpus; j++) {
+        const struct tpr_sizes *pair = sizes_pair(links, link, i, j);
+
+        if (pair->from < least.from)
+            least = *pair;
+    }
     return least;
+}
+
+size_t tpr_link_from(const struct tpr_links *links,
+                     const struct tpr_link *link,
+                     const struct tpf_buffer *buffer)
+{
+    return sizes_get(links, link, buffer).from;
+}
+
+const struct tpr_link *tpr_links_first(const struct tpr_links *links,
+                                       const struct tpf_buffer *buffer)
+{
+    const struct tpr_link *best = NULL;
+    struct tpr_sizes least = { 0 };
+
+    for (uint32_t i = 0; links->rivals && i < links->ordered; i++) {
+        const struct tpr_link *link = links->order[i];
+        struct tpr_sizes sizes;
+
+        if (!link->link->kind->devices)
+            continue;
+        sizes = sizes_get(links, link, buffer);
+        if (sizes.from <= buffer->length
+            && (best == NULL
+                || tpt_device_sooner(sizes.latency_ns, sizes.megabytes,
+                                     least.latency_ns, least.megabytes,
+                                     buffer->length))) {
+            best = link;
+            least = sizes;
+        }
+    }
+    return best;
 }
 
 /* ---- of a pair of ranks -------------------------------------------------- */
@@ -150,7 +230,8 @@ void tpr_links_sizes(struct tpr_peer *peer)
     links->device_insisted = tpt_device_insisted(plan);
     links->device_least = links->device_insisted ? TPT_DEVICE_LEAST
                                                  : SIZE_MAX;
-    sizes_pairs(peer, plan);
+    if (sizes_begin(links, plan) > 0)
+        sizes_pairs(peer, plan);
     for (uint32_t i = 0; i < plan->count; i++) {
         const struct tpt_candidate *candidate = &plan->candidates[i];
         struct tpr_link *link = sizes_link(links, candidate->name);
@@ -178,9 +259,9 @@ void tpr_links_spare_small(struct tpr_links *links)
     for (uint32_t i = 0; i < links->ordered; i++) {
         struct tpr_link *link = links->order[i];
 
-        sizes_raise(&link->from);
+        sizes_raise(&link->sizes.from);
         for (size_t at = 0; link->pairs != NULL && at < count; at++)
-            sizes_raise(&link->pairs[at]);
+            sizes_raise(&link->pairs[at].from);
     }
     sizes_raise(&links->device_least);
 }

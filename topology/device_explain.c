@@ -144,6 +144,7 @@ static bool explain_alike(const struct tpt_device_plan *a,
     for (uint32_t i = 0; i < a->count; i++)
         if (strcmp(a->ways[i].name, b->ways[i].name) != 0
             || a->ways[i].reason != b->ways[i].reason
+            || a->ways[i].from_bytes != b->ways[i].from_bytes
             || a->ways[i].latency_ns != b->ways[i].latency_ns
             || a->ways[i].megabytes != b->ways[i].megabytes)
             return false;
@@ -261,6 +262,20 @@ static json_t *explain_json_way(const struct tpt_way *way)
         "remedy", tpt_json_text(way->remedy));
 }
 
+static json_t *explain_json_routes(const struct tpt_device_plan *plan)
+{
+    struct tpt_device_route routes[TPT_DEVICE_ROUTES];
+    size_t count = tpt_device_routes(plan, routes);
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_pack(
+            "{s:I, s:o}", "from_bytes", (json_int_t)routes[i].from_bytes,
+            "name", routes[i].way >= 0
+            ? tpt_json_text(plan->ways[routes[i].way].name) : json_null()));
+    return list;
+}
+
 json_t *tpt_json_devices(const struct tpt_plan *plan,
                          const struct tpt_card *mine,
                          const struct tpt_card *yours)
@@ -278,13 +293,13 @@ json_t *tpt_json_devices(const struct tpt_plan *plan,
         for (uint32_t j = 0; j < of.count; j++)
             json_array_append_new(ways, explain_json_way(&of.ways[j]));
         json_array_append_new(list, json_pack(
-            "{s:i, s:i, s:i, s:s, s:o, s:o, s:o}",
+            "{s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:o}",
             "mine", (int)of.mine, "yours", (int)of.yours,
             "alike", (int)kinds[i].count, "path", tpt_path_name(of.path),
             "evidence", tpt_json_text(of.evidence),
             "chosen", of.count > 0 && of.ways[0].possible
                       ? tpt_json_text(of.ways[0].name) : json_null(),
-            "ways", ways));
+            "routes", explain_json_routes(&of), "ways", ways));
     }
     return list;
 }
@@ -304,6 +319,26 @@ static void explain_way(const struct tpt_way *way, struct tpb_text *text)
                  way->evidence);
     if (way->remedy[0] != '\0')
         tpb_text_add(text, "    %-12s %32sremedy: %s\n", "", "", way->remedy);
+}
+
+/* "buffers: cuda_staged, from 24 KiB cuda_ipc" */
+static void explain_routes(const struct tpt_device_plan *plan,
+                           struct tpb_text *text)
+{
+    struct tpt_device_route routes[TPT_DEVICE_ROUTES];
+    size_t count = tpt_device_routes(plan, routes);
+
+    tpb_text_add(text, "    buffers: ");
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) {
+            tpb_text_add(text, ", ");
+            tpt_size_text(routes[i].from_bytes, text);
+            tpb_text_add(text, " ");
+        }
+        tpb_text_add(text, "%s", routes[i].way >= 0
+                     ? plan->ways[routes[i].way].name : "refused");
+    }
+    tpb_text_add(text, "\n");
 }
 
 static void explain_device(const struct tpt_card *card, uint32_t index,
@@ -337,6 +372,7 @@ void tpt_devices_text(const struct tpt_plan *plan, const struct tpt_card *mine,
         tpb_text_add(text, "\n");
         for (uint32_t j = 0; j < of.count; j++)
             explain_way(&of.ways[j], text);
+        explain_routes(&of, text);
     }
 }
 

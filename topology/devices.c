@@ -561,3 +561,20 @@ void tpt_device_score(const struct tpt_card *mine,
         devices_insert(out, &way);
     }
 }
+
+void tpt_device_cost(const struct tpt_card *mine, const struct tpt_card *yours,
+                     const struct tpt_candidate *candidate,
+                     uint32_t index_mine, uint32_t index_yours,
+                     uint64_t *latency_ns, uint64_t *megabytes)
+{
+    struct devices_pair pair = {
+        mine, yours, index_mine, index_yours,
+        tpt_path_gpus(mine, index_mine, yours, index_yours)
+    };
+    struct devices_terms terms
+        = devices_terms(&pair, tpt_card_backend(mine, candidate->name),
+                        tpt_card_backend(yours, candidate->name));
+
+    *latency_ns = terms.latency_ns;
+    *megabytes = terms.megabytes;
+}

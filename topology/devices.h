@@ -101,6 +101,22 @@ void tpt_device_score(const struct tpt_card *mine, const struct tpt_card *yours,
                       const struct tpt_plan *plan, uint32_t index_mine,
                       uint32_t index_yours, struct tpt_device_plan *out);
 
+/* Which way buffers between the two go, by size, until the next; what a way
+ * does not take goes the others'.  Returns how many there are. */
+#define TPT_DEVICE_ROUTES (2 * TPT_WAYS)
+struct tpt_device_route {
+    uint64_t from_bytes;
+    int way;                       /* -1: none is allowed */
+};
+size_t tpt_device_routes(const struct tpt_device_plan *plan,
+                         struct tpt_device_route routes[TPT_DEVICE_ROUTES]);
+
+/* Does a direct way with those terms, both at least 1, take less time for so
+ * many bytes than the other? */
+bool tpt_device_sooner(uint64_t latency_ns, uint64_t megabytes,
+                       uint64_t than_latency_ns, uint64_t than_megabytes,
+                       uint64_t bytes);
+
 /*
  * From which size on the candidate, a channel for devices, takes buffers of
  * that pair of devices: as tpt_device_score() says it, UINT64_MAX for not at
@@ -111,6 +127,11 @@ uint64_t tpt_device_from(const struct tpt_card *mine,
                          const struct tpt_plan *plan,
                          const struct tpt_candidate *candidate,
                          uint32_t index_mine, uint32_t index_yours);
+/* Its terms between the two, where several are possible. */
+void tpt_device_cost(const struct tpt_card *mine, const struct tpt_card *yours,
+                     const struct tpt_candidate *candidate,
+                     uint32_t index_mine, uint32_t index_yours,
+                     uint64_t *latency_ns, uint64_t *megabytes);
 
 /*
  * One of each kind of pair that the cards' devices make, at most `most`; the

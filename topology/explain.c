@@ -170,7 +170,7 @@ char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
 /* ---- for people -------------------------------------------------------- */
 
 /* "from 24 KiB" */
-static void explain_size(uint64_t bytes, struct tpb_text *text)
+void tpt_size_text(uint64_t bytes, struct tpb_text *text)
 {
     if (bytes < 1 << 20)
         tpb_text_add(text, "from %.3g KiB", (double)bytes / (1 << 10));
@@ -190,7 +190,7 @@ static void explain_from(const struct tpt_candidate *candidate,
     else if (candidate->from_bytes == UINT64_MAX)
         tpb_text_add(text, "for no size");
     else
-        explain_size(candidate->from_bytes, text);
+        tpt_size_text(candidate->from_bytes, text);
     tpb_text_add(text, ", ");
 }
 
@@ -207,7 +207,7 @@ static void explain_line_routes(const struct tpt_plan *plan,
     for (size_t i = 0; i < count; i++) {
         if (i > 0) {
             tpb_text_add(text, ", ");
-            explain_size(routes[i].from_bytes, text);
+            tpt_size_text(routes[i].from_bytes, text);
             tpb_text_add(text, " ");
         }
         tpb_text_add(text, "%s", routes[i].candidate >= 0

@@ -23,6 +23,9 @@ json_t *tpt_json_devices(const struct tpt_plan *plan,
 /* The counts of a rank's record, also while it counts on. */
 json_t *tpt_json_imports(const struct tpb_record_imports *imports);
 
+/* "from 24 KiB", appended. */
+void tpt_size_text(uint64_t bytes, struct tpb_text *text);
+
 /* The pairs of the cards' devices, for people; appended. */
 void tpt_devices_text(const struct tpt_plan *plan, const struct tpt_card *mine,
                       const struct tpt_card *yours, struct tpb_text *text);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "topology/devices.h"
 #include "topology/private.h"
 
 enum { PRETEND_NOISE = 0x5a };
@@ -63,6 +64,28 @@ static void pretend_two(struct tpt_card *card)
     }
 }
 
+/*
+ * One GPU, that of both ranks; cuda_gdr begins sooner, and cuda_ipc is wider.
+ * As measured, so that no figure of the model is in it: over shared memory
+ * cuda_gdr is worth it from some 100 KiB on, cuda_ipc better from some 540.
+ */
+static void pretend_rivals(struct tpt_card *card)
+{
+    card->gpu_count = 1;
+    card->gpus[0] = (struct tpt_card_gpu) { .place = { .pci = 0x1000 } };
+    for (uint32_t i = 0; i < card->backend_count; i++) {
+        struct tpt_backend_card *backend = &card->backends[i];
+        struct tpt_cost *cost = &backend->measured[TPT_PATH_SAME];
+
+        if (strcmp(backend->name, TPT_STAGED) == 0)
+            *cost = (struct tpt_cost) { 12000, 6000 };
+        else if (strcmp(backend->name, "cuda_gdr") == 0)
+            *cost = (struct tpt_cost) { 20000, 12000 };
+        else if (strcmp(backend->name, "cuda_ipc") == 0)
+            *cost = (struct tpt_cost) { 60000, 100000 };
+    }
+}
+
 void tpt_card_pretend(struct tpt_card *card, const char *hook)
 {
     struct tpt_backend_card *backend;
@@ -74,6 +97,8 @@ void tpt_card_pretend(struct tpt_card *card, const char *hook)
         pretend_denied(card);
     } else if (strcmp(hook, "two") == 0) {
         pretend_two(card);
+    } else if (strcmp(hook, "rivals") == 0) {
+        pretend_rivals(card);
     } else if ((backend = pretend_find(card, pretend_name(hook, "lacks")))
                != NULL) {
         pretend_lack(card, backend);

@@ -231,6 +231,9 @@ tp_status tpt_require_check(const char *require, const struct tpt_known *known,
 
 /* The same without looking at the backends' names: for who knows none. */
 tp_status tpt_require_form(const char *require, struct tpb_error *error);
+/* Does it name a transport or channel for pairs like that?  Class cuda names
+ * none: it is about some messages only. */
+bool tpt_require_speaks(const char *require, enum tpt_locality locality);
 
 /* As tpb_list_allows(), for TP_BACKENDS: of cuda_staged, which goes in the
  * frames of any transport, only a list of what is forbidden speaks. */
@@ -258,9 +261,10 @@ void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
  * For tests: changes this rank's own card, before it is published, to that of
  * another host ("host"), of a build without a backend ("lacks=NAME"), with an
  * address where nobody is ("address=NAME"), of a channel that needs libfabric
- * ("over=NAME"), with a GPU that no other may access ("denied"), or with the
- * same two GPUs as all, that may not access each other ("two").  Any other word
- * changes nothing.
+ * ("over=NAME"), with a GPU that no other may access ("denied"), with the same
+ * two GPUs as all, that may not access each other ("two"), or with the same one
+ * GPU, where two direct ways are measured ("rivals").  Any other word changes
+ * nothing.
  */
 void tpt_card_pretend(struct tpt_card *card, const char *hook);
 

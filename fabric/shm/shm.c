@@ -238,6 +238,16 @@ static bool shm_progress(struct tpf_endpoint *base)
     return moved;
 }
 
+static bool shm_glance(struct tpf_conn *base, unsigned times)
+{
+    const struct shm_conn *conn = shm_conn(base);
+
+    for (; times > 0; times--)
+        if (shm_ring_ready(&conn->in))
+            return true;
+    return false;
+}
+
 static bool shm_arm(struct tpf_endpoint *base)
 {
     struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
@@ -450,6 +460,7 @@ const struct tpf_backend tpf_shm = {
     .pop = shm_pop,
     .flushed = shm_flushed,
     .progress = shm_progress,
+    .glance = shm_glance,
     .arm = shm_arm,
     .disarm = shm_disarm,
     .pass = shm_pass,

@@ -84,7 +84,7 @@ static struct tpg_gpu *ipc_gpu(const struct tpf_pull *pull)
 static void ipc_end(const struct tpg_cuda *cuda, struct ipc_pull *pull)
 {
     if (pull->copied != NULL && cuda != NULL)
-        cuda->cuEventDestroy_v2(pull->copied);
+        tpg_event_destroy(cuda, pull->device, pull->copied);
     pull->copied = NULL;
     if (pull->import != NULL)
         ipc_import_let_go(pull->import);
@@ -226,7 +226,7 @@ static cu_result ipc_ask(const struct tpg_cuda *cuda, struct ipc_pull *pull)
     uint64_t now;
 
     if (!pull->flagged)
-        return cuda->cuEventQuery(pull->copied);
+        return tpg_event_query(cuda, pull->copied);
     if (tpg_flag_reached(gpu, pull->device, pull->turn)
         || TPG_MUTANT(NO_FLAG_WAIT))
         return CU_OK;

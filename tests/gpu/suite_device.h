@@ -6,6 +6,7 @@
 #include "tests/multi/spmd.h"
 
 extern const struct tpx_spmd tpx_device_suite[], tpx_kinds_suite[],
-    tpx_kinds_fault, tpx_kinds_short;
+    tpx_kinds_fault, tpx_kinds_short, tpx_streams_suite[],
+    tpx_streams_thread, tpx_streams_capture, tpx_rivals;
 
 #endif

@@ -22,7 +22,9 @@ static const struct tpx_run runs[] = {
 
 int main(void)
 {
-    static const struct tpx_spmd *const suites[] = { tpx_device_suite, NULL };
+    static const struct tpx_spmd *const suites[] = { tpx_device_suite,
+                                                     tpx_streams_suite,
+                                                     NULL };
 
     return tpx_run(tpx_runs_suite("device", suites, runs,
                                   (int)TPB_COUNT(runs)));

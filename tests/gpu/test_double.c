@@ -2,6 +2,7 @@
 /* The test double of libcuda: does it catch what it is there to catch? */
 #include "config.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -274,7 +275,6 @@ START_TEST(contexts_count)
     TPX_CU(cuda->cuCtxPopCurrent_v2(&other));
     TPX_CU(cuda->cuCtxSetCurrent(NULL));
     ck_assert_int_eq(cuda->cuMemAlloc_v2(&pointer, SIZE), CU_INVALID_CONTEXT);
-    TPX_CU(cuda->cuEventDestroy_v2(event));
 }
 END_TEST
 
@@ -380,6 +380,111 @@ START_TEST(handles_cross_processes)
 }
 END_TEST
 
+/* What of the driver's calls breaks the capture of another thread, and how a
+ * thread keeps from it. */
+static void *ask(void *event)
+{
+    int mode = CU_CAPTURE_RELAXED;
+    intptr_t code;
+
+    TPX_CU(cuda->cuThreadExchangeStreamCaptureMode(&mode));
+    ck_assert_int_eq(mode, CU_CAPTURE_GLOBAL);
+    code = cuda->cuEventQuery(event);
+    TPX_CU(cuda->cuThreadExchangeStreamCaptureMode(&mode));
+    ck_assert_int_eq(mode, CU_CAPTURE_RELAXED);
+    return (void *)(code != CU_OK ? code : (intptr_t)cuda->cuEventQuery(event));
+}
+
+START_TEST(captures_are_broken)
+{
+    cu_stream stream, captured;
+    void *graph = NULL, *code;
+    cu_event before, inside;
+    pthread_t thread;
+    int status;
+
+    start("lazy", "0");
+    stream = tpx_device_stream();
+    captured = tpx_device_stream();
+    TPX_CU(cuda->cuEventCreate(&before, CU_EVENT_NO_TIMING));
+    TPX_CU(cuda->cuEventCreate(&inside, CU_EVENT_NO_TIMING));
+    TPX_CU(cuda->cuEventRecord(before, stream));
+    TPX_CU(cuda->cuStreamBeginCapture_v2(captured, _i));
+    TPX_CU(cuda->cuStreamIsCapturing(captured, &status));
+    ck_assert_int_eq(status, CU_CAPTURE_ACTIVE);
+    ck_assert_int_eq(pthread_create(&thread, NULL, ask, before), 0);
+    pthread_join(thread, &code);
+    ck_assert_int_eq((intptr_t)code, _i == CU_CAPTURE_GLOBAL
+                                     ? CU_CAPTURE_UNSUPPORTED : CU_OK);
+    ck_assert_int_eq(cuda->cuStreamEndCapture(captured, &graph),
+                     _i == CU_CAPTURE_GLOBAL ? CU_CAPTURE_INVALIDATED : CU_OK);
+    ck_assert((graph == NULL) == (_i == CU_CAPTURE_GLOBAL));
+    /* What is captured does not run, and cannot wait for what does. */
+    TPX_CU(cuda->cuStreamBeginCapture_v2(captured, CU_CAPTURE_RELAXED));
+    TPX_CU(cuda->cuEventRecord(inside, captured));
+    if (_i == 0)
+        ck_assert_int_eq(cuda->cuEventQuery(inside), CU_CAPTURE_EVENT);
+    else
+        ck_assert_int_eq(cuda->cuStreamWaitEvent(captured, before, 0),
+                         CU_CAPTURE_ISOLATION);
+    ck_assert_int_eq(cuda->cuStreamEndCapture(captured, &graph),
+                     CU_CAPTURE_INVALIDATED);
+}
+END_TEST
+
+/* Each thread's own stream is another one. */
+static void *fill_own(void *there)
+{
+    tpx_device_use(0);
+    TPX_CU(cuda->cuMemsetD8Async((cu_pointer)(uintptr_t)there, 'x', SIZE,
+                                 CU_THREAD_STREAM));
+    return NULL;
+}
+
+START_TEST(threads_have_streams)
+{
+    unsigned char *to;
+    pthread_t thread;
+    void *there;
+
+    start("lazy", "0");
+    to = host('b');
+    there = tpx_device_malloc(SIZE);
+    if (_i == 0) {
+        fill_own(there);
+    } else {
+        ck_assert_int_eq(pthread_create(&thread, NULL, fill_own, there), 0);
+        pthread_join(thread, NULL);
+    }
+    tpx_device_copy(to, there, SIZE, CU_THREAD_STREAM);
+    tpx_device_sync(CU_THREAD_STREAM);
+    ck_assert_int_eq(to[SIZE / 8] == 'x', _i == 0);
+    free(to);
+}
+END_TEST
+
+/* What the manual wants a context for gets none. */
+START_TEST(calls_want_a_context)
+{
+    cu_pointer base;
+    cu_event event;
+    void *there;
+    size_t size;
+
+    start("lazy", "0");
+    there = tpx_device_malloc(SIZE);
+    TPX_CU(cuda->cuEventCreate(&event, CU_EVENT_NO_TIMING));
+    TPX_CU(cuda->cuCtxSetCurrent(NULL));
+    ck_assert_int_eq(cuda->cuMemGetAddressRange_v2(
+                         &base, &size, (cu_pointer)(uintptr_t)there),
+                     CU_INVALID_CONTEXT);
+    ck_assert_int_eq(cuda->cuEventDestroy_v2(event), CU_INVALID_CONTEXT);
+    ck_assert_int_eq(cuda->cuEventQuery(event), CU_OK);
+    tpx_device_use(0);
+    TPX_CU(cuda->cuEventDestroy_v2(event));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("double");
@@ -395,6 +500,9 @@ int main(void)
     tcase_add_test(good, not_after_fork);
     tcase_add_test(good, faults_are_planted);
     tcase_add_test(good, handles_cross_processes);
+    tcase_add_loop_test(good, captures_are_broken, 0, 3);
+    tcase_add_loop_test(good, threads_have_streams, 0, 2);
+    tcase_add_test(good, calls_want_a_context);
     tcase_add_test_raise_signal(bad, the_host_touches, SIGABRT);
     tcase_add_test_raise_signal(bad, used_after_free, SIGABRT);
     tcase_add_test_raise_signal(bad, freed_twice, SIGABRT);

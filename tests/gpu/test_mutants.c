@@ -21,34 +21,40 @@ static const struct tpx_run staged = { "loop,shm", "thread", "lazy", true,
 static const struct tpx_run direct = { "loop,shm,cuda_ipc", "thread", "lazy",
                                        true, true, true, true };
 
-/* `words`: what the report has to contain; NULL: all must be well. */
+/* `words`: what the report has to contain; NULL: all must be well.  `test`:
+ * NULL is tpx_kinds_short. */
 static const struct {
     enum tpg_mutant mutant;
     const struct tpx_run *run;
     const char *words;
+    const struct tpx_spmd *test;
 } mutants[] = {
-    { TPG_MUTANT_NO_STREAM_WAIT, &staged, "is wrong" },
-    { TPG_MUTANT_NO_STREAM_WAIT, &direct, "is wrong" },
-    { TPG_MUTANT_WRONG_STREAM, &staged, "is wrong" },
-    { TPG_MUTANT_WRONG_STREAM, &direct, "is wrong" },
-    { TPG_MUTANT_NO_JOIN, &staged, "is wrong" },
-    { TPG_MUTANT_NO_SLOT_WAIT, &staged, "is wrong" },
-    { TPG_MUTANT_SLOT_TWICE, &staged, "is wrong" },
-    { TPG_MUTANT_NO_FLAG_WAIT, &direct, "is wrong" },
-    { TPG_MUTANT_NO_BOX_WAIT, &direct, "is wrong" },
-    { TPG_MUTANT_STALE_EXPORT, &direct, "that its owner freed" },
-    { TPG_MUTANT_STALE_IMPORT, &direct, "that its owner freed" },
-    { TPG_MUTANT_NO_PUSH, &staged, "(201)" },
-    { TPG_MUTANT_NO_PUSH, &direct, "(201)" },
+    { TPG_MUTANT_NO_STREAM_WAIT, &staged, "is wrong", NULL },
+    { TPG_MUTANT_NO_STREAM_WAIT, &direct, "is wrong", NULL },
+    { TPG_MUTANT_WRONG_STREAM, &staged, "is wrong", NULL },
+    { TPG_MUTANT_WRONG_STREAM, &direct, "is wrong", NULL },
+    { TPG_MUTANT_NO_JOIN, &staged, "is wrong", NULL },
+    { TPG_MUTANT_NO_SLOT_WAIT, &staged, "is wrong", NULL },
+    { TPG_MUTANT_SLOT_TWICE, &staged, "is wrong", NULL },
+    { TPG_MUTANT_NO_FLAG_WAIT, &direct, "is wrong", NULL },
+    { TPG_MUTANT_NO_BOX_WAIT, &direct, "is wrong", NULL },
+    { TPG_MUTANT_STALE_EXPORT, &direct, "that its owner freed", NULL },
+    { TPG_MUTANT_STALE_IMPORT, &direct, "that its owner freed", NULL },
+    { TPG_MUTANT_NO_PUSH, &staged, "(201)", NULL },
+    { TPG_MUTANT_NO_PUSH, &direct, "(201)", NULL },
+    { TPG_MUTANT_NO_CALM, &staged, "reported an error", &tpx_streams_capture },
+    { TPG_MUTANT_NO_CALM, &direct, "reported an error", &tpx_streams_capture },
+    { TPG_MUTANT_THREAD_STREAM, &staged, "is wrong", &tpx_streams_thread },
     /* A note that comes late, or never, costs memory and no byte. */
-    { TPG_MUTANT_NO_FORGET, &direct, NULL },
+    { TPG_MUTANT_NO_FORGET, &direct, NULL, NULL },
 };
 
 START_TEST(planted)
 {
+    const struct tpx_spmd *test = mutants[_i].test;
     char *environment[8], text[3000];
-    struct tpx_job job = tpx_run_job(&tpx_kinds_short, mutants[_i].run,
-                                     environment);
+    struct tpx_job job = tpx_run_job(test != NULL ? test : &tpx_kinds_short,
+                                     mutants[_i].run, environment);
 
     tpx_device_choose();
     tpg_mutant = (int)mutants[_i].mutant;
@@ -65,9 +71,11 @@ END_TEST
 
 START_TEST(sound)
 {
+    static const struct tpx_spmd *const tests[] = {
+        &tpx_kinds_short, &tpx_streams_capture, &tpx_streams_thread };
     char *environment[8];
-    struct tpx_job job = tpx_run_job(&tpx_kinds_short,
-                                     _i == 0 ? &staged : &direct,
+    struct tpx_job job = tpx_run_job(tests[_i / 2],
+                                     _i % 2 == 0 ? &staged : &direct,
                                      environment);
 
     tpx_device_choose();
@@ -105,7 +113,7 @@ int main(void)
         tcase_add_test(tests, skipped);
     } else {
         tcase_add_loop_test(tests, planted, 0, (int)TPB_COUNT(mutants));
-        tcase_add_loop_test(tests, sound, 0, 2);
+        tcase_add_loop_test(tests, sound, 0, 6);
         tcase_add_test(tests, complete);
     }
     suite_add_tcase(suite, tests);

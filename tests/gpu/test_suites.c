@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The whole of tests/multi with payloads and tensors on devices (payloads.h),
- * over the ways of device memory, in the modes of the double.  In a build each
- * test takes each way in one of the modes, under sanitizers one way in one
- * mode; which, goes on from test to test, and begins elsewhere in each build.
- * With TP_TEST_LONG all of them.  TP_TEST_WAY chooses one of the ways.
+ * over each way of device memory, in each mode of the double.  Under sanitizers
+ * each test takes one way in one mode; which, goes on from test to test, and
+ * begins elsewhere in each build.  With TP_TEST_LONG all of them there, too.
+ * TP_TEST_WAY chooses one of the ways.
  */
 #include "config.h"
 
@@ -17,6 +17,7 @@
 #include "tests/gpu/device.h"
 #include "tests/gpu/payloads.h"
 #include "tests/gpu/runs.h"
+#include "tests/gpu/suite_device.h"
 
 enum {
     SUITES_IPC = 2, SUITES_GDR = 4,        /* bits, by suites_names */
@@ -74,6 +75,20 @@ static const struct tpx_run suites_runs[][SUITES_MODES] = {
 
 static const struct tpx_spmd *suites_tests[SUITES_TESTS];
 
+static const char *suites_variable(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? text : "";
+}
+
+/* All ways in all modes? */
+static bool suites_whole(void)
+{
+    return *suites_variable("TP_TEST_SANITIZER") == '\0'
+           || *suites_variable("TP_TEST_LONG") != '\0';
+}
+
 START_TEST(run)
 {
     const struct tpx_spmd *test = suites_tests[_i / SUITES_MODES
@@ -81,13 +96,34 @@ START_TEST(run)
     struct tpx_run way = suites_runs[_i / SUITES_MODES
                                      % TPB_COUNT(suites_runs)]
                                     [_i % SUITES_MODES];
-    char *environment[8];
+    char *environment[8], part[32];
     struct tpx_job job;
 
     if ((test->flags & TPX_MANUAL) != 0)
         way.progress = "manual";
     tpx_payloads_keep = strcmp(test->name, "bad_alloc") == 0;
     job = tpx_run_job(test, &way, environment);
+    /* What fails one by one is shared out among the modes. */
+    snprintf(part, sizeof(part), "TP_TEST_PART=%d/%d", _i % SUITES_MODES,
+             suites_whole() ? SUITES_MODES : 1);
+    environment[4] = part;
+    environment[5] = NULL;
+    tpx_device_choose();
+    tpx_job_run(&job);
+}
+END_TEST
+
+/* Both direct ways at once. */
+START_TEST(rivals)
+{
+    static const struct tpx_run both[] = {
+        { "loop,shm,cuda_ipc,cuda_gdr,cuda_staged", "auto", "lazy", false,
+          true, true, false },
+        { "loop,shm,cuda_ipc,cuda_gdr,cuda_staged", "thread", "eager", true,
+          true, false, false } };
+    char *environment[8];
+    struct tpx_job job = tpx_run_job(&tpx_rivals, &both[_i], environment);
+
     tpx_device_choose();
     tpx_job_run(&job);
 }
@@ -122,26 +158,16 @@ static unsigned suites_ways(const struct tpx_spmd *test)
     return SUITES_ALL;
 }
 
-static bool suites_long(void)
-{
-    const char *text = getenv("TP_TEST_LONG");
-
-    return text != NULL && *text != '\0';
-}
-
-/* Is that test, over that way, to be run in that mode here?  Each build begins
- * with another mode, so that together they miss few. */
+/* Is that test, over that way, to be run in that mode here?  The two builds
+ * with sanitizers do not begin with the same. */
 static bool suites_turn(int number, int way, int mode)
 {
-    const char *sanitizer = getenv("TP_TEST_SANITIZER");
-    bool sanitized = sanitizer != NULL && *sanitizer != '\0';
-    int first = !sanitized ? 0 : strcmp(sanitizer, "thread") == 0 ? 1 : 2;
+    int first = strcmp(suites_variable("TP_TEST_SANITIZER"), "thread") == 0;
     int ways = (int)TPB_COUNT(suites_runs);
 
-    if (suites_long())
-        return true;
-    return mode == (number + way + first) % SUITES_MODES
-           && (!sanitized || way == (number + first) % ways);
+    return suites_whole()
+           || (mode == (number + way + first) % SUITES_MODES
+               && way == (number + first) % ways);
 }
 
 static void suites_add(Suite *suite, const struct tpx_spmd *test, int number)
@@ -183,5 +209,12 @@ int main(void)
                 suites_add(suite, test, count++);
     tcase_add_test(last, moved);
     suite_add_tcase(suite, last);
+    if (only == NULL && *suites_variable("TP_TEST_WAY") == 'g') {
+        TCase *two = tcase_create("rivals");
+
+        tcase_set_timeout(two, tpx_patience_ms(tpx_rivals.seconds) / 1000.0);
+        tcase_add_loop_test(two, rivals, 0, 2);
+        suite_add_tcase(suite, two);
+    }
     return tpx_run(suite);
 }

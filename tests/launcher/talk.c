@@ -102,12 +102,28 @@ static void do_talk(void)
     }
 }
 
+/* Asks for a message, and whatever becomes of that, stays. */
+static void do_stay(void)
+{
+    receive((rank + 1) % size);
+    for (;;)
+        pause();
+}
+
+/* ... and goes by a way of its own. */
+static void do_exit(void)
+{
+    receive((rank + 1) % size);
+    exit(93);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *word; void (*run)(void); } words[] = {
         { "once", do_once }, { "ring", do_ring }, { "star", do_star },
         { "full", do_full },
         { "talk", do_talk }, { "fall", do_fall },
+        { "stay", do_stay }, { "exit", do_exit },
     };
     const char *word = argc > 1 ? argv[1] : "";
 

@@ -430,6 +430,139 @@ START_TEST(test_measured)
 }
 END_TEST
 
+/* "cuda_staged 121220:cuda_ipc " */
+static const char *routed(const struct tpt_device_plan *of)
+{
+    static char text[512];
+    struct tpt_device_route routes[TPT_DEVICE_ROUTES];
+    size_t count = tpt_device_routes(of, routes);
+
+    text[0] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            snprintf(text + strlen(text), 24, "%llu:",
+                     (unsigned long long)routes[i].from_bytes);
+        snprintf(text + strlen(text), TPT_NAME + 2, "%s ", routes[i].way < 0
+                 ? "refused" : of->ways[routes[i].way].name);
+    }
+    return text;
+}
+
+static void same_costs(uint32_t mine, uint32_t yours)
+{
+    for (uint32_t i = 0; i < devices.count; i++) {
+        const struct tpt_way *way = &devices.ways[i];
+        uint64_t latency_ns, megabytes;
+
+        if (!way->possible || strcmp(way->name, TPT_STAGED) == 0)
+            continue;
+        tpt_device_cost(&a, &b, find(way->name), mine, yours, &latency_ns,
+                        &megabytes);
+        ck_assert_uint_eq(latency_ns, way->latency_ns);
+        ck_assert_uint_eq(megabytes, way->megabytes);
+    }
+}
+
+/* Two direct ways: each has the sizes and the pairs for which it is better. */
+START_TEST(test_routes)
+{
+    static const struct {
+        uint32_t yours;
+        const char *routes;
+    } cases[] = {
+        { 0, "cuda_gdr 201000:cuda_ipc " },    /* one device: 1 TB/s */
+        { 1, "cuda_gdr 866204:cuda_ipc " },    /* PIX: 63 GB/s for 48 */
+        { 2, "cuda_gdr " },                    /* NODE: 41 GB/s */
+        { 7, "cuda_gdr " },
+    };
+    gpus("gpu-switches", NULL);
+    score("loop,ofi:verbs,cuda_ipc,cuda_gdr,cuda_staged", NULL);
+    for (size_t i = 0; i < TPB_COUNT(cases); i++) {
+        tpt_device_score(&a, &b, &plan, 0, cases[i].yours, &devices);
+        ck_assert_str_eq(routed(&devices), cases[i].routes);
+        same_costs(0, cases[i].yours);
+    }
+    /* One direct way, and one that is worth it for big buffers only. */
+    score(NULL, NULL);
+    tpt_device_score(&a, &b, &plan, 0, 1, &devices);
+    ck_assert_str_eq(routed(&devices), "cuda_ipc ");
+    for (uint32_t i = 0; i < a.backend_count; i++)
+        if (strcmp(a.backends[i].name, "cuda_ipc") == 0)
+            a.backends[i].measured[TPT_PATH_PIX]
+                = (struct tpt_cost) { 30000, 55000 };
+    score(NULL, NULL);
+    tpt_device_score(&a, &b, &plan, 0, 1, &devices);
+    ck_assert_str_eq(routed(&devices), "cuda_staged 121220:cuda_ipc ");
+    score(NULL, "cuda:cuda_gdr");
+    tpt_device_score(&a, &b, &plan, 0, 1, &devices);
+    ck_assert_str_eq(routed(&devices), "refused ");
+}
+END_TEST
+
+/* Whatever the terms are, the route of a size is one that costs least. */
+static void check_routes(const struct tpt_device_plan *of, uint64_t bytes)
+{
+    struct tpt_device_route routes[TPT_DEVICE_ROUTES];
+    size_t count = tpt_device_routes(of, routes), at = 0;
+    const struct tpt_way *taken;
+
+    ck_assert_uint_ge(count, 1);
+    ck_assert_uint_eq(routes[0].from_bytes, TPT_DEVICE_LEAST);
+    while (at + 1 < count && routes[at + 1].from_bytes <= bytes)
+        at++;
+    if (routes[at].way < 0)
+        return;
+    taken = &of->ways[routes[at].way];
+    ck_assert(taken->possible);
+    ck_assert(strcmp(taken->name, TPT_STAGED) == 0
+              || taken->from_bytes <= bytes);
+    for (uint32_t i = 0; i < of->count; i++) {
+        const struct tpt_way *way = &of->ways[i];
+        double time, least;
+
+        if (!way->possible || way->from_bytes > bytes
+            || strcmp(way->name, TPT_STAGED) == 0)
+            continue;
+        ck_assert_str_ne(taken->name, TPT_STAGED);
+        time = (double)way->latency_ns
+               + (double)bytes * 1000 / (double)way->megabytes;
+        least = (double)taken->latency_ns
+                + (double)bytes * 1000 / (double)taken->megabytes;
+        ck_assert_double_le(least, time * 1.001 + 2);
+    }
+}
+
+START_TEST(test_routes_random)
+{
+    uint64_t seed = 91;
+    unsigned several = 0;
+
+    for (int round = 0; round < 20000; round++) {
+        struct tpt_device_route routes[TPT_DEVICE_ROUTES];
+
+        memset(&devices, 0, sizeof(devices));
+        devices.count = 1 + tpx_random_below(&seed, 4);
+        for (uint32_t i = 0; i < devices.count; i++) {
+            struct tpt_way *way = &devices.ways[i];
+
+            snprintf(way->name, sizeof(way->name), i == 3 ? TPT_STAGED
+                     : "way%u", i);
+            way->possible = tpx_random_below(&seed, 8) > 0;
+            way->latency_ns = 1000 * (1 + tpx_random_below(&seed, 40));
+            way->megabytes = 1000 * (1 + tpx_random_below(&seed, 400));
+            way->from_bytes = i == 3 ? 0
+                              : tpx_random_below(&seed, 4) == 0 ? UINT64_MAX
+                              : 1 + tpx_random_below(&seed, 1 << 20);
+        }
+        several += tpt_device_routes(&devices, routes) > 2;
+        for (unsigned bit = 0; bit < 32; bit++)
+            check_routes(&devices, (UINT64_C(1) << bit)
+                                   + tpx_random_below(&seed, 1000));
+    }
+    ck_assert_uint_gt(several, 100);
+}
+END_TEST
+
 START_TEST(test_no_peer_access)
 {
     gpus("gpu-switches", NULL);
@@ -609,6 +742,8 @@ int main(void)
     tcase_add_loop_test(tests, test_orders, 0, TPB_COUNT(orders));
     tcase_add_test(tests, test_gdr_too_far);
     tcase_add_test(tests, test_measured);
+    tcase_add_test(tests, test_routes);
+    tcase_add_test(tests, test_routes_random);
     tcase_add_test(tests, test_no_peer_access);
     tcase_add_test(tests, test_contract);
     tcase_add_test(tests, test_listed);

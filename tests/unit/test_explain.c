@@ -108,7 +108,7 @@ static void check_devices(json_t *root)
 
     json_array_foreach(json_object_get(root, "devices"), i, device) {
         check_members(device, "mine:i yours:i alike:i path:s evidence:s "
-                      "chosen:sn ways:a");
+                      "chosen:sn routes:a ways:a");
         json_array_foreach(json_object_get(device, "ways"), j, way)
             check_members(way, "name:s possible:b reason:s reason_code:i "
                           "latency_us:r megabytes_per_second:r cost_us:r "
@@ -225,6 +225,7 @@ START_TEST(test_json_devices)
                                  " 0 (0000:11:00.0) there: NET, NIC mlx5_0 "
                                  "here (PIX to the GPU), mlx5_0 there (PIX); "
                                  "64 pairs are so\n"));
+    ck_assert_ptr_nonnull(strstr(text.text, "    buffers: cuda_gdr\n"));
     tpb_text_fini(&text);
 }
 END_TEST

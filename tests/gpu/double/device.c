@@ -87,12 +87,36 @@ static cu_result device_fault(const char *name)
     return CU_OK;
 }
 
+/* What the manual says needs a current context gives CU_INVALID_CONTEXT here
+ * without, also where some driver may be more patient. */
+static bool device_needs_context(const char *name)
+{
+    static const char *const needs[] = {
+        "cuStream", "cuEventCreate", "cuEventDestroy", "cuEventRecord",
+        "cuIpcGet", "cuIpcOpen", "cuIpcClose", "cuMemAlloc_", "cuMemAllocM",
+        "cuMemAllocAsync", "cuMemFree", "cuMemHost", "cuMemGetAddressRange",
+        "cuMemcpy", "cuMemset", "cuPointerSet", "cuFlush"
+    };
+
+    for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++)
+        if (strncmp(name, needs[i], strlen(needs[i])) == 0)
+            return true;
+    return false;
+}
+
 cu_result double_begin(const char *name)
 {
+    cu_result code;
+
     pthread_mutex_lock(&double_lock);
     if (device_pid != getpid())
         return CU_NOT_INITIALIZED;
-    return device_fault(name);
+    code = device_fault(name);
+    if (code != CU_OK)
+        return code;
+    if (device_depth == 0 && device_needs_context(name))
+        return CU_INVALID_CONTEXT;
+    return double_capture_allows_locked(name);
 }
 
 cu_result double_end(cu_result code)

@@ -122,6 +122,18 @@ bool double_mapped_locked(cu_pointer pointer, size_t length);
 /* Runs all that has been enqueued and can run, wherever. */
 void double_settle_locked(void);
 struct cu_stream_s *double_stream_new_locked(struct cu_context_s *context);
+/* The one that the program means; NULL: no context is current. */
+struct cu_stream_s *double_stream_locked(cu_stream stream);
+
+/* ---- capture.c ----------------------------------------------------------- */
+
+/* May this thread make that call while others capture?  Else why not, and the
+ * captures that it hits are broken. */
+cu_result double_capture_allows_locked(const char *name);
+bool double_captured_locked(const struct cu_stream_s *stream);
+/* Returns the code. */
+cu_result double_capture_break_locked(const struct cu_stream_s *stream,
+                                      cu_result code);
 
 /* ---- rdma.c -------------------------------------------------------------- */
 

@@ -41,6 +41,7 @@ struct cu_event_s {
     struct cu_context_s *context;
     struct cu_stream_s *stream;        /* of the last record */
     uint64_t recorded, done;           /* turns */
+    struct cu_stream_s *captured;      /* the last record is in its graph */
     int uses;                          /* operations that name it */
     bool destroyed;
 };
@@ -60,15 +61,27 @@ struct cu_stream_s *double_stream_new_locked(struct cu_context_s *context)
     return stream;
 }
 
-/* The stream meant: NULL is the current context's stream 0. */
-static struct cu_stream_s *stream_get(cu_stream stream)
+/* This thread's own of that context. */
+static struct cu_stream_s *stream_own(struct cu_context_s *context)
+{
+    static _Thread_local struct cu_stream_s *own[DOUBLE_DEVICES];
+
+    if (own[context->device] == NULL)
+        own[context->device] = double_stream_new_locked(context);
+    return own[context->device];
+}
+
+/* NULL is the current context's stream 0. */
+struct cu_stream_s *double_stream_locked(cu_stream stream)
 {
     struct cu_context_s *context = double_context_locked();
 
     if (context == NULL)
         return NULL;
-    if (stream == NULL)
+    if (stream == NULL || stream == CU_LEGACY_STREAM)
         return context->legacy;
+    if (stream == CU_THREAD_STREAM)
+        return stream_own(context);
     for (struct cu_stream_s *each = stream_all; each != NULL;
          each = each->next)
         if (each == stream) {
@@ -206,6 +219,10 @@ static void stream_enqueue(struct cu_stream_s *stream, struct stream_op model)
 
     if (op == NULL)
         double_report("out of memory");
+    if (double_captured_locked(stream)) {
+        free(op);                      /* part of a graph that nobody runs */
+        return;
+    }
     *op = model;
     op->next = NULL;
     if (op->event != NULL)
@@ -237,7 +254,7 @@ cu_result cuStreamCreateWithPriority(cu_stream *stream, unsigned flags,
 cu_result cuStreamDestroy_v2(cu_stream stream)
 {
     DOUBLE_BEGIN();
-    stream = stream_get(stream);
+    stream = double_stream_locked(stream);
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
     stream->destroyed = true;
@@ -249,9 +266,12 @@ cu_result cuStreamQuery(cu_stream stream)
     cu_result code;
 
     DOUBLE_BEGIN();
-    stream = stream_get(stream);
+    stream = double_stream_locked(stream);
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
+    if (double_captured_locked(stream))
+        return double_end(double_capture_break_locked(
+            stream, CU_CAPTURE_UNSUPPORTED));
     stream_asked(stream);
     code = stream->first == NULL ? CU_OK : CU_NOT_READY;
     return double_end(code);
@@ -262,9 +282,12 @@ cu_result cuStreamSynchronize(cu_stream stream)
     static const struct timespec nap = { 0, 200000 };
 
     DOUBLE_BEGIN();
-    stream = stream_get(stream);
+    stream = double_stream_locked(stream);
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
+    if (double_captured_locked(stream))
+        return double_end(double_capture_break_locked(
+            stream, CU_CAPTURE_UNSUPPORTED));
     for (int naps = 0; stream->first != NULL; naps++) {
         if (stream_run(stream, 1000000))
             continue;
@@ -281,11 +304,14 @@ cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags)
 {
     (void)flags;
     DOUBLE_BEGIN();
-    stream = stream_get(stream);
+    stream = double_stream_locked(stream);
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
     if (event->destroyed)
         double_report("a destroyed event is waited for");
+    if (double_captured_locked(stream) && event->captured != stream)
+        return double_end(double_capture_break_locked(stream,
+                                                      CU_CAPTURE_ISOLATION));
     stream_enqueue(stream, (struct stream_op){ .what = STREAM_WAIT,
                                                .event = event,
                                                .turn = event->recorded });
@@ -296,7 +322,7 @@ cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_pointer address,
                                  uint32_t value, unsigned flags)
 {
     DOUBLE_BEGIN();
-    stream = stream_get(stream);
+    stream = double_stream_locked(stream);
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
     if (flags != 1)                    /* CU_STREAM_WAIT_VALUE_EQ */
@@ -311,7 +337,7 @@ cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_pointer address,
                                   uint32_t value, unsigned flags)
 {
     DOUBLE_BEGIN();
-    stream = stream_get(stream);
+    stream = double_stream_locked(stream);
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
     if (flags != 0 || !double_settings.flags)
@@ -328,7 +354,7 @@ cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t size,
                         cu_stream stream)
 {
     DOUBLE_BEGIN();
-    stream = stream_get(stream);
+    stream = double_stream_locked(stream);
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
     if (size > 0) {
@@ -349,7 +375,7 @@ cu_result cuMemsetD8Async(cu_pointer pointer, unsigned char byte, size_t size,
                           cu_stream stream)
 {
     DOUBLE_BEGIN();
-    stream = stream_get(stream);
+    stream = double_stream_locked(stream);
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
     stream_enqueue(stream, (struct stream_op){ .what = STREAM_FILL,
@@ -390,13 +416,14 @@ cu_result cuEventDestroy_v2(cu_event event)
 cu_result cuEventRecord(cu_event event, cu_stream stream)
 {
     DOUBLE_BEGIN();
-    stream = stream_get(stream);
+    stream = double_stream_locked(stream);
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
     if (event == NULL || event->destroyed
         || stream->context != event->context)
         return double_end(CU_INVALID_HANDLE);
     event->stream = stream;
+    event->captured = double_captured_locked(stream) ? stream : NULL;
     stream_enqueue(stream, (struct stream_op){ .what = STREAM_RECORD,
                                                .event = event,
                                                .turn = ++event->recorded });
@@ -410,6 +437,9 @@ cu_result cuEventQuery(cu_event event)
     DOUBLE_BEGIN();
     if (event == NULL || event->destroyed)
         return double_end(CU_INVALID_HANDLE);
+    if (event->captured != NULL)
+        return double_end(double_capture_break_locked(event->captured,
+                                                      CU_CAPTURE_EVENT));
     if (event->done < event->recorded && event->stream != NULL)
         stream_asked(event->stream);
     code = event->done >= event->recorded ? CU_OK : CU_NOT_READY;
