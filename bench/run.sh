@@ -342,7 +342,8 @@ goals()
     check "expected the goals"
     # Every goal is of a work that there is.
     sed -n 's/^[^#;]*; \([a-z]*\);.*/\1/p' bench/goals | sort -u >"$work/aimed"
-    sed -n 's/^# WORK \([a-z]*\) .*/\1/p' bench/works | sort >"$work/there"
+    sed -n -E 's/^# (WORK|ASKED) ([a-z]*) .*/\2/p' bench/works |
+        sort >"$work/there"
     comm -23 "$work/aimed" "$work/there" | empty "goals of no work"
 }
 

@@ -230,6 +230,11 @@ struct tpf_backend {
      */
     bool (*progress)(struct tpf_endpoint *endpoint);
 
+    /* May be NULL.  Has this conn, which is connected, a frame?  Looks up to
+     * `times` times, and does nothing else: for the conn that the next frame is
+     * expected on, between two calls of progress(). */
+    bool (*glance)(struct tpf_conn *conn, unsigned times);
+
     /*
      * Before the process sleeps in epoll: from now on whoever sends wakes it.
      * False: something has arrived meanwhile, do not sleep.  disarm() undoes

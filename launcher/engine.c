@@ -197,6 +197,7 @@ static tp_status engine_order(const struct tpl_options *options,
     tpb_random(&number, sizeof(number));
     snprintf(plan->cookie, sizeof(plan->cookie), "%016llx",
              (unsigned long long)number);
+    plan->framed = tpl_translate_framed(plan->engine, plan->major);
     return tpl_translate(&order, &plan->arguments, error);
 }
 
@@ -257,7 +258,8 @@ void tpl_engine_show_map(const struct tpl_engine_plan *plan)
 
 int tpl_engine_show(const struct tpl_engine_plan *plan)
 {
-    static const char *const set[] = { "TP_EXPLAIN", "TP_REQUIRE" };
+    static const char *const set[] = { "TP_EXPLAIN", "TP_REQUIRE",
+                                       "TP_REQUIRE_ABORT" };
     struct tpl_arguments before = { 0 };
     struct tpb_text text = { 0 };
     int status;

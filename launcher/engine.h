@@ -20,6 +20,7 @@ struct tpl_engine_plan {
     char keeper[PATH_MAX];         /* tprun-rank */
     char directory[PATH_MAX];
     char cookie[36];
+    bool framed;                   /* tpl_translate_framed() */
     struct tpl_arguments arguments;
 };
 

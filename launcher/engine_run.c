@@ -16,6 +16,7 @@
 
 #include "launcher/ask.h"
 #include "launcher/engine.h"
+#include "launcher/engine_output.h"
 #include "launcher/engine_text.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
@@ -48,6 +49,7 @@ static struct run {
     struct tpl_watch signals, errors;
     struct tpl_timer timeout, launch, grace;
     struct tpl_engine_text text;
+    struct tpl_engine_output output;    /* if plan->framed */
     struct run_rank *ranks;
     int started, over;
     pid_t pid;                     /* of the engine; 0: ended */
@@ -58,7 +60,7 @@ static struct run {
     uint64_t failed_at;
     char report[1024];
     char step[64];                 /* of Slurm */
-    bool ending, killed, drained, late, lost;
+    bool ending, killed, drained, late, lost, hurried;
 } run;
 
 static const char *run_name(void)
@@ -66,6 +68,30 @@ static const char *run_name(void)
     const char *slash = strrchr(run.plan->program, '/');
 
     return slash != NULL ? slash + 1 : run.plan->program;
+}
+
+/* Whole lines, in turn with what the ranks print. */
+static void run_show(const char *text, size_t length)
+{
+    if (run.output.iof != NULL)
+        tpl_iof_pass(run.output.iof, text, length);
+    else
+        tpb_write_all(STDERR_FILENO, text, length);
+}
+
+static void run_say(const char *format, ...) TPB_PRINTF(1, 2);
+static void run_say(const char *format, ...)
+{
+    char line[1200] = "tprun: ";
+    size_t length = strlen(line);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line + length, sizeof(line) - length - 1, format, args);
+    va_end(args);
+    length = strlen(line);
+    line[length++] = '\n';
+    run_show(line, length);
 }
 
 /* ---- the end ------------------------------------------------------------ */
@@ -92,7 +118,11 @@ static void run_kill(void)
 
 static void run_settled(struct tpl_timer *timer)
 {
-    if (run.pid == 0) {
+    /* Nobody can hurry who reads from us, but the user. */
+    if (tpl_engine_output_waits(&run.output) && run.signal == 0
+        && run.status != RUN_EXIT_TIMEOUT) {
+        tpl_timer_set(&run.loop, timer, tpb_now() + run_second);
+    } else if (run.pid == 0) {
         run.drained = true;
     } else if (run.ending) {
         run_kill();
@@ -248,12 +278,14 @@ static void run_marked(const struct tpl_mark *mark, void *arg)
                && !run.ranks[mark->rank].over) {
         run.ranks[mark->rank].over = true;
         run.over++;
+        if (run.output.iof != NULL)
+            tpl_iof_end(run.output.iof, mark->rank);
     }
     run_describe(mark, text, sizeof(text));
     if (run.options->verbose
         || (weight != RUN_NONE && run.options->keep_going
             && mark->kind != TPL_MARK_ABORT))
-        dprintf(STDERR_FILENO, "tprun: %s\n", text);
+        run_say("%s", text);
     if (weight != RUN_NONE) {
         run_fail(weight, run_mark_status(mark), "%s", text);
         if (!run.options->keep_going || mark->kind == TPL_MARK_ABORT) {
@@ -266,6 +298,9 @@ static void run_marked(const struct tpl_mark *mark, void *arg)
     /* Open MPI 4.1 sometimes misses the end of a short program. */
     if (run.over == run.options->ranks) {
         tpl_engine_text_hush(&run.text);
+        /* All they wrote is here: tprun-rank may go (rank_rest). */
+        if (run.plan->framed && run.pid > 0)
+            kill(run.pid, SIGUSR2);
         run_settle(RUN_SETTLE);
     }
 }
@@ -296,6 +331,7 @@ static void run_signal(int signal)
         return;
     }
     if (run.signal != 0) {
+        run.hurried = true;
         run_kill();
         return;
     }
@@ -358,8 +394,7 @@ static void run_waits(struct tpl_timer *timer)
 {
     if (!run.late) {
         run.late = true;
-        dprintf(STDERR_FILENO, "tprun: waiting for %s to start the ranks\n",
-                run_name());
+        run_say("waiting for %s to start the ranks", run_name());
         if (run.plan->engine != TPL_ENGINE_SLURM)
             tpl_timer_set(&run.loop, timer, tpb_now()
                           + (RUN_LAUNCH - RUN_PATIENCE) * run_second);
@@ -390,11 +425,20 @@ static void run_clear_environment(void)
 
 static int run_start(struct tpb_error *error)
 {
+    const struct tpl_iof_how how = {
+        .tag = run.options->tag, .timestamp = run.options->timestamp,
+    };
     pid_t self = getpid();
-    int ends[2];
+    int ends[2], out = -1;
 
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return errno;
+    if (run.plan->framed
+        && tpl_engine_output_open(&run.output, &run.loop, run.options->ranks,
+                                  &how, &run.text, &out, error) != TP_OK)
+        return 1;
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        tpb_fail_errno(error, errno, "cannot make a pipe");
+        return 1;
+    }
     run_clear_environment();
     run.pid = fork();
     if (run.pid == 0) {
@@ -402,6 +446,8 @@ static int run_start(struct tpb_error *error)
         if (getppid() != self)
             _exit(128 + SIGTERM);
         dup2(ends[1], STDERR_FILENO);
+        if (out >= 0)
+            dup2(out, STDOUT_FILENO);
         tpl_signals_restore();
         execv(run.plan->program, run.plan->arguments.list);
         dprintf(STDERR_FILENO, "%s: %s\n", run.plan->program,
@@ -409,6 +455,7 @@ static int run_start(struct tpb_error *error)
         _exit(TPL_EXIT_NOT_RUN);
     }
     close(ends[1]);
+    tpb_close(&out);
     if (run.pid < 0) {
         tpb_fail_errno(error, errno, "cannot start %s", run.plan->program);
         run.pid = 0;
@@ -438,7 +485,7 @@ static tp_status run_prepare(struct tpb_error *error)
     run.launch.fire = run_waits;
     run.grace.fire = run_settled;
     tpl_engine_text_init(&run.text, &run.loop, run.plan->cookie,
-                         run.options->verbose, run_marked, NULL);
+                         run.options->verbose, run_marked, run_show, NULL);
     if (run.options->timeout > 0)
         tpl_timer_set(&run.loop, &run.timeout,
                       tpb_now() + run.options->timeout);
@@ -464,29 +511,54 @@ static int run_unexplained(void)
         return 0;
     if (run.started > 0) {
         if (noise->length > 0)
-            tpb_write_all(STDERR_FILENO, noise->text, noise->length);
-        dprintf(STDERR_FILENO, "tprun: %s ended with status %d before the "
-                "ranks did\n", run_name(), status);
+            run_show(noise->text, noise->length);
+        run_say("%s ended with status %d before the ranks did", run_name(),
+                status);
         return status != 0 ? status : 1;
     }
     if (tpl_engine_diagnose(run.plan))
         return 1;
     if (held->length > 0)
-        tpb_write_all(STDERR_FILENO, held->text, held->length);
+        run_show(held->text, held->length);
     if (noise->length > 0)
-        tpb_write_all(STDERR_FILENO, noise->text, noise->length);
-    dprintf(STDERR_FILENO, "tprun: %s did not start a rank (status %d)\n",
-            run_name(), status);
+        run_show(noise->text, noise->length);
+    run_say("%s did not start a rank (status %d)", run_name(), status);
     return 1;
+}
+
+/* A rank wrote to a reader that has gone away; elsewhere that is SIGPIPE. */
+static void run_unread(void)
+{
+    run_fail(RUN_CAUSE, 128 + SIGPIPE, "nobody reads the output of tprun any "
+             "more");
+    tpl_engine_text_hush(&run.text);
+    run_end_now();
 }
 
 static int run_loop(struct tpb_error *error)
 {
-    while (run.pid > 0 || (run.errors.fd >= 0 && !run.drained))
+    while (run.pid > 0
+           || ((run.errors.fd >= 0 || run.output.watch.fd >= 0)
+               && !run.drained)) {
         if (tpl_loop_turn(&run.loop, error) != TP_OK) {
             run_kill();
             return 1;
         }
+        if (run.output.unread && !run.ending)
+            run_unread();
+    }
+    return 0;
+}
+
+/* All that is left goes out, as long as that may take. */
+static int run_drain(struct tpb_error *error)
+{
+    if (run.output.iof == NULL)
+        return 0;
+    tpl_engine_output_end(&run.output);
+    while (!tpl_iof_done(run.output.iof) && !run.hurried)
+        if (tpl_loop_turn(&run.loop, error) != TP_OK)
+            return 1;
     return 0;
 }
 
@@ -500,7 +572,10 @@ static int run_finish(void)
     /* With --keep-going each was told when it happened. */
     else if (!run.options->keep_going || run.signal != 0
              || run.status == RUN_EXIT_TIMEOUT)
-        dprintf(STDERR_FILENO, "tprun: %s\n", run.report);
+        run_say("%s", run.report);
+    if (status == 0 && run.output.iof != NULL
+        && tpl_iof_lost(run.output.iof) != 0)
+        status = 1;
     return run.signal == SIGINT ? -SIGINT : status;
 }
 
@@ -510,6 +585,7 @@ static void run_clean_up(void)
     tpl_timer_set(&run.loop, &run.launch, 0);
     tpl_timer_set(&run.loop, &run.grace, 0);
     tpl_engine_text_fini(&run.text);
+    tpl_engine_output_fini(&run.output);
     tpl_watch_close(&run.loop, &run.errors);
     tpl_watch_close(&run.loop, &run.signals);
     tpl_loop_fini(&run.loop);
@@ -526,7 +602,7 @@ int tpl_engine_run(const struct tpl_engine_plan *plan,
 
     run.plan = plan;
     run.options = options;
-    run.errors.fd = -1;
+    run.errors.fd = run.output.watch.fd = -1;
     if (options->display_map)
         tpl_engine_show_map(plan);
     if (options->verbose) {
@@ -538,10 +614,11 @@ int tpl_engine_run(const struct tpl_engine_plan *plan,
         tpb_text_fini(&line);
     }
     if (run_prepare(&error) != TP_OK || run_start(&error) != 0
-        || run_loop(&error) != 0)
+        || run_loop(&error) != 0 || run_drain(&error) != 0)
         dprintf(STDERR_FILENO, "tprun: %s\n", error.text);
     else
         status = run_finish();
+    run_drain(&error);
     run_clean_up();
     return status;
 }

@@ -2,10 +2,7 @@
 /* What an engine prints. */
 #include "config.h"
 
-#include <unistd.h>
-
 #include "launcher/engine_text.h"
-#include "runtime/base/io.h"
 
 enum {
     TEXT_LINE_MAX = 65536,
@@ -13,11 +10,6 @@ enum {
     TEXT_DASHES = 60,              /* that many begin an engine's banner */
     TEXT_PARTIAL = 100             /* ms that an unfinished line waits */
 };
-
-static void text_write(const char *data, size_t length)
-{
-    tpb_write_all(STDERR_FILENO, data, length);
-}
 
 /* How engines begin lines about ranks that failed. */
 static bool text_is_noise(const char *line)
@@ -69,7 +61,7 @@ static bool text_is_dashes(const char *line)
 static void text_end_block(struct tpl_engine_text *text)
 {
     if (text->block.length > 0 && !text_is_banner(text->block.text))
-        text_write(text->block.text, text->block.length);
+        text->write(text->block.text, text->block.length);
     tpb_text_fini(&text->block);
     memset(&text->block, 0, sizeof(text->block));
     text->in_block = false;
@@ -85,7 +77,7 @@ static void text_line(struct tpl_engine_text *text, const char *line)
         if (text->held.length < TEXT_HELD_MAX)
             tpb_text_add(&text->held, "%s", line);
     } else if (!text->quiet || text->all) {
-        text_write(line, strlen(line));
+        text->write(line, strlen(line));
     } else if (text_is_dashes(line)) {
         tpb_text_add(&text->block, "%s", line);
         if (text->in_block)
@@ -99,7 +91,7 @@ static void text_line(struct tpl_engine_text *text, const char *line)
         if (text->block.length > TEXT_LINE_MAX || text->block.failed)
             text_end_block(text);
     } else {
-        text_write(line, strlen(line));
+        text->write(line, strlen(line));
     }
 }
 
@@ -130,11 +122,11 @@ static void text_arrived(const char *data, size_t length, void *arg)
 
         if (memchr(data, '\0', piece) != NULL) {
             text_show_partial(text);
-            text_write(data, piece);
+            text->write(data, piece);
         } else {
             tpb_text_add(&text->line, "%.*s", (int)piece, data);
             if (text->line.failed) {
-                text_write(data, piece);
+                text->write(data, piece);
             } else if (newline != NULL
                        || text->line.length > TEXT_LINE_MAX) {
                 text_show_partial(text);
@@ -176,6 +168,7 @@ static void text_marked(const struct tpl_mark *mark, void *arg)
 void tpl_engine_text_init(struct tpl_engine_text *text,
                           struct tpl_loop *loop, const char *cookie, bool all,
                           void (*mark)(const struct tpl_mark *, void *),
+                          void (*write)(const char *text, size_t length),
                           void *arg)
 {
     memset(text, 0, sizeof(*text));
@@ -188,6 +181,7 @@ void tpl_engine_text_init(struct tpl_engine_text *text,
     text->filter.mark = text_marked;
     text->filter.arg = text;
     text->mark = mark;
+    text->write = write;
     text->arg = arg;
 }
 
@@ -203,7 +197,7 @@ void tpl_engine_text_release(struct tpl_engine_text *text)
         return;
     text->holds = false;
     if (text->held.length > 0)
-        text_write(text->held.text, text->held.length);
+        text->write(text->held.text, text->held.length);
     text->held.length = 0;
 }
 

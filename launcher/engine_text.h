@@ -20,13 +20,16 @@ struct tpl_engine_text {
     struct tpb_text noise;         /* what the engine says of failures */
     bool holds, quiet, in_block, all;
     void (*mark)(const struct tpl_mark *mark, void *arg);
+    void (*write)(const char *text, size_t length);
     void *arg;
 };
 
-/* `all` leaves out nothing (--verbose).  Marks go to `mark`. */
+/* `all` leaves out nothing (--verbose).  Marks go to `mark`, what is to be
+ * shown to `write`. */
 void tpl_engine_text_init(struct tpl_engine_text *text,
                           struct tpl_loop *loop, const char *cookie, bool all,
                           void (*mark)(const struct tpl_mark *, void *),
+                          void (*write)(const char *text, size_t length),
                           void *arg);
 void tpl_engine_text_feed(struct tpl_engine_text *text, const char *data,
                           size_t length);

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -76,6 +77,54 @@ void tpl_iof_say(struct tpl_iof *iof, const char *format, ...)
         tpl_output_pump(iof->own.output);
 }
 
+void tpl_iof_pass(struct tpl_iof *iof, const char *text, size_t length)
+{
+    if (tpl_stream_add(&iof->own, text, length))
+        tpl_output_pump(iof->own.output);
+}
+
+void tpl_iof_feed(struct tpl_iof *iof, void (*room)(void *arg), void *arg)
+{
+    iof->room = room;
+    iof->arg = arg;
+    for (size_t i = 0; i < iof->count; i++) {
+        iof->streams[i].fed = true;
+        iof->streams[i].ended = false;
+    }
+}
+
+bool tpl_iof_put(struct tpl_iof *iof, int rank, bool error, const char *data,
+                 size_t length)
+{
+    struct tpl_stream *stream = &iof->streams[2 * rank + error];
+
+    tpl_stream_put(stream, data, length);
+    tpl_output_pump(stream->output);
+    return !stream->ended;
+}
+
+bool tpl_iof_crowded(const struct tpl_iof *iof)
+{
+    return iof->crowded;
+}
+
+void tpl_iof_relieved(struct tpl_iof *iof)
+{
+    for (size_t i = 0; i < iof->count; i++)
+        if (tpl_stream_crowded(&iof->streams[i]))
+            return;
+    iof->crowded = false;
+    iof->room(iof->arg);
+}
+
+void tpl_iof_end(struct tpl_iof *iof, int rank)
+{
+    for (int i = 0; i < 2; i++) {
+        tpl_stream_end(&iof->streams[2 * rank + i]);
+        tpl_output_pump(iof->streams[2 * rank + i].output);
+    }
+}
+
 bool tpl_iof_ended(const struct tpl_iof *iof)
 {
     for (size_t i = 0; i < iof->count; i++)
@@ -87,6 +136,18 @@ bool tpl_iof_ended(const struct tpl_iof *iof)
 bool tpl_iof_done(const struct tpl_iof *iof)
 {
     return tpl_iof_ended(iof) && tpl_output_empty(&iof->outputs[0]);
+}
+
+bool tpl_iof_behind(const struct tpl_iof *iof)
+{
+    for (size_t i = 0; i < iof->count; i++) {
+        struct pollfd stream = { iof->streams[i].watch.fd, POLLIN, 0 };
+
+        if (stream.fd >= 0 && poll(&stream, 1, 0) > 0
+            && (stream.revents & POLLIN) != 0)
+            return true;
+    }
+    return false;
 }
 
 void tpl_iof_hang_up(struct tpl_iof *iof)

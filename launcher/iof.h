@@ -50,6 +50,28 @@ tp_status tpl_iof_open(struct tpl_iof *iof, int rank, int *out, int *err,
  * of a rank that was opened, for its input; the caller's.  -1 with errno. */
 int tpl_iof_terminal(struct tpl_iof *iof, int rank);
 
+/*
+ * All streams are fed from here on, instead of opened: what the ranks write
+ * comes to tprun by other ways.  A stream holds a megabyte then, for those that
+ * one feeds wait for the slowest; a longer line is broken if others wait.
+ */
+void tpl_iof_feed(struct tpl_iof *iof, void (*room)(void *arg), void *arg);
+
+/* Something from a rank, 16 KiB at most.  False, and dropped, if the stream has
+ * ended, be it for want of a reader. */
+bool tpl_iof_put(struct tpl_iof *iof, int rank, bool error, const char *data,
+                 size_t length);
+
+/* Is a stream nearly full?  The feeder waits then until `room` is called.  What
+ * it has at hand, 16 KiB at most, still has its place. */
+bool tpl_iof_crowded(const struct tpl_iof *iof);
+
+/* No more comes from this rank. */
+void tpl_iof_end(struct tpl_iof *iof, int rank);
+
+/* Words of others, whole lines as a rule, in turn with tprun's own. */
+void tpl_iof_pass(struct tpl_iof *iof, const char *text, size_t length);
+
 /* The terminal that tprun is on has another size: so get those of the ranks. */
 void tpl_iof_resize(struct tpl_iof *iof);
 
@@ -64,6 +86,10 @@ bool tpl_iof_ended(const struct tpl_iof *iof);
 
 /* Has everything been written? */
 bool tpl_iof_done(const struct tpl_iof *iof);
+
+/* Has a rank written what has not been read yet?  Then it is our reader that is
+ * slow, and no end of a stream that is missing. */
+bool tpl_iof_behind(const struct tpl_iof *iof);
 
 /* Gives up waiting for ends of streams: what has come so far is all. */
 void tpl_iof_hang_up(struct tpl_iof *iof);

@@ -6,12 +6,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "launcher/iof_private.h"
+#include "launcher/terminal.h"
 #include "runtime/base/io.h"
 
 static int iof_pipe(struct tpl_stream *stream, int *writer)
@@ -31,26 +30,13 @@ static bool iof_window(struct winsize *window)
            || ioctl(STDIN_FILENO, TIOCGWINSZ, window) == 0;
 }
 
-/* A terminal that passes on what the rank writes as it is. */
 static int iof_pty(struct tpl_stream *stream, int *writer)
 {
-    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    struct termios settings;
+    int master = tpl_terminal_open(writer);
     struct winsize window;
-    char name[64];
 
     if (master < 0)
         return -1;
-    if (grantpt(master) < 0 || unlockpt(master) < 0
-        || ptsname_r(master, name, sizeof(name)) != 0
-        || (*writer = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC)) < 0) {
-        tpb_close(&master);
-        return -1;
-    }
-    if (tcgetattr(*writer, &settings) == 0) {
-        settings.c_oflag &= ~(tcflag_t)OPOST;
-        tcsetattr(*writer, TCSANOW, &settings);
-    }
     if (iof_window(&window))
         ioctl(*writer, TIOCSWINSZ, &window);
     return tpl_stream_watch(stream, master);

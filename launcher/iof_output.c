@@ -117,7 +117,7 @@ static bool output_break(struct tpl_output *output, uint64_t now)
         output->waiting = now;
     until = output->terminal ? output->waiting + tpl_iof_terminal_pause
                              : output->open->last + output_pause;
-    if (!output->open->ended && until > now) {
+    if (!output->open->ended && !output->iof->crowded && until > now) {
         tpl_timer_set(output->iof->loop, &output->timer, until);
         return false;
     }

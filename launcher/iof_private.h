@@ -13,6 +13,8 @@
 
 enum {
     TPL_STREAM_MOST = 65536,       /* a stream's buffer at most */
+    TPL_STREAM_FED = 1 << 20,      /* of one that is fed */
+    TPL_STREAM_MARGIN = 32768,     /* a fed one with less room is crowded */
     TPL_OUTPUT_STAGE = 65536
 };
 
@@ -33,7 +35,7 @@ struct tpl_stream {
     size_t start, ready, end;      /* start..ready whole lines, ..end a part */
     uint64_t last;                 /* when data came last */
     uint64_t since;                /* when the unfinished line began */
-    bool ended;
+    bool ended, fed;
 };
 
 /* tprun's standard output or error. */
@@ -60,12 +62,18 @@ struct tpl_iof {
     struct tpl_output outputs[2];
     struct tpl_output *error;      /* where tprun's own lines go */
     struct tpl_stream own;
+    bool crowded;                  /* a fed stream was, and may still be */
+    void (*room)(void *arg);
+    void *arg;
     size_t count;
     struct tpl_stream *streams;    /* two per rank */
 };
 
 /* How long an unfinished line is left alone on a terminal. */
 static const uint64_t tpl_iof_terminal_pause = 100000000;
+
+/* A fed stream is not crowded any more: if none is, the feeder goes on. */
+void tpl_iof_relieved(struct tpl_iof *iof);
 
 void tpl_stream_init(struct tpl_stream *stream, struct tpl_iof *iof,
                      struct tpl_output *output, int rank);
@@ -79,6 +87,13 @@ void tpl_stream_end(struct tpl_stream *stream);
 /* Appends whole lines; false if there is no room for all of it. */
 bool tpl_stream_add(struct tpl_stream *stream, const char *text,
                     size_t length);
+
+/* Appends a part of a line, or several, as if it were read. */
+void tpl_stream_put(struct tpl_stream *stream, const char *data,
+                    size_t length);
+
+/* Has it no room for what its feeder may have at hand? */
+bool tpl_stream_crowded(const struct tpl_stream *stream);
 
 /* How many bytes may go out now; 0 if the stream has to wait for the end of
  * its line. */

@@ -11,9 +11,25 @@
 
 enum { STREAM_FIRST = 8192 };      /* a buffer's size at first */
 
+static size_t stream_most(const struct tpl_stream *stream)
+{
+    return stream->fed ? TPL_STREAM_FED : TPL_STREAM_MOST;
+}
+
 static size_t stream_room(const struct tpl_stream *stream)
 {
-    return TPL_STREAM_MOST - (stream->end - stream->start);
+    return stream_most(stream) - (stream->end - stream->start);
+}
+
+bool tpl_stream_crowded(const struct tpl_stream *stream)
+{
+    return stream->fed && stream_room(stream) < TPL_STREAM_MARGIN;
+}
+
+/* It takes no more until something has gone out. */
+static bool stream_full(const struct tpl_stream *stream)
+{
+    return stream_room(stream) == 0 || tpl_stream_crowded(stream);
 }
 
 static void stream_compact(struct tpl_stream *stream)
@@ -38,7 +54,7 @@ static bool stream_prepare(struct tpl_stream *stream, size_t need)
             stream_compact(stream);
             continue;
         }
-        if (capacity > TPL_STREAM_MOST)
+        if (capacity > stream_most(stream))
             return false;
         grown = tpb_resize(stream->buffer, capacity);
         if (grown == NULL)
@@ -103,6 +119,22 @@ static void stream_readable(struct tpl_watch *watch, uint32_t events)
     tpl_output_pump(stream->output);
 }
 
+void tpl_stream_put(struct tpl_stream *stream, const char *data,
+                    size_t length)
+{
+    size_t from;
+
+    if (stream->ended || !stream_prepare(stream, length))
+        return;
+    from = stream->end;
+    memcpy(stream->buffer + from, data, length);
+    stream->end += length;
+    stream_scan(stream, from);
+    stream_queue(stream);
+    if (tpl_stream_crowded(stream))
+        stream->iof->crowded = true;
+}
+
 bool tpl_stream_add(struct tpl_stream *stream, const char *text,
                     size_t length)
 {
@@ -121,15 +153,14 @@ size_t tpl_stream_movable(struct tpl_stream *stream, uint64_t now)
 
     if (stream->ready > stream->start)
         return stream->ready - stream->start;
-    if (stream_room(stream) == 0) {
+    if (stream_full(stream)) {
         /* Too long.  A progress bar that never ends its line goes out up to
          * its last return of the carriage, anything else as it comes. */
-        const char *end = memrchr(stream->buffer + stream->start, '\r',
-                                  TPL_STREAM_MOST);
+        size_t held = stream->end - stream->start;
+        const char *end = memrchr(stream->buffer + stream->start, '\r', held);
 
         return end != NULL && output->open != stream
-               ? (size_t)(end - stream->buffer) + 1 - stream->start
-               : TPL_STREAM_MOST;
+               ? (size_t)(end - stream->buffer) + 1 - stream->start : held;
     }
     if (output->open == stream || stream->ended
         || (output->terminal && now - stream->since >= tpl_iof_terminal_pause))
@@ -146,7 +177,9 @@ void tpl_stream_moved(struct tpl_stream *stream)
         stream->start = stream->ready = stream->end = 0;
     else
         tpb_list_append(&stream->output->streams, &stream->node);
-    if (!stream->ended)
+    if (stream->fed && stream->iof->crowded && !tpl_stream_crowded(stream))
+        tpl_iof_relieved(stream->iof);
+    else if (!stream->ended)
         tpl_watch_set(stream->iof->loop, &stream->watch, EPOLLIN);
 }
 

@@ -6,26 +6,25 @@
 #include <stdlib.h>
 
 #include "launcher/marks.h"
-#include "runtime/base/io.h"
 
-void tpl_mark_write(int fd, const char *cookie, const struct tpl_mark *mark)
+size_t tpl_mark_format(char line[TPL_MARK_SIZE], const char *cookie,
+                       const struct tpl_mark *mark)
 {
-    char line[TPL_MARK_SIZE];
-    int length = snprintf(line, sizeof(line) - 3,
+    int length = snprintf(line, TPL_MARK_SIZE - 3,
                           "%ctp%s %c %d %d %d %s %s", TPL_MARK_EDGE, cookie,
                           (char)mark->kind, mark->rank, mark->pid,
                           mark->value, mark->host[0] != '\0' ? mark->host
                                                              : "-",
                           mark->words);
 
-    if (length > (int)sizeof(line) - 4)
-        length = (int)sizeof(line) - 4;
+    if (length > TPL_MARK_SIZE - 4)
+        length = TPL_MARK_SIZE - 4;
     for (int i = 1; i < length; i++)
         if ((unsigned char)line[i] < ' ')
             line[i] = ' ';
     line[length++] = TPL_MARK_EDGE;
     line[length++] = '\n';
-    tpb_write_all(fd, line, (size_t)length);
+    return (size_t)length;
 }
 
 /* The text between the edges; false if it is not one of ours. */

@@ -33,8 +33,9 @@ struct tpl_mark {
     char host[256], words[512];
 };
 
-/* Writes one; too late for errors, so none are told. */
-void tpl_mark_write(int fd, const char *cookie, const struct tpl_mark *mark);
+/* Puts one together, with its newline; returns its length. */
+size_t tpl_mark_format(char line[TPL_MARK_SIZE], const char *cookie,
+                       const struct tpl_mark *mark);
 
 /*
  * Looks for marks with that cookie in a stream.  Feed what was read; what is

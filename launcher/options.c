@@ -518,6 +518,11 @@ tp_status tpl_options_parse(int argc, char **argv,
         status = options_check(options, error);
     if (status == TP_OK && options->app_count == 1)
         status = options_export(&options->apps[0], error);
+    /* An option insists more than a variable that stands somewhere.  Who wants
+     * it otherwise has set that one, too. */
+    if (status == TP_OK && tpl_option_given(options, TPL_OPTION_REQUIRE)
+        && !options->keep_going && setenv("TP_REQUIRE_ABORT", "1", 0) < 0)
+        status = tpb_fail_errno(error, errno, "--require");
     return status;
 }
 

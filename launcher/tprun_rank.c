@@ -5,13 +5,14 @@
  * how it began and ended (launcher/marks.h), and ends in the same way.  Not
  * for people.
  *
- *   tprun-rank -j COOKIE -V VERSION [-C DIR] [-k] [-m] [-o DIR]
+ *   tprun-rank -j COOKIE -V VERSION [-C DIR] [-f] [-k] [-m] [-o DIR]
  *              [-p FIRST,WORDS,DIR]... -- PROGRAM [ARGUMENT]...
  *
- * -C is where ranks run; -k lets the engine believe that all is well; -m sends
- * standard error where standard output goes, -o both to files.  Each -p is one
- * program of several: its first rank, how many of the words behind the "--"
- * are its own, and where it runs.
+ * -C is where ranks run; -f sends all that the rank writes, and the marks, in
+ * frames (launcher/frames.h) to standard error; -k lets the engine believe that
+ * all is well; -m sends standard error where standard output goes, -o both to
+ * files.  Each -p is one program of several: its first rank, how many of the
+ * words behind the "--" are its own, and where it runs.
  *
  * The engine's signals go to the whole process group, so the rank gets them
  * without its help.  If it is killed, the kernel kills the rank.
@@ -33,8 +34,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/frames.h"
 #include "launcher/marks.h"
 #include "launcher/orphans.h"
+#include "launcher/relay.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
 #include "runtime/base/io.h"
@@ -46,7 +49,7 @@ enum {
 
 static struct rank {
     const char *cookie, *version, *directory, *wdir, *output;
-    bool keep_going, merge;
+    bool frames, keep_going, merge;
     char **program;
     char path[PATH_MAX];
     struct tpl_mark mark;          /* rank, pid and host filled in */
@@ -54,6 +57,7 @@ static struct rank {
     int report;                    /* our end; the rank's is TP_REPORT */
     int parent;                    /* a pidfd, or -1 */
     int out, err;                  /* of the program */
+    struct tpl_relay relay;
     bool initialized, finalized;
 } rank;
 
@@ -90,11 +94,12 @@ static bool rank_options(int argc, char **argv)
 {
     int option, from = 0, words = -1, next = 0;
 
-    while ((option = getopt(argc, argv, "+j:V:C:kmo:p:")) != -1)
+    while ((option = getopt(argc, argv, "+j:V:C:fkmo:p:")) != -1)
         switch (option) {
         case 'j': rank.cookie = optarg; break;
         case 'V': rank.version = optarg; break;
         case 'C': rank.directory = optarg; break;
+        case 'f': rank.frames = true; break;
         case 'k': rank.keep_going = true; break;
         case 'm': rank.merge = true; break;
         case 'o': rank.output = optarg; break;
@@ -116,10 +121,20 @@ static bool rank_options(int argc, char **argv)
 
 static void rank_tell(enum tpl_mark_kind kind, int value, const char *words)
 {
+    char line[TPL_MARK_SIZE];
+    size_t length;
+
     rank.mark.kind = kind;
     rank.mark.value = value;
     snprintf(rank.mark.words, sizeof(rank.mark.words), "%s", words);
-    tpl_mark_write(STDERR_FILENO, rank.cookie, &rank.mark);
+    length = tpl_mark_format(line, rank.cookie, &rank.mark);
+    /* What it wrote before comes first. */
+    tpl_relay_drain(&rank.relay);
+    /* Too late for errors, so none are told. */
+    if (rank.frames)
+        tpl_frame_write(STDERR_FILENO, TPL_FRAME_MARK, line, length);
+    else
+        tpb_write_all(STDERR_FILENO, line, length);
 }
 
 /* What scancel(1) takes to end this step of Slurm. */
@@ -166,6 +181,12 @@ static bool rank_redirect(struct tpb_error *error)
         rank.out = rank_file("out", error);
         rank.err = rank.merge || rank.out < 0 ? rank.out
                                               : rank_file("err", error);
+    } else if (rank.frames) {
+        if (tpl_relay_open(&rank.relay, STDERR_FILENO, rank.merge) < 0)
+            tpb_fail_errno(error, errno, "cannot make what the rank writes "
+                           "to");
+        rank.out = rank.relay.writers[0];
+        rank.err = rank.relay.writers[1];
     } else if (rank.merge) {
         rank.err = rank.out;
     }
@@ -234,6 +255,7 @@ static int rank_start(void)
         rank_child(self, sockets[1], answer[1]);
     close(sockets[1]);
     close(answer[1]);
+    tpl_relay_started(&rank.relay);
     rank.report = sockets[0];
     if (read(answer[0], &code, sizeof(code)) == (ssize_t)sizeof(code))
         waitpid(rank.pid, NULL, 0);
@@ -266,26 +288,37 @@ static void rank_listen(void)
         tpb_close(&rank.report);
 }
 
+/* Until something has happened, or `limit` ms; sends on what the rank wrote. */
+static void rank_turn(int signals, int limit)
+{
+    struct pollfd polls[] = { { signals, POLLIN, 0 },
+                              { rank.report, POLLIN, 0 },
+                              { rank.parent, POLLIN, 0 },
+                              { rank.relay.fds[0], POLLIN, 0 },
+                              { rank.relay.fds[1], POLLIN, 0 } };
+
+    poll(polls, TPB_COUNT(polls), limit);
+    /* The engine's daemon is dead.  Not PR_SET_PDEATHSIG: that is about its
+     * thread that started us. */
+    if (polls[2].revents != 0)
+        _exit(128 + SIGKILL);
+    while (tpl_signals_next(signals) != 0)
+        ;
+    if (rank.report >= 0)
+        rank_listen();
+    for (int i = 0; i < 2; i++)
+        if (polls[3 + i].revents != 0)
+            tpl_relay_move(&rank.relay, i);
+}
+
 /* Until the program has ended; its wait status. */
 static int rank_wait(int signals)
 {
-    struct pollfd polls[3] = { { signals, POLLIN, 0 },
-                               { rank.report, POLLIN, 0 },
-                               { rank.parent, POLLIN, 0 } };
     int status;
     pid_t got;
 
     for (;;) {
-        polls[1].fd = rank.report;
-        poll(polls, 3, -1);
-        /* The engine's daemon is dead.  Not PR_SET_PDEATHSIG: that is about
-         * its thread that started us. */
-        if (polls[2].revents != 0)
-            _exit(128 + SIGKILL);
-        while (tpl_signals_next(signals) != 0)
-            ;
-        if (rank.report >= 0)
-            rank_listen();
+        rank_turn(signals, -1);
         while ((got = waitpid(-1, &status, WNOHANG)) > 0)
             if (got == rank.pid)
                 return status;
@@ -296,22 +329,40 @@ static int rank_wait(int signals)
 static void rank_sweep(int signals)
 {
     uint64_t until = tpb_now() + RANK_GRACE * UINT64_C(1000000);
-    struct pollfd poll_signals = { signals, POLLIN, 0 };
     int signal = SIGTERM;
 
     while (tpl_orphans_kill(signal) > 0 && tpb_now() < until + 1000000000) {
         if (tpb_now() > until)
             signal = SIGKILL;
-        poll(&poll_signals, 1, 100);
-        while (tpl_signals_next(signals) != 0)
-            ;
+        rank_turn(signals, 100);
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;
     }
 }
 
+/*
+ * All is well, and mpirun throws away what it has not written yet when its last
+ * process is gone.  So we stay until tprun has it all, and says so by a signal
+ * (engine_run.c), or whatever else ends the job.
+ */
+static int rank_rest(int signals)
+{
+    struct pollfd polls[] = { { signals, POLLIN, 0 },
+                              { rank.parent, POLLIN, 0 } };
+    int signal = 0;
+
+    while (rank.frames && (signal == 0 || signal == SIGCHLD
+                           || signal == SIGCONT || signal == SIGWINCH)) {
+        poll(polls, TPB_COUNT(polls), -1);
+        if (polls[1].revents != 0)
+            _exit(128 + SIGKILL);
+        signal = tpl_signals_next(signals);
+    }
+    return 0;
+}
+
 /* Ends as the rank did, so that the engine knows by its own rules. */
-static int rank_end(int status)
+static int rank_end(int status, int signals)
 {
     struct rlimit none = { 0, 0 };
 
@@ -319,16 +370,17 @@ static int rank_end(int status)
         rank_tell(TPL_MARK_KILLED, WTERMSIG(status),
                   WCOREDUMP(status) ? "core dumped" : "");
         if (rank.keep_going)
-            return 0;
+            return rank_rest(signals);
         setrlimit(RLIMIT_CORE, &none);
         tpl_signals_die(WTERMSIG(status));
     }
     if (WEXITSTATUS(status) == 0 && rank.initialized && !rank.finalized) {
         rank_tell(TPL_MARK_UNFINALIZED, 0, "");
-        return rank.keep_going ? 0 : 1;
+        return rank.keep_going ? rank_rest(signals) : 1;
     }
     rank_tell(TPL_MARK_EXITED, WEXITSTATUS(status), "");
-    return rank.keep_going ? 0 : WEXITSTATUS(status);
+    return rank.keep_going || WEXITSTATUS(status) == 0
+           ? rank_rest(signals) : WEXITSTATUS(status);
 }
 
 int main(int argc, char **argv)
@@ -337,6 +389,8 @@ int main(int argc, char **argv)
     int code, signals, status;
 
     rank.mark.rank = rank_number();
+    rank.relay.fds[0] = rank.relay.fds[1] = -1;
+    rank.relay.writers[0] = rank.relay.writers[1] = -1;
     if (!rank_options(argc, argv)) {
         fprintf(stderr, "tprun-rank: run by tprun, not by people\n");
         return RANK_EXIT_USAGE;
@@ -363,5 +417,5 @@ int main(int argc, char **argv)
     if (rank.report >= 0)
         rank_listen();
     rank_sweep(signals);
-    return rank_end(status);
+    return rank_end(status, signals);
 }

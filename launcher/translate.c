@@ -108,6 +108,11 @@ bool tpl_translate_stays(const char *entry)
     return false;
 }
 
+bool tpl_translate_framed(enum tpl_engine engine, int major)
+{
+    return engine == TPL_ENGINE_OPENMPI && major == 4;
+}
+
 static tp_status translate_refuse(const struct tpl_order *order,
                                   enum tpl_option id, const char *why,
                                   struct tpb_error *error)
@@ -242,6 +247,8 @@ static void translate_keeper(const struct tpl_order *order,
     tpl_arguments_add(arguments, "%s", PACKAGE_VERSION);
     tpl_arguments_add(arguments, "-C");
     tpl_arguments_add(arguments, "%s", order->directory);
+    if (tpl_translate_framed(order->engine, order->major))
+        tpl_arguments_add(arguments, "-f");
     if (options->keep_going)
         tpl_arguments_add(arguments, "-k");
     if (options->merge_stderr)
@@ -414,10 +421,9 @@ static void translate_mpirun_output(const struct tpl_options *options,
                           options->tag && options->timestamp ? "," : "",
                           options->timestamp ? "timestamp" : "");
     }
-    if (!prrte && options->tag)
-        tpl_arguments_add(arguments, "--tag-output");
-    if (!prrte && options->timestamp)
-        tpl_arguments_add(arguments, "--timestamp-output");
+    /* Who wrote what, for tprun, which tags lines itself. */
+    if (!prrte)
+        tpl_arguments_add(arguments, "--xml");
     if (tpl_option_given(options, TPL_OPTION_STDIN)) {
         tpl_arguments_add(arguments, "--stdin");
         translate_input(options->input, "", arguments);

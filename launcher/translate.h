@@ -50,6 +50,10 @@ tp_status tpl_translate(const struct tpl_order *order,
                         struct tpl_arguments *arguments,
                         struct tpb_error *error);
 
+/* Does the engine say which rank wrote what, so that tprun-rank and tprun can
+ * keep lines whole (launcher/pieces.h)? */
+bool tpl_translate_framed(enum tpl_engine engine, int major);
+
 /* Is this variable one of this host or of an outer launcher, which a rank on
  * another host is better off without? */
 bool tpl_translate_stays(const char *entry);

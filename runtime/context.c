@@ -12,6 +12,8 @@
 #include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
+#include "runtime/channels.h"
+#include "runtime/contract.h"
 #include "runtime/core.h"
 #include "topology/costs.h"
 #include "topology/gpus.h"
@@ -63,6 +65,9 @@ static tp_status context_options(tp_context *context,
     if (status == TP_OK)
         status = context_override(context, TPB_SET_REQUIRE, options.require,
                                   error);
+    /* The program's own contract: it knows what to do when it is broken. */
+    if (options.require != NULL)
+        context->settings.number[TPB_SET_REQUIRE_ABORT] = 0;
     if (status == TP_OK)
         status = context_override(context, TPB_SET_BOOTSTRAP,
                                   options.bootstrap, error);
@@ -83,19 +88,16 @@ static tp_status context_options(tp_context *context,
 }
 
 /* TP_PROGRESS decides where the options leave it open. */
-static tp_status context_mode(tp_context *context, struct tpb_error *error)
+static void context_mode(tp_context *context)
 {
-    static const char *const names[] = { "auto", "thread", "manual" };
     const char *text = context->settings.text[TPB_SET_PROGRESS];
 
-    for (size_t i = 0; i < TPB_COUNT(names); i++)
-        if (strcmp(text, names[i]) == 0) {
-            if (context->mode == TP_PROGRESS_AUTO)
-                context->mode = (enum tp_progress_mode)i;
-            return TP_OK;
-        }
-    return tpb_fail(error, TP_ERR_INVALID, "TP_PROGRESS=%s: expected %s",
-                    text, tpb_setting_table[TPB_SET_PROGRESS].values);
+    if (context->mode != TP_PROGRESS_AUTO)
+        return;
+    if (strcmp(text, "thread") == 0)
+        context->mode = TP_PROGRESS_THREAD;
+    else if (strcmp(text, "manual") == 0)
+        context->mode = TP_PROGRESS_MANUAL;
 }
 
 /*
@@ -297,6 +299,29 @@ static void context_compare_versions(const tp_context *context)
                  (int)length, launcher, PACKAGE_VERSION);
 }
 
+/* A list of interfaces may be for hosts that differ; but one of which this
+ * host has none lets it reach nobody. */
+static void context_check_ifaces(const tp_context *context,
+                                 const struct tpb_interfaces *here)
+{
+    const char *list = context->settings.text[TPB_SET_IFACE];
+    struct tpb_text names = { 0 };
+    bool found = *list == '\0' || *list == '^';
+
+    for (size_t i = 0; here != NULL && i < here->count && !found; i++) {
+        const char *name = here->list[i].name;
+
+        found = tpb_list_allows(list, name);
+        if (names.text == NULL || strstr(names.text, name) == NULL)
+            tpb_text_add(&names, "%s%s", names.length > 0 ? ", " : "", name);
+    }
+    if (!found && context->local_rank == 0)
+        tpb_warn("TP_IFACE=%s: this host has none of these network "
+                 "interfaces; it has %s", list,
+                 names.text != NULL ? names.text : "none");
+    tpb_text_fini(&names);
+}
+
 /* Everything that wants to know this host's addresses finds them held. */
 static tp_status context_fabric(tp_context *context, struct tpb_error *error)
 {
@@ -307,6 +332,7 @@ static tp_status context_fabric(tp_context *context, struct tpb_error *error)
         = tpb_interfaces_hold_known(known, count);
     tp_status status = context_backends(context, error);
 
+    context_check_ifaces(context, interfaces);
     tpb_interfaces_drop(interfaces);
     return status;
 }
@@ -318,8 +344,7 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     tp_status status;
 
     status = context_options(context, options, error);
-    if (status == TP_OK)
-        status = context_mode(context, error);
+    context_mode(context);
     if (status == TP_OK)
         status = tpr_progress_init(context, error);
     if (status != TP_OK)
@@ -347,6 +372,10 @@ static tp_status context_open(tp_context *context, const tp_options *options,
             .backends = context->settings.text[TPB_SET_BACKENDS],
             .require = context->settings.text[TPB_SET_REQUIRE] },
             &context->card, error);
+    if (status == TP_OK)
+        tpt_policy_check_names("TP_RAILS_OVER",
+                               context->settings.text[TPB_SET_RAILS_OVER],
+                               &context->card);
     if (status == TP_OK)
         status = context_publish(context, error);
     if (status == TP_OK)
@@ -480,15 +509,33 @@ static bool context_peer_flushed(struct tpr_peer *peer)
     if (!peer->bye_sent) {
         struct wire_frame bye = { .type = WIRE_BYE };
         struct tpf_conn *conn = peer->conn;
+        bool got = conn->backend->flushed(conn);
         void *room = conn->backend->reserve(conn, sizeof(bye));
 
         if (room == NULL)
             return false;
+        peer->all_got = got;
         memcpy(room, &bye, sizeof(bye));
         conn->backend->commit(conn, sizeof(bye));
         peer->bye_sent = true;
     }
     return peer->conn == NULL || peer->conn->backend->flushed(peer->conn);
+}
+
+/* Or only the goodbye is still under way: over a network a peer that drives
+ * itself, and is busy elsewhere, takes nothing, and nobody needs it to. */
+static bool context_peer_safe(struct tpr_peer *peer)
+{
+    return context_peer_flushed(peer) || (peer->bye_sent && peer->all_got);
+}
+
+static bool context_safe(tp_context *context)
+{
+    bool safe = true;
+
+    TPB_LIST_EACH(node, &context->peers)
+        safe &= context_peer_safe(TPB_CONTAINER(node, struct tpr_peer, link));
+    return safe;
 }
 
 static bool context_flushed(tp_context *context)
@@ -518,7 +565,7 @@ static bool context_flush(tp_context *context)
         if (flushed && context_flushed(context))
             return true;
         if (limit >= 0 && now >= deadline)
-            return false;
+            return context_safe(context);
         if (round > CONTEXT_FLUSH_ROUNDS)
             tpr_nap(context);
     }
@@ -534,7 +581,7 @@ static void context_end_operations(tp_context *context, bool flushed)
                                               link);
 
         if (!flushed && peer->state != TPR_PEER_ENDED
-            && !context_peer_flushed(peer))
+            && !context_peer_safe(peer))
             tpr_peer_end(peer, TP_ERR_TIMEOUT,
                          "it did not take what was written before"
                          " TP_FINALIZE_TIMEOUT");
@@ -577,6 +624,7 @@ tp_status tp_finalize(tp_context *context)
         context->bootstrap->ops->leave(context->bootstrap);
     context_end_operations(context, flushed);
     tpr_leave(context);
+    tpr_contract_leave(context);
     context_free(context);
     return flushed ? TP_OK : TP_ERR_TIMEOUT;
 }

@@ -23,6 +23,7 @@
 #include "gpu/gpu.h"
 #include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
+#include "runtime/pace.h"
 #include "runtime/wire.h"
 #include "topology/book.h"
 #include "topology/discover.h"
@@ -106,6 +107,8 @@ struct tpr_op {
     bool weighed;                  /* which buffers go by channels is settled */
     bool begun;                    /* a frame of it has been sent */
     bool finished;                 /* all of it has been sent */
+    bool paced;                    /* it counts for its size's pace ... */
+    uint8_t way;                   /* ... by that enum tpr_pace_way */
     uint32_t lent;                 /* frames that still use its memory */
     uint64_t stream_length;        /* of data_length what goes in frames */
     uint64_t position;             /* in descriptor, then stream */
@@ -256,6 +259,9 @@ struct tpr_links {
     } of[TPF_CHANNELS];            /* by number */
     struct tpr_link *order[TPF_CHANNELS];  /* what to offer by, best first */
     uint32_t ordered;
+    struct tpr_link *stream;       /* what is not in `order`, but may be faster
+                                      where message follows message; or NULL */
+    struct tpr_pace paces[TPR_PACES];  /* whether it is, by size */
     bool rivals;                   /* several are for memory of devices */
     bool insisted;                 /* the contract names some of them */
     bool device_insisted;          /* a device's memory may not go staged */
@@ -286,11 +292,13 @@ struct tpr_peer {
     bool asked;                    /* ... was asked to try, too */
     uint64_t trial_since;          /* when the latest connect() was */
     uint64_t asked_at;             /* ... and when it was last asked */
-    uint64_t looked_at;            /* when it was asked whether it has left */
+    uint64_t looked_at;            /* when it was asked whether it has left;
+                                      CONNECTED: its last sign of life */
     uint64_t await;                /* AWAITED: until when; 0: `deadline` */
     char *death;                   /* owned: what the launcher says; or NULL */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;
+    bool all_got;                  /* ... after it had got all before that */
     tp_status end;
     const char *end_text;          /* owned; table to replace */
     uint64_t deadline;             /* of the first contact */
@@ -331,6 +339,8 @@ struct tpr_open_frame {
     bool started;
     const unsigned char *bytes;
     uint32_t length, taken;
+    struct tpr_op *spare;          /* while its reader is being told: his
+                                      operation, for his read; or NULL */
     struct tpr_op *read;           /* over, its callback is due; or NULL */
 };
 
@@ -383,6 +393,9 @@ struct tp_context {
     _Atomic uint32_t sleepers;     /* atomic */
     uint32_t passes;
     uint32_t strangers_run;        /* waits that do not yield the cpu */
+    uint32_t patience;             /* what long yields may cost until then */
+    uint32_t apart;                /* waits that yield it at once ... */
+    uint32_t apart_next;           /* ... and how many will, the next time */
     bool ask_all;                  /* a descriptor told something: the next
                                       pass asks endpoints without conns, too */
 
@@ -408,8 +421,12 @@ struct tp_context {
     uint32_t free_op_count;
     struct tpr_open_frame open;
     struct tpf_conn *serving;      /* whose frames are being looked at */
+    struct tpf_conn *hot;          /* whose were last, if it can be glanced at;
+                                      or NULL */
+    uint32_t glances;              /* that found some since the last pass */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
     bool listens;                  /* ... has been called */
+    bool mourns;                   /* the launcher said that a peer died */
     struct tpb_list unread;        /* pipes with a backlog and no reader */
 
     /* Peers. */
@@ -454,6 +471,16 @@ static inline bool tpr_enter(tp_context *context)
     context->depth++;
     return true;
 }
+/* The same for calls whose order counts.  False also while another thread's
+ * tasks wait for a callback of ours to end: they were called before, so this
+ * call has to become a task behind them. */
+static inline bool tpr_enter_in_turn(tp_context *context)
+{
+    if (tpr_holds(context)
+        && atomic_load_explicit(&context->tasks, memory_order_relaxed) != NULL)
+        return false;
+    return tpr_enter(context);
+}
 static inline void tpr_leave(tp_context *context)
 {
     if (context->depth > 1)
@@ -471,7 +498,12 @@ bool tpr_pass(tp_context *context);
  * terms, 0 for none.  False: too late. */
 bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline);
 /* Lets sleeping callers look again; token. */
-void tpr_wake_sleepers(tp_context *context);
+void tpr_next_turn(tp_context *context);
+static inline void tpr_wake_sleepers(tp_context *context)
+{
+    if (TPB_UNLIKELY(atomic_load(&context->sleepers) != 0))
+        tpr_next_turn(context);
+}
 void tpr_tell_sleepers(tp_context *context);
 /* For thread.c; both with the token, which tpr_park_begin() gives up on true
  * so that the caller can sleep; on false there is something to do. */
@@ -530,8 +562,14 @@ static inline void tpr_op_bare_set(struct tpr_op *op, enum tpr_op_kind kind,
     op->descriptor = NULL;
     op->borrow = false;
 }
-/* Runs the callback of an operation that is over and not in a list; token. */
-void tpr_op_run(tp_context *context, struct tpr_op *op);
+/* A callback has run: tells whoever waits for one; token. */
+static inline void tpr_op_told(tp_context *context, int count)
+{
+    __atomic_store_n(&context->delivered,
+                     context->delivered + (uint64_t)count, __ATOMIC_RELEASE);
+    context->news = true;
+    tpr_wake_sleepers(context);
+}
 /* Runs the callbacks that are due; token.  Returns how many. */
 int tpr_dispatch(tp_context *context);
 
@@ -584,6 +622,8 @@ void tpr_peer_unreachable(struct tpr_peer *peer);
 bool tpr_peer_is_dead(const struct tpr_peer *peer);
 /* Sees to a peer to which no way leads; false if it is none. */
 bool tpr_absent_timer(struct tpr_peer *peer, uint64_t now);
+/* There is a frame of somebody, and somebody is mourned. */
+void tpr_absent_sign(struct tpf_conn *conn);
 /* Asks one that is slow to reach to try as well. */
 void tpr_peer_hurry(struct tpr_peer *peer, uint64_t now);
 /* The launcher says that a rank ended badly; any thread. */
@@ -655,148 +695,13 @@ void tpr_descriptor_encode(const tp_message *message,
                            const struct tpr_offer *offers, uint64_t length,
                            unsigned char *to);
 
-/* ---- link.c: the channels of a context and of a pair --------------------- */
+/* ---- rx.c, readers.c, skeleton.c ---------------------------------------- */
 
-void tpr_channels_open(tp_context *context);
-void tpr_channels_close(tp_context *context);
-/* A tp_alloc() block is gone; token. */
-void tpr_channels_freed(tp_context *context, uint64_t id);
-/* Pulls that only the CPU moves on.  Returns whether anything moved. */
-bool tpr_channels_progress(tp_context *context);
-/* The passed upcall. */
-void tpr_links_note(struct tpf_conn *conn, const void *note, size_t length,
-                    int fd);
-/* With a new conn: makes the links, which are the trials of this side.  Lack of
- * memory leaves it without links. */
-void tpr_links_open(struct tpr_peer *peer);
-/* The same with a conn to oneself, which has no greeting. */
-void tpr_links_own(struct tpr_peer *peer);
-/* After the conn's disconnect(). */
-void tpr_links_free(struct tpr_links *links);
-/* What this side's trials said, for the hello; what the peer's said. */
-void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
-void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard);
-/* The transports that failed here, appended to what is told; and those that
- * failed there, of what was heard. */
-void tpr_trials_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
-void tpr_trials_hear(struct tpr_peer *peer, const char *words, size_t length);
-/* A peer's words, cut to the room there is and fit to be shown. */
-void tpr_links_words(char *to, size_t room, const char *from, size_t length);
-/* The peer's pull was refused: that channel carries nothing more. */
-void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
-                      const char *words);
-
-/* ---- sizes.c: which buffers go by which link ----------------------------- */
-
-/* Which links of a connected peer are offered to, in which order and from
- * which sizes on: with the plan and the verdicts as they are. */
-void tpr_links_sizes(struct tpr_peer *peer);
-/* Without a contract small buffers to oneself go in frames, so that a rank may
- * send some before it reads. */
-void tpr_links_spare_small(struct tpr_links *links);
-/* The size from which on such a buffer may go by this link. */
-size_t tpr_link_from(const struct tpr_links *links,
-                     const struct tpr_link *link,
-                     const struct tpf_buffer *buffer);
-/* Of several links for memory of devices the one that comes first for that
- * buffer; NULL: there is no choice. */
-const struct tpr_link *tpr_links_first(const struct tpr_links *links,
-                                       const struct tpf_buffer *buffer);
-
-/* ---- offer.c: buffers that go by channels, at the sender ----------------- */
-
-struct tpr_offer *tpr_offer_new(tp_context *context);  /* or NULL */
-void tpr_offer_free(tp_context *context, struct tpr_offer *offer);
-void tpr_offers_fini(tp_context *context);
-/* Copies for what the peer could not open, before the write is weighed.  False:
- * not there yet. */
-bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);
-/* Of a write whose first frame is due: settles which buffers go how. */
-void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
-/* The receiver has what it wanted, or will never have it. */
-void tpr_offer_forget(struct tpr_op *op);
-/* DONE and ASK; false: nonsense. */
-bool tpr_offer_done(tp_pipe *pipe, const struct wire_about *about);
-bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
-                     const char *words, size_t length);
-
-/* ---- pull.c: the same at the receiver ------------------------------------ */
-
-/* Starts all pulls of a read.  False: the pipe has ended, and the read too. */
-bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op);
-/* All of a read is there, or some of it came: it may be over. */
-void tpr_pull_settle(struct tpr_op *op);
-/* The read is to end with that status: tpr_rx_land() ends it as soon as nothing
- * touches its memory any more. */
-void tpr_pull_cancel(struct tpr_op *op, tp_status status);
-/* PUSH; false: nonsense. */
-bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
-                     const unsigned char *bytes, size_t length);
-/* For pulled upcalls, and for pulls whose conn is gone. */
-void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
-                   const char *text);
-/* Does a channel still fetch something for this pipe? */
-bool tpr_pull_any(const tp_pipe *pipe);
-/* The peer's writes need not wait for us any more; later, if some of their
- * memory is lent, unless `now`, or if a channel still fetches from it. */
-void tpr_pull_tell_all(tp_pipe *pipe, bool now);
-
-/* ---- borrow.c ------------------------------------------------------------ */
-
-/* Memory for the buffers that cannot be lent; before the read is handed over.
- * False: none. */
-bool tpr_borrow_prepare(tp_context *context, tp_message *message);
-/* Lends the buffer to the user if that can be; else there is memory for it
- * when this returns, or op->status says that there is none. */
-bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
-                    struct tpf_link *link);
-/* The read that borrows has ended well: its message is lent from now on. */
-void tpr_borrow_begin(struct tpr_op *op);
-/* Releases whose devices are through with the memory.  Returns whether any
- * ended. */
-bool tpr_borrow_progress(tp_context *context);
-void tpr_borrow_fini(tp_context *context);
-
-/* ---- device.c: what waits for devices ------------------------------------ */
-
-/* The pipe's writes go on when a device is further. */
-void tpr_device_wait(tp_pipe *pipe);
-/* The read may begin: its streams are through with its memory.  False: not
- * yet, it is kept until then; or never, for which the pipe is broken. */
-bool tpr_device_may_read(tp_pipe *pipe, struct tpr_op *op);
-/* Asks for all that waits.  Returns whether anything moved. */
-bool tpr_device_progress(tp_context *context);
-static inline bool tpr_device_waits(const tp_context *context)
-{
-    return !tpb_list_empty(&context->device_pipes)
-           || !tpb_list_empty(&context->device_reads)
-           || !tpb_list_empty(&context->device_releases)
-           || context->env.on_devices > 0;
-}
-/* Checks what the caller says of his buffers, and notes where their streams
- * stand.  INVALID with a warning; others are for the operation's end. */
-tp_status tpr_device_claim_tensors(tp_context *context,
-                                   const tp_message *message,
-                                   struct tpg_work **work);
-static inline tp_status tpr_device_claim(tp_context *context,
-                                         const tp_message *message,
-                                         struct tpg_work **work)
-{
-    *work = NULL;
-    return TPB_LIKELY(message->tensor_count == 0)
-           ? TP_OK : tpr_device_claim_tensors(context, message, work);
-}
-/* How much of the next `length` bytes of the write's stream is at hand in host
- * memory; 0: none yet.  A failure is in op->status. */
-size_t tpr_device_ahead(struct tpr_op *op, size_t length);
-/* As tpr_cursor_at(), but for device memory where its bytes are at hand. */
-bool tpr_device_cursor_at(struct tpr_op *op, struct tpr_cursor *cursor,
-                          unsigned char **data, size_t *left);
-/* Bytes of a read for its buffer at the cursor; false: *text says why. */
-bool tpr_device_store(struct tpr_op *op, size_t index, size_t offset,
-                      const void *bytes, size_t length, const char **text);
-
-/* ---- rx.c, skeleton.c --------------------------------------------------- */
+/* Of rx.c, for readers.c: gives the skeleton at the head to who waits for one;
+ * a read at the head begins; the pipe has ended, and so do all its readers. */
+void tpr_rx_offer(tp_pipe *pipe);
+void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op);
+void tpr_rx_finish(tp_pipe *pipe);
 
 /* The pipe cannot go on, and the peer is told. */
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);

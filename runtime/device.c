@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "runtime/base/log.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 TPB_LOG_COMPONENT("device");

@@ -10,6 +10,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 TPB_LOG_COMPONENT("hello");
@@ -29,6 +30,8 @@ void tpr_conn_begin(tp_context *context, struct tpf_conn *conn)
 /* Not now: we may be inside one of the conn's own functions. */
 void tpr_bury(tp_context *context, struct tpf_conn *conn)
 {
+    if (context->hot == conn)
+        context->hot = NULL;
     conn->peer = NULL;
     tpb_list_unlink(&conn->ready);
     tpb_list_append(&context->graveyard, &conn->ready);

@@ -6,6 +6,8 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
+#include "runtime/contract.h"
 #include "runtime/core.h"
 #include "topology/devices.h"
 
@@ -46,17 +48,12 @@ void tpr_offers_fini(tp_context *context)
 
 /* ---- choosing ------------------------------------------------------------ */
 
-static bool offer_describe_by(const struct tpr_links *links,
-                              const struct tpr_link *link,
-                              struct tpr_offer *offer,
-                              const struct tpf_buffer *buffer)
+static bool offer_by(const struct tpr_link *link, struct tpr_offer *offer,
+                     const struct tpf_buffer *buffer)
 {
-    size_t length;
+    size_t length = link->link->kind->describe(link->link, buffer,
+                                               offer->source, &offer->hold);
 
-    if (buffer->length < tpr_link_from(links, link, buffer))
-        return false;
-    length = link->link->kind->describe(link->link, buffer, offer->source,
-                                        &offer->hold);
     if (length == 0)
         return false;
     offer->channel = (uint8_t)link->link->kind->number;
@@ -65,20 +62,39 @@ static bool offer_describe_by(const struct tpr_links *links,
     return true;
 }
 
+/* ... if it is big enough for that. */
+static bool offer_from(const struct tpr_links *links,
+                       const struct tpr_link *link, struct tpr_offer *offer,
+                       const struct tpf_buffer *buffer)
+{
+    return buffer->length >= tpr_link_from(links, link, buffer)
+           && offer_by(link, offer, buffer);
+}
+
+/* Of a stream, and that is faster by a channel: also this buffer? */
+static bool offer_streams(const struct tpr_op *op,
+                          const struct tpf_buffer *buffer)
+{
+    return op->paced && op->way == TPR_PACE_PULLED
+           && buffer->length >= TPR_PACE_LEAST
+           && buffer->device.type == TP_DEVICE_CPU;
+}
+
 /* The best link that takes this buffer describes it. */
-static bool offer_describe(struct tpr_peer *peer, struct tpr_offer *offer,
+static bool offer_describe(struct tpr_peer *peer, const struct tpr_op *op,
+                           struct tpr_offer *offer,
                            const struct tpf_buffer *buffer)
 {
     const struct tpr_links *links = peer->links;
     const struct tpr_link *first = tpr_links_first(links, buffer);
 
-    if (first != NULL && offer_describe_by(links, first, offer, buffer))
+    if (first != NULL && offer_from(links, first, offer, buffer))
         return true;
     for (uint32_t i = 0; i < links->ordered; i++)
         if (links->order[i] != first
-            && offer_describe_by(links, links->order[i], offer, buffer))
+            && offer_from(links, links->order[i], offer, buffer))
             return true;
-    return false;
+    return offer_streams(op, buffer) && offer_by(links->stream, offer, buffer);
 }
 
 /* Room for one more source?  A descriptor that has not been encoded yet must
@@ -172,12 +188,29 @@ static void offer_refused(const tp_pipe *pipe, const struct tpf_buffer *buffer,
     offer_reasons(pipe, text);
 }
 
+/* A message's end only, unless whoever started the job wants more.  To him the
+ * pair has to be named, too. */
+static void offer_broken(const tp_pipe *pipe, const char *words)
+{
+    const tp_context *context = pipe->context;
+    struct tpb_text text = { 0 };
+
+    if (context->settings.number[TPB_SET_REQUIRE_ABORT] == 0)
+        return;
+    tpb_text_add(&text, "to %s: %s", pipe->peer->full_name, words);
+    tpr_contract_broken(pipe->peer, text.failed ? words : text.text);
+    tpb_text_fini(&text);
+}
+
 static void offer_refuse(tp_pipe *pipe, const struct tpf_buffer *buffer)
 {
     struct tpb_text text = { 0 };
+    const char *words;
 
     offer_refused(pipe, buffer, &text);
-    tpr_pipe_fail(pipe, text.failed ? "out of memory" : text.text);
+    words = text.failed ? "out of memory" : text.text;
+    tpr_pipe_fail(pipe, words);
+    offer_broken(pipe, words);
     tpb_text_fini(&text);
 }
 
@@ -209,6 +242,34 @@ bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op)
     return ready;
 }
 
+/* A write between others, so long that more than one way may be worth it. */
+static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
+{
+    struct tpr_links *links = pipe->peer->links;
+    struct tpr_pace *pace;
+
+    if (links->stream == NULL || op->data_length < TPR_PACE_LEAST
+        || op->work != NULL)
+        return;
+    pace = &links->paces[tpr_pace_class(op->data_length)];
+    if (!tpb_list_empty(&pipe->landing) || op->link.next != &pipe->writes) {
+        tpr_pace_next(pace);
+        op->paced = true;
+    } else {
+        op->paced = tpr_pace_first(pace, tpb_now());
+    }
+    op->way = pace->way;
+}
+
+void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
+{
+    struct tpr_links *links = pipe->peer->links;
+
+    if (links != NULL)
+        tpr_pace_ended(&links->paces[tpr_pace_class(op->data_length)],
+                       op->way, op->data_length, tpb_now());
+}
+
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 {
     struct tpr_peer *peer = pipe->peer;
@@ -217,13 +278,16 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 
     op->weighed = true;
     op->stream_length = op->data_length;
-    if (peer->links == NULL
-        || op->data_length < offer_least_of_all(peer->links))
+    if (peer->links == NULL)
+        return;
+    offer_pace(pipe, op);
+    if (op->data_length < offer_least_of_all(peer->links) && !op->paced)
         return;
     for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++) {
         struct tpr_offer *offer;
 
-        if (buffer.length < offer_least(peer->links, &buffer)
+        if ((buffer.length < offer_least(peer->links, &buffer)
+             && !offer_streams(op, &buffer))
             || !offer_fits(pipe, op))
             continue;
         offer = tpr_offer_new(pipe->context);
@@ -231,7 +295,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
             break;
         if (op->work != NULL)
             tpg_work_boxed(op->work, i, &buffer);
-        if (!offer_describe(peer, offer, &buffer)) {
+        if (!offer_describe(peer, op, offer, &buffer)) {
             tpr_offer_free(pipe->context, offer);
             if (!offer_insisted(peer->links, &buffer))
                 continue;
@@ -356,6 +420,7 @@ static bool offer_breaks_contract(tp_pipe *pipe, const struct tpr_op *op,
     tpb_text_add(&text, "; %s says: %s", offer_channel_name(pipe, offer),
                  words);
     tpr_rx_break(pipe, TP_ERR_UNREACHABLE, text.failed ? "" : text.text);
+    offer_broken(pipe, text.failed ? "" : text.text);
     tpb_text_fini(&text);
     return true;
 }

@@ -146,20 +146,6 @@ static void op_call(tp_context *context, struct tpr_op *op)
         tpr_skeleton_free(skeleton);
 }
 
-static void op_told(tp_context *context, int count)
-{
-    __atomic_store_n(&context->delivered,
-                     context->delivered + (uint64_t)count, __ATOMIC_RELEASE);
-    context->news = true;
-    tpr_wake_sleepers(context);
-}
-
-void tpr_op_run(tp_context *context, struct tpr_op *op)
-{
-    op_call(context, op);
-    op_told(context, 1);
-}
-
 int tpr_dispatch(tp_context *context)
 {
     struct tpb_list *node;
@@ -170,6 +156,6 @@ int tpr_dispatch(tp_context *context)
         count++;
     }
     if (count > 0)
-        op_told(context, count);
+        tpr_op_told(context, count);
     return count;
 }

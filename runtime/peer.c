@@ -11,6 +11,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 TPB_LOG_COMPONENT("peer");

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 /* Longer descriptors are encoded when the call is made, so that memory can
@@ -19,15 +20,20 @@ static bool pipe_memory_valid(const void *memory, size_t length)
     return memory != NULL || length == 0;
 }
 
+/* There is one CPU; how many other devices only their driver knows. */
+static bool pipe_device_valid(tp_device device)
+{
+    return device.type == TP_DEVICE_CPU ? device.index == 0
+           : device.type == TP_DEVICE_CUDA && device.index >= 0;
+}
+
 static bool pipe_tensor_valid(const tp_tensor *tensor)
 {
     return pipe_memory_valid(tensor->data, tensor->length)
            && pipe_memory_valid(tensor->metadata, tensor->metadata_length)
-           && (tensor->device.type == TP_DEVICE_CPU
-               || tensor->device.type == TP_DEVICE_CUDA)
-           && (tensor->target.type == TP_DEVICE_CPU
-               || tensor->target.type == TP_DEVICE_CUDA
-               || tensor->target.type == TP_DEVICE_ANY);
+           && pipe_device_valid(tensor->device)
+           && (tensor->target.type == TP_DEVICE_ANY
+               || pipe_device_valid(tensor->target));
 }
 
 /* One payload and nothing else, as most messages are. */
@@ -134,7 +140,7 @@ static tp_status pipe_op(tp_context *context, bool *mine,
 {
     struct tpr_op *op;
 
-    *mine = tpr_enter(context);
+    *mine = tpr_enter_in_turn(context);
     if (TPB_UNLIKELY(*mine && context->closed)) {
         tpr_leave(context);
         return TP_ERR_INVALID;
@@ -405,7 +411,7 @@ tp_status tp_pipe_close(tp_pipe *pipe)
 
     if (pipe == NULL)
         return TP_ERR_INVALID;
-    if (tpr_enter(pipe->context)) {
+    if (tpr_enter_in_turn(pipe->context)) {
         tpr_pipe_close(pipe, "this side closed the pipe");
         tpr_leave(pipe->context);
         return TP_OK;

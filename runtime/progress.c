@@ -20,6 +20,7 @@
 #include <sys/timerfd.h>
 
 #include "runtime/base/io.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 #include "runtime/futex.h"
 
@@ -27,11 +28,18 @@ enum {
     PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
     PROGRESS_CLOCK_PASSES = 16,    /* look at the clock */
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
+    PROGRESS_GLANCES = 16,         /* at the conn that was last, before each */
+    PROGRESS_GLANCED = 8,          /* that found something, without a pass */
     PROGRESS_EAGER_PASSES = 64,    /* without a pause in between, which is
                                       longer than a pass */
     PROGRESS_YIELD_NS = 100000,    /* a longer yield was to strangers ... */
     PROGRESS_STRANGERS = 256,      /* ... and so many waits do without */
     PROGRESS_CROWDED_NS = 2000,    /* they poll for so long */
+    PROGRESS_TOGETHER = 200,       /* passes before the first yield, while the
+                                      answers come within these */
+    PROGRESS_APART = 256,          /* waits without them, at most */
+    PROGRESS_PATIENCE = 64,        /* a wait without a longer yield earns one */
+    PROGRESS_IMPATIENCE = 16,      /* each longer one costs */
     PROGRESS_READY = 16,           /* conns served per pass */
     PROGRESS_EVENTS = 16,
     PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
@@ -97,10 +105,8 @@ bool tpr_enter_token(tp_context *context)
     return true;
 }
 
-void tpr_wake_sleepers(tp_context *context)
+void tpr_next_turn(tp_context *context)
 {
-    if (TPB_LIKELY(atomic_load(&context->sleepers) == 0))
-        return;
     atomic_fetch_add(&context->turn, 1);
     tpr_futex_wake(&context->turn);
 }
@@ -231,6 +237,7 @@ bool tpr_pass(tp_context *context)
     bool moved;
 
     context->served = false;
+    context->glances = 0;
     progress_bury(context);
     if (TPB_UNLIKELY(context->armed))
         progress_disarm(context);
@@ -253,6 +260,8 @@ bool tpr_pass(tp_context *context)
 
         if (node == NULL)
             break;
+        if (TPB_UNLIKELY(context->mourns))
+            tpr_absent_sign(TPB_CONTAINER(node, struct tpf_conn, ready));
         tpr_rx_conn(context, TPB_CONTAINER(node, struct tpf_conn, ready));
         moved = true;
         if (context->served)
@@ -265,6 +274,26 @@ bool tpr_pass(tp_context *context)
     if (tpb_list_empty(&context->done))
         progress_bury(context);
     return moved;
+}
+
+/*
+ * The next frame is mostly one of the conn that brought the last: it is looked
+ * at before all others are, in a tenth of the time of a pass.  True if it had
+ * something, and was served; that not for ever, since others wait too.
+ */
+static bool progress_glance(tp_context *context)
+{
+    struct tpf_conn *conn = context->hot;
+
+    if (conn == NULL || context->glances >= PROGRESS_GLANCED
+        || !conn->backend->glance(conn, PROGRESS_GLANCES)
+        || context->armed || !tpb_list_empty(&context->env.ready)
+        || !tpb_list_empty(&context->graveyard))
+        return false;
+    context->glances++;
+    context->served = false;
+    tpr_rx_conn(context, conn);
+    return true;
 }
 
 /* ---- sleeping ----------------------------------------------------------- */
@@ -419,8 +448,10 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait,
 /*
  * With more ranks than cpus the one that is waited for may be waiting for this
  * cpu: to hand it over costs a tenth of a sleep and a bell.  But if the cpu is
- * long in coming back, strangers have it, and whoever yields to those gets
- * nothing done: then it is better to sleep, and to be woken, for a while.
+ * long in coming back time after time, strangers have it, and whoever yields to
+ * those gets nothing done: then it is better to sleep, and to be woken, for a
+ * while.  Two ranks that keep each other busy have it for a time slice, too, but
+ * before and after that others get thousands of turns.
  */
 static void progress_pause(tp_context *context)
 {
@@ -432,8 +463,40 @@ static void progress_pause(tp_context *context)
     }
     before = tpb_now();
     sched_yield();
-    if (tpb_now() - before > PROGRESS_YIELD_NS)
+    if (tpb_now() - before <= PROGRESS_YIELD_NS)
+        return;
+    if (context->patience >= PROGRESS_IMPATIENCE)
+        context->patience -= PROGRESS_IMPATIENCE;
+    else
         context->strangers_run = PROGRESS_STRANGERS;
+}
+
+/*
+ * Who answers may have the other cpu just now: then it does so many times before
+ * either loses its own, if neither gives it away.  So the first passes of a wait
+ * do without a yield; but if nothing came within these the last time, later
+ * waits yield at once, for a while.
+ */
+static bool progress_together(const tp_context *context, uint32_t turn)
+{
+    return context->crowded && turn <= PROGRESS_TOGETHER
+           && context->apart == 0;
+}
+
+/* A wait is over, or about to yield for the first time. */
+static void progress_learn(tp_context *context, uint32_t turn)
+{
+    if (context->patience < PROGRESS_PATIENCE)
+        context->patience++;
+    if (context->apart > 0) {
+        context->apart--;
+    } else if (turn > PROGRESS_TOGETHER) {
+        context->apart_next = context->apart_next < PROGRESS_APART / 2
+                              ? 2 * context->apart_next + 1 : PROGRESS_APART;
+        context->apart = context->apart_next;
+    } else if (turn > 1) {
+        context->apart_next = 0;
+    }
 }
 
 static uint64_t progress_budget(const tp_context *context)
@@ -453,12 +516,17 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     if (context->strangers_run > 0)
         context->strangers_run--;
     for (uint32_t turn = 1;; turn++) {
-        bool moved = tpr_pass(context);
+        bool moved = (!nested && progress_glance(context))
+                     || tpr_pass(context);
 
         if (!nested && !tpb_list_empty(&context->done))
             moved |= tpr_dispatch(context) > 0;
-        if (progress_over(context, wait))
+        if (progress_told(context, wait)
+            || (nested && progress_over(context, wait))) {
+            if (context->crowded)
+                progress_learn(context, turn);
             return true;
+        }
         if (moved) {
             context->vain = 0;
             idle_since = 0;
@@ -466,6 +534,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 continue;
         }
         tpr_tell_sleepers(context);
+        if (progress_together(context, turn))
+            continue;
         if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded) {
             uint64_t now = tpb_now();
 
@@ -592,9 +662,11 @@ bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline)
 static struct progress_known *progress_know(const tp_context *context)
 {
     static _Thread_local TPR_TLS unsigned next;
-    struct progress_known *known;
+    struct progress_known *known = &progress_known[0];
 
-    for (unsigned i = 0; i < PROGRESS_KNOWN; i++)
+    if (TPB_LIKELY(known->serial == context->serial))
+        return known;
+    for (unsigned i = 1; i < PROGRESS_KNOWN; i++)
         if (progress_known[i].serial == context->serial)
             return &progress_known[i];
     known = &progress_known[next++ % PROGRESS_KNOWN];
@@ -658,13 +730,15 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
     uint64_t before, deadline = 0;
     bool over;
 
-    if (context == NULL)
+    if (context == NULL || timeout_ms < -1)
         return TP_ERR_INVALID;
     if (timeout_ms >= 0)
         deadline = tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;
-    before = progress_know(context)->delivered;
+    known = progress_know(context);
+    before = known->delivered;
     over = progress_drive(context, NULL, deadline, before);
-    known = progress_know(context);    /* callbacks may have used others */
+    if (TPB_UNLIKELY(known->serial != context->serial))
+        known = progress_know(context);    /* callbacks have used others */
     known->delivered = progress_delivered(context);
     if (completed != NULL)
         *completed = (int)(known->delivered - before);

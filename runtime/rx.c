@@ -11,6 +11,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 TPB_LOG_COMPONENT("rx");
@@ -69,7 +70,7 @@ void tpr_rx_land(tp_pipe *pipe)
     }
 }
 
-static void rx_begin_data(tp_pipe *pipe, struct tpr_op *op)
+void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
 {
     struct tpr_skeleton *skeleton = pipe->skeleton;
 
@@ -111,7 +112,7 @@ static void rx_direct(tp_pipe *pipe, struct tpr_op *op)
         message->tensors[i].device = (tp_device){ TP_DEVICE_CPU, 0 };
         to += message->tensors[i].length;
     }
-    rx_begin_data(pipe, op);
+    tpr_rx_begin(pipe, op);
 }
 
 /* Takes a reader for the next message; NULL if there is none. */
@@ -139,7 +140,7 @@ static bool rx_wanted(const tp_pipe *pipe)
 }
 
 /* The descriptor is complete: gives the skeleton to the next reader. */
-static void rx_offer(tp_pipe *pipe)
+void tpr_rx_offer(tp_pipe *pipe)
 {
     struct tpr_skeleton *skeleton = pipe->skeleton;
     struct tpr_op *op;
@@ -185,7 +186,7 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
         return false;
     }
     pipe->missing = view->length;
-    rx_offer(pipe);
+    tpr_rx_offer(pipe);
     return pipe->rx_state != TPR_RX_ENDED;     /* else the view is gone */
 }
 
@@ -205,7 +206,7 @@ static bool rx_decode(tp_pipe *pipe, const unsigned char *descriptor,
         pipe->skeleton->number = pipe->offered_to_me++;
         pipe->offers_seen = true;
     }
-    rx_offer(pipe);
+    tpr_rx_offer(pipe);
     return pipe->rx_state != TPR_RX_ENDED;     /* else the view is gone */
 }
 
@@ -385,7 +386,7 @@ static void rx_cancel(struct tpr_op *op, tp_status status)
 }
 
 /* The peer will send no more, and all it sent has been used. */
-static void rx_finish(tp_pipe *pipe)
+void tpr_rx_finish(tp_pipe *pipe)
 {
     tp_status status = pipe->rx_end;
     struct tpb_list *node;
@@ -429,7 +430,7 @@ void tpr_rx_pump(tp_pipe *pipe)
         && pipe->rx_state != TPR_RX_ENDED
         && pipe->rx_state != TPR_RX_OFFERED
         && !(pipe->rx_state == TPR_RX_HELD && pipe->missing == 0))
-        rx_finish(pipe);
+        tpr_rx_finish(pipe);
     rx_note_unread(pipe);
 }
 
@@ -467,7 +468,9 @@ void tpr_rx_stash_open(tp_context *context)
     open->pipe = NULL;
     if (open->read != NULL)
         tpb_list_append(&context->done, &open->read->link);
-    open->read = NULL;
+    else if (open->spare != NULL)
+        tpr_op_free(context, open->spare);
+    open->read = open->spare = NULL;
     if (rx_view_used(&view) || pipe->rx_state == TPR_RX_ENDED) {
         pipe->consumed += cost;
         rx_pop(open->conn);
@@ -504,16 +507,35 @@ static void rx_run_open(tp_context *context)
     tpr_rx_stash_open(context);
 }
 
+/* A callback that is called from here, not from tpr_dispatch(). */
+static inline void rx_call(tp_context *context, tp_pipe *pipe,
+                           tp_message *message, tp_message_fn *done, void *arg)
+{
+    context->dispatching = true;
+    context->depth++;
+    done(pipe, TP_OK, message, arg);
+    context->depth--;
+    context->dispatching = false;
+    tpr_op_told(context, 1);
+}
+
 /* The reader of a short message has been told, and read it or not: most have
  * by now, see tpr_rx_read_open(). */
 static void rx_end_short(tp_context *context)
 {
     struct tpr_open_frame *open = &context->open;
+    struct tpr_skeleton *skeleton;
     tp_pipe *pipe = open->pipe;
     struct tpr_op *read;
+    tp_message_fn *done;
+    void *arg;
 
     if (pipe == NULL)
         return;                    /* stashed by a nested wait */
+    if (TPB_UNLIKELY(open->spare != NULL)) {
+        tpr_op_free(context, open->spare);
+        open->spare = NULL;
+    }
     if (TPB_UNLIKELY(open->read == NULL || pipe->rx_end != TP_OK)) {
         rx_run_open(context);
         return;
@@ -524,7 +546,14 @@ static void rx_end_short(tp_context *context)
     pipe->consumed += open->length + (uint32_t)sizeof(struct wire_frame);
     rx_pop(open->conn);
     tpr_tx_return_credit(pipe);
-    tpr_op_run(context, read);
+    done = read->done;
+    arg = read->arg;
+    skeleton = (struct tpr_skeleton *)(void *)read->message;
+    /* Most callbacks begin the next operation, and find its memory in the
+     * cache. */
+    tpr_op_free(context, read);
+    rx_call(context, pipe, &skeleton->message, done, arg);
+    tpr_skeleton_free(skeleton);
 }
 
 /*
@@ -551,6 +580,7 @@ static bool rx_begin_short(tp_pipe *pipe)
         return false;
     tpb_list_unlink(&op->link);
     open->started = true;
+    open->spare = op;
     pipe->skeleton = skeleton;
     pipe->missing = open->length;
     pipe->rx_state = TPR_RX_OFFERED;
@@ -559,7 +589,7 @@ static bool rx_begin_short(tp_pipe *pipe)
     TPR_COUNT(pipe->record->stats.reads_pending, -1);
     op->status = TP_OK;
     op->message = &skeleton->message;
-    tpr_op_run(context, op);
+    rx_call(context, pipe, &skeleton->message, op->done, op->arg);
     return true;
 }
 
@@ -578,15 +608,14 @@ bool tpr_rx_read_open(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
         || atomic_load_explicit(&pipe->offered, memory_order_relaxed)
            != message
         || message->payload_count != 1 || message->tensor_count != 0
-        || !tpb_list_empty(&pipe->reads) || context->closed)
+        || !tpb_list_empty(&pipe->reads) || context->closed
+        || open->spare == NULL)
         return false;
     payload = &message->payloads[0];
     if (payload->length != open->length
         || (payload->data == NULL && open->length > 0))
         return false;
-    op = tpr_op_bare(context);
-    if (op == NULL)
-        return false;
+    op = open->spare;
     /* No exchange: whoever claims it in another thread reads the same message
      * twice, and is told so by tpr_rx_read(). */
     atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
@@ -597,8 +626,12 @@ bool tpr_rx_read_open(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     pipe->rx_state = TPR_RX_IDLE;
     TPR_COUNT(pipe->record->stats.messages_received, 1);
     TPR_COUNT(pipe->record->stats.bytes_received, open->length);
-    tpr_op_bare_set(op, TPR_OP_READ, pipe, message, done, arg);
+    op->kind = TPR_OP_READ;
+    op->done = done;
+    op->arg = arg;
+    op->borrow = false;
     open->read = op;
+    open->spare = NULL;
     return true;
 }
 
@@ -610,9 +643,16 @@ static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
     uint32_t cost = frame->length + (uint32_t)sizeof(*frame);
 
     if (tpb_list_empty(&pipe->backlog)) {
-        context->open = (struct tpr_open_frame){
-            .pipe = pipe, .conn = conn, .type = frame->type,
-            .flags = frame->flags, .bytes = body, .length = frame->length };
+        struct tpr_open_frame *open = &context->open;
+
+        open->pipe = pipe;         /* spare and read are NULL between frames */
+        open->conn = conn;
+        open->type = frame->type;
+        open->flags = frame->flags;
+        open->started = false;
+        open->bytes = body;
+        open->length = frame->length;
+        open->taken = 0;
         if (rx_begin_short(pipe))
             rx_end_short(context);
         else
@@ -775,122 +815,9 @@ void tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
     struct tpf_conn *before = context->serving;
 
     context->serving = conn;
+    if (conn->backend->glance != NULL)
+        context->hot = conn;
     if (rx_serve(context, conn))
         tpf_conn_ready(conn);
     context->serving = before;
-}
-
-/* ---- what readers ask --------------------------------------------------- */
-
-bool tpr_rx_arm_idle(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
-{
-    tp_context *context = pipe->context;
-    struct tpr_op *op;
-
-    if (!tpr_enter(context))
-        return false;
-    if (context->closed || pipe->peer->state != TPR_PEER_CONNECTED
-        || pipe->rx_state == TPR_RX_HELD || pipe->rx_end != TP_OK
-        || !tpb_list_empty(&pipe->backlog)
-        || !tpb_list_empty(&pipe->unread_link)
-        || (op = tpr_op_bare(context)) == NULL) {
-        tpr_leave(context);
-        return false;
-    }
-    tpr_op_bare_set(op, TPR_OP_DESCRIPTOR, pipe, NULL, arrived, arg);
-    tpb_list_append(&pipe->armed, &op->link);
-    TPR_COUNT(pipe->record->stats.reads_pending, 1);
-    tpr_leave(context);
-    return true;
-}
-
-void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op)
-{
-    tpr_peer_use(pipe);
-    if (pipe->rx_state == TPR_RX_ENDED) {
-        tpr_op_end(op, pipe->rx_end);
-        return;
-    }
-    tpb_list_append(&pipe->armed, &op->link);
-    if (pipe->rx_state == TPR_RX_HELD)
-        rx_offer(pipe);
-    if (pipe->context->open.pipe != pipe)
-        tpr_rx_pump(pipe);
-}
-
-void tpr_rx_arm_any(tp_context *context, struct tpr_op *op)
-{
-    struct tpb_list *node;
-
-    if (TPB_UNLIKELY(!context->listens))
-        tpr_peer_listen(context);
-    tpb_list_append(&context->any, &op->link);
-    /* A pipe that has more stands at the end again: they take turns.  One may
-     * turn out to have only a part of a message: then it is the next one's. */
-    while (!tpb_list_empty(&context->any)
-           && (node = tpb_list_take(&context->unread)) != NULL) {
-        tp_pipe *pipe = TPB_CONTAINER(node, tp_pipe, unread_link);
-
-        if (pipe->rx_state == TPR_RX_HELD)
-            rx_offer(pipe);
-        if (context->open.pipe != pipe)
-            tpr_rx_pump(pipe);
-    }
-}
-
-/* The skeleton was claimed by tpr_skeleton_claim(). */
-void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op)
-{
-    if (pipe->rx_state != TPR_RX_OFFERED
-        || op->message != &pipe->skeleton->message) {
-        /* In its turn, behind reads that are not over yet. */
-        op->status = pipe->closed ? TP_ERR_CLOSED : pipe->rx_end;
-        if (TPB_UNLIKELY(op->status == TP_OK)) {   /* read meanwhile */
-            op->message = NULL;
-            op->status = TP_ERR_INVALID;
-        }
-        tpb_list_append(&pipe->reads, &op->link);
-        tpr_rx_land(pipe);
-        return;
-    }
-    if (TPB_UNLIKELY(op->work != NULL || op->status != TP_OK)
-        && !tpr_device_may_read(pipe, op))
-        return;
-    rx_begin_data(pipe, op);
-    if (pipe->context->open.pipe != pipe)
-        tpr_rx_pump(pipe);
-}
-
-void tpr_rx_end(tp_pipe *pipe, tp_status status)
-{
-    if (pipe->rx_end == TP_OK)
-        pipe->rx_end = status;
-    /* What a channel was to bring does not come any more, nor what is behind
-     * it. */
-    TPB_LIST_EACH(node, &pipe->reads)
-        if (TPB_CONTAINER(node, struct tpr_op, link)->pulls > 0) {
-            tpr_rx_drop(pipe, pipe->rx_end);
-            return;
-        }
-    if (pipe->context->open.pipe != pipe)
-        tpr_rx_pump(pipe);
-}
-
-void tpr_rx_drop(tp_pipe *pipe, tp_status status)
-{
-    struct tpb_list *node;
-
-    pipe->rx_end = status;
-    while ((node = tpb_list_take(&pipe->backlog)) != NULL) {
-        struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk, link);
-
-        pipe->consumed += chunk->cost;
-        tpb_free(chunk);
-    }
-    __atomic_store_n(&pipe->record->stats.bytes_buffered, 0, __ATOMIC_RELAXED);
-    if (pipe->rx_state == TPR_RX_OFFERED)
-        pipe->skeleton = NULL;     /* it is with the user */
-    if (pipe->rx_state != TPR_RX_ENDED)
-        rx_finish(pipe);
-    tpr_tx_return_credit(pipe);
 }

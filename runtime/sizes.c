@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 #include "topology/devices.h"
 
@@ -218,6 +219,15 @@ static void sizes_append(struct tpr_links *links, struct tpr_link *link)
         *least = from;
 }
 
+/* The first that the model finds too slow for any buffer of the CPU's. */
+static void sizes_stream(struct tpr_peer *peer, struct tpr_link *link)
+{
+    if (peer->links->stream == NULL && !link->link->kind->devices
+        && peer->conn->backend->reach == TPT_REACH_HOST
+        && (peer->conn->backend->flags & TPF_SELF) == 0)
+        peer->links->stream = link;
+}
+
 void tpr_links_sizes(struct tpr_peer *peer)
 {
     const struct tpt_plan *plan = tpr_peer_plan(peer);
@@ -226,6 +236,7 @@ void tpr_links_sizes(struct tpr_peer *peer)
     links->least = SIZE_MAX;
     links->ordered = 0;
     links->insisted = false;
+    links->stream = NULL;
     links->device_insisted = tpt_device_insisted(plan);
     links->device_least = links->device_insisted ? TPT_DEVICE_LEAST
                                                  : SIZE_MAX;
@@ -235,9 +246,12 @@ void tpr_links_sizes(struct tpr_peer *peer)
         const struct tpt_candidate *candidate = &plan->candidates[i];
         struct tpr_link *link = sizes_link(links, candidate->name);
 
-        if (link == NULL || !link->theirs || !candidate->possible
-            || sizes_least(links, link) == SIZE_MAX)
+        if (link == NULL || !link->theirs || !candidate->possible)
             continue;
+        if (sizes_least(links, link) == SIZE_MAX) {
+            sizes_stream(peer, link);
+            continue;
+        }
         links->insisted |= candidate->insisted && !candidate->devices;
         sizes_append(links, link);
     }

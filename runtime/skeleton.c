@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 enum { SKELETON_STORAGE = 192, SKELETON_KEEP = 64 * 1024 };

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 /* Channels have their own place. */

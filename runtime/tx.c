@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 
 /* From this size on data is not copied into the backend's memory where the
@@ -164,6 +165,26 @@ static bool tx_is_short(const tp_message *message)
            && message->payloads[0].metadata_length == 0;
 }
 
+/*
+ * Copies a piece of a frame that begins at `room` and has not been announced.
+ * What is in the frame's first cache line is written last: its receiver may be
+ * looking there for the announcement, and would take the line away before that
+ * is written.
+ */
+static inline void tx_copy(const unsigned char *room, unsigned char *to,
+                           const void *from, size_t length)
+{
+    const unsigned char *line = room - (uintptr_t)room % TPB_CACHE_LINE
+                                + TPB_CACHE_LINE;
+    size_t lead = to < line ? (size_t)(line - to) : 0;
+
+    if (length > lead)
+        memcpy(to + lead, (const unsigned char *)from + lead, length - lead);
+    else
+        lead = length;
+    tpb_copy(to, from, lead);
+}
+
 /* Copies the next `length` bytes of the stream. */
 static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
 {
@@ -208,8 +229,11 @@ static inline bool tx_short(tp_pipe *pipe, struct tpf_conn *conn,
     room = tx_reserve(pipe, size);
     if (room == NULL)
         return false;
+    if (length <= 16)
+        tpb_copy(room + sizeof(struct wire_frame), data, length);
+    else
+        tx_copy(room, room + sizeof(struct wire_frame), data, length);
     tx_head(pipe, room, WIRE_MESSAGE, WIRE_SHORT, length);
-    tpb_copy(room + sizeof(struct wire_frame), data, length);
     conn->backend->commit(conn, size);
     pipe->sent += (uint32_t)size;
     return true;
@@ -462,6 +486,13 @@ static bool tx_pushes(tp_pipe *pipe)
 
 /* ---- the pump ----------------------------------------------------------- */
 
+static void tx_end(tp_pipe *pipe, struct tpr_op *op, tp_status status)
+{
+    if (TPB_UNLIKELY(op->paced) && status == TP_OK)
+        tpr_offer_paced(pipe, op);
+    tpr_op_end(op, status);
+}
+
 /* Ends the writes at the head that need their memory no more, in order. */
 static void tx_land(tp_pipe *pipe)
 {
@@ -471,7 +502,7 @@ static void tx_land(tp_pipe *pipe)
 
         if (op->lent > 0 || op->offers != NULL)
             return;
-        tpr_op_end(op, op->status);
+        tx_end(pipe, op, op->status);
     }
 }
 
@@ -482,7 +513,7 @@ static void tx_finish(tp_pipe *pipe, struct tpr_op *op, tp_status status)
     tpb_list_unlink(&op->link);
     if (op->lent == 0 && op->offers == NULL
         && tpb_list_empty(&pipe->landing)) {
-        tpr_op_end(op, status);
+        tx_end(pipe, op, status);
         return;
     }
     tpb_list_append(&pipe->landing, &op->link);
@@ -562,7 +593,8 @@ void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op)
 {
     tpr_peer_use(pipe);
     if (TPB_UNLIKELY(pipe->tx_end != TP_OK)) {
-        tpr_op_end(op, pipe->tx_end);
+        /* In its turn, behind writes whose memory is still needed. */
+        tx_finish(pipe, op, pipe->tx_end);
         return;
     }
     tpb_list_append(&pipe->writes, &op->link);
@@ -601,7 +633,7 @@ bool tpr_tx_at_once(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     struct tpr_op *op = NULL;
     bool sent;
 
-    if (!tpr_enter(context))
+    if (!tpr_enter_in_turn(context))
         return false;
     if (done != NULL && sync == NULL)
         op = tpr_op_bare(context);

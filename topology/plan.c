@@ -213,23 +213,27 @@ static void plan_tell(const struct tpt_plan *plan, uint32_t at,
     tpb_text_add(text, ")");
 }
 
-/* Somebody's word, or a trial's, rather than what a machine lacks? */
-static bool plan_decided(const struct tpt_candidate *candidate)
+enum { PLAN_WEIGHTS = 3 };
+
+/* The contract first; then somebody's word, or a trial's; then what a machine
+ * lacks. */
+static uint32_t plan_weight(const struct tpt_candidate *candidate)
 {
-    return candidate->reason == TPT_REASON_CONTRACT
-           || candidate->reason == TPT_REASON_FORBIDDEN
-           || candidate->reason == TPT_REASON_TRIAL_FAILED;
+    if (candidate->reason == TPT_REASON_CONTRACT)
+        return 0;
+    return candidate->reason == TPT_REASON_FORBIDDEN
+           || candidate->reason == TPT_REASON_TRIAL_FAILED ? 1 : 2;
 }
 
 void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text)
 {
     size_t start = text->length;
 
-    for (uint32_t i = 0; i < 2 * plan->count; i++) {
+    for (uint32_t i = 0; i < PLAN_WEIGHTS * plan->count; i++) {
         uint32_t at = i % plan->count;
         const struct tpt_candidate *candidate = &plan->candidates[at];
         bool told = !plan_tells(plan, candidate)
-                    || plan_decided(candidate) != (i < plan->count);
+                    || plan_weight(candidate) != i / plan->count;
 
         for (uint32_t j = 0; j < at && !told; j++)
             told = plan_tells(plan, &plan->candidates[j])

@@ -154,6 +154,20 @@ tp_status tpt_require_allows(const char *require, enum tpt_locality locality,
     return TP_OK;
 }
 
+bool tpt_require_speaks(const char *require, enum tpt_locality locality)
+{
+    const char *cursor = require = require_text(require);
+    bool speaks = false;
+
+    while (require_more(require, cursor) && !speaks) {
+        struct require_item item;
+
+        require_next(&cursor, &item);
+        speaks = require_concerns(&item, locality) && !require_is_cuda(&item);
+    }
+    return speaks;
+}
+
 static tp_status require_unknown(const struct require_item *item,
                                  const struct tpt_known *known, size_t count,
                                  struct tpb_error *error)

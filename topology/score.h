@@ -231,6 +231,9 @@ tp_status tpt_require_check(const char *require, const struct tpt_known *known,
 
 /* The same without looking at the backends' names: for who knows none. */
 tp_status tpt_require_form(const char *require, struct tpb_error *error);
+/* Does it name a transport or channel for pairs like that?  Class cuda names
+ * none: it is about some messages only. */
+bool tpt_require_speaks(const char *require, enum tpt_locality locality);
 
 /* As tpb_list_allows(), for TP_BACKENDS: of cuda_staged, which goes in the
  * frames of any transport, only a list of what is forbidden speaks. */
@@ -248,6 +251,10 @@ bool tpt_policy_spares(const char *list, const char *name);
 tp_status tpt_policy_check(const struct tpt_policy *policy,
                            const struct tpt_card *card,
                            struct tpb_error *error);
+
+/* The same warning of another list of backends' names, by rank 0. */
+void tpt_policy_check_names(const char *variable, const char *list,
+                            const struct tpt_card *card);
 
 /* Why nothing connects a pair, and what to do about it, in one line for
  * people: what was decided first, what a machine lacks then; what never could

@@ -37,7 +37,7 @@ enum {
     SHM_RING = 256 * 1024,
     SHM_HEADER = 8,
     SHM_ALIGN = 32,
-    SHM_LONG = 1024,
+    SHM_LONG = 1536,
     SHM_FRAME = 16 * 1024 + 120,   /* 16 KiB and what is said of them */
     SHM_PUBLISH = 32 * 1024,
     SHM_AHEAD = 16 * TPB_CACHE_LINE     /* lines asked for */

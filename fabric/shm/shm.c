@@ -238,6 +238,16 @@ static bool shm_progress(struct tpf_endpoint *base)
     return moved;
 }
 
+static bool shm_glance(struct tpf_conn *base, unsigned times)
+{
+    const struct shm_conn *conn = shm_conn(base);
+
+    for (; times > 0; times--)
+        if (shm_ring_ready(&conn->in))
+            return true;
+    return false;
+}
+
 static bool shm_arm(struct tpf_endpoint *base)
 {
     struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
@@ -338,6 +348,7 @@ void shm_fail(struct shm_conn *conn, tp_status status, const char *text)
 
     if (conn->watch.fd >= 0)
         tpf_watch_remove(env, &conn->watch);
+    shm_death_forget(conn);
     conn->state = SHM_DEAD;
     env->upcalls->failed(env->core, &conn->base, status, text);
 }
@@ -355,6 +366,7 @@ static void shm_disconnect(struct tpf_conn *base)
     }
     if (conn->watch.fd >= 0 && conn->watch.ready != NULL)
         tpf_watch_remove(base->endpoint->env, &conn->watch);
+    shm_death_forget(conn);
     tpb_close(&conn->watch.fd);
     tpb_close(&conn->doorbell);
     shm_segment_unmap(conn);
@@ -450,6 +462,7 @@ const struct tpf_backend tpf_shm = {
     .pop = shm_pop,
     .flushed = shm_flushed,
     .progress = shm_progress,
+    .glance = shm_glance,
     .arm = shm_arm,
     .disarm = shm_disarm,
     .pass = shm_pass,

@@ -2,7 +2,8 @@
 /*
  * A rank dies, the others are told.  Started by the scripts of this folder:
  *
- *   mourn HOW     kill: the last rank kills itself after a word to each
+ *   mourn HOW     deaf: all ask for what nobody sends, and stay
+ *                 kill: the last rank kills itself after a word to each
  *                 abort: it ends the job instead, with status 42
  *                 leave: it exits without tp_finalize
  *                 well: all part in peace
@@ -95,12 +96,30 @@ static void mourn_other(tp_context *context, const char *how)
         exit(8);
 }
 
+/* Whatever the answer is, it makes nothing of it. */
+static void mourn_deaf(tp_context *context)
+{
+    tp_pipe *pipe;
+    char word;
+    size_t length;
+
+    mourn_need(tp_pipe_to_rank(context, (tp_rank(context) + 1)
+                               % tp_size(context), &pipe), "pipe");
+    printf("rank %d: %s\n", tp_rank(context),
+           tp_strerror(tp_pipe_recv(pipe, &word, 1, &length)));
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+
 int main(int argc, char **argv)
 {
     tp_context *context;
     const char *how = argc > 1 ? argv[1] : "well";
 
     mourn_need(tp_init(NULL, &context), "tp_init");
+    if (strcmp(how, "deaf") == 0)
+        mourn_deaf(context);
     if (tp_rank(context) == tp_size(context) - 1)
         mourn_last(context, how);
     else

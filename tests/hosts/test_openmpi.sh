@@ -7,6 +7,8 @@
 # shellcheck source=tests/hosts/hosts.sh
 . "${TP_TEST_SOURCE:-.}/tests/hosts/hosts.sh"
 self=$source/tests/hosts/test_openmpi.sh
+refused='^tprun: rank . on host. .*ended the job with status 1: no '
+refused+='backend reaches rank .* on host.*TP_REQUIRE wants shm for class net'
 
 three=host1,host2,host3
 
@@ -25,7 +27,7 @@ jobs_end_well()
     check "a hostfile" [ "$(sort <<<"$out" | tr '\n' ' ')" \
         = "host2 host3 host3 " ]
     on host1 20 "$tprun" --host $three --tag sh -c 'echo out; echo err >&2'
-    check "--tag" ended 0 '^\[[^ ]*2\][^ ]*out$' '^\[[^ ]*2\][^ ]*err$'
+    check "--tag" ended 0 '^\[2\] out$' '^\[2\] err$'
     # shellcheck disable=SC2016 # for the inner shell
     on host1 20 env BETA='two words' "$tprun" --host host2 -x \
         "ALPHA=a;b,c 'd'" sh -c 'echo "$ALPHA|$BETA|$HOME"; pwd'
@@ -51,6 +53,60 @@ host3" ]
     check "rank 0 reads the input" [ "$out" = "from rank 0" ]
 }
 
+# Each rank writes megabytes of lines to both streams, in pieces of its own,
+# and ends at once; or is ended by the death of another.
+lines_stay_whole()
+{
+    local pad words file
+    pad=$(printf 'x%.0s' $(seq 300))
+    # shellcheck disable=SC2016
+    words='seq -f "$PMIX_RANK %06.0f '$pad' é<&>." 0 19999
+        seq -f "$PMIX_RANK e%06.0f '$pad'" 0 99 >&2; printf "end\n$PMIX_RANK "'
+    "$nethosts" exec host1 timeout 200 "$tprun" -n 6 --host $three \
+        sh -c "$words" >"$work/lines" 2>"$work/errors" </dev/null
+    status=$? out='' err=$(grep -v waiting "$work/errors" | head -n 3)
+    check "much output" [ $status = 0 ]
+    check "no line is torn" empty_of "$work/lines" \
+        "^([0-5] [0-9]{6} $pad é<&>[.]|([0-5] )?end|[0-5] )$"
+    check "nor one of standard error" empty_of "$work/errors" \
+        "^([0-5] e[0-9]{6} $pad|tprun: waiting.*)$"
+    check "none is lost, and their order kept" [ "$(awk '
+        / 0/ { if ($2 + 0 != next_of[$1]++) print "rank", $1, "line", $2 }
+        / e/ { if (substr($2, 2) + 0 != error_of[$1]++) print "rank", $1, $2 }
+        END { for (rank in next_of) print next_of[rank], error_of[rank] }' \
+        <(grep '^. [0-9]' "$work/lines") <(grep '^. e' "$work/errors") |
+        sort | uniq -c | tr -s ' ')" = " 6 20000 100" ]
+    # shellcheck disable=SC2016
+    on host1 60 "$tprun" --host $three sh -c 'test $PMIX_RANK = 2 || {
+        seq 20000; echo all; exec sleep 600; }; sleep 3; echo last; kill -9 $$'
+    check "all was passed on when one died" [ "$status $(wc -l <<<"$out") \
+$(grep -c '^all$' <<<"$out") $(grep -c '^last$' <<<"$out")" = "137 40003 2 1" ]
+    # On a terminal a question appears before its line ends.
+    file=$("$nethosts" directory)
+    mkfifo "$work/keys"
+    # shellcheck disable=SC2016
+    echo 'test $PMIX_RANK = 0 || exec sleep 3; printf "name? "; read name
+        echo "hello $name"' >"$file/ask"
+    "$nethosts" exec host1 timeout 60 script -q -e -f "$file/prompt" \
+        -c "$tprun --host host2,host3 sh $file/ask" <"$work/keys" >/dev/null &
+    exec 9>"$work/keys"
+    for _ in $(seq 300); do
+        ! grep -q 'name?' "$file/prompt" 2>/dev/null || break
+        sleep 0.1
+    done
+    out=$(cat "$file/prompt")
+    err=''
+    check "a question without newline" holds "$out" 'name[?] $'
+    echo you >&9
+    wait $!
+    status=$? out=$(cat "$file/prompt")
+    exec 9>&-
+    check "and its answer" ended 0 'hello you' ''
+}
+
+# empty_of FILE PATTERN: all its lines are like that.
+empty_of() { [ "$(grep -v -c -E -e "$2" "$1")" = 0 ]; }
+
 jobs_explain()
 {
     on host1 20 "$tprun" --host $three --explain --require net:ofi:tcp \
@@ -58,7 +114,13 @@ jobs_explain()
     check "--explain" ended 0 '' 'rank 0 .host1.*rank 2 .host3.*other host'
     check "--explain names the path" holds "$err" 'ofi:tcp .*chosen'
     on host1 20 "$tprun" --host $three --require net:shm "$mourn" well
-    check "--require" ended 9 '' 'TP_REQUIRE wants shm for class net'
+    check "--require" ended 1 '' "$refused"
+    check "--require, once" [ "$(grep -c "ended the job" <<<"$err")" = 1 ]
+    on host1 20 "$tprun" --host $three --require net:shm "$mourn" deaf
+    check "--require ends who does not listen" ended 1 \
+        'rank [0-2]: no backend reaches the peer' "$refused"
+    on host1 20 env TP_REQUIRE=net:shm "$tprun" --host $three "$mourn" well
+    check "TP_REQUIRE" ended 9 '' 'TP_REQUIRE wants shm for class net'
 }
 
 jobs_fail()
@@ -181,12 +243,13 @@ case $inside in
         skip hosts "needs nft (apt-get install nftables)"
     else
         export NH_SHARE=$work HOSTS_RESULTS=$work/results
-        "$nethosts" run 3 "$self" inside
-        NH_IP=6 "$nethosts" run 3 "$self" ipv6
+        "$nethosts" run 3 "$self" inside || fail "no end inside: $?"
+        NH_IP=6 "$nethosts" run 3 "$self" ipv6 || fail "no end with IPv6: $?"
     fi
     finish ;;
 inside)
     jobs_end_well
+    lines_stay_whole
     jobs_explain
     jobs_fail
     jobs_killed

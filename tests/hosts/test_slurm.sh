@@ -6,6 +6,8 @@
 # shellcheck source=tests/hosts/hosts.sh
 . "${TP_TEST_SOURCE:-.}/tests/hosts/hosts.sh"
 self=$source/tests/hosts/test_slurm.sh
+refused='^tprun: rank . on host. .*ended the job with status 1: no '
+refused+='backend reaches rank .* on host.*TP_REQUIRE wants shm for class net'
 
 # here SECONDS COMMAND...: as on(), for we run on host1 already.
 here()
@@ -31,7 +33,13 @@ jobs()
     here 20 "$tprun" -n 3 --explain --require net:ofi:tcp "$mourn" well
     check "--explain" ended 0 '' 'rank 0 .host1.*rank 2 .host3.*other host'
     here 20 "$tprun" -n 3 --require net:shm "$mourn" well
-    check "--require" ended 9 '' 'TP_REQUIRE wants shm for class net'
+    check "--require" ended 1 '' "$refused"
+    check "--require, once" [ "$(grep -c "ended the job" <<<"$err")" = 1 ]
+    here 20 "$tprun" -n 3 --require net:shm "$mourn" deaf
+    check "--require ends who does not listen" ended 1 \
+        'rank [0-2]: no backend reaches the peer' "$refused"
+    here 20 env TP_REQUIRE=net:shm "$tprun" -n 3 "$mourn" well
+    check "TP_REQUIRE" ended 9 '' 'TP_REQUIRE wants shm for class net'
     here 20 "$tprun" -n 3 "$mourn" kill
     check "a remote rank is killed" ended 137 'rank 0: the peer died' \
         '^tprun: rank 2 on host3 .*signal 9'

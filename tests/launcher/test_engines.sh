@@ -124,9 +124,10 @@ try 0 '^ranks 0 to 1 on 192.0.2.1$' --host $away:2 --display-map true
 
 rm "$work/bin/prterun"
 engine mpirun.openmpi 'mpirun.openmpi (Open MPI) 4.1.4'
-try 0 '' --host $away --bind-to package --tag true
+try 0 '' --host $away --bind-to package --tag --keep-going true
 got -n 1 --host $away:1 --map-by slot:OVERSUBSCRIBE --bind-to socket \
-    --tag-output --mca plm_rsh_args
+    --xml --continuous --mca plm_rsh_args
+got -f -k -- true
 engine mpirun.openmpi 'mpirun (Open MPI) 5.0.3'
 try 0 '' --host $away --bind-to package --tag true
 got --bind-to package --output tag --prtemca plm_ssh_args
@@ -151,7 +152,7 @@ try 0 '' true
 got --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10'
 unset SLURM_JOB_ID SLURM_JOB_NODELIST
 
-try 0 "^TP_REQUIRE=net:ofi:tcp /.*/mpirun.openmpi .* -- echo 'a b'\$" \
+try 0 "^TP_REQUIRE=net:ofi:tcp TP_REQUIRE_ABORT=1 /.*/mpirun.openmpi .* -- echo 'a b'\$" \
     --dry-run --require net:ofi:tcp --host $away echo 'a b'
 
 # ---- another libpmix ----

@@ -26,6 +26,24 @@ START_TEST(test_left_behind)
 }
 END_TEST
 
+/* A rank that is killed leaves a child, and so all of its connections open: its
+ * peers are told of the death all the same. */
+START_TEST(test_heir)
+{
+    static const char *const over[] = { "shm", "ofi:tcp", "ofi:shm" };
+    struct tpx_launch launch = { 0 };
+
+    setenv("TP_BACKENDS", over[_i], 1);
+    tpx_run_tprun(&launch, "-n", "2", "--keep-going",
+                  tpx_program("tests/launcher/talk"), "heir");
+    ck_assert_msg(launch.status == 137, "%d: %s", launch.status, launch.err);
+    ck_assert_msg(strstr(launch.out, "rank 0: the peer died") != NULL
+                  && strstr(launch.out, "rank 0: the child lives") != NULL,
+                  "over %s: %s", over[_i], launch.out);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* Also if it ignores SIGTERM, holds the output open, and the job failed. */
 START_TEST(test_stubborn_left_behind)
 {
@@ -44,6 +62,9 @@ static void start_family(struct tpx_launch *launch)
     tpx_launch(launch, -1, (const char *const[]){ "-n", "3", "RANK", "family",
                NULL });
     tpx_await_output(launch, "ready\n", 3);
+    /* On a busy machine a guard can be the last to run, and to say its name. */
+    for (int i = 0; i < 1000 && tpx_find_guard(launch->pid, 1) == 0; i++)
+        tpx_doze(0.01);
 }
 
 /* kill -9 of tprun: ranks, their children, those in sessions of their own. */
@@ -256,6 +277,7 @@ int main(void)
 
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_left_behind, 0, 2);
+    tcase_add_loop_test(tests, test_heir, 0, 3);
     tcase_add_test(tests, test_stubborn_left_behind);
     tcase_add_test(tests, test_kill_tprun);
     tcase_add_test(tests, test_kill_tprun_nameless);

@@ -352,6 +352,65 @@ START_TEST(test_refused)
 }
 END_TEST
 
+static int reasons_count(const char *text, const char *words)
+{
+    int count = 0;
+
+    for (; (text = strstr(text, words)) != NULL; text += strlen(words))
+        count++;
+    return count;
+}
+
+/* The launcher insists: the job ends by the first pair that has to break the
+ * contract, after the program was told, whatever that makes of it. */
+START_TEST(test_broken)
+{
+    static const char *const reactions[] = { "stay", "exit", "ring" };
+    struct tpx_launch launch = { 0 };
+
+    setenv("TP_BACKENDS", "shm", 1);
+    tpx_run_tprun(&launch, "-n", "2", "--require", "node:tcp",
+                  tpx_program("tests/launcher/talk"), reactions[_i]);
+    ck_assert_msg(launch.status == 1, "%d: %s", launch.status, launch.err);
+    ck_assert_msg(strstr(launch.out, ": no backend reaches the peer") != NULL,
+                  "the program was not told: %s", launch.out);
+    ck_assert_msg(reasons_count(launch.err, "TP_REQUIRE wants tcp") == 1
+                  && strstr(launch.err, "ended the job with status 1: no "
+                            "backend reaches rank ") != NULL
+                  && strstr(launch.err, "remedy: add node:shm") != NULL,
+                  "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Not where the program is to go on, or where nobody but the ranks' environment
+ * says it: there it is told, and goes on. */
+START_TEST(test_told_only)
+{
+    struct tpx_launch launch = { 0 };
+    const char *talk = tpx_program("tests/launcher/talk");
+
+    setenv("TP_BACKENDS", "shm", 1);
+    if (_i == 0) {
+        tpx_run_tprun(&launch, "-n", "2", "--keep-going", "--require",
+                      "node:tcp", talk, "ring");
+    } else if (_i == 1) {
+        tpx_run_tprun(&launch, "-n", "2", "-x", "TP_REQUIRE_ABORT=0",
+                      "--require", "node:tcp", talk, "ring");
+    } else {
+        setenv("TP_REQUIRE", "node:tcp", 1);
+        tpx_run_tprun(&launch, "-n", "2", talk, "ring");
+        unsetenv("TP_REQUIRE");
+    }
+    ck_assert_msg(launch.status == 0, "%d: %s", launch.status, launch.err);
+    ck_assert_msg(reasons_count(launch.out, ": no backend reaches the peer")
+                  >= 1, "%s", launch.out);    /* or that the other has left */
+    ck_assert_msg(reasons_count(launch.err, "peer: error: no backend reaches")
+                  >= 1, "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* And kept: the same contracts where they can be. */
 START_TEST(test_kept)
 {
@@ -380,6 +439,8 @@ int main(void)
     tcase_add_loop_test(tests, test_trials_transport, 0, 2);
     tcase_add_test(tests, test_schema);
     tcase_add_loop_test(tests, test_refused, 0, TPB_COUNT(refusals));
+    tcase_add_loop_test(tests, test_broken, 0, 3);
+    tcase_add_loop_test(tests, test_told_only, 0, 3);
     tcase_add_loop_test(tests, test_kept, 0, 4);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

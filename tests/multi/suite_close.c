@@ -415,6 +415,31 @@ static void close_forked(void)
     tpx_meet(!tpx_me.rank);
 }
 
+/* All that was written has been answered; that the peer then sleeps outside of
+ * all calls, and so does not hear the goodbye, is no trouble. */
+static void close_sleeper(void)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    tp_pipe *pipe;
+    char byte = 1;
+
+    options.progress = TP_PROGRESS_MANUAL;
+    options.finalize_timeout_ms = 300;
+    tpx_ok(tp_init(&options, &tpx_me.context));
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    if (tpx_me.rank == 0) {
+        tpx_ok(tp_pipe_send(pipe, &byte, 1));
+        tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+    } else {
+        tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+        tpx_ok(tp_pipe_send(pipe, &byte, 1));
+        tpx_sleep_ms(1200);
+        tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_PEER_CLOSED);
+    }
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+}
+
 /* Nothing was ever used. */
 static void close_idle(void)
 {
@@ -437,6 +462,7 @@ const struct tpx_spmd tpx_close[] = {
     { "close_orphan", close_orphan, 2,
       TPX_BARE | TPX_CHANNELS | TPX_KILLS | TPX_MANUAL, 20 },
     { "close_forked", close_forked, 2, 0, 20 },
+    { "close_sleeper", close_sleeper, 2, TPX_BARE | TPX_MANUAL, 20 },
     { "close_idle", close_idle, 3, 0, 20 },
     { NULL }
 };

@@ -3,6 +3,7 @@
  * byte as it was written. */
 #include "config.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "tests/multi/flow.h"
@@ -130,11 +131,164 @@ static void order_blocking_letters(void)
     }
 }
 
+/* ---- who called first --------------------------------------------------- */
+
+enum { TURNS_PIPE = 40 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool inside, called;       /* the callback runs; the thread has called */
+    unsigned first, second;    /* which byte whose skeleton got */
+    unsigned over;
+    char bytes[3];             /* 0, 1, 2: written in this order */
+    tp_payload payloads[3];
+    tp_message messages[3];
+} turns = { .lock = PTHREAD_MUTEX_INITIALIZER,
+            .changed = PTHREAD_COND_INITIALIZER };
+
+static void turns_write(unsigned i)
+{
+    turns.bytes[i] = (char)i;
+    turns.payloads[i] = (tp_payload){ .data = &turns.bytes[i], .length = 1 };
+    turns.messages[i] = (tp_message){ .payloads = &turns.payloads[i],
+                                      .payload_count = 1 };
+    tpx_ok(tp_pipe_write(tpx_pipe(!tpx_me.rank, TURNS_PIPE),
+                         &turns.messages[i], tpx_count_ok, &turns.over));
+}
+
+/* Puts the first byte of the message into *arg. */
+static void turns_arrived(tp_pipe *pipe, tp_status status, tp_message *message,
+                          void *arg)
+{
+    static char bytes[3];
+    static unsigned next;
+
+    tpx_ok(status);
+    *(unsigned *)arg = next;
+    message->payloads[0].data = &bytes[next++];
+    tpx_ok(tp_pipe_read(pipe, message, tpx_count_ok, &turns.over));
+}
+
+/* Until the other thread has called; then the same calls, behind its. */
+static void turns_callback(tp_pipe *pipe, tp_status status,
+                           tp_message *message, void *arg)
+{
+    (void)message;
+    (void)arg;
+    tpx_ok(status);
+    pthread_mutex_lock(&turns.lock);
+    turns.inside = true;
+    pthread_cond_broadcast(&turns.changed);
+    while (!turns.called)
+        pthread_cond_wait(&turns.changed, &turns.lock);
+    pthread_mutex_unlock(&turns.lock);
+    turns_write(2);
+    tpx_ok(tp_pipe_read_descriptor(tpx_pipe(!tpx_me.rank, TURNS_PIPE),
+                                   turns_arrived, &turns.second));
+    turns.over++;
+    (void)pipe;
+}
+
+static void *turns_thread(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&turns.lock);
+    while (!turns.inside)
+        pthread_cond_wait(&turns.changed, &turns.lock);
+    pthread_mutex_unlock(&turns.lock);
+    turns_write(1);
+    tpx_ok(tp_pipe_read_descriptor(tpx_pipe(!tpx_me.rank, TURNS_PIPE),
+                                   turns_arrived, &turns.first));
+    pthread_mutex_lock(&turns.lock);
+    turns.called = true;
+    pthread_cond_broadcast(&turns.changed);
+    pthread_mutex_unlock(&turns.lock);
+    return NULL;
+}
+
+/* A call from a callback does not overtake one that another thread made, and
+ * came back from, while that callback ran. */
+static void order_turns(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, TURNS_PIPE);
+    pthread_t thread;
+    char byte = 9;
+
+    turns_write(0);
+    tpx_until(&turns.over, 1);
+    tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+    tpx_equal(byte, 0);
+    tpx_equal(pthread_create(&thread, NULL, turns_thread, NULL), 0);
+    tpx_ok(tp_pipe_write(tpx_pipe(tpx_me.rank, 0), &turns.messages[0],
+                         turns_callback, NULL));
+    tpx_ok(tp_pipe_recv(tpx_pipe(tpx_me.rank, 0), &byte, 1, NULL));
+    tpx_until(&turns.over, 6);
+    tpx_equal(pthread_join(thread, NULL), 0);
+    tpx_equal(turns.first, 0);
+    tpx_equal(turns.second, 1);
+}
+
+/* ---- writes of a pipe that the other side closes ------------------------ */
+
+enum { ENDS_WRITES = 40, ENDS_SIZE = 100000 };
+
+static struct {
+    unsigned ended;
+    tp_message messages[ENDS_WRITES];
+    tp_payload payload;
+} ends;
+
+static void ends_written(tp_pipe *pipe, tp_status status, tp_message *message,
+                         void *arg)
+{
+    (void)pipe;
+    (void)arg;
+    tpx_check(status == TP_OK || status == TP_ERR_PEER_CLOSED, "%s",
+              tp_strerror(status));
+    tpx_equal(message - ends.messages, ends.ended);
+    ends.ended++;
+}
+
+static void ends_write(tp_pipe *pipe)
+{
+    for (unsigned i = 0; i < ENDS_WRITES; i++) {
+        ends.messages[i] = (tp_message){ .payloads = &ends.payload,
+                                         .payload_count = 1 };
+        tpx_ok(tp_pipe_write(pipe, &ends.messages[i], ends_written, NULL));
+        if (i >= ENDS_WRITES / 4)
+            tpx_ok(tp_progress(tpx_me.context, NULL));
+    }
+    tpx_until(&ends.ended, ENDS_WRITES);
+}
+
+/* Those of which the transport still has something, when the end comes, are
+ * told before those that were written after it. */
+static void order_ends(void)
+{
+    static unsigned char memory[ENDS_SIZE];
+
+    ends.payload = (tp_payload){ .data = memory, .length = sizeof(memory) };
+    for (unsigned turn = 0; turn < order_scaled(40); turn++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 100 + turn);
+
+        if (tpx_me.rank == 0) {
+            ends.ended = 0;
+            ends_write(pipe);
+        } else {
+            tpx_ok(tp_pipe_recv(pipe, memory, sizeof(memory), NULL));
+            tpx_ok(tp_pipe_close(pipe));
+        }
+    }
+}
+
 const struct tpx_spmd tpx_order[] = {
     { "order_pair", order_pair, 2, TPX_LAUNCH, 60 },
     { "order_self", order_self, 1, TPX_LAUNCH, 60 },
     { "order_all", order_all, 4, TPX_LAUNCH, 60 },
     { "order_neighbours", order_neighbours, 16, TPX_LAUNCH, 60 },
+    { "order_turns", order_turns, 2, TPX_LAUNCH, 60 },
+    { "order_ends", order_ends, 2, TPX_LAUNCH, 60 },
     { "order_blocking", order_blocking, 2, TPX_LAUNCH, 60 },
     { "order_blocking_letters", order_blocking_letters, 2, TPX_LAUNCH, 60 },
     { NULL }

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Buffers that go past the frames: by a channel, lent, or between devices.  One
+ * part per source file, as in runtime/core.h, whose types these work on.
+ */
+#ifndef TPR_CHANNELS_H
+#define TPR_CHANNELS_H
+
+#include "runtime/core.h"
+
+/* ---- link.c: the channels of a context and of a pair --------------------- */
+
+void tpr_channels_open(tp_context *context);
+void tpr_channels_close(tp_context *context);
+/* A tp_alloc() block is gone; token. */
+void tpr_channels_freed(tp_context *context, uint64_t id);
+/* Pulls that only the CPU moves on.  Returns whether anything moved. */
+bool tpr_channels_progress(tp_context *context);
+/* The passed upcall. */
+void tpr_links_note(struct tpf_conn *conn, const void *note, size_t length,
+                    int fd);
+/* With a new conn: makes the links, which are the trials of this side.  Lack of
+ * memory leaves it without links. */
+void tpr_links_open(struct tpr_peer *peer);
+/* The same with a conn to oneself, which has no greeting. */
+void tpr_links_own(struct tpr_peer *peer);
+/* After the conn's disconnect(). */
+void tpr_links_free(struct tpr_links *links);
+/* What this side's trials said, for the hello; what the peer's said. */
+void tpr_links_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
+void tpr_links_hear(struct tpr_peer *peer, const struct tpr_verdicts *heard);
+/* The transports that failed here, appended to what is told; and those that
+ * failed there, of what was heard. */
+void tpr_trials_tell(const struct tpr_peer *peer, struct tpr_verdicts *told);
+void tpr_trials_hear(struct tpr_peer *peer, const char *words, size_t length);
+/* A peer's words, cut to the room there is and fit to be shown. */
+void tpr_links_words(char *to, size_t room, const char *from, size_t length);
+/* The peer's pull was refused: that channel carries nothing more. */
+void tpr_links_demote(struct tpr_peer *peer, unsigned channel,
+                      const char *words);
+
+/* ---- sizes.c: which buffers go by which link ----------------------------- */
+
+/* Which links of a connected peer are offered to, in which order and from
+ * which sizes on: with the plan and the verdicts as they are. */
+void tpr_links_sizes(struct tpr_peer *peer);
+/* Without a contract small buffers to oneself go in frames, so that a rank may
+ * send some before it reads. */
+void tpr_links_spare_small(struct tpr_links *links);
+/* The size from which on such a buffer may go by this link. */
+size_t tpr_link_from(const struct tpr_links *links,
+                     const struct tpr_link *link,
+                     const struct tpf_buffer *buffer);
+/* Of several links for memory of devices the one that comes first for that
+ * buffer; NULL: there is no choice. */
+const struct tpr_link *tpr_links_first(const struct tpr_links *links,
+                                       const struct tpf_buffer *buffer);
+
+/* ---- offer.c: buffers that go by channels, at the sender ----------------- */
+
+struct tpr_offer *tpr_offer_new(tp_context *context);  /* or NULL */
+void tpr_offer_free(tp_context *context, struct tpr_offer *offer);
+void tpr_offers_fini(tp_context *context);
+/* Copies for what the peer could not open, before the write is weighed.  False:
+ * not there yet. */
+bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);
+/* Of a write whose first frame is due: settles which buffers go how. */
+void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
+/* A write whose pace is measured has ended well. */
+void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op);
+/* The receiver has what it wanted, or will never have it. */
+void tpr_offer_forget(struct tpr_op *op);
+/* DONE and ASK; false: nonsense. */
+bool tpr_offer_done(tp_pipe *pipe, const struct wire_about *about);
+bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
+                     const char *words, size_t length);
+
+/* ---- pull.c: the same at the receiver ------------------------------------ */
+
+/* Starts all pulls of a read.  False: the pipe has ended, and the read too. */
+bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op);
+/* All of a read is there, or some of it came: it may be over. */
+void tpr_pull_settle(struct tpr_op *op);
+/* The read is to end with that status: tpr_rx_land() ends it as soon as nothing
+ * touches its memory any more. */
+void tpr_pull_cancel(struct tpr_op *op, tp_status status);
+/* PUSH; false: nonsense. */
+bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
+                     const unsigned char *bytes, size_t length);
+/* For pulled upcalls, and for pulls whose conn is gone. */
+void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
+                   const char *text);
+/* Does a channel still fetch something for this pipe? */
+bool tpr_pull_any(const tp_pipe *pipe);
+/* The peer's writes need not wait for us any more; later, if some of their
+ * memory is lent, unless `now`, or if a channel still fetches from it. */
+void tpr_pull_tell_all(tp_pipe *pipe, bool now);
+
+/* ---- borrow.c ------------------------------------------------------------ */
+
+/* Memory for the buffers that cannot be lent; before the read is handed over.
+ * False: none. */
+bool tpr_borrow_prepare(tp_context *context, tp_message *message);
+/* Lends the buffer to the user if that can be; else there is memory for it
+ * when this returns, or op->status says that there is none. */
+bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
+                    struct tpf_link *link);
+/* The read that borrows has ended well: its message is lent from now on. */
+void tpr_borrow_begin(struct tpr_op *op);
+/* Releases whose devices are through with the memory.  Returns whether any
+ * ended. */
+bool tpr_borrow_progress(tp_context *context);
+void tpr_borrow_fini(tp_context *context);
+
+/* ---- device.c: what waits for devices ------------------------------------ */
+
+/* The pipe's writes go on when a device is further. */
+void tpr_device_wait(tp_pipe *pipe);
+/* The read may begin: its streams are through with its memory.  False: not
+ * yet, it is kept until then; or never, for which the pipe is broken. */
+bool tpr_device_may_read(tp_pipe *pipe, struct tpr_op *op);
+/* Asks for all that waits.  Returns whether anything moved. */
+bool tpr_device_progress(tp_context *context);
+static inline bool tpr_device_waits(const tp_context *context)
+{
+    return !tpb_list_empty(&context->device_pipes)
+           || !tpb_list_empty(&context->device_reads)
+           || !tpb_list_empty(&context->device_releases)
+           || context->env.on_devices > 0;
+}
+/* Checks what the caller says of his buffers, and notes where their streams
+ * stand.  INVALID with a warning; others are for the operation's end. */
+tp_status tpr_device_claim_tensors(tp_context *context,
+                                   const tp_message *message,
+                                   struct tpg_work **work);
+static inline tp_status tpr_device_claim(tp_context *context,
+                                         const tp_message *message,
+                                         struct tpg_work **work)
+{
+    *work = NULL;
+    return TPB_LIKELY(message->tensor_count == 0)
+           ? TP_OK : tpr_device_claim_tensors(context, message, work);
+}
+/* How much of the next `length` bytes of the write's stream is at hand in host
+ * memory; 0: none yet.  A failure is in op->status. */
+size_t tpr_device_ahead(struct tpr_op *op, size_t length);
+/* As tpr_cursor_at(), but for device memory where its bytes are at hand. */
+bool tpr_device_cursor_at(struct tpr_op *op, struct tpr_cursor *cursor,
+                          unsigned char **data, size_t *left);
+/* Bytes of a read for its buffer at the cursor; false: *text says why. */
+bool tpr_device_store(struct tpr_op *op, size_t index, size_t offset,
+                      const void *bytes, size_t length, const char **text);
+
+#endif

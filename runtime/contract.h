@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a broken path contract does beyond the pair: nothing, or the job's end.
+ */
+#ifndef TPR_CONTRACT_H
+#define TPR_CONTRACT_H
+
+#include "runtime/core.h"
+
+/*
+ * TP_REQUIRE cannot be kept for that peer; `why` names what stands in the way
+ * and the remedy.  Token.  Logs it; or, with TP_REQUIRE_ABORT, lets the job
+ * end by it, as tp_abort() would, but not at once: the operations' callbacks
+ * come first.
+ */
+void tpr_contract_broken(const struct tpr_peer *peer, const char *why);
+
+/* Its callbacks have run.  Does not return if its contract was broken and the
+ * job is to end by that. */
+void tpr_contract_leave(const tp_context *context);
+
+#endif

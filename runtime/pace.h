@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which of two ways is the faster one for a stream of long messages: found out
+ * by sending over both, since it is another one from machine to machine, and
+ * with what the program does to its buffers.
+ */
+#ifndef TPR_PACE_H
+#define TPR_PACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum tpr_pace_way {
+    TPR_PACE_FRAMES,                /* as the model of the plan says */
+    TPR_PACE_PULLED                 /* by a channel that it says is slower */
+};
+
+enum { TPR_PACE_LEAST = 64 * 1024 };   /* shorter messages go in frames */
+
+/* Of messages of about one size to one peer.  Zeroed is its beginning. */
+struct tpr_pace {
+    uint64_t since;                /* when the lap began; 0: it will with the
+                                      end of a message */
+    uint64_t last;                 /* when a message of it ended */
+    uint64_t bytes;                /* of messages that ended in it ... */
+    uint32_t count;                /* ... and how many */
+    uint32_t laps;                 /* by this way, one after the other */
+    uint32_t run;                  /* messages since one came alone */
+    uint32_t patience;             /* so many until the other is tried again;
+                                      0: as many as at first */
+    enum tpr_pace_way way;              /* of the lap */
+    uint64_t speed[2];             /* when last measured; 0: never, or long ago */
+};
+
+enum { TPR_PACES = 9 };
+/* Which of TPR_PACES paces a message of that size belongs to: twice the size is
+ * the next one. */
+unsigned tpr_pace_class(uint64_t bytes);
+/* A message that went that way has ended, while others were waiting. */
+void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way, uint64_t bytes,
+                    uint64_t now);
+/* A message is to go, and no other is under way.  Is it the first of several,
+ * as it was the last time? */
+bool tpr_pace_first(struct tpr_pace *pace, uint64_t now);
+/* ... and one that follows. */
+static inline void tpr_pace_next(struct tpr_pace *pace)
+{
+    pace->run++;
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Receiving, from the reader's side: who waits for a message, where its bytes
+ * shall go, and what becomes of both when the pipe ends.  How frames become
+ * messages is in rx.c.
+ */
+#include "config.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/channels.h"
+#include "runtime/core.h"
+
+bool tpr_rx_arm_idle(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
+{
+    tp_context *context = pipe->context;
+    struct tpr_op *op;
+
+    if (!tpr_enter_in_turn(context))
+        return false;
+    if (context->closed || pipe->peer->state != TPR_PEER_CONNECTED
+        || pipe->rx_state == TPR_RX_HELD || pipe->rx_end != TP_OK
+        || !tpb_list_empty(&pipe->backlog)
+        || !tpb_list_empty(&pipe->unread_link)
+        || (op = tpr_op_bare(context)) == NULL) {
+        tpr_leave(context);
+        return false;
+    }
+    tpr_op_bare_set(op, TPR_OP_DESCRIPTOR, pipe, NULL, arrived, arg);
+    tpb_list_append(&pipe->armed, &op->link);
+    TPR_COUNT(pipe->record->stats.reads_pending, 1);
+    tpr_leave(context);
+    return true;
+}
+
+void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op)
+{
+    tpr_peer_use(pipe);
+    if (pipe->rx_state == TPR_RX_ENDED) {
+        tpr_op_end(op, pipe->rx_end);
+        return;
+    }
+    tpb_list_append(&pipe->armed, &op->link);
+    if (pipe->rx_state == TPR_RX_HELD)
+        tpr_rx_offer(pipe);
+    if (pipe->context->open.pipe != pipe)
+        tpr_rx_pump(pipe);
+}
+
+void tpr_rx_arm_any(tp_context *context, struct tpr_op *op)
+{
+    struct tpb_list *node;
+
+    if (TPB_UNLIKELY(!context->listens))
+        tpr_peer_listen(context);
+    tpb_list_append(&context->any, &op->link);
+    /* A pipe that has more stands at the end again: they take turns.  One may
+     * turn out to have only a part of a message: then it is the next one's. */
+    while (!tpb_list_empty(&context->any)
+           && (node = tpb_list_take(&context->unread)) != NULL) {
+        tp_pipe *pipe = TPB_CONTAINER(node, tp_pipe, unread_link);
+
+        if (pipe->rx_state == TPR_RX_HELD)
+            tpr_rx_offer(pipe);
+        if (context->open.pipe != pipe)
+            tpr_rx_pump(pipe);
+    }
+}
+
+/* The skeleton was claimed by tpr_skeleton_claim(). */
+void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op)
+{
+    if (pipe->rx_state != TPR_RX_OFFERED
+        || op->message != &pipe->skeleton->message) {
+        /* In its turn, behind reads that are not over yet. */
+        op->status = pipe->closed ? TP_ERR_CLOSED : pipe->rx_end;
+        if (TPB_UNLIKELY(op->status == TP_OK)) {
+            op->message = NULL;    /* another thread has read it meanwhile */
+            op->status = TP_ERR_INVALID;
+        }
+        tpb_list_append(&pipe->reads, &op->link);
+        tpr_rx_land(pipe);
+        return;
+    }
+    if (TPB_UNLIKELY(op->work != NULL || op->status != TP_OK)
+        && !tpr_device_may_read(pipe, op))
+        return;
+    tpr_rx_begin(pipe, op);
+    if (pipe->context->open.pipe != pipe)
+        tpr_rx_pump(pipe);
+}
+
+void tpr_rx_end(tp_pipe *pipe, tp_status status)
+{
+    if (pipe->rx_end == TP_OK)
+        pipe->rx_end = status;
+    /* What a channel was to bring does not come any more, nor what is behind
+     * it. */
+    TPB_LIST_EACH(node, &pipe->reads)
+        if (TPB_CONTAINER(node, struct tpr_op, link)->pulls > 0) {
+            tpr_rx_drop(pipe, pipe->rx_end);
+            return;
+        }
+    if (pipe->context->open.pipe != pipe)
+        tpr_rx_pump(pipe);
+}
+
+void tpr_rx_drop(tp_pipe *pipe, tp_status status)
+{
+    struct tpb_list *node;
+
+    pipe->rx_end = status;
+    while ((node = tpb_list_take(&pipe->backlog)) != NULL) {
+        struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk, link);
+
+        pipe->consumed += chunk->cost;
+        tpb_free(chunk);
+    }
+    __atomic_store_n(&pipe->record->stats.bytes_buffered, 0, __ATOMIC_RELAXED);
+    if (pipe->rx_state == TPR_RX_OFFERED)
+        pipe->skeleton = NULL;     /* it is with the user */
+    if (pipe->rx_state != TPR_RX_ENDED)
+        tpr_rx_finish(pipe);
+    tpr_tx_return_credit(pipe);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Of two ways for a stream the faster one is found, and found again. */
+#include "config.h"
+
+#include "runtime/pace.h"
+#include "tests/lib/tpx.h"
+
+enum { MEGABYTE = 1024 * 1024 };
+
+/* A stream of `count` messages, of which each takes as long as its way at that
+ * speed in MB/s does; how many of them went by the pulled way. */
+static unsigned stream(struct tpr_pace *pace, uint64_t *clock, unsigned count,
+                       const uint64_t speed[2])
+{
+    unsigned pulled = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        enum tpr_pace_way way;
+
+        if (i == 0)
+            tpr_pace_first(pace, *clock);
+        else
+            tpr_pace_next(pace);
+        way = pace->way;
+        *clock += MEGABYTE * UINT64_C(1000) / speed[way];
+        tpr_pace_ended(pace, way, MEGABYTE, *clock);
+        pulled += way == TPR_PACE_PULLED;
+    }
+    return pulled;
+}
+
+START_TEST(faster_way_is_taken)
+{
+    static const uint64_t slow[2] = { 9000, 4000 }, fast[2] = { 9000, 16000 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000;
+    unsigned pulled = 0;
+
+    for (int i = 0; i < 100; i++)
+        pulled += stream(&pace, &clock, 16, fast);
+    ck_assert_uint_ge(pulled, 1500);
+    pace = (struct tpr_pace){ 0 };
+    pulled = 0;
+    for (int i = 0; i < 100; i++)
+        pulled += stream(&pace, &clock, 16, slow);
+    /* It was tried, and seldom again. */
+    ck_assert_uint_ge(pulled, 16);
+    ck_assert_uint_le(pulled, 160);
+}
+END_TEST
+
+START_TEST(change_is_noticed)
+{
+    static const uint64_t before[2] = { 4000, 16000 };
+    static const uint64_t after[2] = { 4000, 2000 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000;
+    unsigned pulled = 0;
+
+    for (int i = 0; i < 50; i++)
+        stream(&pace, &clock, 16, before);
+    ck_assert_int_eq(pace.way, TPR_PACE_PULLED);
+    for (int i = 0; i < 50; i++)
+        pulled += stream(&pace, &clock, 16, after);
+    ck_assert_uint_le(pulled, 160);
+}
+END_TEST
+
+START_TEST(long_stream_is_measured_too)
+{
+    static const uint64_t speed[2] = { 9000, 16000 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000;
+
+    /* Without an end it is cut into laps. */
+    ck_assert_uint_ge(stream(&pace, &clock, 2000, speed), 1500);
+}
+END_TEST
+
+START_TEST(single_messages_are_no_stream)
+{
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000;
+
+    for (int i = 0; i < 1000; i++) {
+        ck_assert(!tpr_pace_first(&pace, clock));
+        clock += 100000;
+        tpr_pace_ended(&pace, TPR_PACE_FRAMES, MEGABYTE, clock);
+    }
+    ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
+    for (int i = 0; i < 8; i++)
+        tpr_pace_next(&pace);
+    ck_assert(tpr_pace_first(&pace, clock));
+    ck_assert(!tpr_pace_first(&pace, clock));
+}
+END_TEST
+
+START_TEST(sizes_have_classes)
+{
+    ck_assert_uint_eq(tpr_pace_class(TPR_PACE_LEAST), 0);
+    ck_assert_uint_eq(tpr_pace_class(2 * TPR_PACE_LEAST - 1), 0);
+    ck_assert_uint_eq(tpr_pace_class(2 * TPR_PACE_LEAST), 1);
+    ck_assert_uint_eq(tpr_pace_class(MEGABYTE), 4);
+    ck_assert_uint_eq(tpr_pace_class(UINT64_MAX), TPR_PACES - 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pace");
+    TCase *tests = tcase_create("pace");
+
+    tcase_add_test(tests, faster_way_is_taken);
+    tcase_add_test(tests, change_is_noticed);
+    tcase_add_test(tests, long_stream_is_measured_too);
+    tcase_add_test(tests, single_messages_are_no_stream);
+    tcase_add_test(tests, sizes_have_classes);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}
