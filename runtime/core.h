@@ -107,7 +107,7 @@ struct tpr_op {
     bool weighed;                  /* which buffers go by channels is settled */
     bool begun;                    /* a frame of it has been sent */
     bool finished;                 /* all of it has been sent */
-    bool paced;                    /* it counts for its size's pace ... */
+    bool pace_asked, paced;        /* it counts for its size's pace ... */
     uint8_t way;                   /* ... by that enum tpr_pace_way */
     uint32_t lent;                 /* frames that still use its memory */
     uint64_t stream_length;        /* of data_length what goes in frames */
