@@ -448,8 +448,8 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait,
  * cpu: to hand it over costs a tenth of a sleep and a bell.  But if the cpu is
  * long in coming back time after time, strangers have it, and whoever yields to
  * those gets nothing done: then it is better to sleep, and to be woken, for a
- * while.  Two ranks that keep each other busy have it for a time slice, too, but
- * before and after that others get thousands of turns.
+ * while.  Two ranks that keep each other busy have it for a time slice, too,
+ * but before and after that others get thousands of turns.
  */
 static void progress_pause(tp_context *context)
 {
@@ -470,10 +470,10 @@ static void progress_pause(tp_context *context)
 }
 
 /*
- * Who answers may have the other cpu just now: then it does so many times before
- * either loses its own, if neither gives it away.  So the first passes of a wait
- * do without a yield; but if nothing came within these the last time, later
- * waits yield at once, for a while.
+ * Who answers may have the other cpu just now: then it does many times before
+ * either loses its own, if neither gives it away.  So the first passes of a
+ * wait do without a yield; but if nothing came within these the last time,
+ * later waits yield at once, for a while.
  */
 static bool progress_together(const tp_context *context, uint32_t turn)
 {
