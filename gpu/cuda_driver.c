@@ -287,14 +287,27 @@ void tpg_event_destroy(const struct tpg_cuda *cuda, int device,
     tpg_cuda_leave(cuda);
 }
 
+bool tpg_cuda_active(const struct tpg_cuda *cuda, int device)
+{
+    unsigned flags;
+    int active = 0;
+
+    return atomic_load(&driver.contexts[device]) != NULL
+           || (cuda->cuDevicePrimaryCtxGetState(device, &flags, &active)
+               == CU_OK && active != 0);
+}
+
+int tpg_cuda_any(const struct tpg_cuda *cuda)
+{
+    for (int device = 0; device < cuda->devices; device++)
+        if (tpg_cuda_active(cuda, device))
+            return device;
+    return -1;
+}
+
 tp_status tpg_cuda_enter_any(const struct tpg_cuda *cuda)
 {
-    int device = 0;
-
-    while (device < cuda->devices
-           && atomic_load(&driver.contexts[device]) == NULL)
-        device++;
-    return tpg_cuda_enter(cuda, device, NULL);
+    return tpg_cuda_enter(cuda, tpg_cuda_any(cuda), NULL);
 }
 
 int tpg_cuda_find(const struct tpg_cuda *cuda, const cu_uuid *uuid)

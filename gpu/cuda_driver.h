@@ -56,7 +56,12 @@ tp_status tpg_cuda_context(const struct tpg_cuda *cuda, int device,
 tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
                          struct tpb_error *error);
 void tpg_cuda_leave(const struct tpg_cuda *cuda);
-/* That of any device that is in use already. */
+/* Does this process use the device already?  Else its context takes hundreds of
+ * megabytes there, and as many milliseconds. */
+bool tpg_cuda_active(const struct tpg_cuda *cuda, int device);
+/* The first that it uses; -1: none. */
+int tpg_cuda_any(const struct tpg_cuda *cuda);
+/* The context of that one. */
 tp_status tpg_cuda_enter_any(const struct tpg_cuda *cuda);
 /* For calls that need no context; both pairs may be nested. */
 void tpg_cuda_calm(const struct tpg_cuda *cuda);

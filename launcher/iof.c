@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -135,6 +136,18 @@ bool tpl_iof_ended(const struct tpl_iof *iof)
 bool tpl_iof_done(const struct tpl_iof *iof)
 {
     return tpl_iof_ended(iof) && tpl_output_empty(&iof->outputs[0]);
+}
+
+bool tpl_iof_behind(const struct tpl_iof *iof)
+{
+    for (size_t i = 0; i < iof->count; i++) {
+        struct pollfd stream = { iof->streams[i].watch.fd, POLLIN, 0 };
+
+        if (stream.fd >= 0 && poll(&stream, 1, 0) > 0
+            && (stream.revents & POLLIN) != 0)
+            return true;
+    }
+    return false;
 }
 
 void tpl_iof_hang_up(struct tpl_iof *iof)

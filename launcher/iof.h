@@ -87,6 +87,10 @@ bool tpl_iof_ended(const struct tpl_iof *iof);
 /* Has everything been written? */
 bool tpl_iof_done(const struct tpl_iof *iof);
 
+/* Has a rank written what has not been read yet?  Then it is our reader that is
+ * slow, and no end of a stream that is missing. */
+bool tpl_iof_behind(const struct tpl_iof *iof);
+
 /* Gives up waiting for ends of streams: what has come so far is all. */
 void tpl_iof_hang_up(struct tpl_iof *iof);
 

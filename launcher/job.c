@@ -84,7 +84,10 @@ static void job_grace_over(struct tpl_timer *timer)
         job_set_grace(job, JOB_STUCK);
         break;
     case TPL_DRAINING:
-        tpl_iof_hang_up(job->iof);
+        if (tpl_iof_behind(job->iof))
+            job_set_grace(job, JOB_HANG_UP);
+        else
+            tpl_iof_hang_up(job->iof);
         break;
     case TPL_RUNNING:
     case TPL_DONE:

@@ -38,16 +38,16 @@ int tpl_relay_open(struct tpl_relay *relay, int to, bool merge)
         relay->writers[1] = fcntl(relay->writers[0], F_DUPFD_CLOEXEC, 3);
     else
         relay->fds[1] = relay_pipe(&relay->writers[1]);
+    for (int i = 0; i < 2; i++)
+        if (relay->fds[i] >= 0)
+            fcntl(relay->fds[i], F_SETFL, O_NONBLOCK);
     return relay->writers[1] < 0 ? -1 : 0;
 }
 
 void tpl_relay_started(struct tpl_relay *relay)
 {
-    for (int i = 0; i < 2; i++) {
-        tpb_close(&relay->writers[i]);
-        if (relay->fds[i] >= 0)
-            fcntl(relay->fds[i], F_SETFL, O_NONBLOCK);
-    }
+    tpb_close(&relay->writers[0]);
+    tpb_close(&relay->writers[1]);
 }
 
 /* False if there is nothing now. */

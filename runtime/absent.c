@@ -24,7 +24,8 @@ enum {
     ABSENT_LOOK_MS = 500,          /* an awaited peer may leave, too */
     ABSENT_AWAIT_MS = 30000,       /* for a peer that we could not ask */
     ABSENT_ASK_MS = 1500,          /* until it is asked to try as well */
-    ABSENT_AGAIN_MS = 4000         /* ... and again, if it may not have heard */
+    ABSENT_AGAIN_MS = 4000,        /* ... and again, if it may not have heard */
+    ABSENT_MOURN_MS = 300          /* without a frame of who has died */
 };
 
 /* Has that process ended, or is it about to?  A killed one closes its sockets
@@ -263,21 +264,40 @@ void tpr_rank_left(tp_context *context, int rank, bool left)
 
 /* ---- the launcher tells of a death, on any thread ------------------------ */
 
+/* Its connection is first to deliver what had arrived, and mostly tells of the
+ * end itself; unless a child that it forked holds it. */
+static void absent_mourn(struct tpr_peer *peer)
+{
+    peer->context->mourns = true;
+    peer->looked_at = tpb_now();
+    absent_watch(peer);
+}
+
+void tpr_absent_sign(struct tpf_conn *conn)
+{
+    struct tpr_peer *peer = conn->peer;
+
+    if (peer != NULL && peer->death != NULL)
+        peer->looked_at = tpb_now();
+}
+
 static void absent_died_run(tp_context *context, struct tpr_task *base)
 {
     struct absent_task *task = TPB_CONTAINER(base, struct absent_task, task);
 
-    /* A connected peer is left to its connection, which first delivers what
-     * had arrived.  One that nobody asked for is left alone. */
-    TPB_LIST_EACH(node, &context->contacts) {
-        struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
-                                              contact_link);
+    /* One that nobody asked for is left alone. */
+    TPB_LIST_EACH(node, &context->peers) {
+        struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer, link);
 
         if (peer->rank != task->rank || peer->guest != NULL
-            || peer->death != NULL)
+            || peer->death != NULL || peer->state == TPR_PEER_NEW
+            || peer->state == TPR_PEER_ENDED)
             continue;
         peer->death = tpb_copy_string(task->text);
-        if (peer->state != TPR_PEER_DOUBTED)
+        if (peer->state == TPR_PEER_CONNECTED)
+            absent_mourn(peer);
+        else if (peer->state != TPR_PEER_DOUBTED
+                 && !tpb_list_empty(&peer->contact_link))
             absent_doubt(peer);    /* it may have left before it ended so */
     }
     tpb_free(task);
@@ -288,7 +308,7 @@ void tpr_rank_died(tp_context *context, int rank, const char *how)
     char text[128];
 
     snprintf(text, sizeof(text),
-             "rank %d ended before it could be reached (%s)", rank, how);
+             "rank %d ended, as the launcher says (%s)", rank, how);
     absent_submit(context, rank, false, text, absent_died_run);
 }
 
@@ -320,6 +340,9 @@ bool tpr_absent_timer(struct tpr_peer *peer, uint64_t now)
             absent_settle(peer);
     } else if (peer->state == TPR_PEER_AWAITED) {
         absent_awaited(peer, now);
+    } else if (peer->state == TPR_PEER_CONNECTED && peer->death != NULL) {
+        if (now > peer->looked_at + ABSENT_MOURN_MS * UINT64_C(1000000))
+            tpr_peer_end(peer, TP_ERR_PEER_FAILED, peer->death);
     } else {
         return false;
     }

@@ -74,8 +74,11 @@ tp_status tp_pipe_send_message(tp_pipe *pipe, tp_message *message,
                                int timeout_ms)
 {
     struct tpr_sync sync = { .wait = TPB_WAIT_SEND, .pipe = pipe };
-    tp_status status = tpr_call_write(pipe, message, NULL, NULL, &sync);
+    tp_status status;
 
+    if (timeout_ms < -1)
+        return TP_ERR_INVALID;
+    status = tpr_call_write(pipe, message, NULL, NULL, &sync);
     return status == TP_OK ? blocking_wait(pipe, &sync, timeout_ms) : status;
 }
 
@@ -85,7 +88,7 @@ tp_status tp_pipe_recv_skeleton(tp_pipe *pipe, tp_message **skeleton,
     struct tpr_sync sync = { .wait = TPB_WAIT_RECEIVE, .pipe = pipe };
     tp_status status;
 
-    if (pipe == NULL || skeleton == NULL)
+    if (pipe == NULL || skeleton == NULL || timeout_ms < -1)
         return TP_ERR_INVALID;
     status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, &sync);
     if (status == TP_OK)
@@ -99,8 +102,11 @@ tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
                                int timeout_ms)
 {
     struct tpr_sync sync = { .wait = TPB_WAIT_READ, .pipe = pipe };
-    tp_status status = tpr_call_read(pipe, skeleton, false, NULL, NULL, &sync);
+    tp_status status;
 
+    if (timeout_ms < -1)
+        return TP_ERR_INVALID;
+    status = tpr_call_read(pipe, skeleton, false, NULL, NULL, &sync);
     return status == TP_OK ? blocking_wait(pipe, &sync, timeout_ms) : status;
 }
 

@@ -269,8 +269,11 @@ static void pmix_leave(struct tpr_bootstrap *base)
     pmix_value_t value;
     pmix_status_t code;
 
-    if (self->broker != NULL)
+    /* Who asks, asks tprun; a key would cost its server a round. */
+    if (self->broker != NULL) {
         tpr_broker_leave(self->broker);
+        return;
+    }
     PMIX_VALUE_LOAD(&value, &yes, PMIX_BOOL);
     code = PMIx_Put(PMIX_GLOBAL, self->left_key, &value);
     if (code == PMIX_SUCCESS)

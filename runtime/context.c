@@ -88,19 +88,16 @@ static tp_status context_options(tp_context *context,
 }
 
 /* TP_PROGRESS decides where the options leave it open. */
-static tp_status context_mode(tp_context *context, struct tpb_error *error)
+static void context_mode(tp_context *context)
 {
-    static const char *const names[] = { "auto", "thread", "manual" };
     const char *text = context->settings.text[TPB_SET_PROGRESS];
 
-    for (size_t i = 0; i < TPB_COUNT(names); i++)
-        if (strcmp(text, names[i]) == 0) {
-            if (context->mode == TP_PROGRESS_AUTO)
-                context->mode = (enum tp_progress_mode)i;
-            return TP_OK;
-        }
-    return tpb_fail(error, TP_ERR_INVALID, "TP_PROGRESS=%s: expected %s",
-                    text, tpb_setting_table[TPB_SET_PROGRESS].values);
+    if (context->mode != TP_PROGRESS_AUTO)
+        return;
+    if (strcmp(text, "thread") == 0)
+        context->mode = TP_PROGRESS_THREAD;
+    else if (strcmp(text, "manual") == 0)
+        context->mode = TP_PROGRESS_MANUAL;
 }
 
 /*
@@ -302,6 +299,29 @@ static void context_compare_versions(const tp_context *context)
                  (int)length, launcher, PACKAGE_VERSION);
 }
 
+/* A list of interfaces may be for hosts that differ; but one of which this
+ * host has none lets it reach nobody. */
+static void context_check_ifaces(const tp_context *context,
+                                 const struct tpb_interfaces *here)
+{
+    const char *list = context->settings.text[TPB_SET_IFACE];
+    struct tpb_text names = { 0 };
+    bool found = *list == '\0' || *list == '^';
+
+    for (size_t i = 0; here != NULL && i < here->count && !found; i++) {
+        const char *name = here->list[i].name;
+
+        found = tpb_list_allows(list, name);
+        if (names.text == NULL || strstr(names.text, name) == NULL)
+            tpb_text_add(&names, "%s%s", names.length > 0 ? ", " : "", name);
+    }
+    if (!found && context->local_rank == 0)
+        tpb_warn("TP_IFACE=%s: this host has none of these network "
+                 "interfaces; it has %s", list,
+                 names.text != NULL ? names.text : "none");
+    tpb_text_fini(&names);
+}
+
 /* Everything that wants to know this host's addresses finds them held. */
 static tp_status context_fabric(tp_context *context, struct tpb_error *error)
 {
@@ -312,6 +332,7 @@ static tp_status context_fabric(tp_context *context, struct tpb_error *error)
         = tpb_interfaces_hold_known(known, count);
     tp_status status = context_backends(context, error);
 
+    context_check_ifaces(context, interfaces);
     tpb_interfaces_drop(interfaces);
     return status;
 }
@@ -323,8 +344,7 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     tp_status status;
 
     status = context_options(context, options, error);
-    if (status == TP_OK)
-        status = context_mode(context, error);
+    context_mode(context);
     if (status == TP_OK)
         status = tpr_progress_init(context, error);
     if (status != TP_OK)
@@ -352,6 +372,10 @@ static tp_status context_open(tp_context *context, const tp_options *options,
             .backends = context->settings.text[TPB_SET_BACKENDS],
             .require = context->settings.text[TPB_SET_REQUIRE] },
             &context->card, error);
+    if (status == TP_OK)
+        tpt_policy_check_names("TP_RAILS_OVER",
+                               context->settings.text[TPB_SET_RAILS_OVER],
+                               &context->card);
     if (status == TP_OK)
         status = context_publish(context, error);
     if (status == TP_OK)

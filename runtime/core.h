@@ -292,7 +292,8 @@ struct tpr_peer {
     bool asked;                    /* ... was asked to try, too */
     uint64_t trial_since;          /* when the latest connect() was */
     uint64_t asked_at;             /* ... and when it was last asked */
-    uint64_t looked_at;            /* when it was asked whether it has left */
+    uint64_t looked_at;            /* when it was asked whether it has left;
+                                      CONNECTED: its last sign of life */
     uint64_t await;                /* AWAITED: until when; 0: `deadline` */
     char *death;                   /* owned: what the launcher says; or NULL */
     bool bye;                      /* it said that it leaves */
@@ -425,6 +426,7 @@ struct tp_context {
     uint32_t glances;              /* that found some since the last pass */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
     bool listens;                  /* ... has been called */
+    bool mourns;                   /* the launcher said that a peer died */
     struct tpb_list unread;        /* pipes with a backlog and no reader */
 
     /* Peers. */
@@ -620,6 +622,8 @@ void tpr_peer_unreachable(struct tpr_peer *peer);
 bool tpr_peer_is_dead(const struct tpr_peer *peer);
 /* Sees to a peer to which no way leads; false if it is none. */
 bool tpr_absent_timer(struct tpr_peer *peer, uint64_t now);
+/* There is a frame of somebody, and somebody is mourned. */
+void tpr_absent_sign(struct tpf_conn *conn);
 /* Asks one that is slow to reach to try as well. */
 void tpr_peer_hurry(struct tpr_peer *peer, uint64_t now);
 /* The launcher says that a rank ended badly; any thread. */

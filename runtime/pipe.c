@@ -20,15 +20,20 @@ static bool pipe_memory_valid(const void *memory, size_t length)
     return memory != NULL || length == 0;
 }
 
+/* There is one CPU; how many other devices only their driver knows. */
+static bool pipe_device_valid(tp_device device)
+{
+    return device.type == TP_DEVICE_CPU ? device.index == 0
+           : device.type == TP_DEVICE_CUDA && device.index >= 0;
+}
+
 static bool pipe_tensor_valid(const tp_tensor *tensor)
 {
     return pipe_memory_valid(tensor->data, tensor->length)
            && pipe_memory_valid(tensor->metadata, tensor->metadata_length)
-           && (tensor->device.type == TP_DEVICE_CPU
-               || tensor->device.type == TP_DEVICE_CUDA)
-           && (tensor->target.type == TP_DEVICE_CPU
-               || tensor->target.type == TP_DEVICE_CUDA
-               || tensor->target.type == TP_DEVICE_ANY);
+           && pipe_device_valid(tensor->device)
+           && (tensor->target.type == TP_DEVICE_ANY
+               || pipe_device_valid(tensor->target));
 }
 
 /* One payload and nothing else, as most messages are. */
@@ -257,9 +262,9 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
                         tp_message_fn *done, void *arg,
                         struct tpr_sync *sync)
 {
+    tp_status status, claimed;
     struct tpg_work *work;
     struct tpr_op *op;
-    tp_status status;
     bool mine;
 
     if (pipe == NULL || skeleton == NULL)
@@ -273,17 +278,18 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
         tpr_skeleton_unclaim(pipe, skeleton);
         return TP_ERR_NO_MEMORY;
     }
-    status = tpr_device_claim(pipe->context, skeleton, &work);
-    if (status == TP_ERR_NOT_SUPPORTED)
-        status = TP_ERR_INVALID;   /* it can be read into CPU memory */
-    if (status == TP_OK)
-        status = pipe_op(pipe->context, &mine, &op);
+    claimed = tpr_device_claim(pipe->context, skeleton, &work);
+    if (claimed == TP_ERR_NOT_SUPPORTED)
+        claimed = TP_ERR_INVALID;  /* it can be read into CPU memory */
+    status = claimed == TP_ERR_INVALID || claimed == TP_ERR_NO_MEMORY
+             ? claimed : pipe_op(pipe->context, &mine, &op);
     if (TPB_UNLIKELY(status != TP_OK)) {
         tpg_work_end(work);
         tpr_skeleton_unclaim(pipe, skeleton);
         return status;
     }
     pipe_op_set(op, TPR_OP_READ, pipe, done, arg, sync);
+    op->status = claimed;          /* told in its turn */
     op->message = skeleton;
     op->work = work;
     op->borrow = borrow;

@@ -260,6 +260,8 @@ bool tpr_pass(tp_context *context)
 
         if (node == NULL)
             break;
+        if (TPB_UNLIKELY(context->mourns))
+            tpr_absent_sign(TPB_CONTAINER(node, struct tpf_conn, ready));
         tpr_rx_conn(context, TPB_CONTAINER(node, struct tpf_conn, ready));
         moved = true;
         if (context->served)
@@ -728,7 +730,7 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
     uint64_t before, deadline = 0;
     bool over;
 
-    if (context == NULL)
+    if (context == NULL || timeout_ms < -1)
         return TP_ERR_INVALID;
     if (timeout_ms >= 0)
         deadline = tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;

@@ -316,10 +316,11 @@ tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
 
 /*
  * The blocking forms of write, read_descriptor and read.  timeout_ms: -1 for
- * no limit, 0 to try once.  On TP_ERR_TIMEOUT nothing happened, with one
- * exception: a message of which a part has already been sent or received
- * cannot be taken back, so the pipe is closed to return the caller's memory;
- * tp_pipe_error() then says so and later calls give TP_ERR_CLOSED.
+ * no limit, 0 to try once, less is TP_ERR_INVALID.  On TP_ERR_TIMEOUT nothing
+ * happened, with one exception: a message of which a part has already been sent
+ * or received cannot be taken back, so the pipe is closed to return the
+ * caller's memory; tp_pipe_error() then says so and later calls give
+ * TP_ERR_CLOSED.
  */
 tp_status tp_pipe_send_message(tp_pipe *pipe, tp_message *message,
                                int timeout_ms);
@@ -353,7 +354,8 @@ tp_status tp_progress(tp_context *context, int *completed);
  * thread, since this thread's last tp_wait() or tp_progress() came back: so a
  * loop that looks at what callbacks set, then waits, misses nothing.
  * *completed (may be NULL) gets the number of callbacks run since then.
- * timeout_ms: -1 for no limit, 0 to try once.  TP_ERR_TIMEOUT if nothing
+ * timeout_ms: -1 for no limit, 0 to try once, less is TP_ERR_INVALID.
+ * TP_ERR_TIMEOUT if nothing
  * completed.  Blocks.
  */
 tp_status tp_wait(tp_context *context, int timeout_ms, int *completed);

@@ -21,13 +21,27 @@ static void policy_names(const struct tpt_card *card, char *names, size_t size)
                                  i == 0 ? "" : ", ", card->backends[i].name);
 }
 
-/* A name in TP_BACKENDS that no backend has is a slip of the pen, or one of
- * another build: nothing fails, but "^smh" does not do what was meant. */
-static void policy_check_backends(const char *list,
-                                  const struct tpt_card *card)
+static void policy_warn(const char *variable, const char *name, size_t length,
+                        const struct tpt_card *card)
 {
-    char names[256];
+    const char *words[TPT_BACKENDS], *nearest;
+    char names[256], wrong[TPB_NEAR];
 
+    for (uint32_t i = 0; i < card->backend_count; i++)
+        words[i] = card->backends[i].name;
+    snprintf(wrong, sizeof(wrong), "%.*s", (int)length, name);
+    nearest = tpb_nearest(wrong, words, card->backend_count);
+    policy_names(card, names, sizeof(names));
+    tpb_warn("%s: no backend here is called \"%.*s\"%s%s%s; there are %s",
+             variable, (int)length, name,
+             nearest != NULL ? ": did you mean " : "",
+             nearest != NULL ? nearest : "", nearest != NULL ? "?" : "",
+             names);
+}
+
+void tpt_policy_check_names(const char *variable, const char *list,
+                            const struct tpt_card *card)
+{
     list += *list == '^';
     while (*list != '\0') {
         size_t length = strcspn(list, ",");
@@ -35,11 +49,8 @@ static void policy_check_backends(const char *list,
 
         for (uint32_t i = 0; i < card->backend_count; i++)
             known |= tpt_name_within(list, length, card->backends[i].name);
-        if (!known && card->rank == 0) {
-            policy_names(card, names, sizeof(names));
-            tpb_warn("TP_BACKENDS: no backend here is called \"%.*s\"; there "
-                     "are %s", (int)length, list, names);
-        }
+        if (!known && card->rank == 0)
+            policy_warn(variable, list, length, card);
         list += length;
         list += *list == ',';
     }
@@ -68,7 +79,7 @@ tp_status tpt_policy_check(const struct tpt_policy *policy,
             card->backends[i].devices != 0
         };
     if (policy->backends != NULL)
-        policy_check_backends(policy->backends, card);
+        tpt_policy_check_names("TP_BACKENDS", policy->backends, card);
     return tpt_require_check(policy->require, known, card->backend_count,
                              error);
 }

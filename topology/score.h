@@ -252,6 +252,10 @@ tp_status tpt_policy_check(const struct tpt_policy *policy,
                            const struct tpt_card *card,
                            struct tpb_error *error);
 
+/* The same warning of another list of backends' names, by rank 0. */
+void tpt_policy_check_names(const char *variable, const char *list,
+                            const struct tpt_card *card);
+
 /* Why nothing connects a pair, and what to do about it, in one line for
  * people: what was decided first, what a machine lacks then; what never could
  * is left out, what is alike told once.  Appended. */

@@ -36,7 +36,7 @@
 
 enum {
     RAILS_SUBS = 4,                /* interfaces that we publish */
-    RAILS_MAX = 8,                 /* rails of one conn */
+    RAILS_MAX = 8,                 /* rails of one conn; as settings_check.c */
     RAILS_WINDOW = 256,            /* frames not yet popped by the peer */
     RAILS_POPS = 32,               /* ... after so many they are told */
     RAILS_RING = 1024 * 1024,      /* bytes of frames that we copied */

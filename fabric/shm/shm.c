@@ -348,6 +348,7 @@ void shm_fail(struct shm_conn *conn, tp_status status, const char *text)
 
     if (conn->watch.fd >= 0)
         tpf_watch_remove(env, &conn->watch);
+    shm_death_forget(conn);
     conn->state = SHM_DEAD;
     env->upcalls->failed(env->core, &conn->base, status, text);
 }
@@ -365,6 +366,7 @@ static void shm_disconnect(struct tpf_conn *base)
     }
     if (conn->watch.fd >= 0 && conn->watch.ready != NULL)
         tpf_watch_remove(base->endpoint->env, &conn->watch);
+    shm_death_forget(conn);
     tpb_close(&conn->watch.fd);
     tpb_close(&conn->doorbell);
     shm_segment_unmap(conn);

@@ -95,6 +95,7 @@ struct shm_conn {
     struct tpf_conn base;
     enum shm_state state;
     struct tpf_watch watch;        /* the socket; its hang-up is death */
+    struct tpf_watch death;        /* a pidfd, while OPEN; or -1 */
     struct tpb_list link;          /* in retries, strangers or watched */
     struct tpb_list want_link;     /* in wanting while `wanted` is set */
     struct shm_producer out;
@@ -159,6 +160,10 @@ void shm_hang_up(struct shm_conn *conn);
 bool shm_pass(struct tpf_conn *conn, const void *note, size_t length, int fd);
 void shm_notes(struct tpf_conn *conn);
 int shm_peer_pid(struct tpf_conn *conn);
+
+/* death.c: of a conn that is OPEN, with its socket; and no more. */
+void shm_death_watch(struct shm_conn *conn);
+void shm_death_forget(struct shm_conn *conn);
 
 /* shm.c: slots and attention. */
 tp_status shm_slot_take(struct shm_conn *conn);

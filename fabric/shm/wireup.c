@@ -74,6 +74,7 @@ static void wireup_welcome(struct shm_conn *conn)
         fds[1] = -1;
         conn->peer_slot = welcome.slot;
         conn->state = SHM_OPEN;
+        shm_death_watch(conn);
         shm_watch_ring(conn);
         env->upcalls->connected(env->core, &conn->base);
     }
@@ -99,6 +100,7 @@ static void wireup_ready(struct tpf_watch *watch, uint32_t events)
 void shm_hang_up(struct shm_conn *conn)
 {
     tpf_watch_remove(conn->base.endpoint->env, &conn->watch);
+    shm_death_forget(conn);
     conn->state = SHM_HUNG_UP;
     /* The core peeks; when the ring is empty peek() reports the failure. */
     tpf_conn_ready(&conn->base);
@@ -289,7 +291,7 @@ tp_status shm_connect(struct tpf_conn *base, const void *address,
     struct shm_conn *conn = shm_conn(base);
     tp_status status;
 
-    conn->watch.fd = conn->doorbell = -1;
+    conn->watch.fd = conn->doorbell = conn->death.fd = -1;
     conn->slot = SHM_SLOTS;
     tpb_list_init(&conn->link);
     tpb_list_init(&conn->want_link);
@@ -403,6 +405,7 @@ static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
     tpb_list_unlink(&conn->link);
     endpoint->stranger_count--;
     conn->state = SHM_OPEN;
+    shm_death_watch(conn);
     conn->watch.ready = wireup_ready;
     conn->base.max_frame = SHM_FRAME;
     conn->base.window = SHM_RING;
@@ -426,7 +429,7 @@ static void wireup_admit(struct shm_endpoint *endpoint, int fd)
     }
     conn->state = SHM_STRANGER;
     conn->watch = (struct tpf_watch){ .fd = fd, .ready = wireup_stranger };
-    conn->doorbell = -1;
+    conn->doorbell = conn->death.fd = -1;
     conn->slot = SHM_SLOTS;
     tpb_list_init(&conn->link);
     tpb_list_init(&conn->want_link);

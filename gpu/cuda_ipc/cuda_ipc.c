@@ -152,7 +152,7 @@ static tp_status ipc_read_source(const struct ipc_link *link,
 
 /* Where the source's bytes are in this process.  On failure *refusal. */
 static bool ipc_find(struct ipc_link *link, const struct tpg_cuda *cuda,
-                     const struct ipc_source *source, int fallback,
+                     const struct ipc_source *source, int user,
                      struct ipc_import **import, cu_pointer *from,
                      enum tpf_progress *refusal, struct tpb_error *error)
 {
@@ -163,7 +163,7 @@ static bool ipc_find(struct ipc_link *link, const struct tpg_cuda *cuda,
         *from = source->base + source->offset;
         return true;
     }
-    *import = ipc_import_get(link, cuda, source, fallback, &status, error);
+    *import = ipc_import_get(link, cuda, source, user, &status, error);
     if (*import == NULL) {
         *refusal = status == TP_ERR_NOT_FOUND ? TPF_PULL_PASS
                                               : TPF_PULL_REFUSED;
@@ -196,7 +196,7 @@ static enum tpf_progress ipc_pull(struct tpf_pull *base,
         != TP_OK)
         return TPF_PULL_REFUSED;
     pull->copied = NULL;
-    if (!ipc_find(link, cuda, &source, to_device ? base->to.device.index : 0,
+    if (!ipc_find(link, cuda, &source, to_device ? base->to.device.index : -1,
                   &pull->import, &pull->from, &refusal, error))
         return refusal;
     pull->device = to_device ? base->to.device.index

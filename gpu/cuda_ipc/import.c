@@ -100,9 +100,10 @@ void ipc_imports_end(struct ipc_link *link)
 
 /* ---- opening ------------------------------------------------------------- */
 
+/* Of a region there is one for all devices; else `device` tells. */
 static struct ipc_import *import_find(struct ipc_link *link,
                                       enum ipc_form form, uint64_t id,
-                                      uint64_t base, uint64_t size)
+                                      uint64_t base, uint64_t size, int device)
 {
     TPB_LIST_EACH(node, &link->imports) {
         struct ipc_import *import = TPB_CONTAINER(node, struct ipc_import,
@@ -112,7 +113,8 @@ static struct ipc_import *import_find(struct ipc_link *link,
             continue;
         if (form == IPC_REGION ? import->id == id
             : (import->id == id || TPG_MUTANT(STALE_IMPORT))
-              && import->base == base && import->size == size)
+              && import->base == base && import->size == size
+              && import->device == device)
             return import;
     }
     return NULL;
@@ -157,21 +159,31 @@ static cu_result import_part(const struct tpg_cuda *cuda, cu_pointer at,
     return code;
 }
 
-/* Both the device that has the memory and the one that copies to itself. */
-static cu_result import_allow(const struct tpg_cuda *cuda, cu_pointer at,
-                              size_t size, int device, int other)
+static cu_result import_allow_one(const struct tpg_cuda *cuda,
+                                  cu_pointer at, size_t size, int device)
 {
-    struct cu_access access[2] = {
-        { { CU_LOCATION_DEVICE, device }, CU_ACCESS_READ_WRITE },
-        { { CU_LOCATION_DEVICE, other }, CU_ACCESS_READ_WRITE } };
+    struct cu_access access = { { CU_LOCATION_DEVICE, device },
+                                CU_ACCESS_READ_WRITE };
 
-    if (other != device && cuda->cuMemSetAccess(at, size, access, 2) == CU_OK)
-        return CU_OK;
-    return cuda->cuMemSetAccess(at, size, access, 1);
+    return cuda->cuMemSetAccess(at, size, &access, 1);
+}
+
+/* The device that copies to itself; if that may not, the one that has the
+ * memory, and the driver finds a way. */
+static cu_result import_allow(const struct tpg_cuda *cuda, cu_pointer at,
+                              struct ipc_import *import, int user, int own)
+{
+    cu_result code = import_allow_one(cuda, at, import->size, user);
+
+    if (code == CU_OK)
+        import->allowed |= UINT64_C(1) << user;
+    else if (own >= 0 && own != user)
+        code = import_allow_one(cuda, at, import->size, own);
+    return code;
 }
 
 static tp_status import_region(const struct tpg_cuda *cuda,
-                               struct ipc_import *import, int other,
+                               struct ipc_import *import, int own,
                                struct tpb_error *error)
 {
     cu_pointer at = 0;
@@ -186,7 +198,7 @@ static tp_status import_region(const struct tpg_cuda *cuda,
             mapped += import->part[i].size;
     }
     if (code == CU_OK)
-        code = import_allow(cuda, at, import->size, import->device, other);
+        code = import_allow(cuda, at, import, import->device, own);
     if (code != CU_OK) {
         if (mapped > 0)
             cuda->cuMemUnmap(at, mapped);
@@ -199,20 +211,37 @@ static tp_status import_region(const struct tpg_cuda *cuda,
     return TP_OK;
 }
 
-static tp_status import_open(struct ipc_link *link,
-                             const struct tpg_cuda *cuda,
-                             const struct ipc_source *source,
-                             struct ipc_import *import, int other,
-                             struct tpb_error *error)
+static tp_status import_open_on(const struct tpg_cuda *cuda,
+                                const struct ipc_source *source,
+                                struct ipc_import *import, int device, int own,
+                                struct tpb_error *error)
 {
-    tp_status status = tpg_cuda_enter(cuda, import->device, error);
+    tp_status status = tpg_cuda_enter(cuda, device, error);
 
     if (status != TP_OK)
         return status;
+    import->device = device;
     status = import->form == IPC_REGION
-             ? import_region(cuda, import, other, error)
+             ? import_region(cuda, import, own, error)
              : import_legacy(cuda, source, import, error);
     tpg_cuda_leave(cuda);
+    return status;
+}
+
+/* On `device`; if that may not, on the one that has the memory, whether this
+ * process used that before or not. */
+static tp_status import_open(struct ipc_link *link,
+                             const struct tpg_cuda *cuda,
+                             const struct ipc_source *source,
+                             struct ipc_import *import, int device, int own,
+                             struct tpb_error *error)
+{
+    tp_status status = import_open_on(cuda, source, import, device, own,
+                                      error);
+
+    if (status != TP_OK && import->form == IPC_LEGACY && own >= 0
+        && own != device)
+        status = import_open_on(cuda, source, import, own, own, error);
     if (status != TP_OK)
         return status;
     if (import->form == IPC_REGION)
@@ -246,49 +275,94 @@ static struct ipc_import *import_new(struct ipc_link *link, enum ipc_form form,
 /* A region was announced by notes, which may still be in the socket. */
 static struct ipc_import *import_announced(struct ipc_link *link, uint64_t id)
 {
-    struct ipc_import *import = import_find(link, IPC_REGION, id, 0, 0);
+    struct ipc_import *import = import_find(link, IPC_REGION, id, 0, 0, 0);
     struct tpf_conn *conn = link->base.conn;
 
     if ((import == NULL || import->got < import->pieces)
         && conn->backend->notes != NULL) {
         conn->backend->notes(conn);
-        import = import_find(link, IPC_REGION, id, 0, 0);
+        import = import_find(link, IPC_REGION, id, 0, 0, 0);
     }
     return import != NULL && import->got == import->pieces ? import : NULL;
+}
+
+/* Where to open it: see ipc_import_get().  A device that this process does not
+ * see is opened across, by the driver. */
+static int import_place(const struct tpg_cuda *cuda, int own, int user)
+{
+    int any;
+
+    if (own >= 0 && (own == user || tpg_cuda_active(cuda, own)))
+        return own;
+    if (user >= 0)
+        return user;
+    any = tpg_cuda_any(cuda);
+    return any >= 0 ? any : own >= 0 ? own : 0;
+}
+
+/* The one that is there already, of the device that has the memory or at that
+ * place; NULL: none, or a region that cannot be had, with words. */
+static struct ipc_import *import_known(struct ipc_link *link,
+                                       const struct ipc_source *source,
+                                       int own, int place, tp_status *status,
+                                       struct tpb_error *error)
+{
+    enum ipc_form form = (enum ipc_form)source->form;
+    struct ipc_import *import;
+
+    if (form == IPC_LEGACY) {
+        import = own < 0 ? NULL : import_find(link, form, source->id,
+                                              source->base, source->size, own);
+        return import != NULL ? import
+               : import_find(link, form, source->id, source->base,
+                             source->size, place);
+    }
+    import = import_announced(link, source->id);
+    if (import == NULL)
+        *status = tpb_fail(error, TP_ERR_NOT_FOUND, "the peer's memory of"
+                           " cuMemMap was not announced (out of"
+                           " descriptors?)");
+    else if (import->size != source->size)
+        *status = tpb_fail(error, TP_ERR_PROTOCOL, "a region of another size");
+    return *status == TP_OK ? import : NULL;
+}
+
+static struct ipc_import *import_again(struct ipc_link *link,
+                                       const struct tpg_cuda *cuda,
+                                       struct ipc_import *import, int user)
+{
+    tpb_list_unlink(&import->node);
+    tpb_list_append(&link->imports, &import->node);
+    IPC_COUNT(link, found, 1);
+    import->holds++;
+    /* Another device than before; if it may not, the driver finds a way. */
+    if (import->form == IPC_REGION && user >= 0
+        && (import->allowed >> user & 1) == 0
+        && import_allow_one(cuda, import->pointer, import->size, user)
+           == CU_OK)
+        import->allowed |= UINT64_C(1) << user;
+    return import;
 }
 
 struct ipc_import *ipc_import_get(struct ipc_link *link,
                                   const struct tpg_cuda *cuda,
                                   const struct ipc_source *source,
-                                  int fallback, tp_status *status,
+                                  int user, tp_status *status,
                                   struct tpb_error *error)
 {
-    enum ipc_form form = (enum ipc_form)source->form;
-    struct ipc_import *import = form == IPC_REGION
-        ? import_announced(link, source->id)
-        : import_find(link, form, source->id, source->base, source->size);
+    int own = tpg_cuda_find(cuda, &source->device);
+    int place = import_place(cuda, own, user);
+    struct ipc_import *import;
 
     *status = TP_OK;
-    if (import == NULL && form == IPC_REGION) {
-        *status = tpb_fail(error, TP_ERR_NOT_FOUND, "the peer's memory of"
-                           " cuMemMap was not announced (out of"
-                           " descriptors?)");
+    import = import_known(link, source, own, place, status, error);
+    if (*status != TP_OK)
         return NULL;
-    }
-    if (form == IPC_REGION && import->size != source->size) {
-        *status = tpb_fail(error, TP_ERR_PROTOCOL, "a region of another size");
-        return NULL;
-    }
-    if (import != NULL && import->pointer != 0) {
-        tpb_list_unlink(&import->node);
-        tpb_list_append(&link->imports, &import->node);
-        IPC_COUNT(link, found, 1);
-        import->holds++;
-        return import;
-    }
+    if (import != NULL && import->pointer != 0)
+        return import_again(link, cuda, import, user);
     if (import == NULL) {
         import_room(link, source->size);
-        import = import_new(link, form, source->id, 0);
+        import = import_new(link, IPC_LEGACY, source->id, 0);
         if (import == NULL) {
             *status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
             return NULL;
@@ -296,11 +370,10 @@ struct ipc_import *ipc_import_get(struct ipc_link *link,
         import->base = source->base;
         import->size = source->size;
     }
-    /* A device that this process does not see: the driver opens it across. */
-    import->device = tpg_cuda_find(cuda, &source->device);
-    if (import->device < 0)
-        import->device = fallback;
-    *status = import_open(link, cuda, source, import, fallback, error);
+    /* A region is mapped for who uses it, whoever has it. */
+    *status = import_open(link, cuda, source, import,
+                          import->form == IPC_REGION && user >= 0 ? user
+                          : place, own, error);
     if (*status != TP_OK) {
         import_drop(link, import);
         return NULL;
@@ -322,7 +395,7 @@ static bool import_piece(struct ipc_link *link, const struct ipc_note *note,
         || note->piece >= note->pieces || note->size == 0
         || note->size > SIZE_MAX / IPC_PIECES / 2)
         return false;
-    import = import_find(link, IPC_REGION, note->id, 0, 0);
+    import = import_find(link, IPC_REGION, note->id, 0, 0, 0);
     if (note->piece == 0) {
         if (import != NULL || link->parts + note->pieces > IPC_PIECES_HELD)
             return import == NULL;

@@ -69,6 +69,7 @@ struct ipc_import {
     enum ipc_form form;
     uint64_t id, base, size;
     int device;                    /* in whose context it is open */
+    uint64_t allowed;              /* a region: who may use it, a bit each */
     cu_pointer pointer;            /* 0: a region that was not needed yet */
     uint32_t holds;                /* pulls out of it, and what is lent */
     bool dropped;                  /* not in the link any more */
@@ -116,13 +117,14 @@ void ipc_exports_end(struct ipc_link *link);
 
 /* ---- import.c ------------------------------------------------------------ */
 
-/* The source's memory, open here, held.  `fallback`: the device to open it on
- * if this process does not see the exporter's.  NULL with words; *status:
- * NOT_FOUND if only this one cannot be had. */
+/* The source's memory, open here, held.  `user`: the device that is to use it,
+ * -1 for any.  It is opened in the context of the device that has the memory
+ * only if this process uses that one anyway, or no other way is open.  NULL
+ * with words; *status: NOT_FOUND if only this one cannot be had. */
 struct ipc_import *ipc_import_get(struct ipc_link *link,
                                   const struct tpg_cuda *cuda,
                                   const struct ipc_source *source,
-                                  int fallback, tp_status *status,
+                                  int user, tp_status *status,
                                   struct tpb_error *error);
 void ipc_import_let_go(struct ipc_import *import);
 bool ipc_note(struct tpf_link *link, const void *note, size_t length, int fd);

@@ -29,6 +29,14 @@ static const char *const log_words[] = {
     "off", "error", "warn", "info", "debug", "trace"
 };
 
+/* All that there are in tp; tests/lint/settings.sh looks. */
+static const char *const log_components[] = {
+    "bootstrap", "borrow", "broker", "context", "cuda", "cuda_ipc", "desk",
+    "device", "door", "gdr", "gpu", "hello", "link", "listener", "memory",
+    "ofi", "outbox", "peer", "pmix", "pull", "rails", "record", "rx",
+    "settings", "shm", "topology", "visit"
+};
+
 static int log_parse_level(const char *word, size_t length)
 {
     for (size_t i = 0; i < TPB_COUNT(log_words); i++)
@@ -71,6 +79,24 @@ bool tpb_log_configure(const char *specification)
     log_default = level;
     pthread_mutex_unlock(&log_lock);
     return true;
+}
+
+static bool log_is_component(const char *name)
+{
+    for (size_t i = 0; i < TPB_COUNT(log_components); i++)
+        if (strcmp(log_components[i], name) == 0)
+            return true;
+    return false;
+}
+
+void tpb_log_unknown(void (*unknown)(const char *name,
+                                     const char *const *components,
+                                     size_t count))
+{
+    for (int i = 0; i < log_rule_count; i++)
+        if (!log_is_component(log_rules[i].component))
+            unknown(log_rules[i].component, log_components,
+                    TPB_COUNT(log_components));
 }
 
 void tpb_log_name(const char *name)

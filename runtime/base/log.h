@@ -26,6 +26,12 @@ struct tpb_log_component {
  * Returns false and changes nothing if it cannot be understood. */
 bool tpb_log_configure(const char *specification);
 
+/* Calls that for each component of the specification that tp does not have,
+ * with those that it has.  Not while another thread configures. */
+void tpb_log_unknown(void (*unknown)(const char *name,
+                                     const char *const *components,
+                                     size_t count));
+
 /* What stands before each line: "tp[3]"; copied, at most 31 characters. */
 void tpb_log_name(const char *name);
 

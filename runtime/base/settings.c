@@ -80,6 +80,7 @@ tp_status tpb_settings_set(struct tpb_settings *settings,
 {
     const struct tpb_setting *row = &tpb_setting_table[id];
     int64_t number = 0;
+    tp_status status;
     bool good = true;
     char *copy;
 
@@ -90,6 +91,9 @@ tp_status tpb_settings_set(struct tpb_settings *settings,
     if (!good)
         return tpb_fail(error, TP_ERR_INVALID, "%s=%s: expected %s",
                         row->variable, text, row->values);
+    status = tpb_setting_check(id, text, number, error);
+    if (status != TP_OK)
+        return status;
     copy = tpb_copy_string(text);
     if (copy == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
@@ -99,31 +103,56 @@ tp_status tpb_settings_set(struct tpb_settings *settings,
     return TP_OK;
 }
 
+/* Two neighbours that changed places are one edit, as people's are. */
 unsigned tpb_edit_distance(const char *a, const char *b)
 {
-    unsigned row[64];
+    unsigned rows[3][TPB_NEAR], *before = rows[0], *above = rows[1];
+    unsigned *row = rows[2];
     size_t m = strlen(b);
 
-    if (m >= TPB_COUNT(row))
+    if (m >= TPB_NEAR)
         return 99;
     for (size_t j = 0; j <= m; j++)
         row[j] = (unsigned)j;
     for (size_t i = 0; a[i] != '\0'; i++) {
-        unsigned diagonal = row[0];
+        unsigned *oldest = before;
 
+        before = above;
+        above = row;
+        row = oldest;
         row[0] = (unsigned)i + 1;
         for (size_t j = 0; j < m; j++) {
-            unsigned best = diagonal + (a[i] != b[j]);
+            unsigned best = above[j] + (a[i] != b[j]);
 
-            diagonal = row[j + 1];
+            if (above[j + 1] + 1 < best)
+                best = above[j + 1] + 1;
             if (row[j] + 1 < best)
                 best = row[j] + 1;
-            if (row[j + 1] + 1 < best)
-                best = row[j + 1] + 1;
+            if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]
+                && before[j - 1] + 1 < best)
+                best = before[j - 1] + 1;
             row[j + 1] = best;
         }
     }
     return row[m];
+}
+
+const char *tpb_nearest(const char *written, const char *const *words,
+                        size_t count)
+{
+    const char *nearest = NULL;
+    unsigned best = 4;
+
+    for (size_t i = 0; i < count; i++) {
+        unsigned distance = tpb_edit_distance(written, words[i]);
+
+        /* With half of it wrong it is another word. */
+        if (distance < best && 2 * (size_t)distance <= strlen(written)) {
+            best = distance;
+            nearest = words[i];
+        }
+    }
+    return nearest;
 }
 
 static void settings_warn_unknown(const char *entry)
@@ -159,6 +188,20 @@ static void settings_warn_unknown(const char *entry)
                  name);
 }
 
+static void settings_warn_component(const char *name,
+                                    const char *const *components,
+                                    size_t count)
+{
+    const char *nearest = tpb_nearest(name, components, count);
+
+    if (nearest != NULL)
+        tpb_warn("TP_LOG: no component is called \"%s\": did you mean %s?",
+                 name, nearest);
+    else
+        tpb_warn("TP_LOG: no component is called \"%s\"; tp_env(7) lists "
+                 "those there are", name);
+}
+
 tp_status tpb_settings_load(struct tpb_settings *settings,
                             struct tpb_error *error)
 {
@@ -181,6 +224,7 @@ tp_status tpb_settings_load(struct tpb_settings *settings,
         tpb_settings_fini(settings);
         return status;
     }
+    tpb_log_unknown(settings_warn_component);
     for (char **entry = environ; entry != NULL && *entry != NULL; entry++)
         if (strncmp(*entry, "TP_", 3) == 0)
             settings_warn_unknown(*entry);

@@ -63,8 +63,17 @@ tp_status tpb_settings_set(struct tpb_settings *settings,
  */
 bool tpb_list_allows(const char *list, const char *name);
 
+/* May it have that value?  INVALID with words otherwise; settings_check.c. */
+tp_status tpb_setting_check(enum tpb_setting_id id, const char *text,
+                            int64_t number, struct tpb_error *error);
+
+enum { TPB_NEAR = 64 };
+
 /* How many single-letter edits lead from a to b, for "did you mean"; 99 if b
- * has 64 letters or more. */
+ * has TPB_NEAR letters or more. */
 unsigned tpb_edit_distance(const char *a, const char *b);
+/* Which of the words may be meant by that one; NULL: none. */
+const char *tpb_nearest(const char *written, const char *const *words,
+                        size_t count);
 
 #endif

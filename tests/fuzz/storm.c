@@ -17,6 +17,8 @@
  * later, lent, in how many pieces) is each rank's own dice.  Exit status 0: all
  * promises were kept.  Else the first that was not is told on standard error.
  */
+#include "config.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -747,7 +749,9 @@ int main(int argc, char **argv)
         if (pthread_create(&threads[i], NULL, writer, NULL) != 0)
             wrong("pthread_create");
     run();
+    pthread_mutex_lock(&my.lock);
     my.finishing = true;
+    pthread_mutex_unlock(&my.lock);
     for (int i = 0; i < plan.threads && i < 16; i++)
         pthread_join(threads[i], NULL);
     status = tp_finalize(my.context);

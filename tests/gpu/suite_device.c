@@ -609,6 +609,45 @@ static void device_fails(void)
     tpx_ok(tp_pipe_recv(tpx_pipe(!tpx_me.rank, 3), &(char){ 0 }, 1, NULL));
 }
 
+/* A device that has failed before it is read to: the read is called, and its
+ * callback tells; the peer's write ends, too. */
+static void device_read_fails(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_device zero = { TP_DEVICE_CUDA, 0 };
+    struct tpx_buffer buffer;
+    unsigned done = 0;
+
+    if (!tpx_device_is_double())
+        return;                        /* no driver fails when asked to */
+    device_make(&buffer, zero, 3 << 20);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+        tpx_buffer_fill(&buffer, 1);
+        tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
+        tpx_until(&done, 1);
+        tpx_equal(device_end_status, TP_ERR_PEER_CLOSED);
+    } else {
+        tp_message *skeleton;
+
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        skeleton->tensors[0].data = buffer.data;
+        skeleton->tensors[0].stream = buffer.stream;
+        setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
+        tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+        tpx_until(&done, 1);
+        unsetenv("CUDADOUBLE_FAIL");
+        tpx_equal(device_end_status, TP_ERR_BACKEND);
+        tpx_check(*tp_pipe_error(pipe) != '\0', "no words for it");
+    }
+    tpx_device_sync(buffer.stream);
+    tpx_buffer_drop(&buffer);
+    tpx_meet(!tpx_me.rank);
+}
+
 const struct tpx_spmd tpx_device_suite[] = {
     { "device_mix", device_mix, 2, 0, 90 },
     { "device_self", device_self, 1, 0, 30 },
@@ -623,5 +662,6 @@ const struct tpx_spmd tpx_device_suite[] = {
     { "device_death_pull", device_death_pull, 2, TPX_KILLS, 30 },
     { "device_close", device_close, 2, 0, 30 },
     { "device_fails", device_fails, 2, TPX_WARNS, 30 },
+    { "device_read_fails", device_read_fails, 2, TPX_WARNS, 30 },
     { NULL }
 };

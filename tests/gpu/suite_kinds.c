@@ -276,6 +276,49 @@ static void kinds_two(void)
     }
 }
 
+/* A rank that uses one device makes no context on another, only because its
+ * peer's memory is there: it would cost hundreds of megabytes of that device. */
+static void kinds_no_stray(void)
+{
+    static const enum tpx_kind kinds[] = { TPX_MALLOC, TPX_VMM, TPX_POOL,
+                                           TPX_MALLOC };
+    const struct tpg_cuda *cuda = tpx_device_driver();
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned char *memory = malloc(kinds_big());
+    int can = 0, active = 1;
+    unsigned flags;
+
+    tpx_check(memory != NULL, "no memory for the test itself");
+    if (tpx_device_number(1) == 0)
+        goto out;                      /* one device */
+    TPX_CU(cuda->cuDeviceCanAccessPeer(&can, 1, 0));
+    for (unsigned i = 0; i < 2 * TPB_COUNT(kinds); i++) {
+        struct tpx_buffer buffer;
+
+        tpx_buffer_make(&buffer, kinds[i / 2], tpx_me.rank, kinds_big());
+        if (tpx_me.rank == 0) {
+            kinds_send(pipe, &buffer, 1, i);
+        } else if (i % 2 == 0) {
+            kinds_receive(pipe, &buffer, 1, i);
+        } else {
+            tp_message *skeleton;
+
+            tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+            skeleton->tensors[0].data = memory;
+            skeleton->tensors[0].device = (tp_device){ TP_DEVICE_CPU, 0 };
+            tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
+            tpx_equal(tpx_verify(memory, kinds_big(), i), kinds_big());
+        }
+        tpx_meet(!tpx_me.rank);
+        tpx_buffer_drop(&buffer);
+    }
+    TPX_CU(cuda->cuDevicePrimaryCtxGetState(!tpx_me.rank, &flags, &active));
+    tpx_check(active == 0 || can == 0, "there is a context on device %d",
+              !tpx_me.rank);
+out:
+    free(memory);
+}
+
 /* ---- what cannot be opened ----------------------------------------------- */
 
 /* TP_TEST_FAULT says which call fails, and where: "reader=" or "writer=" and
@@ -456,6 +499,7 @@ const struct tpx_spmd tpx_kinds_suite[] = {
     { "kinds_no_outbox", kinds_no_outbox, 2, TPX_BARE, 30 },
     { "kinds_views", kinds_views, 2, TPX_BARE, 30 },
     { "kinds_two", kinds_two, 2, TPX_BARE, 30 },
+    { "kinds_no_stray", kinds_no_stray, 2, 0, 30 },
     { "kinds_orders", kinds_orders, 2, 0, 60 },
     { NULL }
 };

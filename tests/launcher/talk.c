@@ -102,6 +102,31 @@ static void do_talk(void)
     }
 }
 
+/* The last dies and leaves a child that holds all that it had open; the others
+ * are to hear of it while that child lives. */
+static void do_heir(void)
+{
+    pid_t child;
+
+    if (rank < size - 1) {
+        tp_pipe_recv(to(size - 1), &child, sizeof(child), NULL);
+        tp_pipe_send(to(size - 1), big, 1);
+        receive(size - 1);
+        printf("rank %d: the child %s\n", rank,
+               kill(child, 0) == 0 ? "lives" : "is gone");
+        fflush(stdout);
+        return;
+    }
+    child = fork();
+    while (child == 0)
+        pause();
+    for (int i = 0; i < size - 1; i++)
+        tp_pipe_send(to(i), &child, sizeof(child));
+    for (int i = 0; i < size - 1; i++)
+        receive(i);
+    raise(SIGKILL);
+}
+
 /* Asks for a message, and whatever becomes of that, stays. */
 static void do_stay(void)
 {
@@ -124,6 +149,7 @@ int main(int argc, char **argv)
         { "full", do_full },
         { "talk", do_talk }, { "fall", do_fall },
         { "stay", do_stay }, { "exit", do_exit },
+        { "heir", do_heir },
     };
     const char *word = argc > 1 ? argv[1] : "";
 

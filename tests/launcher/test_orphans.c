@@ -26,6 +26,24 @@ START_TEST(test_left_behind)
 }
 END_TEST
 
+/* A rank that is killed leaves a child, and so all of its connections open: its
+ * peers are told of the death all the same. */
+START_TEST(test_heir)
+{
+    static const char *const over[] = { "shm", "ofi:tcp", "ofi:shm" };
+    struct tpx_launch launch = { 0 };
+
+    setenv("TP_BACKENDS", over[_i], 1);
+    tpx_run_tprun(&launch, "-n", "2", "--keep-going",
+                  tpx_program("tests/launcher/talk"), "heir");
+    ck_assert_msg(launch.status == 137, "%d: %s", launch.status, launch.err);
+    ck_assert_msg(strstr(launch.out, "rank 0: the peer died") != NULL
+                  && strstr(launch.out, "rank 0: the child lives") != NULL,
+                  "over %s: %s", over[_i], launch.out);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* Also if it ignores SIGTERM, holds the output open, and the job failed. */
 START_TEST(test_stubborn_left_behind)
 {
@@ -259,6 +277,7 @@ int main(void)
 
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_left_behind, 0, 2);
+    tcase_add_loop_test(tests, test_heir, 0, 3);
     tcase_add_test(tests, test_stubborn_left_behind);
     tcase_add_test(tests, test_kill_tprun);
     tcase_add_test(tests, test_kill_tprun_nameless);

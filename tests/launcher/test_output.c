@@ -215,6 +215,33 @@ START_TEST(test_torrent)
 }
 END_TEST
 
+/* Who reads so slowly that the ranks have ended long before gets all the same
+ * all that they had written: what fills the buffers, and their pipes. */
+START_TEST(test_slow_reader)
+{
+    struct tpx_launch launch = { 0 };
+    static char text[400000];
+    size_t used = 0;
+    ssize_t got;
+    int ends[2];
+
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    launch.out_fd = ends[1];
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "seq", "10000",
+               "29999", NULL });
+    close(ends[1]);
+    sleep(4);
+    while ((got = read(ends[0], text + used, sizeof(text) - used)) > 0)
+        used += (size_t)got;
+    close(ends[0]);
+    launch.out_fd = memfd_create("none", MFD_CLOEXEC);
+    tpx_finish(&launch, 60);
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_uint_eq(used, 2 * 20000 * 6);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* One rank's bytes pass unchanged, whatever they are. */
 START_TEST(test_bytes)
 {
@@ -384,6 +411,7 @@ int main(void)
     tcase_add_test(tests, test_one_file);
     tcase_add_test(tests, test_tags);
     tcase_add_test(tests, test_torrent);
+    tcase_add_test(tests, test_slow_reader);
     tcase_add_loop_test(tests, test_bytes, 0, 6);
     tcase_add_test(tests, test_long_lines);
     tcase_add_test(tests, test_long_line_pauses);

@@ -166,6 +166,36 @@ START_TEST(test_core)
 }
 END_TEST
 
+/* Names that mean nothing here: nothing fails, but somebody meant something. */
+static const struct {
+    const char *variable, *value, *words;
+} slips[] = {
+    { "TP_LOG", "warn,shmm=trace",
+      "TP_LOG: no component is called \"shmm\": did you mean shm?" },
+    { "TP_LOG", "carrier_pigeon=trace", "; tp_env(7) lists" },
+    { "TP_LOGG", "warn", "unknown variable TP_LOGG: did you mean TP_LOG?" },
+    { "TP_BACKENDS", "^smh", "TP_BACKENDS: no backend here is called \"smh\": "
+      "did you mean shm?; there are loop, shm" },
+    { "TP_RAILS_OVER", "ofi:tpc", "TP_RAILS_OVER: no backend here is called "
+      "\"ofi:tpc\": did you mean ofi:tcp?" },
+    { "TP_IFACE", "nonesuch0", "TP_IFACE=nonesuch0: this host has none of these"
+      " network interfaces; it has " },
+};
+
+START_TEST(test_slips)
+{
+    struct tpx_launch launch = { 0 };
+
+    setenv(slips[_i].variable, slips[_i].value, 1);
+    tpx_run_tprun(&launch, "-n", "2", tpx_program("tests/launcher/talk"),
+                  "once");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_msg(strstr(launch.err, slips[_i].words) != NULL, "%s",
+                  launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("trouble");
@@ -173,6 +203,7 @@ int main(void)
 
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_tmpdir, 0, 4);
+    tcase_add_loop_test(tests, test_slips, 0, TPB_COUNT(slips));
     tcase_add_test(tests, test_full);
     tcase_add_test(tests, test_processes);
     tcase_add_test(tests, test_files);

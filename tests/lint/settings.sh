@@ -44,4 +44,17 @@ while read -r file name; do
         echo "$file $name"
 done <"$work/named" | empty "neither a setting nor in tp.h"
 
+# A component that logs is known to log.c, and to people.
+grep -rho 'TPB_LOG_COMPONENT("[^"]*")' --include='*.c' --include='*.h' \
+    runtime fabric gpu topology launcher bench | sed 's/.*("//; s/")//' |
+    LC_ALL=C sort -u >"$work/logs"
+sed -n '/log_components\[\] = {/,/};/p' runtime/base/log.c | grep -o '"[^"]*"' |
+    tr -d '"' >"$work/known"
+diff "$work/logs" "$work/known" | grep '^[<>]' |
+    sed 's/^</not in log_components:/; s/^>/logs nowhere:/' |
+    empty "the components that log and those of runtime/base/log.c differ"
+while read -r name; do
+    grep -q "^\.Ql $name\( [,.]\)\{0,1\}$" "$page" || echo "$name"
+done <"$work/known" | empty "components that $page does not name"
+
 finish

@@ -85,6 +85,7 @@ static void arguments_context(void)
     tpx_status(tp_finalize(NULL), TP_ERR_INVALID);
     tpx_status(tp_progress(NULL, NULL), TP_ERR_INVALID);
     tpx_status(tp_wait(NULL, 0, NULL), TP_ERR_INVALID);
+    tpx_status(tp_wait(context, -2, NULL), TP_ERR_INVALID);
     tpx_status(tp_read_descriptor_any(NULL, arguments_never, NULL),
                TP_ERR_INVALID);
     tpx_status(tp_read_descriptor_any(context, NULL, NULL), TP_ERR_INVALID);
@@ -200,6 +201,15 @@ static void arguments_messages(void)
                                           .payload_count = SIZE_MAX });
     arguments_refused(pipe, (tp_message){ .tensors = &tensor,
                                           .tensor_count = SIZE_MAX / 2 });
+    for (int i = 0; i < 4; i++) {
+        tp_device odd = { i < 2 ? TP_DEVICE_CPU : TP_DEVICE_CUDA,
+                          i < 2 ? 1 : -1 };
+
+        bad = tensor;
+        *(i % 2 == 0 ? &bad.device : &bad.target) = odd;
+        arguments_refused(pipe, (tp_message){ .tensors = &bad,
+                                              .tensor_count = 1 });
+    }
     bad = tensor;
     bad.data = NULL;
     arguments_refused(pipe, (tp_message){ .tensors = &bad,
@@ -242,6 +252,9 @@ static void arguments_skeletons(void)
     tpx_status(tp_pipe_read(pipe, skeleton, arguments_never, NULL),
                TP_ERR_INVALID);                        /* no data */
     skeleton->payloads[0].data = room;
+    tpx_status(tp_pipe_recv_message(pipe, skeleton, -2), TP_ERR_INVALID);
+    tpx_status(tp_pipe_recv_skeleton(pipe, &second, -2), TP_ERR_INVALID);
+    tpx_status(tp_pipe_send_message(pipe, &message, -2), TP_ERR_INVALID);
     tpx_status(tp_pipe_read(other, skeleton, arguments_never, NULL),
                TP_ERR_INVALID);                        /* not of this pipe */
     tpx_status(tp_pipe_read(pipe, &copy, arguments_never, NULL),

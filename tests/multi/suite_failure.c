@@ -336,10 +336,43 @@ static void failure_stopped(void)
     }
 }
 
+/* ---- a child that holds the connections ---------------------------------- */
+
+/* Nobody but shm itself can tell: there is no launcher here. */
+static void failure_heir(void)
+{
+    tp_pipe *pipe = tpx_pipe(1 - tpx_me.rank, 0);
+    tp_stats stats;
+    pid_t child;
+    char byte;
+
+    if (tpx_me.rank == 0) {
+        tpx_ok(tp_pipe_recv(pipe, &child, sizeof(child), NULL));
+        tpx_ok(tp_pipe_stats(pipe, &stats));
+        if (strcmp(stats.transport, "shm") != 0)
+            kill(child, SIGKILL);          /* the connection is all it has */
+        tpx_ok(tp_pipe_send(pipe, "k", 1));
+        tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_PEER_FAILED);
+        tpx_check(strcmp(stats.transport, "shm") != 0 || kill(child, 0) == 0,
+                  "told of by the child's end only");
+        kill(child, SIGKILL);
+        return;
+    }
+    child = fork();
+    if (child == 0)
+        alarm(100);
+    while (child == 0)
+        pause();
+    tpx_ok(tp_pipe_send(pipe, &child, sizeof(child)));
+    tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+    raise(SIGKILL);
+}
+
 const struct tpx_spmd tpx_failure[] = {
     { "failure_killed", failure_killed, FAILURE_RANKS, TPX_KILLS, 20 },
     { "failure_contact", failure_contact, 6, TPX_KILLS, 20 },
     { "failure_last_words", failure_last_words, 2, TPX_KILLS, 20 },
+    { "failure_heir", failure_heir, 2, TPX_KILLS, 20 },
     { "failure_stopped", failure_stopped, 2, 0, 20 },
     { NULL }
 };

@@ -2,6 +2,7 @@
 /* Settings: values, lists, what is refused. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "runtime/base/settings.h"
@@ -32,6 +33,110 @@ START_TEST(test_refused)
 }
 END_TEST
 
+/* What no row may be, and what is said then; every row that has values of its
+ * own stands here. */
+static const struct {
+    const char *variable, *value, *words;
+} refused[] = {
+    { "TP_LOG", "loud", "LEVEL" },
+    { "TP_LOG", "shm=loud", "LEVEL" },
+    { "TP_PROGRESS", "fast", "auto|thread|manual" },
+    { "TP_PROGRESS", "manaul", "did you mean manual?" },
+    { "TP_BOOTSTRAP", "dir:", "auto|pmix|single|dir:PATH" },
+    { "TP_BOOTSTRAP", "pmx", "did you mean pmix?" },
+    { "TP_SPIN", "5s", "MICROSECONDS|-" },
+    { "TP_SPIN", "-1", "MICROSECONDS|-" },
+    { "TP_CONNECT_TIMEOUT", "0", "TIME|-" },
+    { "TP_CONNECT_TIMEOUT", "1d", "TIME|-" },
+    { "TP_CONNECT_TIMEOUT", "9000000000h", "TIME|-" },
+    { "TP_FINALIZE_TIMEOUT", "5 s", "TIME|-" },
+    { "TP_HEARTBEAT", "4s", "5s to 24h|0" },
+    { "TP_HEARTBEAT", "4999", "5s to 24h|0" },
+    { "TP_HEARTBEAT", "25h", "5s to 24h|0" },
+    { "TP_HEARTBEAT", "-", "5s to 24h|0" },
+    { "TP_HEARTBEAT", "ten", "5s to 24h|0" },
+    { "TP_GDR", "dmabug", "did you mean dmabuf?" },
+    { "TP_GDR", "plain,", "[^]dmabuf,hmem,plain|none" },
+    { "TP_GDR", "^none", "[^]dmabuf,hmem,plain|none" },
+    { "TP_GDR", "plain,nones", "[^]dmabuf,hmem,plain|none" },
+    { "TP_GDR_PATH", "foo", "PIX|PXB|PHB|NODE|SYS" },
+    { "TP_GDR_PATH", "", "PIX|PXB|PHB|NODE|SYS" },
+    { "TP_CUDA_OUTBOX", "-", "BYTES" },
+    { "TP_CUDA_OUTBOX", "1T", "BYTES" },
+    { "TP_CUDA_IMPORTS", "0", "1 or more" },
+    { "TP_CUDA_IMPORT_BYTES", "0", "1 or more" },
+    { "TP_EXPLAIN", "2", "0|1" },
+    { "TP_REQUIRE_ABORT", "never", "0|1" },
+    { "TP_RAILS", "0", "1 to 8|-" },
+    { "TP_RAILS", "9", "1 to 8|-" },
+    { "TP_RAILS", "two", "1 to 8|-" },
+    { "TP_ALLOC_FAIL", "-", "N" },
+    { "TP_CARD_HOOK", "lakcs=shm", "garbage" },
+    { "TP_CARD_HOOK", "lacks=", "garbage" },
+    { "TP_CARD_HOOK", "versoin", "did you mean version?" },
+    { "TP_RANK", "-", "N" },
+    { "TP_SIZE", "0", "N" },
+    { "TP_CPUS", "0", "N|-" },
+    { "TP_REPORT", "x", "FD|-" },
+};
+
+START_TEST(test_refused_values)
+{
+    struct tpb_settings settings;
+    struct tpb_error error = { "" };
+    char name[96];
+
+    setenv(refused[_i].variable, refused[_i].value, 1);
+    snprintf(name, sizeof(name), "%s=%s: expected ", refused[_i].variable,
+             refused[_i].value);
+    ck_assert_msg(tpb_settings_load(&settings, &error) == TP_ERR_INVALID,
+                  "%s is taken", name);
+    ck_assert_msg(strstr(error.text, name) != NULL
+                  && strstr(error.text, refused[_i].words) != NULL, "%s",
+                  error.text);
+}
+END_TEST
+
+START_TEST(test_taken_values)
+{
+    static const char *const taken[][2] = {
+        { "TP_LOG", "warn,shm=trace" }, { "TP_PROGRESS", "thread" },
+        { "TP_BOOTSTRAP", "dir:/x" }, { "TP_SPIN", "0" },
+        { "TP_CONNECT_TIMEOUT", "-" }, { "TP_CONNECT_TIMEOUT", "2m" },
+        { "TP_FINALIZE_TIMEOUT", "0" }, { "TP_HEARTBEAT", "0" },
+        { "TP_HEARTBEAT", "5s" }, { "TP_GDR", "" }, { "TP_GDR", "none" },
+        { "TP_GDR", "^plain,hmem" }, { "TP_GDR_PATH", "phb" },
+        { "TP_CUDA_OUTBOX", "0" }, { "TP_RAILS", "8" }, { "TP_RAILS", "-" },
+        { "TP_CARD_HOOK", "lacks=shm" }, { "TP_REQUIRE_ABORT", "yes" },
+    };
+    struct tpb_settings settings;
+    struct tpb_error error = { "" };
+
+    for (size_t i = 0; i < TPB_COUNT(taken); i++) {
+        setenv(taken[i][0], taken[i][1], 1);
+        ck_assert_msg(tpb_settings_load(&settings, &error) == TP_OK, "%s",
+                      error.text);
+        tpb_settings_fini(&settings);
+        unsetenv(taken[i][0]);
+    }
+}
+END_TEST
+
+START_TEST(test_nearest)
+{
+    static const char *const words[] = { "shm", "ofi:tcp", "rails" };
+
+    ck_assert_str_eq(tpb_nearest("smh", words, 3), "shm");
+    ck_assert_str_eq(tpb_nearest("shmm", words, 3), "shm");
+    ck_assert_str_eq(tpb_nearest("ofi:tpc", words, 3), "ofi:tcp");
+    ck_assert_ptr_null(tpb_nearest("nope", words, 3));
+    ck_assert_ptr_null(tpb_nearest("", words, 3));
+    ck_assert_uint_eq(tpb_edit_distance("ab", "ba"), 1);
+    ck_assert_uint_eq(tpb_edit_distance("", "abc"), 3);
+    ck_assert_uint_eq(tpb_edit_distance("kitten", "sitting"), 3);
+}
+END_TEST
+
 START_TEST(test_list_allows)
 {
     ck_assert(tpb_list_allows("", "shm"));
@@ -51,6 +156,9 @@ int main(void)
 
     tcase_add_test(tests, test_defaults);
     tcase_add_test(tests, test_refused);
+    tcase_add_loop_test(tests, test_refused_values, 0, TPB_COUNT(refused));
+    tcase_add_test(tests, test_taken_values);
+    tcase_add_test(tests, test_nearest);
     tcase_add_test(tests, test_list_allows);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

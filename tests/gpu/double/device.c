@@ -295,6 +295,17 @@ cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
     return double_end(CU_OK);
 }
 
+cu_result cuDevicePrimaryCtxGetState(cu_device device, unsigned *flags,
+                                     int *active)
+{
+    DOUBLE_BEGIN();
+    if (!double_valid_device(device))
+        return double_end(CU_INVALID_DEVICE);
+    *flags = 0;
+    *active = device_contexts[device].retained > 0;
+    return double_end(CU_OK);
+}
+
 cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 {
     DOUBLE_BEGIN();

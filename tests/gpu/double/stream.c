@@ -350,6 +350,29 @@ cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_pointer address,
     return double_end(CU_OK);
 }
 
+/* An import is there for the device in whose context it was opened; opened with
+ * that of its memory it is like this process's own.  A mapping is there for
+ * those that were let at it. */
+static void stream_reaches(const struct cu_stream_s *stream,
+                           cu_pointer pointer)
+{
+    struct double_range *range
+        = double_range_find_locked((void *)(uintptr_t)pointer);
+    int device = stream->context->device;
+
+    if (range == NULL || range->freed)
+        return;
+    if (range->kind == DOUBLE_IMPORT && range->device != device
+        && double_place(range->device) != range->store->header->device)
+        double_report("a copy on device %d uses an import that was opened on"
+                      " device %d, which has not that memory either", device,
+                      range->device);
+    if (range->kind == DOUBLE_VMM && (range->access & 1u << device) == 0
+        && (range->access & 1u << range->device) == 0)
+        double_report("a copy on device %d uses a mapping that only others"
+                      " were let at", device);
+}
+
 cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t size,
                         cu_stream stream)
 {
@@ -364,6 +387,8 @@ cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t size,
         double_bytes_locked(to, &part, "a copy to");
         part = size;
         double_bytes_locked(from, &part, "a copy from");
+        stream_reaches(stream, to);
+        stream_reaches(stream, from);
         stream_enqueue(stream, (struct stream_op){ .what = STREAM_COPY,
                                                    .to = to, .from = from,
                                                    .size = size });
