@@ -393,7 +393,7 @@ struct tp_context {
     _Atomic uint32_t sleepers;     /* atomic */
     uint32_t passes;
     uint32_t strangers_run;        /* waits that do not yield the cpu */
-    uint32_t patience;             /* what long yields may cost until then */
+    uint32_t patience;             /* ns that long yields may take until then */
     uint32_t apart;                /* waits that yield it at once ... */
     uint32_t apart_next;           /* ... and how many will, the next time */
     bool ask_all;                  /* a descriptor told something: the next
