@@ -107,7 +107,7 @@ struct tpr_op {
     bool weighed;                  /* which buffers go by channels is settled */
     bool begun;                    /* a frame of it has been sent */
     bool finished;                 /* all of it has been sent */
-    bool paced;                    /* it counts for its size's pace ... */
+    bool pace_asked, paced;        /* it counts for its size's pace ... */
     uint8_t way;                   /* ... by that enum tpr_pace_way */
     uint32_t lent;                 /* frames that still use its memory */
     uint64_t stream_length;        /* of data_length what goes in frames */
@@ -393,7 +393,7 @@ struct tp_context {
     _Atomic uint32_t sleepers;     /* atomic */
     uint32_t passes;
     uint32_t strangers_run;        /* waits that do not yield the cpu */
-    uint32_t patience;             /* what long yields may cost until then */
+    uint32_t patience;             /* ns that long yields may take until then */
     uint32_t apart;                /* waits that yield it at once ... */
     uint32_t apart_next;           /* ... and how many will, the next time */
     bool ask_all;                  /* a descriptor told something: the next

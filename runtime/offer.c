@@ -71,21 +71,49 @@ static bool offer_from(const struct tpr_links *links,
            && offer_by(link, offer, buffer);
 }
 
-/* Of a stream, and that is faster by a channel: also this buffer? */
-static bool offer_streams(const struct tpr_op *op,
-                          const struct tpf_buffer *buffer)
+/* May it be worth to send this buffer another way, too? */
+static bool offer_may_stream(const struct tpr_links *links,
+                             const struct tpr_op *op,
+                             const struct tpf_buffer *buffer)
 {
-    return op->paced && op->way == TPR_PACE_PULLED
+    return links->stream != NULL && op->work == NULL
            && buffer->length >= TPR_PACE_LEAST
            && buffer->device.type == TP_DEVICE_CPU;
 }
 
+/* A write between others, so long that more than one way may be worth it. */
+static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
+{
+    struct tpr_pace *pace
+        = &pipe->peer->links->paces[tpr_pace_class(op->data_length)];
+
+    if (!tpb_list_empty(&pipe->landing) || op->link.next != &pipe->writes) {
+        tpr_pace_next(pace);
+        op->paced = true;
+    } else {
+        op->paced = tpr_pace_first(pace, tpb_now());
+    }
+    op->way = op->paced ? (uint8_t)pace->way : TPR_PACE_FRAMES;
+    op->pace_asked = true;
+}
+
+/* Is it of a stream that is faster by a channel? */
+static bool offer_streams(tp_pipe *pipe, struct tpr_op *op,
+                          const struct tpf_buffer *buffer)
+{
+    if (!offer_may_stream(pipe->peer->links, op, buffer))
+        return false;
+    if (!op->pace_asked)
+        offer_pace(pipe, op);
+    return op->way == TPR_PACE_PULLED;
+}
+
 /* The best link that takes this buffer describes it. */
-static bool offer_describe(struct tpr_peer *peer, const struct tpr_op *op,
+static bool offer_describe(tp_pipe *pipe, struct tpr_op *op,
                            struct tpr_offer *offer,
                            const struct tpf_buffer *buffer)
 {
-    const struct tpr_links *links = peer->links;
+    const struct tpr_links *links = pipe->peer->links;
     const struct tpr_link *first = tpr_links_first(links, buffer);
 
     if (first != NULL && offer_from(links, first, offer, buffer))
@@ -94,7 +122,8 @@ static bool offer_describe(struct tpr_peer *peer, const struct tpr_op *op,
         if (links->order[i] != first
             && offer_from(links, links->order[i], offer, buffer))
             return true;
-    return offer_streams(op, buffer) && offer_by(links->stream, offer, buffer);
+    return offer_streams(pipe, op, buffer)
+           && offer_by(links->stream, offer, buffer);
 }
 
 /* Room for one more source?  A descriptor that has not been encoded yet must
@@ -242,25 +271,6 @@ bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op)
     return ready;
 }
 
-/* A write between others, so long that more than one way may be worth it. */
-static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
-{
-    struct tpr_links *links = pipe->peer->links;
-    struct tpr_pace *pace;
-
-    if (links->stream == NULL || op->data_length < TPR_PACE_LEAST
-        || op->work != NULL)
-        return;
-    pace = &links->paces[tpr_pace_class(op->data_length)];
-    if (!tpb_list_empty(&pipe->landing) || op->link.next != &pipe->writes) {
-        tpr_pace_next(pace);
-        op->paced = true;
-    } else {
-        op->paced = tpr_pace_first(pace, tpb_now());
-    }
-    op->way = pace->way;
-}
-
 void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
 {
     struct tpr_links *links = pipe->peer->links;
@@ -278,16 +288,16 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 
     op->weighed = true;
     op->stream_length = op->data_length;
-    if (peer->links == NULL)
-        return;
-    offer_pace(pipe, op);
-    if (op->data_length < offer_least_of_all(peer->links) && !op->paced)
+    if (peer->links == NULL
+        || (op->data_length < offer_least_of_all(peer->links)
+            && (peer->links->stream == NULL
+                || op->data_length < TPR_PACE_LEAST)))
         return;
     for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++) {
         struct tpr_offer *offer;
 
         if ((buffer.length < offer_least(peer->links, &buffer)
-             && !offer_streams(op, &buffer))
+             && !offer_may_stream(peer->links, op, &buffer))
             || !offer_fits(pipe, op))
             continue;
         offer = tpr_offer_new(pipe->context);
@@ -295,7 +305,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
             break;
         if (op->work != NULL)
             tpg_work_boxed(op->work, i, &buffer);
-        if (!offer_describe(peer, op, offer, &buffer)) {
+        if (!offer_describe(pipe, op, offer, &buffer)) {
             tpr_offer_free(pipe->context, offer);
             if (!offer_insisted(peer->links, &buffer))
                 continue;

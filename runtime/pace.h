@@ -29,8 +29,8 @@ struct tpr_pace {
     uint32_t run;                  /* messages since one came alone */
     uint32_t patience;             /* so many until the other is tried again;
                                       0: as many as at first */
-    enum tpr_pace_way way;              /* of the lap */
-    uint64_t speed[2];             /* when last measured; 0: never, or long ago */
+    enum tpr_pace_way way;         /* of the lap */
+    uint64_t speed[2];             /* as last measured; 0: not, or long ago */
 };
 
 enum { TPR_PACES = 9 };
@@ -38,8 +38,8 @@ enum { TPR_PACES = 9 };
  * the next one. */
 unsigned tpr_pace_class(uint64_t bytes);
 /* A message that went that way has ended, while others were waiting. */
-void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way, uint64_t bytes,
-                    uint64_t now);
+void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
+                    uint64_t bytes, uint64_t now);
 /* A message is to go, and no other is under way.  Is it the first of several,
  * as it was the last time? */
 bool tpr_pace_first(struct tpr_pace *pace, uint64_t now);

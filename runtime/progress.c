@@ -35,11 +35,12 @@ enum {
     PROGRESS_YIELD_NS = 100000,    /* a longer yield was to strangers ... */
     PROGRESS_STRANGERS = 256,      /* ... and so many waits do without */
     PROGRESS_CROWDED_NS = 2000,    /* they poll for so long */
-    PROGRESS_TOGETHER = 200,       /* passes before the first yield, while the
+    PROGRESS_TOGETHER = 96,        /* passes before the first yield, while the
                                       answers come within these */
     PROGRESS_APART = 256,          /* waits without them, at most */
-    PROGRESS_PATIENCE = 64,        /* a wait without a longer yield earns one */
-    PROGRESS_IMPATIENCE = 16,      /* each longer one costs */
+    PROGRESS_EARNED_NS = 50000,    /* what longer ones may take: so much more
+                                      with each wait, and ... */
+    PROGRESS_PATIENCE_NS = 16000000,   /* ... at most */
     PROGRESS_READY = 16,           /* conns served per pass */
     PROGRESS_EVENTS = 16,
     PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
@@ -450,12 +451,12 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait,
  * cpu: to hand it over costs a tenth of a sleep and a bell.  But if the cpu is
  * long in coming back time after time, strangers have it, and whoever yields to
  * those gets nothing done: then it is better to sleep, and to be woken, for a
- * while.  Two ranks that keep each other busy have it for a time slice, too, but
- * before and after that others get thousands of turns.
+ * while.  Two ranks that keep each other busy have it for a time slice, too,
+ * but before and after that others get thousands of turns.
  */
 static void progress_pause(tp_context *context)
 {
-    uint64_t before;
+    uint64_t before, took;
 
     if (!context->crowded || context->strangers_run > 0) {
         tpb_pause();
@@ -463,19 +464,22 @@ static void progress_pause(tp_context *context)
     }
     before = tpb_now();
     sched_yield();
-    if (tpb_now() - before <= PROGRESS_YIELD_NS)
+    took = tpb_now() - before;
+    if (took <= PROGRESS_YIELD_NS)
         return;
-    if (context->patience >= PROGRESS_IMPATIENCE)
-        context->patience -= PROGRESS_IMPATIENCE;
-    else
+    if (took <= context->patience) {
+        context->patience -= (uint32_t)took;
+    } else {
+        context->patience = 0;
         context->strangers_run = PROGRESS_STRANGERS;
+    }
 }
 
 /*
- * Who answers may have the other cpu just now: then it does so many times before
- * either loses its own, if neither gives it away.  So the first passes of a wait
- * do without a yield; but if nothing came within these the last time, later
- * waits yield at once, for a while.
+ * Who answers may have the other cpu just now: then it does many times before
+ * either loses its own, if neither gives it away.  So the first passes of a
+ * wait do without a yield; but if nothing came within these the last time,
+ * later waits yield at once, for a while.
  */
 static bool progress_together(const tp_context *context, uint32_t turn)
 {
@@ -486,8 +490,8 @@ static bool progress_together(const tp_context *context, uint32_t turn)
 /* A wait is over, or about to yield for the first time. */
 static void progress_learn(tp_context *context, uint32_t turn)
 {
-    if (context->patience < PROGRESS_PATIENCE)
-        context->patience++;
+    if (context->patience < PROGRESS_PATIENCE_NS)
+        context->patience += PROGRESS_EARNED_NS;
     if (context->apart > 0) {
         context->apart--;
     } else if (turn > PROGRESS_TOGETHER) {
@@ -495,7 +499,7 @@ static void progress_learn(tp_context *context, uint32_t turn)
                               ? 2 * context->apart_next + 1 : PROGRESS_APART;
         context->apart = context->apart_next;
     } else if (turn > 1) {
-        context->apart_next = 0;
+        context->apart_next /= 2;
     }
 }
 

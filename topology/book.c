@@ -56,9 +56,16 @@ void tpt_book_measure(const struct tpt_book *book, struct tpt_book_size *size)
 
 static size_t book_zeros(const uint8_t *bytes, size_t length)
 {
-    size_t zeros = 0;
+    size_t most = length < BOOK_RUN ? length : BOOK_RUN, zeros = 0;
+    uint64_t eight = 0;
 
-    while (zeros < length && zeros < BOOK_RUN && bytes[zeros] == 0)
+    /* An address is mostly text that fills a part of its room. */
+    for (; zeros + sizeof(eight) <= most; zeros += sizeof(eight)) {
+        memcpy(&eight, bytes + zeros, sizeof(eight));
+        if (eight != 0)
+            break;
+    }
+    while (zeros < most && bytes[zeros] == 0)
         zeros++;
     return zeros;
 }
@@ -78,8 +85,9 @@ static size_t book_pack(const uint8_t *bytes, size_t length,
             continue;
         }
         while (at + run < length && run < BOOK_RUN
-               && book_zeros(bytes + at + run, length - at - run)
-                  < BOOK_ZEROS)
+               && (bytes[at + run] != 0
+                   || book_zeros(bytes + at + run, length - at - run)
+                      < BOOK_ZEROS))
             run++;
         packed[size++] = (unsigned char)(run - 1);
         memcpy(packed + size, bytes + at, run);
@@ -137,11 +145,12 @@ static size_t book_pack_best(const struct tpt_backend_card *backend,
     return less | BOOK_DIFFERS;
 }
 
-/* Packs them to `at`, or finds out how long they become if that is NULL. */
+enum { BOOK_ADDRESSES = TPT_BACKENDS * (BOOK_ADDRESS_HEAD + BOOK_PACKED) + 1 };
+
+/* Packs them to `at`; returns how long they have become. */
 static size_t book_addresses_put(const struct tpt_card *card, uint32_t called,
-                                 unsigned char *at)
+                                 unsigned char at[BOOK_ADDRESSES])
 {
-    unsigned char packed[BOOK_PACKED];
     uint8_t before[TPT_ADDRESS] = { 0 };
     size_t length = 0;
 
@@ -151,34 +160,31 @@ static size_t book_addresses_put(const struct tpt_card *card, uint32_t called,
 
         if ((called >> i & 1) == 0 || backend->address_length == 0)
             continue;
-        size = book_pack_best(backend, before, packed);
+        size = book_pack_best(backend, before, at + length
+                                               + BOOK_ADDRESS_HEAD);
         bytes = size & ~(size_t)BOOK_DIFFERS;
         memset(before, 0, sizeof(before));
         memcpy(before, backend->address, backend->address_length);
-        if (at != NULL) {
-            at[length] = (unsigned char)i;
-            at[length + 1] = (unsigned char)size;
-            at[length + 2] = (unsigned char)(size >> 8);
-            memcpy(at + length + BOOK_ADDRESS_HEAD, packed, bytes);
-        }
+        at[length] = (unsigned char)i;
+        at[length + 1] = (unsigned char)size;
+        at[length + 2] = (unsigned char)(size >> 8);
         length += BOOK_ADDRESS_HEAD + bytes;
     }
-    if (at != NULL)
-        at[length] = BOOK_ADDRESS_END;
+    at[length] = BOOK_ADDRESS_END;
     return length + 1;
 }
 
 static bool book_addresses_pack(struct tpt_entry *entry,
                                 const struct tpt_card *card)
 {
-    uint32_t called = entry->choice->called;
-    size_t length = book_addresses_put(card, called, NULL);
+    unsigned char packed[BOOK_ADDRESSES];
+    size_t length = book_addresses_put(card, entry->choice->called, packed);
 
     entry->addresses = tpb_zalloc(length);
     if (entry->addresses == NULL)
         return false;
     entry->book->size.bytes += length;
-    book_addresses_put(card, called, entry->addresses);
+    memcpy(entry->addresses, packed, length);
     return true;
 }
 

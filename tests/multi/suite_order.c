@@ -186,7 +186,7 @@ static void turns_callback(tp_pipe *pipe, tp_status status,
     turns_write(2);
     tpx_ok(tp_pipe_read_descriptor(tpx_pipe(!tpx_me.rank, TURNS_PIPE),
                                    turns_arrived, &turns.second));
-    turns.over++;
+    __atomic_fetch_add(&turns.over, 1, __ATOMIC_ACQ_REL);
     (void)pipe;
 }
 
@@ -247,7 +247,7 @@ static void ends_written(tp_pipe *pipe, tp_status status, tp_message *message,
     tpx_check(status == TP_OK || status == TP_ERR_PEER_CLOSED, "%s",
               tp_strerror(status));
     tpx_equal(message - ends.messages, ends.ended);
-    ends.ended++;
+    __atomic_fetch_add(&ends.ended, 1, __ATOMIC_ACQ_REL);
 }
 
 static void ends_write(tp_pipe *pipe)
