@@ -5,8 +5,6 @@
  */
 #include "config.h"
 
-#include <pthread.h>
-
 #include "tests/multi/spmd.h"
 
 enum { ANY_RANKS = 16, ANY_EACH = 100 };
@@ -255,61 +253,7 @@ static void any_outside(void)
         tpx_ok(tp_pipe_send(tpx_pipe(rank, 1), "", 1));
 }
 
-/* ---- nobody but the context's thread ------------------------------------ */
-
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t come;
-    bool there;
-    char byte;
-} any_alone = { .lock = PTHREAD_MUTEX_INITIALIZER,
-                .come = PTHREAD_COND_INITIALIZER };
-
-static void any_alone_read(tp_pipe *pipe, tp_status status,
-                           tp_message *message, void *arg)
-{
-    (void)pipe;
-    (void)message;
-    (void)arg;
-    tpx_ok(status);
-    pthread_mutex_lock(&any_alone.lock);
-    any_alone.there = true;
-    pthread_cond_signal(&any_alone.come);
-    pthread_mutex_unlock(&any_alone.lock);
-}
-
-static void any_came(tp_pipe *pipe, tp_status status, tp_message *message,
-                     void *arg)
-{
-    tpx_ok(status);
-    message->payloads[0].data = &any_alone.byte;
-    tpx_ok(tp_pipe_read(pipe, message, any_alone_read, arg));
-}
-
-/* A visitor who takes his time finds a thread that sleeps at once, and a
- * program that makes no call. */
-static void any_asleep(void)
-{
-    tp_options options = TP_OPTIONS_INIT;
-
-    options.progress = TP_PROGRESS_THREAD;
-    options.spin_us = -1;
-    tpx_ok(tp_init(&options, &tpx_me.context));
-    if (tpx_me.rank == 0) {
-        tpx_ok(tp_read_descriptor_any(tpx_me.context, any_came, NULL));
-        pthread_mutex_lock(&any_alone.lock);
-        while (!any_alone.there)
-            pthread_cond_wait(&any_alone.come, &any_alone.lock);
-        pthread_mutex_unlock(&any_alone.lock);
-    } else {
-        tpx_ok(tp_pipe_send(tpx_pipe(0, 0), "x", 1));
-    }
-    tpx_ok(tp_finalize(tpx_me.context));
-    tpx_me.context = NULL;
-}
-
 const struct tpx_spmd tpx_any[] = {
-    { "any_asleep", any_asleep, 2, TPX_BARE | TPX_ONCE, 20 },
     { "any_turns_outside", any_turns_outside, 4, 0, 30 },
     { "any_turns_inside", any_turns_inside, 4, 0, 30 },
     { "any_crowd", any_crowd, 12, TPX_LAUNCH, 40 },
