@@ -275,6 +275,8 @@ START_TEST(contexts_count)
     TPX_CU(cuda->cuCtxPopCurrent_v2(&other));
     TPX_CU(cuda->cuCtxSetCurrent(NULL));
     ck_assert_int_eq(cuda->cuMemAlloc_v2(&pointer, SIZE), CU_INVALID_CONTEXT);
+    tpx_device_use(0);
+    TPX_CU(cuda->cuEventDestroy_v2(event));
 }
 END_TEST
 
@@ -429,6 +431,9 @@ START_TEST(captures_are_broken)
                          CU_CAPTURE_ISOLATION);
     ck_assert_int_eq(cuda->cuStreamEndCapture(captured, &graph),
                      CU_CAPTURE_INVALIDATED);
+    TPX_CU(cuda->cuStreamSynchronize(stream));
+    TPX_CU(cuda->cuEventDestroy_v2(before));
+    TPX_CU(cuda->cuEventDestroy_v2(inside));
 }
 END_TEST
 
