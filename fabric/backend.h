@@ -108,6 +108,8 @@ struct tpf_env {
     struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
     uint32_t on_devices;           /* pulls that a device moves: whoever drives
                                       looks for their end now and then */
+    uint32_t joining;              /* conns that the core does not know yet,
+                                      and whose coming no descriptor tells */
     bool crowded;                  /* more ranks than cpus: sleeps often */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };

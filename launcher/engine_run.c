@@ -257,8 +257,7 @@ static void run_began(const struct tpl_mark *mark)
     rank->started = true;
     rank->pid = mark->pid;
     rank->host = tpb_copy_string(mark->host);
-    if (run.started++ == 0)
-        tpl_timer_set(&run.loop, &run.launch, 0);
+    run.started++;
     if (run.step[0] == '\0')
         snprintf(run.step, sizeof(run.step), "%.63s", mark->words);
 }
@@ -272,6 +271,7 @@ static void run_marked(const struct tpl_mark *mark, void *arg)
     if (mark->rank < 0 || mark->rank >= run.options->ranks)
         return;
     tpl_engine_text_release(&run.text);
+    tpl_timer_set(&run.loop, &run.launch, 0);
     if (mark->kind == TPL_MARK_STARTED) {
         run_began(mark);
     } else if (mark->kind != TPL_MARK_ABORT
@@ -299,7 +299,8 @@ static void run_marked(const struct tpl_mark *mark, void *arg)
     if (run.over == run.options->ranks) {
         tpl_engine_text_hush(&run.text);
         /* All they wrote is here: tprun-rank may go (rank_rest). */
-        if (run.plan->framed && run.pid > 0)
+        if (run.plan->framed && run.pid > 0
+            && (run.weight == RUN_NONE || run.options->keep_going))
             kill(run.pid, SIGUSR2);
         run_settle(RUN_SETTLE);
     }

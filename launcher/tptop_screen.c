@@ -110,6 +110,15 @@ static void screen_pair(uint32_t index, uint32_t slot)
     screen_rates(&rates);
 }
 
+/* What did not fit the line goes; ncurses has put it on the next. */
+static void screen_cut(int line)
+{
+    if (getcury(stdscr) > line) {
+        move(line + 1, 0);
+        clrtoeol();
+    }
+}
+
 /* All rows there are; draws those from screen.first on.  Returns how many. */
 static long screen_rows(int top)
 {
@@ -127,6 +136,7 @@ static long screen_rows(int top)
                 screen_pair(i, j);
             else
                 screen_rank(i);
+            screen_cut((int)(row - screen.first) + top);
         }
     }
     return row;
@@ -141,6 +151,7 @@ static void screen_draw(void)
            (int)sizeof(screen.sample->file->job), screen.sample->file->job,
            screen.sample->now.count, screen.sample->seconds,
            screen.pairs ? "ranks" : "pairs");
+    screen_cut(0);
     attron(A_REVERSE);
     mvprintw(1, 0, screen.pairs
              ? "%5s %5s %4s %-13s" : "%5s %7.0s%7s %-11s",
@@ -150,6 +161,7 @@ static void screen_draw(void)
              screen.pairs ? "BLOCKED" : "WAITS", "MSG/S>", "B/S>", "MSG/S<",
              "B/S<", "QUEUED", "BUFFERED");
     attroff(A_REVERSE);
+    screen_cut(1);
     rows = screen_rows(2);
     if (screen.first >= rows)
         screen.first = rows > 0 ? rows - 1 : 0;

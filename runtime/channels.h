@@ -117,7 +117,7 @@ void tpr_borrow_fini(tp_context *context);
 /* The pipe's writes go on when a device is further. */
 void tpr_device_wait(tp_pipe *pipe);
 /* The read may begin: its streams are through with its memory.  False: not
- * yet, it is kept until then; or never, if op->status says so. */
+ * yet, it is kept until then; or never, for which the pipe is broken. */
 bool tpr_device_may_read(tp_pipe *pipe, struct tpr_op *op);
 /* Asks for all that waits.  Returns whether anything moved. */
 bool tpr_device_progress(tp_context *context);

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,11 +28,12 @@ enum {
     CONTRACT_STATUS = 1            /* of the job */
 };
 
-/* Of the first context whose contract was broken; under the lock. */
+/* Of the first context whose contract was broken; under the lock.  It stays:
+ * the process ends by it. */
 static struct {
     pthread_mutex_t lock;
     const tp_context *context;     /* NULL: none */
-    bool registered;
+    pid_t pid;                     /* const once atexit() knows us */
     char reason[480];              /* as much as all launchers pass on */
 } contract = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -65,8 +67,7 @@ static void *contract_wait(void *arg)
  * the cause, not that status only.  Not in a child that it has forked. */
 static void contract_exits(void)
 {
-    if (contract.context != NULL
-        && contract.context->card.pid == (uint32_t)getpid())
+    if (contract.pid == getpid())
         contract_end(NULL);
 }
 
@@ -110,8 +111,9 @@ void tpr_contract_broken(const struct tpr_peer *peer, const char *why)
     if (first) {
         contract.context = context;
         contract_note(why);
-        if (!contract.registered)
-            contract.registered = atexit(contract_exits) == 0;
+        contract.pid = getpid();
+        if (atexit(contract_exits) != 0)
+            tpb_debug("no room for another atexit()");
     }
     pthread_mutex_unlock(&contract.lock);
     if (!first)

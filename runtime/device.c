@@ -57,16 +57,21 @@ void tpr_device_wait(tp_pipe *pipe)
 
 bool tpr_device_may_read(tp_pipe *pipe, struct tpr_op *op)
 {
-    enum tpg_answer answer = tpg_work_ready(op->work);
+    enum tpg_answer answer = op->status != TP_OK ? TPG_FAILED
+                             : tpg_work_ready(op->work);
 
     if (answer == TPG_NOW)
         return true;
-    if (answer == TPG_FAILED) {
-        op->status = TP_ERR_BACKEND;
+    if (answer == TPG_LATER) {
+        tpb_list_append(&pipe->context->device_reads, &op->link);
+        tpr_touch(pipe->context);
         return false;
     }
-    tpb_list_append(&pipe->context->device_reads, &op->link);
-    tpr_touch(pipe->context);
+    if (op->status == TP_OK)
+        op->status = TP_ERR_BACKEND;
+    tpb_list_append(&pipe->reads, &op->link);
+    tpr_rx_break(pipe, op->status, op->work != NULL ? tpg_work_error(op->work)
+                 : "the device that a message was to be read to has failed");
     return false;
 }
 

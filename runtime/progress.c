@@ -323,7 +323,7 @@ int tpr_park_timeout(tp_context *context, uint64_t deadline)
         limit = PROGRESS_TIMER_MS;
     if (tpr_device_waits(context))
         limit = PROGRESS_POLL_MS;  /* no descriptor tells of its progress */
-    else if (context->polled > 0)
+    else if (context->polled > 0 || context->env.joining > 0)
         limit = context->vain < PROGRESS_POLL_MOST_MS
                 ? PROGRESS_POLL_MS + (int)context->vain
                 : PROGRESS_POLL_MOST_MS;

@@ -81,19 +81,9 @@ void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op)
         tpr_rx_land(pipe);
         return;
     }
-    if (TPB_UNLIKELY(op->status != TP_OK)) {   /* its claim said so */
-        tpb_list_append(&pipe->reads, &op->link);
-        tpr_rx_break(pipe, op->status, "a device that a message was to be read"
-                     " to has failed");
+    if (TPB_UNLIKELY(op->work != NULL || op->status != TP_OK)
+        && !tpr_device_may_read(pipe, op))
         return;
-    }
-    if (TPB_UNLIKELY(op->work != NULL) && !tpr_device_may_read(pipe, op)) {
-        if (op->status != TP_OK) {
-            tpb_list_append(&pipe->reads, &op->link);
-            tpr_rx_break(pipe, op->status, tpg_work_error(op->work));
-        }
-        return;
-    }
     tpr_rx_begin(pipe, op);
     if (pipe->context->open.pipe != pipe)
         tpr_rx_pump(pipe);

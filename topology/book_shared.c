@@ -151,18 +151,17 @@ struct book_shared *tpt_book_share_facts(struct tpt_book *book,
 struct book_shared *tpt_book_share_words(struct tpt_book *book,
                                          const struct tpt_card *card)
 {
-    struct {
-        struct book_words head;
-        char why[TPT_BACKENDS][TPT_WORDS];
-    } words;
+    _Alignas(8) unsigned char bytes[sizeof(struct book_words)
+                                    + TPT_BACKENDS * (size_t)TPT_WORDS];
+    struct book_words *words = (struct book_words *)(void *)bytes;
+    unsigned char *why = bytes + sizeof(*words);
 
-    memcpy(words.head.job, card->job, sizeof(words.head.job));
-    words.head.size = card->size;
-    words.head.backend_count = card->backend_count;
-    for (uint32_t i = 0; i < card->backend_count; i++)
-        memcpy(words.why[i], card->backends[i].why, TPT_WORDS);
-    return tpt_book_share(book, &words, sizeof(words.head)
-                          + card->backend_count * (size_t)TPT_WORDS);
+    memcpy(words->job, card->job, sizeof(words->job));
+    words->size = card->size;
+    words->backend_count = card->backend_count;
+    for (uint32_t i = 0; i < card->backend_count; i++, why += TPT_WORDS)
+        memcpy(why, card->backends[i].why, TPT_WORDS);
+    return tpt_book_share(book, bytes, (size_t)(why - bytes));
 }
 
 /* Their number and their bytes, without the zeros at the end: most of the room

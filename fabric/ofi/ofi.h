@@ -565,6 +565,7 @@ struct ofi_conn {
     uint64_t life_ended;           /* its socket ended; 0: not */
     bool twin;                     /* RDM: the peer is in this process */
     bool incoming;                 /* the core does not know it yet */
+    bool awaited;                  /* RDM: counted in env->joining */
     bool joined;                   /* frames may flow */
     bool told;                     /* ... and the core knows */
     bool lost;                     /* no more frames will come */

@@ -233,12 +233,24 @@ static tp_status rdm_host(struct ofi_conn *conn, struct tpb_error *error)
     return rdm_insert(conn, error);
 }
 
+/* Whoever drives has to look for the visitor's first ping, as nothing wakes. */
+static void rdm_await(struct ofi_conn *conn, bool await)
+{
+    struct tpf_env *env = conn->common.endpoint->env;
+
+    if (conn->awaited != await)
+        env->joining += await ? 1 : -1u;
+    conn->awaited = await;
+}
+
 static tp_status rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
 {
     tp_status status = rdm_keep(conn, error);
 
-    if (status == TP_OK)
+    if (status == TP_OK) {
         ofi_meet_done(conn);
+        rdm_await(conn, true);
+    }
     return status;
 }
 
@@ -247,6 +259,7 @@ static tp_status rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
 static void rdm_first(struct ofi_conn *conn)
 {
     shm_unlink(conn->name);
+    rdm_await(conn, false);
     ofi_conn_joined(conn);
 }
 
@@ -271,6 +284,7 @@ static void rdm_leave(struct ofi_conn *conn)
     struct tpf_env *env = conn->common.endpoint->env;
 
     rdm_reap();
+    rdm_await(conn, false);
     if (conn->life.fd >= 0)
         tpf_watch_remove(env, &conn->life);
     if (rdm_linger(conn)) {

@@ -277,7 +277,7 @@ static void kinds_two(void)
 }
 
 /* A rank that uses one device makes no context on another, only because its
- * peer's memory is there: it would cost hundreds of megabytes of that device. */
+ * peer's memory is there: it would cost hundreds of megabytes there. */
 static void kinds_no_stray(void)
 {
     static const enum tpx_kind kinds[] = { TPX_MALLOC, TPX_VMM, TPX_POOL,

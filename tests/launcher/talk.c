@@ -127,6 +127,51 @@ static void do_heir(void)
     raise(SIGKILL);
 }
 
+static int process_ended(pid_t pid)
+{
+    char path[32], state = 'Z';
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    file = fopen(path, "r");
+    if (file == NULL)
+        return 1;
+    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'Z';
+    fclose(file);
+    return state == 'Z' || state == 'X';
+}
+
+/* Rank 1 has joined, and is dead when rank 0 first asks for it: what does that
+ * hear, and how many ways has it tried?  Rank 2 knows both. */
+static void do_unmet(void)
+{
+    pid_t pid = getpid();
+    char *json = NULL;
+    int tried = 0;
+
+    if (rank == 1) {
+        tp_pipe_send(to(2), &pid, sizeof(pid));
+        receive(2);
+    } else if (rank == 2) {
+        if (tp_pipe_recv(to(1), &pid, sizeof(pid), NULL) == TP_OK)
+            tp_pipe_send(to(0), &pid, sizeof(pid));
+        receive(1);
+    } else if (tp_pipe_recv(to(2), &pid, sizeof(pid), NULL) == TP_OK) {
+        kill(pid, SIGKILL);
+        while (!process_ended(pid))
+            usleep(1000);
+        receive(1);
+        if (tp_pipe_explain(to(1), &json) == TP_OK)
+            for (char *at = json; (at = strstr(at, "\"trial_failed\"")) != NULL;
+                 at++)
+                tried++;
+        printf("tried %d: %s\n", tried, tp_pipe_error(to(1)));
+        fflush(stdout);
+        free(json);
+    }
+}
+
 /* Asks for a message, and whatever becomes of that, stays. */
 static void do_stay(void)
 {
@@ -150,6 +195,7 @@ int main(int argc, char **argv)
         { "talk", do_talk }, { "fall", do_fall },
         { "stay", do_stay }, { "exit", do_exit },
         { "heir", do_heir },
+        { "unmet", do_unmet },
     };
     const char *word = argc > 1 ? argv[1] : "";
 

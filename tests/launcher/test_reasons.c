@@ -411,6 +411,43 @@ START_TEST(test_told_only)
 }
 END_TEST
 
+/* One that nobody had met yet is dead: the launcher's word or the first refusal
+ * tells, and no other way is tried, though there are some. */
+START_TEST(test_unmet)
+{
+    static const char *const backends[] = {
+        "loop,shm,ofi:tcp,rails", "loop,ofi:tcp,rails"
+    };
+    static const char without[] =
+        "d=$(mktemp -d) && for i in 0 1 2; do env -u TP_DOOR"
+        " TP_BOOTSTRAP=dir:$d TP_RANK=$i TP_SIZE=3 \"$0\" unmet & done; wait;"
+        " rm -r \"$d\"";
+    const char *talk = tpx_program("tests/launcher/talk");
+    struct tpx_launch launch = { 0 };
+    bool alone = _i >= 2;
+
+    setenv("TP_BACKENDS", backends[_i % 2], 1);
+    setenv("TP_RAILS", "2", 1);
+    if (alone)
+        tpx_run_tprun(&launch, "sh", "-c", without, talk);
+    else
+        tpx_run_tprun(&launch, "-n", "3", "--keep-going", talk, "unmet");
+    ck_assert_msg(launch.status == (alone ? 0 : 137), "%d: %s", launch.status,
+                  launch.err);
+    ck_assert_msg(strstr(launch.out, "rank 0: the peer died") != NULL,
+                  "%s: %s", launch.out, launch.err);
+    if (alone)
+        ck_assert_msg(strstr(launch.out, "tried 1: rank 1 on ") != NULL
+                      && strstr(launch.out, "is gone: its process ended")
+                         != NULL, "%s", launch.out);
+    else
+        ck_assert_msg(strstr(launch.out, "tried 0: rank 1 ") != NULL
+                      || strstr(launch.out, "tried 1: rank 1 ") != NULL,
+                      "%s", launch.out);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* And kept: the same contracts where they can be. */
 START_TEST(test_kept)
 {
@@ -441,6 +478,7 @@ int main(void)
     tcase_add_loop_test(tests, test_refused, 0, TPB_COUNT(refusals));
     tcase_add_loop_test(tests, test_broken, 0, 3);
     tcase_add_loop_test(tests, test_told_only, 0, 3);
+    tcase_add_loop_test(tests, test_unmet, 0, 4);
     tcase_add_loop_test(tests, test_kept, 0, 4);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

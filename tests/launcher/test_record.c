@@ -246,8 +246,8 @@ START_TEST(test_top)
 }
 END_TEST
 
-/* Reads what the screen shows until `text` comes. */
-static void await_screen(int master, const char *text)
+/* Reads what the screen shows until `text` comes; all of it. */
+static const char *await_screen(int master, const char *text)
 {
     static char seen[65536];
     size_t used = 0;
@@ -261,38 +261,60 @@ static void await_screen(int master, const char *text)
         used += (size_t)got;
         seen[used] = '\0';
         if (strstr(seen, text) != NULL)
-            return;
+            return seen;
     }
     ck_abort_msg("no \"%s\" on the screen: %s", text, seen);
 }
 
-START_TEST(test_screen)
+/* tptop on a terminal of its own; its process. */
+static pid_t screen(pid_t job, const struct winsize *window, int *master)
 {
-    struct tpx_launch launch = { 0 };
-    struct winsize window = { 24, 100, 0, 0 };
-    int master, status;
     char pid[16];
     pid_t child;
 
-    talk(&launch, "2", "ring");
-    await_wait(launch.pid, 0, "receive", 1);
-    snprintf(pid, sizeof(pid), "%d", (int)launch.pid);
-    child = forkpty(&master, NULL, NULL, &window);
+    snprintf(pid, sizeof(pid), "%d", (int)job);
+    child = forkpty(master, NULL, NULL, window);
     ck_assert_int_ge(child, 0);
     if (child == 0) {
         setenv("TERM", "vt100", 1);
         execl(tpx_program("launcher/tptop"), "tptop", "-i", "0.1", pid, NULL);
         _exit(255);
     }
-    await_screen(master, "receive from 1");
-    ck_assert_int_eq(write(master, "p", 1), 1);
-    await_screen(master, "BACKEND");
+    return child;
+}
+
+static void leave_screen(pid_t child, int master)
+{
+    char rest[16];
+    int status;
+
     ck_assert_int_eq(write(master, "q", 1), 1);
-    while (read(master, pid, sizeof(pid)) > 0)
+    while (read(master, rest, sizeof(rest)) > 0)
         ;
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);
     close(master);
+}
+
+START_TEST(test_screen)
+{
+    struct tpx_launch launch = { 0 };
+    int master;
+    pid_t child;
+
+    talk(&launch, "2", "ring");
+    await_wait(launch.pid, 0, "receive", 1);
+    child = screen(launch.pid, &(struct winsize){ 24, 100, 0, 0 }, &master);
+    await_screen(master, "receive from 1");
+    ck_assert_int_eq(write(master, "p", 1), 1);
+    await_screen(master, "BACKEND");
+    leave_screen(child, master);
+    /* On a narrow one the row of the last rank does not go on below. */
+    child = screen(launch.pid, &(struct winsize){ 12, 50, 0, 0 }, &master);
+    ck_assert_ptr_null(strstr(await_screen(master, "receive from 0"),
+                              "\33[5;9H"));
+    ck_assert_ptr_null(strstr(await_screen(master, "\33[3;"), "\33[5;9H"));
+    leave_screen(child, master);
     kill(launch.pid, SIGTERM);
     tpx_finish(&launch, 90);
     tpx_release(&launch);
