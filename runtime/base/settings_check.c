@@ -29,8 +29,8 @@ static const struct check_words {
                                           "SYS" }, NULL },
 };
 static const char *const check_hooks[] = {
-    "garbage", "truncate", "version", "host", "denied", "two", "lacks=",
-    "address=", "over=", NULL
+    "garbage", "truncate", "version", "host", "denied", "two", "rivals",
+    "lacks=", "address=", "over=", NULL
 };
 
 static bool check_is(const char *word, const char *text, size_t length,
