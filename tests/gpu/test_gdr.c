@@ -475,7 +475,7 @@ static const struct {
     { "PHB", 3, 2, TPT_PATH_NODE, 0 },
     { "NODE", 3, 2, TPT_PATH_NODE, 1 },
     { "SYS", 3, 2, TPT_PATH_SYS, 1 },
-    { "nonsense", 3, 3, TPT_PATH_PXB, 2 },
+    { "PXB", 3, 3, TPT_PATH_PXB, 2 },
     { "PIX", 3, 2, TPT_PATH_UNKNOWN, 1 },
     { "PXB", 2, 3, TPT_PATH_PIX, 0 },    /* TP_IFACE forbids that one */
     { "PXB", 3, 0, TPT_PATH_SAME, 0 },   /* topology knows none */
