@@ -9,19 +9,34 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/resolve.h"
 
+/* getaddrinfo(3); but localhost means this host also where there is neither
+ * /etc/hosts nor a name server, as in a bare container (RFC 6761, 6.3). */
+static int resolve_look_up(const char *host, bool names,
+                           struct addrinfo **list)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+                              .ai_flags = names ? 0 : AI_NUMERICHOST };
+    int code = getaddrinfo(host, NULL, &hints, list);
+
+    if (code != 0 && names && strcasecmp(host, "localhost") == 0) {
+        hints.ai_flags = AI_NUMERICHOST;
+        code = getaddrinfo("127.0.0.1", NULL, &hints, list);
+    }
+    return code;
+}
+
 tp_status tpr_resolve(const char *host, uint16_t port, bool names,
                       struct tpr_way ways[TPR_WAYS], uint32_t *count,
                       struct tpb_error *error)
 {
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
-                              .ai_flags = names ? 0 : AI_NUMERICHOST };
     struct addrinfo *list = NULL;
-    int code = getaddrinfo(host, NULL, &hints, &list);
+    int code = resolve_look_up(host, names, &list);
 
     if (code == EAI_NONAME && !names)
         return TP_ERR_INVALID;
