@@ -48,6 +48,7 @@ static const struct {
     { "listen_self", SUITES_DIRECT, "sends before it reads" },
     { "nested_after_read", SUITES_ALL, "wrong calls, not passed on" },
     { "nested_every_call", SUITES_DIRECT, "both send, then both read" },
+    { "order_turns", SUITES_DIRECT, "both send, then both read" },
     { "pressure_both", SUITES_DIRECT, "both send, then both read" },
 };
 
