@@ -35,8 +35,8 @@
 # fails gives the other one ten more seconds.
 #
 # Exit status: CMD's own (of two, the first that is not 0); 124 when the time
-# ran out; 125 when the machinery itself failed, in which case the end of the
-# guest's console is printed.
+# ran out; 125 when the machinery itself failed, 126 when a guest froze: its
+# kernel runs no process any more.  The end of its console is printed then.
 #
 # Environment:
 #   RDMA_VM_CACHE    where the kernel is kept   (default: ~/.cache/rdma-vm);
@@ -83,6 +83,7 @@ readonly MODULES=(
 
 # A guest that has not started CMD by then never will.
 readonly BOOT_SECS=120
+readonly PULSE_SECS=180
 
 die() { printf '%s: %s\n' "$PROG" "$*" >&2; exit 125; }
 
@@ -349,6 +350,11 @@ for s in stdout stderr; do
     eval "cat_$s=$!"
 done
 
+# The host looks whether this goes on.
+pulse() { n=0; while bb sleep 5; do n=$((n + 1)); echo $n >$C/pulse; done; }
+pulse &
+pulse=$!
+
 ulimit -l unlimited
 ulimit -c 0
 : >$C/started
@@ -359,7 +365,7 @@ status=$?
 for p in /proc/[0-9]*; do
     p=${p#/proc/}
     case $p in
-        1 | $cat_stdout | $cat_stderr) ;;
+        1 | $cat_stdout | $cat_stderr | $pulse) ;;
         *) kill -9 $p 2>/dev/null ;;
     esac
 done
@@ -456,8 +462,20 @@ start_guest() {
         </dev/null >"$dir/qemu" 2>&1 &
 }
 
+# Does guest $1 still run processes?  Its pulse has been another one lately, or
+# it has not begun.
+has_pulse() {
+    local now=''
+
+    { read -r now <"$tmp/$1/control/pulse"; } 2>/dev/null
+    if [[ ! $now || $now != "${pulses[$1]:-}" ]]; then
+        pulses[$1]=$now beats[$1]=$SECONDS
+    fi
+    ((SECONDS - beats[$1] < PULSE_SECS))
+}
+
 # Watch the guests until all have ended or it is over otherwise.  Returns 0,
-# 124, 125 or the status of a CMD that failed while the other went on.
+# 124, 125, 126 or the status of a CMD that failed while the other went on.
 watch_guests() {
     local deadline=$((SECONDS + seconds)) late=124
     local boot=$((SECONDS + (seconds < BOOT_SECS ? seconds : BOOT_SECS)))
@@ -480,6 +498,10 @@ watch_guests() {
                 if [[ ! -e $control/started ]] && ((SECONDS >= boot)); then
                     failed=$node
                     return 125
+                fi
+                if [[ ! -e $control/status ]] && ! has_pulse "$node"; then
+                    failed=$node
+                    return 126
                 fi
             elif [[ ! -e $control/status ]]; then
                 failed=$node
@@ -526,7 +548,7 @@ run() {
     local verbose='' writable=() option dir node reader s failed='' rc=0
 
     # Global, because clean_up needs them: process ids and scratch directory.
-    guests=() readers=() tails=() tmp=
+    guests=() readers=() tails=() tmp='' pulses=() beats=()
 
     while getopts :C:w:t:m:c:n:a:v option; do
         case $option in
@@ -590,7 +612,8 @@ run() {
         ((rc != 124)) || printf '%s: timed out after %s s\n' "$PROG" "$seconds" >&2
     fi
     if [[ $failed ]]; then
-        printf '%s: guest %s failed; its console ends with\n' "$PROG" "$failed"
+        printf '%s: guest %s %s; its console ends with\n' "$PROG" "$failed" \
+            "$( ((rc == 126)) && echo froze || echo failed)"
         tail -n 40 "$tmp/$failed/console" "$tmp/$failed/qemu" | tr -d '\r'
     fi >&2
     exit "$rc"

@@ -5,13 +5,10 @@
 # transport and jobs in one, jobs between two, and what becomes of them when the
 # link between is cut.  On a host with an RDMA device the first part runs there
 # as well.
-# shellcheck source=tests/lib/lint.sh
-. "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+# shellcheck source=tests/hosts/vm.sh
+. "${TP_TEST_SOURCE:-.}/tests/hosts/vm.sh"
 
 guest=$source/tests/hosts/guest_verbs.sh
-unset TP_RANK TP_SIZE TP_BACKENDS TP_PROGRESS TP_IFACE TP_REQUIRE
-
-vm() { bash "$source/tests/hosts/rdma-vm.sh" "$@"; }
 
 # verdicts NUMBER FILE: counts what guests have said; there must be so many
 # that came to their end.
@@ -49,17 +46,17 @@ fi
 # With TP_TEST_LONG there is time for all suites, in a machine more.
 limit=1800
 [ -z "${TP_TEST_LONG:-}" ] || limit=7200
-vm run -m 3072 -t $limit -- sh "$guest" one >"$work/one" 2>&1
+vm_run "$work/one" -m 3072 -t $limit -- sh "$guest" one
 verdicts 1 "$work/one"
 if [ -n "${TP_TEST_LONG:-}" ]; then
-    vm run -m 3072 -t $limit -- sh "$guest" others >"$work/others" 2>&1
+    vm_run "$work/others" -m 3072 -t $limit -- sh "$guest" others
     verdicts 1 "$work/others"
 else
     echo "    left out: multi: order channel huge bad listen any: they take" \
         "long here; TP_TEST_LONG=1"
 fi
 mkdir "$work/share"
-vm run -n 2 -t 600 -w "$work/share" -- sh "$guest" two "$work/share" \
-    >"$work/two" 2>&1
+vm_run "$work/two" -n 2 -t 600 -w "$work/share" -- \
+    sh "$guest" two "$work/share"
 verdicts 2 "$work/two"
 finish
