@@ -11,7 +11,6 @@
 #include "config.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/base/thread.h"
 #include "runtime/contract.h"
 
 TPB_LOG_COMPONENT("peer");
@@ -73,14 +73,9 @@ static void contract_exits(void)
 
 static bool contract_start(void)
 {
-    sigset_t all, old;
     pthread_t thread;
-    int code;
+    int code = tpb_thread_start(&thread, contract_wait, NULL);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    code = pthread_create(&thread, NULL, contract_wait, NULL);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (code == 0)
         pthread_detach(thread);
     return code == 0;

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/thread.h"
 #include "runtime/resolve.h"
 
 /* getaddrinfo(3); but localhost means this host also where there is neither
@@ -94,15 +94,9 @@ static void *resolve_run(void *arg)
 
 static int resolve_thread(struct tpr_resolve *resolve)
 {
-    sigset_t all, before;
     pthread_t thread;
-    int code;
+    int code = tpb_thread_start(&thread, resolve_run, resolve);
 
-    /* Signals are the program's. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    code = pthread_create(&thread, NULL, resolve_run, resolve);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code == 0)
         pthread_detach(thread);
     return code;

@@ -14,11 +14,11 @@
 #include "config.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 
 #include "runtime/base/io.h"
+#include "runtime/base/thread.h"
 #include "runtime/core.h"
 #include "runtime/futex.h"
 
@@ -159,7 +159,6 @@ static int thread_watch(tp_context *context, int fd)
 
 tp_status tpr_thread_start(tp_context *context, struct tpb_error *error)
 {
-    sigset_t all, old;
     int code;
 
     context->thread_epoll = context->thread_kick = -1;
@@ -171,11 +170,7 @@ tp_status tpr_thread_start(tp_context *context, struct tpb_error *error)
         || thread_watch(context, context->epoll) < 0
         || thread_watch(context, context->thread_kick) < 0)
         return tpb_fail_errno(error, errno, "the progress thread's epoll");
-    /* Signals are the program's own threads' business. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    code = pthread_create(&context->thread, NULL, thread_main, context);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    code = tpb_thread_start(&context->thread, thread_main, context);
     if (code != 0)
         return tpb_fail_errno(error, code, "cannot start a progress thread");
     context->has_thread = true;

@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@
 #include "fabric/ofi/ofi.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/thread.h"
 
 #define LIBRARY_NAME "libfabric.so.1"
 
@@ -220,16 +220,11 @@ static void *library_thread(void *arg)
     return NULL;
 }
 
-/* Under the lock.  All signals stay with the program's own threads. */
+/* Under the lock. */
 static int library_start(void)
 {
-    sigset_t all, before;
-    int code;
+    int code = tpb_thread_start(&library.thread, library_thread, NULL);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    code = pthread_create(&library.thread, NULL, library_thread, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code == 0) {
         library.state = LIBRARY_LOADING;
         library.joinable = true;

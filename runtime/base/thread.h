@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Threads of ours in a program that is not. */
+#ifndef TPB_THREAD_H
+#define TPB_THREAD_H
+
+#include <pthread.h>
+
+/* As pthread_create(3) with default attributes, for a thread that gets no
+ * signal: these are the business of the program's own threads.  0, or an
+ * errno. */
+int tpb_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+
+#endif
