@@ -262,6 +262,12 @@ static json_t *explain_json_way(const struct tpt_way *way)
         "remedy", tpt_json_text(way->remedy));
 }
 
+static const char *explain_route_name(const struct tpt_device_plan *plan,
+                                      const struct tpt_device_route *route)
+{
+    return route->way >= 0 ? plan->ways[route->way].name : NULL;
+}
+
 static json_t *explain_json_routes(const struct tpt_device_plan *plan)
 {
     struct tpt_device_route routes[TPT_DEVICE_ROUTES];
@@ -269,10 +275,8 @@ static json_t *explain_json_routes(const struct tpt_device_plan *plan)
     json_t *list = json_array();
 
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_pack(
-            "{s:I, s:o}", "from_bytes", (json_int_t)routes[i].from_bytes,
-            "name", routes[i].way >= 0
-            ? tpt_json_text(plan->ways[routes[i].way].name) : json_null()));
+        json_array_append_new(list, tpt_json_route(
+            routes[i].from_bytes, explain_route_name(plan, &routes[i])));
     return list;
 }
 
@@ -329,15 +333,9 @@ static void explain_routes(const struct tpt_device_plan *plan,
     size_t count = tpt_device_routes(plan, routes);
 
     tpb_text_add(text, "    buffers: ");
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0) {
-            tpb_text_add(text, ", ");
-            tpt_size_text(routes[i].from_bytes, text);
-            tpb_text_add(text, " ");
-        }
-        tpb_text_add(text, "%s", routes[i].way >= 0
-                     ? plan->ways[routes[i].way].name : "refused");
-    }
+    for (size_t i = 0; i < count; i++)
+        tpt_route_text(i, routes[i].from_bytes,
+                       explain_route_name(plan, &routes[i]), text);
     tpb_text_add(text, "\n");
 }
 

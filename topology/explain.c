@@ -109,6 +109,19 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
         "yours", explain_verdict(yours, candidate, TPT_YOURS));
 }
 
+json_t *tpt_json_route(uint64_t from_bytes, const char *name)
+{
+    return json_pack("{s:I, s:o}", "from_bytes", (json_int_t)from_bytes,
+                     "name", name != NULL ? tpt_json_text(name) : json_null());
+}
+
+static const char *explain_route_name(const struct tpt_plan *plan,
+                                      const struct tpt_route *route)
+{
+    return route->candidate >= 0 ? plan->candidates[route->candidate].name
+                                 : NULL;
+}
+
 static json_t *explain_routes(const struct tpt_plan *plan)
 {
     struct tpt_route routes[TPT_ROUTES];
@@ -116,11 +129,8 @@ static json_t *explain_routes(const struct tpt_plan *plan)
     json_t *list = json_array();
 
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_pack(
-            "{s:I, s:o}", "from_bytes", (json_int_t)routes[i].from_bytes,
-            "name", routes[i].candidate >= 0
-            ? tpt_json_text(plan->candidates[routes[i].candidate].name)
-            : json_null()));
+        json_array_append_new(list, tpt_json_route(
+            routes[i].from_bytes, explain_route_name(plan, &routes[i])));
     return list;
 }
 
@@ -170,7 +180,7 @@ char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
 /* ---- for people -------------------------------------------------------- */
 
 /* "from 24 KiB" */
-void tpt_size_text(uint64_t bytes, struct tpb_text *text)
+static void explain_size(uint64_t bytes, struct tpb_text *text)
 {
     if (bytes < 1 << 20)
         tpb_text_add(text, "from %.3g KiB", (double)bytes / (1 << 10));
@@ -190,8 +200,19 @@ static void explain_from(const struct tpt_candidate *candidate,
     else if (candidate->from_bytes == UINT64_MAX)
         tpb_text_add(text, "for no size");
     else
-        tpt_size_text(candidate->from_bytes, text);
+        explain_size(candidate->from_bytes, text);
     tpb_text_add(text, ", ");
+}
+
+void tpt_route_text(size_t at, uint64_t from_bytes, const char *name,
+                    struct tpb_text *text)
+{
+    if (at > 0) {
+        tpb_text_add(text, ", ");
+        explain_size(from_bytes, text);
+        tpb_text_add(text, " ");
+    }
+    tpb_text_add(text, "%s", name != NULL ? name : "refused");
 }
 
 /* "buffers: shm, from 9.38 KiB map, from 1 MiB cma", if there is a choice. */
@@ -204,16 +225,9 @@ static void explain_line_routes(const struct tpt_plan *plan,
     if (count < 2)
         return;
     tpb_text_add(text, "  buffers: ");
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0) {
-            tpb_text_add(text, ", ");
-            tpt_size_text(routes[i].from_bytes, text);
-            tpb_text_add(text, " ");
-        }
-        tpb_text_add(text, "%s", routes[i].candidate >= 0
-                     ? plan->candidates[routes[i].candidate].name
-                     : "refused");
-    }
+    for (size_t i = 0; i < count; i++)
+        tpt_route_text(i, routes[i].from_bytes,
+                       explain_route_name(plan, &routes[i]), text);
     tpb_text_add(text, "; what a channel does not take, the next best\n");
 }
 

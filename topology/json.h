@@ -23,8 +23,11 @@ json_t *tpt_json_devices(const struct tpt_plan *plan,
 /* The counts of a rank's record, also while it counts on. */
 json_t *tpt_json_imports(const struct tpb_record_imports *imports);
 
-/* "from 24 KiB", appended. */
-void tpt_size_text(uint64_t bytes, struct tpb_text *text);
+/* From that size on buffers go by `name`, or nothing may carry them (NULL): a
+ * new object of a list of routes, and one more of them for people, appended. */
+json_t *tpt_json_route(uint64_t from_bytes, const char *name);
+void tpt_route_text(size_t at, uint64_t from_bytes, const char *name,
+                    struct tpb_text *text);
 
 /* The pairs of the cards' devices, for people; appended. */
 void tpt_devices_text(const struct tpt_plan *plan, const struct tpt_card *mine,
