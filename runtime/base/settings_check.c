@@ -18,8 +18,8 @@ enum check_form { CHECK_ONE, CHECK_ANY_CASE, CHECK_LIST };
 static const struct check_words {
     enum tpb_setting_id id;
     enum check_form form;
-    const char *words[8];          /* up to a NULL */
-    const char *alone;             /* of a list: instead of it */
+    const char *words[12];         /* up to a NULL */
+    const char *alone;             /* instead of them, or nothing at all */
 } check_words[] = {
     { TPB_SET_PROGRESS, CHECK_ONE, { "auto", "thread", "manual" }, NULL },
     { TPB_SET_BOOTSTRAP, CHECK_ONE, { "auto", "pmix", "single", "dir:" },
@@ -27,10 +27,9 @@ static const struct check_words {
     { TPB_SET_GDR, CHECK_LIST, { "dmabuf", "hmem", "plain" }, "none" },
     { TPB_SET_GDR_PATH, CHECK_ANY_CASE, { "PIX", "PXB", "PHB", "NODE",
                                           "SYS" }, NULL },
-};
-static const char *const check_hooks[] = {
-    "garbage", "truncate", "version", "host", "denied", "two", "rivals",
-    "lacks=", "address=", "over=", NULL
+    { TPB_SET_CARD_HOOK, CHECK_ONE, { "garbage", "truncate", "version", "host",
+                                      "denied", "two", "rivals", "lacks=",
+                                      "address=", "over=" }, "" },
 };
 
 static bool check_is(const char *word, const char *text, size_t length,
@@ -97,9 +96,6 @@ static tp_status check_text(enum tpb_setting_id id, const char *text,
     const struct tpb_setting *setting = &tpb_setting_table[id];
     char wrong[TPB_NEAR];
 
-    if (id == TPB_SET_CARD_HOOK && *text != '\0'
-        && !check_among(check_hooks, text, strlen(text), false))
-        return check_refuse(setting, text, text, check_hooks, error);
     for (size_t i = 0; i < TPB_COUNT(check_words); i++)
         if (check_words[i].id == id
             && !check_word_row(&check_words[i], text, wrong))

@@ -46,7 +46,6 @@ also()
     if grep -qE "$2" "$said"; then good "$1"; else bad "$1: no /$2/"; fi
 }
 
-
 # suite NAME: each of its tests is told by its name.
 suite()
 {
