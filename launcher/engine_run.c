@@ -82,15 +82,13 @@ static void run_show(const char *text, size_t length)
 static void run_say(const char *format, ...) TPB_PRINTF(1, 2);
 static void run_say(const char *format, ...)
 {
-    char line[1200] = "tprun: ";
-    size_t length = strlen(line);
+    char line[1200];
+    size_t length;
     va_list args;
 
     va_start(args, format);
-    vsnprintf(line + length, sizeof(line) - length - 1, format, args);
+    length = tpl_iof_word(line, sizeof(line), format, args);
     va_end(args);
-    length = strlen(line);
-    line[length++] = '\n';
     run_show(line, length);
 }
 

@@ -61,17 +61,26 @@ void tpl_iof_free(struct tpl_iof *iof)
     tpb_free(iof);
 }
 
+size_t tpl_iof_word(char *line, size_t size, const char *format, va_list args)
+{
+    int begun = snprintf(line, size - 1, "tprun: ");
+    size_t length;
+
+    vsnprintf(line + begun, size - 1 - (size_t)begun, format, args);
+    length = strlen(line);
+    line[length++] = '\n';
+    return length;
+}
+
 void tpl_iof_say(struct tpl_iof *iof, const char *format, ...)
 {
-    char line[1024] = "tprun: ";
-    size_t length = strlen(line);
+    char line[1024];
+    size_t length;
     va_list args;
 
     va_start(args, format);
-    vsnprintf(line + length, sizeof(line) - length - 1, format, args);
+    length = tpl_iof_word(line, sizeof(line), format, args);
     va_end(args);
-    length = strlen(line);
-    line[length++] = '\n';
     /* Too much that nobody reads: the newest goes. */
     if (tpl_stream_add(&iof->own, line, length))
         tpl_output_pump(iof->own.output);

@@ -16,6 +16,8 @@
 #ifndef TPL_IOF_H
 #define TPL_IOF_H
 
+#include <stdarg.h>
+
 #include "launcher/loop.h"
 
 struct tpl_iof;
@@ -75,8 +77,12 @@ void tpl_iof_pass(struct tpl_iof *iof, const char *text, size_t length);
 /* The terminal that tprun is on has another size: so get those of the ranks. */
 void tpl_iof_resize(struct tpl_iof *iof);
 
-/* A line of tprun itself, in turn with the others; "tprun: " and the newline
- * are added. */
+/* A line of tprun itself, "tprun: ", the words, and a newline: cut to fit, and
+ * not ended with a NUL.  Returns its length. */
+size_t tpl_iof_word(char *line, size_t size, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+
+/* Such a line, in turn with the others. */
 void tpl_iof_say(struct tpl_iof *iof, const char *format, ...)
     TPB_PRINTF(2, 3);
 
