@@ -153,6 +153,40 @@ static void borrow_unmap(tp_context *context, struct tpr_skeleton *skeleton)
     }
 }
 
+static bool borrow_maps(const struct tpr_skeleton *skeleton)
+{
+    for (const struct tpr_offer *offer = skeleton->offers; offer != NULL;
+         offer = offer->next)
+        if (offer->borrowed)
+            return true;
+    return false;
+}
+
+/* Takes a loan back of which the user has not heard yet. */
+static void borrow_recall(struct tpr_op *op)
+{
+    struct tpr_skeleton *skeleton = borrow_skeleton(op->message);
+    tp_context *context = op->context;
+
+    pthread_mutex_lock(&context->table_lock);
+    tpb_list_unlink(&skeleton->lent_link);
+    pthread_mutex_unlock(&context->table_lock);
+    borrow_unmap(context, skeleton);
+    op->pipe->lent--;
+    op->status = TP_ERR_CLOSED;
+}
+
+void tpr_borrow_recall(const tp_pipe *pipe)
+{
+    TPB_LIST_EACH(node, &pipe->context->done) {
+        struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+
+        if (op->pipe == pipe && op->kind == TPR_OP_READ && op->borrow
+            && op->status == TP_OK && borrow_maps(borrow_skeleton(op->message)))
+            borrow_recall(op);
+    }
+}
+
 /* The token; the skeleton is not in context->lent any more. */
 static void borrow_over(tp_context *context, struct tpr_skeleton *skeleton)
 {

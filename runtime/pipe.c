@@ -369,6 +369,8 @@ void tpr_pipe_close(tp_pipe *pipe, const char *why)
     pipe->tx_end = TP_ERR_CLOSED;
     tpr_tx_end(pipe, TP_ERR_CLOSED);
     tpr_rx_drop(pipe, TP_ERR_CLOSED);
+    if (tell && pipe->lent > 0)
+        tpr_borrow_recall(pipe);
     /* Not while a channel still fetches from the peer's memory, which CLOSE
      * gives back; and there must be room, or first a conn. */
     if (tell && (tpr_pull_any(pipe) || !tpr_tx_control(pipe, WIRE_CLOSE)))

@@ -425,6 +425,53 @@ static void channel_borrow_kept(void)
     }
 }
 
+static void channel_closed_lent(tp_pipe *pipe, tp_status status,
+                                tp_message *message, void *arg)
+{
+    (void)pipe;
+    usleep(300000);                /* the peer's write ends meanwhile */
+    if (status == TP_OK)
+        tpx_equal(tpx_verify(message->payloads[0].data, CHANNEL_PIECE, 9),
+                  CHANNEL_PIECE);
+    else
+        tpx_status(status, TP_ERR_CLOSED);
+    channel_count(arg);
+}
+
+static void channel_closed_arrived(tp_pipe *pipe, tp_status status,
+                                   tp_message *message, void *arg)
+{
+    tpx_ok(status);
+    tpx_ok(tp_pipe_borrow(pipe, message, channel_closed_lent, arg));
+    tpx_ok(tp_pipe_close(pipe));
+}
+
+/* A pipe that is closed between the loan and its callback: the peer may change
+ * what it had lent, so nobody is told that all is well and sees that. */
+static void channel_borrow_closed(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned ended = 0;
+
+    tpx_barrier();
+    if (tpx_me.rank == 0) {
+        unsigned char *memory = channel_alloc(CHANNEL_PIECE, 9);
+        tp_payload payload = { .data = memory, .length = CHANNEL_PIECE };
+        tp_message message = { .payloads = &payload, .payload_count = 1 };
+        tp_status status = tp_pipe_send_message(pipe, &message, -1);
+
+        tpx_check(status == TP_OK || status == TP_ERR_PEER_CLOSED, "%s",
+                  tp_strerror(status));
+        memset(memory, 0xdd, CHANNEL_PIECE);
+        tpx_ok(tp_free(tpx_me.context, memory));
+    } else {
+        tpx_ok(tp_pipe_read_descriptor(pipe, channel_closed_arrived,
+                                       &ended));
+        tpx_until(&ended, 1);
+    }
+    tpx_barrier();
+}
+
 /* ---- the ends of pipes --------------------------------------------------- */
 
 struct channel_end {
@@ -507,6 +554,7 @@ const struct tpx_spmd tpx_channel[] = {
     { "channel_borrow_death", channel_borrow_death, 2,
       TPX_KILLS | TPX_CHANNELS, 30 },
     { "channel_borrow_kept", channel_borrow_kept, 2, TPX_CHANNELS, 30 },
+    { "channel_borrow_closed", channel_borrow_closed, 2, TPX_CHANNELS, 30 },
     { "channel_close", channel_close, 2, TPX_CHANNELS, 60 },
     { "channel_letters", channel_letters, 2, TPX_CHANNELS, 60 },
     { NULL }
