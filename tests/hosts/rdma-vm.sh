@@ -350,8 +350,14 @@ for s in stdout stderr; do
     eval "cat_$s=$!"
 done
 
-# The host looks whether this goes on.
-pulse() { n=0; while bb sleep 5; do n=$((n + 1)); echo $n >$C/pulse; done; }
+# The host looks whether this goes on, on every processor: one that never leaves
+# the kernel again holds whatever was to run on it, and the others seem well.
+beat() {
+    for cpu in /sys/devices/system/cpu/cpu[0-9]*; do
+        $C/busybox taskset $(printf %x $((1 << ${cpu##*cpu}))) $C/busybox true
+    done
+}
+pulse() { n=0; while bb sleep 5; do beat; n=$((n + 1)); echo $n >$C/pulse; done; }
 pulse &
 pulse=$!
 
