@@ -20,6 +20,7 @@
 #include "launcher/input.h"
 #include "launcher/iof.h"
 #include "launcher/job.h"
+#include "launcher/oom.h"
 #include "launcher/options.h"
 #include "launcher/orphans.h"
 #include "launcher/placement.h"
@@ -131,6 +132,7 @@ static void tprun_share(struct tprun_shared *shared)
     (void)tpb_record_make(tprun.name, (uint32_t)tprun.options.ranks,
                           &tprun.record, &tprun.record_fd, shared->record,
                           NULL);
+    tpl_oom_begin();
 }
 
 static void tprun_tell(const struct tprun_shared *shared)
