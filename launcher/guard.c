@@ -285,20 +285,26 @@ bool tpl_guard_is(pid_t pid)
     return false;
 }
 
-void tpl_guard_stop(void)
+void tpl_guard_dismiss(void)
 {
     for (int i = 0; i < GUARD_COUNT; i++) {
         struct guard_process *process = &guard.processes[i];
 
-        if (process->pid > 0) {
+        if (process->pid > 0)
             kill(process->pid, SIGKILL);
-            waitpid(process->pid, NULL, __WCLONE);
-            process->pid = 0;
-        }
         if (guard.loop != NULL)
             tpl_watch_close(guard.loop, &process->writer);
         tpb_close(&process->writer.fd);
     }
+}
+
+void tpl_guard_stop(void)
+{
+    for (int i = 0; i < GUARD_COUNT; i++)
+        if (guard.processes[i].pid > 0) {
+            waitpid(guard.processes[i].pid, NULL, __WCLONE);
+            guard.processes[i].pid = 0;
+        }
     tpb_free(guard.groups);
     guard.groups = NULL;
 }

@@ -38,7 +38,9 @@ void tpl_guard_note(int rank, pid_t pid);
 /* Is this child of ours a guard? */
 bool tpl_guard_is(pid_t pid);
 
-/* Ends the guards; nothing is left to kill. */
+/* Nothing is left to kill: the guards may end, and the other one waits until
+ * they have.  The one goes well before the other. */
+void tpl_guard_dismiss(void);
 void tpl_guard_stop(void);
 
 #endif

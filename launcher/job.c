@@ -281,7 +281,7 @@ static void job_note(struct tpl_job *job, int index, int status)
     tpl_pmix_ended(index, ends[verdict], WIFSIGNALED(status)
                    ? WTERMSIG(status) : WEXITSTATUS(status));
     if (job->options->verbose) {
-        char text[512];
+        char text[768];
 
         tpl_verdict_describe(job, index, text, sizeof(text));
         tpl_iof_say(job->iof, "%s", text);
@@ -291,7 +291,7 @@ static void job_note(struct tpl_job *job, int index, int status)
 /* A rank failed and nothing was known to be wrong before. */
 static void job_fail(struct tpl_job *job, int rank)
 {
-    char text[512], waiting[256];
+    char text[768], waiting[256];
 
     tpl_verdict_describe(job, rank, text, sizeof(text));
     tpl_postmortem_rank(job, rank, waiting, sizeof(waiting));

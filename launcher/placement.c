@@ -3,11 +3,13 @@
 #include "config.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "launcher/placement.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/thread.h"
 
 enum { PLACEMENT_TRIES = 8 };      /* to find cores that nobody claims */
 
@@ -49,6 +51,49 @@ static tp_status placement_plan(struct tpl_placement *placement,
     }
 }
 
+/*
+ * Its descriptors are its own, for the main thread turns standard error away
+ * from libpmix meanwhile, and what hwloc says of a broken machine is to be
+ * seen.  Without effect where that is forbidden.
+ */
+static void *placement_load(void *arg)
+{
+    struct tpl_placement *placement = arg;
+
+    (void)unshare(CLONE_FILES);
+    placement->loaded = tpt_topology_load(placement->settings,
+                                          &placement->topology,
+                                          &placement->why);
+    if (placement->loaded == TP_OK)
+        tpt_topology_look(placement->topology);
+    return NULL;
+}
+
+void tpl_placement_begin(const struct tpb_settings *settings,
+                         struct tpl_placement *placement)
+{
+    if (settings->set[TPB_SET_TOPOLOGY]
+        || settings->set[TPB_SET_TOPOLOGY_SHARED])
+        return;
+    placement->settings = settings;
+    placement->loading = tpb_thread_start(&placement->loader, placement_load,
+                                          placement) == 0;
+}
+
+/* The loader's result, or what is loaded now. */
+static tp_status placement_topology(const struct tpb_settings *settings,
+                                    struct tpl_placement *placement,
+                                    struct tpb_error *error)
+{
+    if (!placement->loading)
+        return tpt_topology_load(settings, &placement->topology, error);
+    pthread_join(placement->loader, NULL);
+    placement->loading = false;
+    if (placement->loaded != TP_OK)
+        *error = placement->why;
+    return placement->loaded;
+}
+
 tp_status tpl_placement_make(const struct tpl_options *options,
                              const struct tpb_settings *settings,
                              struct tpl_placement *placement,
@@ -59,8 +104,7 @@ tp_status tpl_placement_make(const struct tpl_options *options,
     };
     struct tpt_gpus *there = NULL;
     int *want = placement_gpus(options);
-    tp_status status = tpt_topology_load(settings, &placement->topology,
-                                         error);
+    tp_status status = placement_topology(settings, placement, error);
 
     if (status == TP_OK && tpl_option_given(options,
                                             TPL_OPTION_GPUS_PER_RANK)) {
@@ -83,6 +127,9 @@ tp_status tpl_placement_make(const struct tpl_options *options,
 
 void tpl_placement_fini(struct tpl_placement *placement)
 {
+    if (placement->loading)
+        pthread_join(placement->loader, NULL);
+    placement->loading = false;
     tpl_claims_fini(&placement->claims);
     tpt_bind_plan_fini(&placement->plan);
     tpt_topology_free(placement->topology);

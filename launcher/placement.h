@@ -6,6 +6,7 @@
 #ifndef TPL_PLACEMENT_H
 #define TPL_PLACEMENT_H
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include "launcher/claim.h"
@@ -17,7 +18,21 @@ struct tpl_placement {
     struct tpt_topology *topology;
     struct tpt_bind_plan plan;
     struct tpl_claims claims;
+    const struct tpb_settings *settings;   /* while it is being loaded */
+    pthread_t loader;
+    bool loading;
+    tp_status loaded;
+    struct tpb_error why;          /* not OK */
 };
+
+/*
+ * Begins to look at this machine on a thread of its own, which
+ * tpl_placement_make() waits for; nobody may change the environment until
+ * then.  Does nothing if the topology comes from elsewhere, or without threads.
+ * `settings` stay valid that long.
+ */
+void tpl_placement_begin(const struct tpb_settings *settings,
+                         struct tpl_placement *placement);
 
 /*
  * Loads the topology and plans the ranks of `options`; claims their cores

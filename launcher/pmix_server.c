@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,10 +19,15 @@ enum { SERVER_PATIENCE = 30 };     /* seconds, for libpmix at start-up */
 /* With gds=hash libpmix makes no file; this is where it would make them. */
 static const char server_nowhere[] = "/nonexistent/tprun";
 
+/* Where libpmix writes what it has to say. */
+#define SERVER_HUSH "PMIX_OUTPUT_STDERR_FD"
+
 static struct {
     pmix_nspace_t job;
     char host[256];
+    int nowhere;                   /* /dev/null, for libpmix's words */
     int ranks;
+    pmix_data_array_t info;        /* of the job, until it is registered */
     char **environment;
     char **rank_entry;             /* PMIX_RANK in environment */
     char rank_text[32];
@@ -36,6 +40,7 @@ static struct {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .calls = { &server.calls, &server.calls },
     .wakeup = { .fd = -1 },
+    .nowhere = -1,
 };
 
 /* What a rank did, on its way to the main thread. */
@@ -45,11 +50,18 @@ struct server_event {
     char reason[512];
 };
 
-/* One wait for a callback of libpmix.  Static, because the callback may come
- * after we have given up. */
-struct server_wait {
-    atomic_bool done;
-    _Atomic(pmix_status_t) status;
+/*
+ * What libpmix has been asked and has not answered yet.  Static, because an
+ * answer may come after we have given up.
+ */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t all;            /* signalled at the last answer */
+    unsigned open;
+    pmix_status_t status;          /* the first bad answer */
+} server_asked = {
+    .lock = PTHREAD_MUTEX_INITIALIZER, .all = PTHREAD_COND_INITIALIZER,
+    .status = PMIX_SUCCESS,
 };
 
 void tpl_pmix_queue(struct tpl_pmix_call *call)
@@ -193,57 +205,113 @@ static pmix_server_module_t server_module = {
 
 static void server_answered(pmix_status_t status, void *arg)
 {
-    struct server_wait *wait = arg;
-
-    atomic_store(&wait->status, status);
-    /* Pairs with the load in server_wait(). */
-    atomic_store(&wait->done, true);
-    tpb_eventfd_ring(server.wakeup.fd);
+    (void)arg;
+    pthread_mutex_lock(&server_asked.lock);
+    if (status != PMIX_SUCCESS && server_asked.status == PMIX_SUCCESS)
+        server_asked.status = status;
+    if (--server_asked.open == 0)
+        pthread_cond_signal(&server_asked.all);
+    pthread_mutex_unlock(&server_asked.lock);
 }
 
-/* Waits for the callback of a call that returned `status`. */
-static pmix_status_t server_wait(struct server_wait *wait,
-                                 pmix_status_t status)
+/* Before each call that answers by server_answered(). */
+static void server_ask(void)
 {
-    uint64_t until = tpb_now() + SERVER_PATIENCE * UINT64_C(1000000000);
-    struct timespec pause = { 0, 100000 };
+    pthread_mutex_lock(&server_asked.lock);
+    server_asked.open++;
+    pthread_mutex_unlock(&server_asked.lock);
+}
 
+/* After it: what it returned.  False: no use in asking more. */
+static bool server_taken(pmix_status_t status)
+{
+    if (status == PMIX_SUCCESS)
+        return true;
     if (status == PMIX_OPERATION_SUCCEEDED)
-        return PMIX_SUCCESS;
-    if (status != PMIX_SUCCESS)
-        return status;
-    /* A tenth of a millisecond is what it takes; no need for a lock. */
-    while (!atomic_load(&wait->done)) {
-        if (tpb_now() > until)
-            return PMIX_ERR_TIMEOUT;
-        nanosleep(&pause, NULL);
-    }
-    return atomic_load(&wait->status);
+        status = PMIX_SUCCESS;     /* and there will be no callback */
+    server_answered(status, NULL);
+    return status == PMIX_SUCCESS;
+}
+
+/* Waits for all answers. */
+static pmix_status_t server_wait(void)
+{
+    struct timespec until;
+    pmix_status_t status;
+    int code = 0;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += SERVER_PATIENCE;
+    pthread_mutex_lock(&server_asked.lock);
+    while (server_asked.open > 0 && code != ETIMEDOUT)
+        code = pthread_cond_timedwait(&server_asked.all, &server_asked.lock,
+                                      &until);
+    status = server_asked.open > 0 ? PMIX_ERR_TIMEOUT : server_asked.status;
+    pthread_mutex_unlock(&server_asked.lock);
+    return status;
+}
+
+/*
+ * What our libpmix is told and the ranks' are not.  Of its plug-ins those that
+ * we have no use for, half a millisecond of loading: our messages stay on this
+ * machine, and there is no resource manager above us.  What the user says of
+ * them goes first.
+ */
+static struct server_own {
+    const char *name, *value;
+    bool set;
+} server_own[] = {
+    { "PMIX_MCA_pcompress", "^zlib,zlibng", false },
+    { "PMIX_MCA_pcompress_base_silence_warning", "1", false },
+    { "PMIX_MCA_prm", "^default,slurm", false },
+};
+
+static void server_set_own(void)
+{
+    for (size_t i = 0; i < TPB_COUNT(server_own); i++)
+        server_own[i].set = getenv(server_own[i].name) == NULL
+                            && setenv(server_own[i].name,
+                                      server_own[i].value, 1) == 0;
+}
+
+static void server_unset_own(void)
+{
+    for (size_t i = 0; i < TPB_COUNT(server_own); i++)
+        if (server_own[i].set)
+            unsetenv(server_own[i].name);
+    unsetenv(SERVER_HUSH);
 }
 
 /*
  * libpmix writes to standard error about ranks that died in the middle of a
  * message, about strangers on its port, and a page of text when it cannot
  * start.  None of it tells the user what to do, so it is heard only by those
- * who asked for a log.
+ * who asked for a log.  This is for all that comes later ...
  */
-static pmix_status_t server_init_hushed(pmix_info_t *info, size_t count)
+static void server_hush(void)
 {
     char text[16];
-    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    if (getenv("TP_LOG") != NULL)
+        return;
+    server.nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    snprintf(text, sizeof(text), "%d", server.nowhere);
+    if (server.nowhere >= 0)
+        setenv(SERVER_HUSH, text, 1);
+}
+
+/* ... and this for the page. */
+static pmix_status_t server_init_hushed(pmix_info_t *info, size_t count)
+{
     int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
     pmix_status_t status;
 
-    snprintf(text, sizeof(text), "%d", nowhere);
-    if (nowhere < 0 || saved < 0)
+    if (server.nowhere < 0 || saved < 0)
         return PMIX_ERR_OUT_OF_RESOURCE;
-    /* The one is for all that comes later, the other for the page. */
-    setenv("PMIX_OUTPUT_STDERR_FD", text, 1);
-    dup2(nowhere, STDERR_FILENO);
+    dup2(server.nowhere, STDERR_FILENO);
     status = PMIx_server_init(&server_module, info, count);
     dup2(saved, STDERR_FILENO);
     tpb_close(&saved);
-    unsetenv("PMIX_OUTPUT_STDERR_FD");
     return status;
 }
 
@@ -329,6 +397,16 @@ static bool server_can_thread(void)
     return count == TPB_COUNT(threads);
 }
 
+void tpl_pmix_prepare(void)
+{
+    server_clear_environment();
+    /* The other stores share memory under locks that a killed rank leaves
+     * locked, and make files. */
+    setenv("PMIX_MCA_gds", "hash", 1);
+    server_set_own();
+    server_hush();
+}
+
 tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
 {
     pmix_status_t status;
@@ -344,10 +422,6 @@ tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
     server.wakeup.fd = tpb_eventfd();
     if (server.wakeup.fd < 0)
         return tpb_fail_errno(error, errno, "cannot make an eventfd");
-    server_clear_environment();
-    /* The other stores share memory under locks that a killed rank leaves
-     * locked, and make files. */
-    setenv("PMIX_MCA_gds", "hash", 1);
     status = server_init();
     if (status != PMIX_SUCCESS)
         return tpb_fail(error, TP_ERR_BACKEND,
@@ -359,52 +433,60 @@ tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
     return TP_OK;
 }
 
-static pmix_status_t server_register(const struct tpt_bind_plan *plan)
+/* libpmix does what it is asked in that order; so nobody waits in between. */
+static void server_register(int ranks)
 {
-    static struct server_wait job_wait, support_wait;
-    pmix_data_array_t info = { 0 };
     pmix_proc_t proc;
-    pmix_status_t status = tpl_pmix_job_info(server.job, server.host, plan,
-                                             &info);
+    bool on = true;
 
-    if (status != PMIX_SUCCESS)
-        return status;
-    PMIX_LOAD_PROCID(&proc, server.job, 0);
-    for (int i = 0; i < plan->count && status == PMIX_SUCCESS; i++) {
-        proc.rank = (pmix_rank_t)i;
-        status = PMIx_server_register_client(&proc, geteuid(), getegid(),
-                                             NULL, NULL, NULL);
-        if (status == PMIX_OPERATION_SUCCEEDED)
-            status = PMIX_SUCCESS;
+    for (int i = 0; i < ranks && on; i++) {
+        PMIX_LOAD_PROCID(&proc, server.job, (pmix_rank_t)i);
+        server_ask();
+        on = server_taken(PMIx_server_register_client(
+            &proc, geteuid(), getegid(), NULL, server_answered, NULL));
     }
-    if (status == PMIX_SUCCESS)
-        status = server_wait(&job_wait,
-                             PMIx_server_register_nspace(
-                                 server.job, plan->count, info.array,
-                                 info.size, server_answered, &job_wait));
-    if (status == PMIX_SUCCESS)
-        status = server_wait(&support_wait,
-                             PMIx_server_setup_local_support(
-                                 server.job, NULL, 0, server_answered,
-                                 &support_wait));
-    /* After a timeout libpmix may still read it. */
-    if (status != PMIX_ERR_TIMEOUT)
-        PMIX_DATA_ARRAY_DESTRUCT(&info);
-    return status;
+    if (!on)
+        return;
+    server_ask();
+    if (!server_taken(PMIx_server_register_nspace(
+            server.job, ranks, server.info.array, server.info.size,
+            server_answered, NULL)))
+        return;
+    server_ask();
+    (void)server_taken(PMIx_server_setup_local_support(
+        server.job, NULL, 0, server_answered, NULL));
 }
 
-tp_status tpl_pmix_register(const struct tpt_bind_plan *plan,
-                            struct tpb_error *error)
+static tp_status server_refused(pmix_status_t status, struct tpb_error *error)
 {
-    pmix_status_t status;
-
-    server.ranks = plan->count;
-    status = server_register(plan);
     if (status == PMIX_SUCCESS)
         return TP_OK;
     return tpb_fail(error, TP_ERR_BACKEND,
                     "libpmix does not take the job: %s",
                     PMIx_Error_string(status));
+}
+
+tp_status tpl_pmix_register(const struct tpt_bind_plan *plan,
+                            struct tpb_error *error)
+{
+    pmix_status_t status = tpl_pmix_job_info(server.job, server.host, plan,
+                                             &server.info);
+
+    if (status == PMIX_SUCCESS) {
+        server.ranks = plan->count;
+        server_register(plan->count);
+    }
+    return server_refused(status, error);
+}
+
+tp_status tpl_pmix_registered(struct tpb_error *error)
+{
+    pmix_status_t status = server_wait();
+
+    /* After a timeout libpmix may still read it. */
+    if (status != PMIX_ERR_TIMEOUT)
+        PMIX_DATA_ARRAY_DESTRUCT(&server.info);
+    return server_refused(status, error);
 }
 
 tp_status tpl_pmix_environment(char ***environment, struct tpb_error *error)
@@ -413,6 +495,7 @@ tp_status tpl_pmix_environment(char ***environment, struct tpb_error *error)
     pmix_status_t status;
     size_t count = 0;
 
+    server_unset_own();
     while (environ[count] != NULL)
         count++;
     /* libpmix frees and grows it as it likes: plain malloc. */

@@ -42,6 +42,13 @@ enum tpl_pmix_end {
 };
 
 /*
+ * Changes the environment as our libpmix needs it, until
+ * tpl_pmix_environment(); nothing else here changes it, so other threads may
+ * read it meanwhile.
+ */
+void tpl_pmix_prepare(void);
+
+/*
  * Starts libpmix's server; makes two threads, so the signals that only the
  * main thread shall get are blocked before.  Once per process, never undone:
  * with nothing on disk and one job per process, exit is the clean-up.
@@ -50,11 +57,13 @@ enum tpl_pmix_end {
 tp_status tpl_pmix_start(const char *job, struct tpb_error *error);
 
 /*
- * Makes the job known, so that ranks can connect.  Waits for libpmix at most
- * 30 s.
+ * Makes the job known, so that ranks can connect.  The first one asks libpmix,
+ * which does it on its own thread; the second one waits for that, at most 30
+ * s, and there must be no rank before.
  */
 tp_status tpl_pmix_register(const struct tpt_bind_plan *plan,
                             struct tpb_error *error);
+tp_status tpl_pmix_registered(struct tpb_error *error);
 
 /*
  * The environment for a rank: this process's own, cleared of what an outer

@@ -96,7 +96,7 @@ static void postmortem_line(const struct tpl_job *job, int rank,
     struct tpb_text text = { 0 }, wait = { 0 };
 
     if (it->ended) {
-        char words[512];
+        char words[768];
 
         tpl_verdict_describe(job, rank, words, sizeof(words));
         tpb_text_add(&text, "%s", words);

@@ -20,6 +20,7 @@
 #include "launcher/input.h"
 #include "launcher/iof.h"
 #include "launcher/job.h"
+#include "launcher/oom.h"
 #include "launcher/options.h"
 #include "launcher/orphans.h"
 #include "launcher/placement.h"
@@ -105,28 +106,52 @@ static void tprun_name_job(void)
              (int)getpid(), (unsigned long long)number);
 }
 
-/* What needs the topology: its copy for the ranks, and who runs where. */
+/* What needs the topology: who runs where. */
 static tp_status tprun_survey(struct tpb_error *error)
 {
-    char shared[64], cpus[16];
-    struct tpt_place place;
-    struct tpt_topology *topology;
     tp_status status = tpl_placement_make(&tprun.options, &tprun.settings,
                                           &tprun.placement, error);
 
     tprun.wrong = status == TP_ERR_INVALID;
-    if (status != TP_OK)
-        return status;
-    topology = tprun.placement.topology;
+    return status;
+}
+
+/* Memory of tprun's that ranks map, as descriptors in words. */
+struct tprun_shared {
+    char topology[64], record[64];
+};
+
+/* Beside libpmix, hence without a change to the environment. */
+static void tprun_share(struct tprun_shared *shared)
+{
+    *shared = (struct tprun_shared){ "", "" };
     /* Without it every rank looks for itself: slower, not wrong. */
-    if (tpt_topology_share(topology, &tprun.topology_fd, shared,
-                           NULL) == TP_OK)
-        setenv("TP_TOPOLOGY_SHARED", shared, 1);
+    (void)tpt_topology_share(tprun.placement.topology, &tprun.topology_fd,
+                             shared->topology, NULL);
+    /* Without it the job runs as well; only tptop and last words miss it. */
+    (void)tpb_record_make(tprun.name, (uint32_t)tprun.options.ranks,
+                          &tprun.record, &tprun.record_fd, shared->record,
+                          NULL);
+    tpl_oom_begin();
+}
+
+static void tprun_tell(const struct tprun_shared *shared)
+{
+    char launcher[64], cpus[16];
+    struct tpt_place place;
+
+    if (shared->topology[0] != '\0')
+        setenv("TP_TOPOLOGY_SHARED", shared->topology, 1);
+    if (shared->record[0] != '\0')
+        setenv("TP_RECORD", shared->record, 1);
     /* A rank that is bound cannot see what all of them have. */
-    tpt_topology_place(topology, &place);
+    tpt_topology_place(tprun.placement.topology, &place);
     snprintf(cpus, sizeof(cpus), "%u", place.cpus);
     setenv("TP_CPUS", cpus, 1);
-    return TP_OK;
+    snprintf(launcher, sizeof(launcher), "%s:%d", PACKAGE_VERSION,
+             (int)getpid());
+    setenv("TP_LAUNCHER", launcher, 1);
+    tpl_door_open(tprun.options.ranks);
 }
 
 /* What --display-map and --dry-run print. */
@@ -169,17 +194,15 @@ static bool tprun_without_plugins(void)
     return setenv("HWLOC_PLUGINS_PATH", "/nonexistent/tprun", 1) == 0;
 }
 
-static tp_status tprun_prepare(struct tpb_error *error)
+/* hwloc looks at the machine while libpmix starts its server: each takes a
+ * millisecond or two. */
+static tp_status tprun_begin(struct tpb_error *error)
 {
-    const struct tpl_iof_how how = {
-        .tag = tprun.options.tag, .timestamp = tprun.options.timestamp,
-        .merge = tprun.options.merge_stderr, .pty = tprun.options.pty,
-        .directory = tprun.options.output,
-    };
-    tp_status status;
-    char launcher[64], record[64];
     bool plain = tprun_without_plugins();
+    tp_status status;
 
+    tpl_pmix_prepare();
+    tpl_placement_begin(&tprun.settings, &tprun.placement);
     /* For libpmix's threads, which inherit the mask; until there are ranks
      * signals may end this process as any other. */
     tpl_signals_block();
@@ -189,20 +212,29 @@ static tp_status tprun_prepare(struct tpb_error *error)
         status = tprun_survey(error);
     if (plain)
         unsetenv("HWLOC_PLUGINS_PATH");
+    return status;
+}
+
+static tp_status tprun_prepare(struct tpb_error *error)
+{
+    const struct tpl_iof_how how = {
+        .tag = tprun.options.tag, .timestamp = tprun.options.timestamp,
+        .merge = tprun.options.merge_stderr, .pty = tprun.options.pty,
+        .directory = tprun.options.output,
+    };
+    struct tprun_shared shared;
+    tp_status status = tprun_begin(error);
+
     if (status == TP_OK)
         status = tpl_pmix_register(&tprun.placement.plan, error);
-    /* Without it the job runs as well; only tptop and last words miss it. */
-    if (status == TP_OK
-        && tpb_record_make(tprun.name, (uint32_t)tprun.options.ranks,
-                           &tprun.record, &tprun.record_fd, record,
-                           NULL) == TP_OK)
-        setenv("TP_RECORD", record, 1);
-    snprintf(launcher, sizeof(launcher), "%s:%d", PACKAGE_VERSION,
-             (int)getpid());
-    setenv("TP_LAUNCHER", launcher, 1);
-    tpl_door_open(tprun.options.ranks);
-    if (status == TP_OK)
+    if (status == TP_OK) {
+        tprun_share(&shared);
+        status = tpl_pmix_registered(error);
+    }
+    if (status == TP_OK) {
+        tprun_tell(&shared);
         status = tpl_pmix_environment(&tprun.environment, error);
+    }
     if (status == TP_OK)
         status = tpl_loop_init(&tprun.loop, error);
     if (status == TP_OK)
@@ -286,12 +318,11 @@ static int tprun_run(void)
 static void tprun_clean_up(void)
 {
     tpl_job_fini(&tprun.job);
+    tpl_guard_dismiss();
     tpl_input_close();
     tpl_iof_free(tprun.iof);
-    tpl_guard_stop();
     tpl_door_close(&tprun.loop);
     tpl_watch_close(&tprun.loop, &tprun.signals);
-    tpl_loop_fini(&tprun.loop);
     tpb_close(&tprun.topology_fd);
     tpb_close(&tprun.record_fd);
     tpb_record_close(&tprun.record);
@@ -299,6 +330,8 @@ static void tprun_clean_up(void)
     tpb_settings_fini(&tprun.settings);
     tpb_free(tprun.job.ranks);
     tpl_options_fini(&tprun.options);
+    tpl_guard_stop();
+    tpl_loop_fini(&tprun.loop);
 }
 
 static int tprun_help(void)

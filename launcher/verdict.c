@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/oom.h"
 #include "launcher/signals.h"
 #include "launcher/verdict.h"
 #include "runtime/base/alloc.h"
@@ -101,15 +102,17 @@ void tpl_verdict_describe(const struct tpl_job *job, int rank, char *text,
     const struct tpl_rank *it = &job->ranks[rank];
     int used = snprintf(text, size, "rank %d (pid %d on %s) ", rank,
                         (int)it->pid, job->host);
-    char core[512] = "";
+    char core[512] = "", want[512] = "";
 
     text += used;
     size -= (size_t)used;
     if (WIFSIGNALED(it->status)) {
         if (WCOREDUMP(it->status))
             verdict_core(job, rank, core, sizeof(core));
-        snprintf(text, size, "was killed by signal %s%s%s",
-                 tpl_signal_name(WTERMSIG(it->status)), core,
+        if (WTERMSIG(it->status) == SIGKILL)
+            tpl_oom_blame(want, sizeof(want));
+        snprintf(text, size, "was killed by signal %s%s%s%s",
+                 tpl_signal_name(WTERMSIG(it->status)), core, want,
                  WTERMSIG(it->status) == SIGPIPE && tpl_iof_unread(job->iof)
                  ? "; nobody reads the output of tprun any more" : "");
     } else if (tpl_verdict(it) == TPL_UNFINALIZED) {

@@ -98,6 +98,14 @@ static bool absent_ask(struct tpr_peer *peer, bool gave_up)
            && bootstrap->ops->ask(bootstrap, peer->rank, gave_up);
 }
 
+/* Can it only come by itself? */
+static bool absent_is_mute(const struct tpr_peer *peer)
+{
+    struct tpr_bootstrap *bootstrap = peer->context->bootstrap;
+
+    return bootstrap->ops->mute != NULL && bootstrap->ops->mute(bootstrap);
+}
+
 /* It stands in the list that tpr_absent_timer() is called for. */
 static void absent_watch(struct tpr_peer *peer)
 {
@@ -156,7 +164,12 @@ void tpr_peer_unreachable(struct tpr_peer *peer)
 
     tpb_text_add(&text, "no backend reaches %s: ", peer->full_name);
     tpr_explain_refusal(peer, &text);
-    if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
+    if (peer->state == TPR_PEER_AWAITED && !peer->gave_up
+        && absent_is_mute(peer))
+        tpb_text_add(&text, "; nor did it call us by itself, and this"
+                     " launcher cannot have it asked to (it would, if it"
+                     " opened a pipe to rank %d)", peer->context->rank);
+    else if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
         tpb_text_add(&text, "; nor did it find a way to us");
     if (!text.failed && absent_by_contract(peer))
         tpr_contract_broken(peer, text.text);
@@ -325,7 +338,8 @@ static void absent_awaited(struct tpr_peer *peer, uint64_t now)
         absent_look(peer);
     }
     if (peer->await > 0
-        && now - peer->asked_at > ABSENT_AGAIN_MS * UINT64_C(1000000))
+        && now - peer->asked_at > ABSENT_AGAIN_MS * UINT64_C(1000000)
+        && !absent_is_mute(peer))
         absent_ask(peer, true);
 }
 

@@ -30,6 +30,8 @@ struct tpr_bootstrap_ops {
      * that it has given up, so that it tries itself; its tpr_peer_asks() hears
      * of it.  False: it may not hear it, or cannot be told. */
     bool (*ask)(struct tpr_bootstrap *bootstrap, int rank, bool gave_up);
+    /* May be NULL: no.  Is it known by now that no rank can be asked? */
+    bool (*mute)(struct tpr_bootstrap *bootstrap);
     /* May be NULL, both or none.  This rank's context is in tp_finalize(): who
      * did not meet it by now never will.  Tells nobody unless asked. */
     void (*leave)(struct tpr_bootstrap *bootstrap);

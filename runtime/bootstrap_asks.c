@@ -27,6 +27,7 @@ struct tpr_asks {
     int rank;
     unsigned number;
     bool listens;                  /* a lookup is under way, or is of no use */
+    bool mute;                     /* the server knows no lookups */
 };
 
 /* Lookups are not ended: what comes of them finds its object by the number, or
@@ -87,6 +88,8 @@ static struct tpr_asks *asks_find(unsigned number, pmix_status_t code)
         if (asks->number == number && code == PMIX_SUCCESS) {
             asks->listens = false;
             found = asks;
+        } else if (asks->number == number) {
+            asks->mute |= code == PMIX_ERR_NOT_SUPPORTED;
         }
     }
     pthread_mutex_unlock(&asks_lock);
@@ -132,9 +135,20 @@ void tpr_asks_listen(struct tpr_asks *asks)
     PMIX_INFO_LOAD(&info[1], PMIX_RANGE, &range, PMIX_DATA_RANGE);
     code = PMIx_Lookup_nb(keys, info, TPB_COUNT(info), asks_heard,
                           (void *)(uintptr_t)asks->number);
-    if (code != PMIX_SUCCESS)
-        tpb_debug("nobody can ask this rank to call: %s",
-                  PMIx_Error_string(code));
+    if (code == PMIX_SUCCESS)
+        return;
+    asks_find(asks->number, code);
+    tpb_debug("nobody can ask this rank to call: %s", PMIx_Error_string(code));
+}
+
+bool tpr_asks_mute(struct tpr_asks *asks)
+{
+    bool mute;
+
+    pthread_mutex_lock(&asks_lock);
+    mute = asks->mute;
+    pthread_mutex_unlock(&asks_lock);
+    return mute;
 }
 
 /* ---- asking ------------------------------------------------------------- */

@@ -21,6 +21,8 @@ struct tpr_asks *tpr_asks_open(tp_context *context, const char *space,
 /* From now on tpr_peer_asks() hears who asks.  Once it has been called it is to
  * be called here again, from any thread but libpmix's. */
 void tpr_asks_listen(struct tpr_asks *asks);
+/* The server has said that it carries no such words, and told who listens. */
+bool tpr_asks_mute(struct tpr_asks *asks);
 /* Asks a rank, which need not hear it. */
 void tpr_asks_say(struct tpr_asks *asks, int rank, bool gave_up);
 /* Nothing calls tpr_peer_asks() any more. */

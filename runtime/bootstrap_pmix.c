@@ -315,6 +315,15 @@ static bool pmix_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
     return false;                  /* nobody knows whether it listens */
 }
 
+/* Slurm's PMIx carries no words between ranks. */
+static bool pmix_mute(struct tpr_bootstrap *base)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+
+    return self->broker == NULL
+           && (self->asks == NULL || tpr_asks_mute(self->asks));
+}
+
 /* ---- deaths ------------------------------------------------------------- */
 
 /* On libpmix's thread: a rank ended in a way it should not have.  Peers that
@@ -424,6 +433,7 @@ static const struct tpr_bootstrap_ops pmix_ops = {
     .poll = pmix_poll,
     .listen = pmix_listen,
     .ask = pmix_ask,
+    .mute = pmix_mute,
     .leave = pmix_leave,
     .left = pmix_left,
     .abort = pmix_abort,

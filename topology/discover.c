@@ -3,7 +3,9 @@
 #include "config.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
@@ -16,6 +18,21 @@ TPB_LOG_COMPONENT("topology");
 static const char *const discover_unwanted[] = {
     "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"
 };
+
+/*
+ * The component that asks the processors themselves moves the thread from one
+ * cpu to the next, and waits for each that is busy: 15 ms on two cpus with much
+ * else to do, and in a virtual machine every question goes to the host.  Where
+ * the kernel has said the same, hwloc only notes what nobody here reads.
+ */
+static bool discover_kernel_knows(void)
+{
+    return getenv("HWLOC_COMPONENTS") == NULL
+           && access("/sys/devices/system/cpu/cpu0/topology/core_id",
+                     R_OK) == 0
+           && access("/sys/devices/system/cpu/cpu0/cache/index0/"
+                     "shared_cpu_map", R_OK) == 0;
+}
 
 /*
  * An hwloc topology that is configured but not loaded; NULL without memory.
@@ -37,6 +54,9 @@ static hwloc_topology_t discover_new(bool recorded)
         hwloc_topology_set_components(
             hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
             discover_unwanted[i]);
+    if (!recorded && discover_kernel_knows())
+        hwloc_topology_set_components(
+            hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
     return hwloc;
 }
 
@@ -201,6 +221,7 @@ void tpt_topology_free(struct tpt_topology *topology)
         munmap(topology->table, topology->mapped);
     else
         tpb_free(topology->table);
+    tpb_free(topology->told);
     tpb_free(topology->shared);
     tpb_free(topology->source);
     tpb_free(topology);

@@ -63,6 +63,9 @@ void *tpt_topology_handle(struct tpt_topology *topology);
 tp_status tpt_topology_share(struct tpt_topology *topology, int *fd,
                              char text[64], struct tpb_error *error);
 
+/* Looks already now for what tpt_topology_share() is to tell of the network. */
+void tpt_topology_look(struct tpt_topology *topology);
+
 /* Where the calling thread may run now. */
 void tpt_topology_place(struct tpt_topology *topology,
                         struct tpt_place *place);

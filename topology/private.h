@@ -34,6 +34,8 @@ struct tpt_topology {
     struct tpt_table *table;
     size_t mapped;                 /* bytes to unmap; 0: table was allocated */
     const struct tpt_network *network;     /* mapped; NULL: ask the kernel */
+    void *told;                    /* by tpt_topology_look(); or NULL */
+    size_t told_length;
     char *shared;                  /* the TP_TOPOLOGY_SHARED it came from */
     char *source;
 };

@@ -49,15 +49,15 @@ static void share_print(int fd, uint64_t address, uint64_t length,
 static int share_write_table(struct tpt_topology *topology, int fd)
 {
     static const char padding[8];
-    size_t length = topology->table->length, more = 0;
-    void *network = tpt_network_new(topology, &more);
+    size_t length = topology->table->length;
     int result = tpb_write_all(fd, topology->table, length);
 
-    if (result == 0 && network != NULL)
+    if (topology->told == NULL)
+        tpt_topology_look(topology);
+    if (result == 0 && topology->told != NULL)
         result = tpb_write_all(fd, padding, (8 - length % 8) % 8);
-    if (result == 0 && network != NULL)
-        result = tpb_write_all(fd, network, more);
-    tpb_free(network);
+    if (result == 0 && topology->told != NULL)
+        result = tpb_write_all(fd, topology->told, topology->told_length);
     return result;
 }
 
@@ -194,6 +194,12 @@ tp_status tpt_shared_adopt(const char *text, hwloc_topology_t *hwloc,
 }
 
 /* ---- the launcher's side, whole ---------------------------------------- */
+
+void tpt_topology_look(struct tpt_topology *topology)
+{
+    tpb_free(topology->told);
+    topology->told = tpt_network_new(topology, &topology->told_length);
+}
 
 /* What was mapped is passed on, as a launcher inside a job does it.  hwloc
  * would crash on writing a topology that it adopted, which is read-only. */

@@ -76,26 +76,6 @@ const struct ofi_kind *ofi_any_kind(const struct tpf_backend *backend)
 
 /* ---- endpoints --------------------------------------------------------- */
 
-static int any_bind(struct ofi_conn *conn)
-{
-    struct fi_av_attr attr = { .type = FI_AV_TABLE, .count = 1 };
-    int code = fi_av_open(conn->rail->domain, &attr, &conn->av, NULL);
-
-    if (code != 0) {
-        conn->av = NULL;           /* some leave what they have freed */
-        return code;
-    }
-    code = fi_endpoint(conn->rail->domain, conn->rail->info, &conn->ep, conn);
-    if (code != 0) {
-        conn->ep = NULL;
-        return code;
-    }
-    code = fi_ep_bind(conn->ep, &conn->av->fid, 0);
-    if (code == 0)
-        code = fi_ep_bind(conn->ep, &conn->cq->fid, FI_TRANSMIT | FI_RECV);
-    return code == 0 ? fi_enable(conn->ep) : code;
-}
-
 static tp_status any_prepare(struct ofi_conn *conn, struct tpb_error *error)
 {
     struct ofi_note *note = &conn->meet->ours;
@@ -110,12 +90,9 @@ static tp_status any_prepare(struct ofi_conn *conn, struct tpb_error *error)
     status = ofi_conn_buffers(conn, error);
     if (status != TP_OK)
         return status;
-    conn->cq = ofi_cq_open(conn->rail, error);
-    if (conn->cq == NULL)
-        return TP_ERR_BACKEND;
-    code = any_bind(conn);
-    if (code != 0)
-        return ofi_fail(error, code, "an endpoint");
+    status = ofi_rdm_open(conn, error);
+    if (status != TP_OK)
+        return status;
     code = fi_getname(&conn->ep->fid, note->name, &length);
     if (code != 0)
         return ofi_fail(error, code, "the name of an endpoint");
@@ -127,43 +104,20 @@ static tp_status any_prepare(struct ofi_conn *conn, struct tpb_error *error)
  * provider puts into what comes over its network. */
 static tp_status any_insert(struct ofi_conn *conn, struct tpb_error *error)
 {
-    const struct ofi_note *theirs = &conn->meet->theirs;
-    int code;
-
-    if (theirs->name_length != conn->meet->ours.name_length)
+    if (conn->meet->theirs.name_length != conn->meet->ours.name_length)
         return tpb_fail(error, TP_ERR_PROTOCOL,
                         "the other side's endpoint has a name of another kind");
-    code = fi_av_insert(conn->av, theirs->name, 1, &conn->peer, 0, NULL);
-    if (code == 1 && conn->peer != FI_ADDR_NOTAVAIL)
-        return TP_OK;
-    return ofi_fail(error, code < 0 ? code : FI_EADDRNOTAVAIL,
-                    "the other side's address");
+    return ofi_rdm_insert(conn, "the other side's address", error);
 }
 
 /* ---- joining ----------------------------------------------------------- */
-
-static tp_status any_answered(struct ofi_conn *conn, struct tpb_error *error)
-{
-    tp_status status = ofi_life_keep(conn, error);
-
-    if (status == TP_OK)
-        ofi_meet_done(conn);
-    return status;
-}
 
 /* The host answers the visitor's ping: then both know. */
 static tp_status any_visit(struct ofi_conn *conn, struct tpb_error *error)
 {
     tp_status status = any_insert(conn, error);
 
-    if (status == TP_OK)
-        status = ofi_life_keep(conn, error);
-    if (status != TP_OK)
-        return status;
-    ofi_meet_done(conn);
-    conn->ping_due = true;
-    ofi_conn_is_due(conn);
-    return TP_OK;
+    return status == TP_OK ? ofi_rdm_visited(conn, error) : status;
 }
 
 static void any_leave(struct ofi_conn *conn)
@@ -178,7 +132,7 @@ const struct ofi_join ofi_join_any = {
     .name_first = true,
     .prepare = any_prepare,
     .host = any_insert,
-    .answered = any_answered,
+    .answered = ofi_rdm_answered,
     .visit = any_visit,
     .first = ofi_conn_joined,
     .leave = any_leave

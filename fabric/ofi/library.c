@@ -26,7 +26,10 @@
 
 #define LIBRARY_NAME "libfabric.so.1"
 
-enum { LIBRARY_WAITERS = 64 };
+enum {
+    LIBRARY_WAITERS = 64,
+    LIBRARY_PIECE = 1 << 20        /* bytes of one remote read */
+};
 
 TPB_LOG_COMPONENT("ofi");
 
@@ -343,4 +346,33 @@ tp_status ofi_info(const struct ofi_kind *kind, const char *node,
              kind->provider, node != NULL ? " at " : "",
              node != NULL ? node : "");
     return ofi_fail(error, code, what);
+}
+
+struct fi_info *ofi_info_towards(const struct fi_info *info,
+                                 const struct ofi_where *where)
+{
+    struct fi_info *towards = ofi_lib->dupinfo(info);
+    struct sockaddr_storage address;
+    size_t length = ofi_where_to_socket(where, &address);
+
+    if (towards == NULL)
+        return NULL;
+    free(towards->dest_addr);
+    towards->dest_addr = malloc(length);
+    towards->dest_addrlen = length;
+    if (towards->dest_addr != NULL) {
+        memcpy(towards->dest_addr, &address, length);
+        return towards;
+    }
+    ofi_lib->freeinfo(towards);
+    return NULL;
+}
+
+size_t ofi_piece(const struct fi_info *info, size_t left)
+{
+    size_t most = info->ep_attr->max_msg_size;
+
+    if (most > LIBRARY_PIECE)
+        most = LIBRARY_PIECE;
+    return left < most ? left : most;
 }

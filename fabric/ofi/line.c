@@ -9,8 +9,6 @@
  */
 #include "config.h"
 
-#include <stdlib.h>
-
 #include "fabric/ofi/line.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
@@ -18,17 +16,10 @@
 enum {
     LINE_CONNECT_MS = 5000,
     LINE_UNDER_WAY = 512,          /* reads of one remote: its queue has 1024 */
-    LINE_EVENT = 512,
     LINE_COMPLETIONS = 16
 };
 
 TPB_LOG_COMPONENT("ofi");
-
-/* An event as fi_eq_read() fills it. */
-union line_event {
-    struct fi_eq_cm_entry entry;
-    uint8_t bytes[LINE_EVENT];
-};
 
 /* ---- endpoints ----------------------------------------------------------- */
 
@@ -59,28 +50,19 @@ static int line_endpoint(struct tpf_remote *remote, struct fi_info *info,
 static int line_connect(struct tpf_line *line,
                         const struct tpf_remote_place *place)
 {
-    struct fi_info *info = ofi_lib->dupinfo(line->remote->info);
-    struct sockaddr_storage address;
     struct ofi_where where;
-    size_t length;
-    int code = -FI_ENOMEM;
+    struct fi_info *info;
+    int code;
 
     memcpy(&where, place->where, sizeof(where));
-    length = ofi_where_to_socket(&where, &address);
-    if (info != NULL) {
-        free(info->dest_addr);     /* verbs chooses the route by it */
-        info->dest_addr = malloc(length);
-        info->dest_addrlen = length;
-    }
-    if (info != NULL && info->dest_addr != NULL) {
-        memcpy(info->dest_addr, &address, length);
-        code = line_endpoint(line->remote, info, &line->ep);
-    }
-    if (info != NULL)
-        ofi_lib->freeinfo(info);
+    info = ofi_info_towards(line->remote->info, &where);
+    if (info == NULL)
+        return -FI_ENOMEM;
+    code = line_endpoint(line->remote, info, &line->ep);
     if (code == 0)
-        code = fi_connect(line->ep, &address, place->ticket,
+        code = fi_connect(line->ep, info->dest_addr, place->ticket,
                           sizeof(place->ticket));
+    ofi_lib->freeinfo(info);
     return code;
 }
 
@@ -179,17 +161,6 @@ static struct line_read *line_free_read(struct tpf_line *line)
     return NULL;
 }
 
-static size_t line_piece(const struct tpf_line *line,
-                         const struct tpf_fetch *fetch)
-{
-    size_t left = fetch->length - fetch->posted;
-    size_t most = line->remote->info->ep_attr->max_msg_size;
-
-    if (most > LINE_PIECE)
-        most = LINE_PIECE;
-    return left < most ? left : most;
-}
-
 /* One more read.  False: not now, or never. */
 static bool line_post(struct tpf_line *line, struct tpf_fetch *fetch)
 {
@@ -201,7 +172,8 @@ static bool line_post(struct tpf_line *line, struct tpf_fetch *fetch)
     read->line = line;
     read->fetch = fetch;
     read->offset = fetch->posted;
-    read->length = line_piece(line, fetch);
+    read->length = ofi_piece(line->remote->info,
+                             fetch->length - fetch->posted);
     code = fi_read(line->ep, (char *)fetch->to + read->offset, read->length,
                    fi_mr_desc(fetch->registration->mr), FI_ADDR_UNSPEC,
                    fetch->address + read->offset, fetch->key, &read->context);
@@ -266,25 +238,16 @@ static void line_request(struct tpf_remote *remote, struct fi_info *info,
 
 static bool line_door_events(struct tpf_remote *remote)
 {
+    struct ofi_request request;
     bool any = false;
 
-    for (;;) {
-        struct fi_eq_err_entry gone = { .err_data_size = 0 };
-        union line_event event;
-        uint32_t kind = 0;
-        ssize_t got = fi_eq_read(remote->door_eq, &kind, &event,
-                                 sizeof(event), 0);
-
-        if (got == -FI_EAVAIL)
-            fi_eq_readerr(remote->door_eq, &gone, 0);
-        else if (got < (ssize_t)sizeof(event.entry))
-            return any;
-        else if (kind == FI_CONNREQ)
-            line_request(remote, event.entry.info,
-                         event.bytes + sizeof(event.entry),
-                         (size_t)got - sizeof(event.entry));
+    while (ofi_request_read(remote->door_eq, &request)) {
+        if (request.info != NULL)
+            line_request(remote, request.info, request.ticket,
+                         request.length);
         any = true;
     }
+    return any;
 }
 
 static struct tpf_line *line_of(struct tpf_remote *remote, fid_t fid)
@@ -335,7 +298,7 @@ bool ofi_line_events(struct tpf_remote *remote)
     bool any = line_door_events(remote);
 
     for (;;) {
-        union line_event event;
+        union ofi_event event;
         struct fi_eq_err_entry wrong = { .err_data_size = 0 };
         uint32_t kind = 0;
         ssize_t got = fi_eq_read(remote->eq, &kind, &event, sizeof(event), 0);

@@ -6,10 +6,7 @@
 #include "fabric/ofi/ofi.h"
 #include "fabric/remote.h"
 
-enum {
-    LINE_READS = 8,                /* under way on one line */
-    LINE_PIECE = 1 << 20           /* bytes of one read, at most */
-};
+enum { LINE_READS = 8 };           /* under way on one line */
 
 /* A peer that reads from here: nothing but its endpoint. */
 struct line_guest {

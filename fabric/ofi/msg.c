@@ -9,20 +9,11 @@
 #include "config.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 
 #include "fabric/ofi/ofi.h"
 
-enum { MSG_EVENT = 512 };
-
 TPB_LOG_COMPONENT("ofi");
-
-/* An event as fi_eq_read() fills it. */
-union msg_event {
-    struct fi_eq_cm_entry entry;
-    uint8_t bytes[MSG_EVENT];
-};
 
 /* ---- the door ---------------------------------------------------------- */
 
@@ -171,47 +162,27 @@ static void msg_first(struct ofi_conn *conn)
     (void)conn;
 }
 
-/* The provider may want to know where an endpoint will be connected to when it
- * is made: verbs chooses route and device by that. */
-static tp_status msg_towards(struct ofi_conn *conn,
-                             const struct sockaddr_storage *address,
-                             size_t length, struct tpb_error *error)
-{
-    struct fi_info *info = ofi_lib->dupinfo(conn->rail->info);
-    tp_status status;
-
-    if (info != NULL) {
-        free(info->dest_addr);
-        info->dest_addr = malloc(length);
-    }
-    if (info == NULL || info->dest_addr == NULL) {
-        if (info != NULL)
-            ofi_lib->freeinfo(info);
-        return tpb_fail(error, TP_ERR_NO_MEMORY, "no memory for fi_info");
-    }
-    memcpy(info->dest_addr, address, length);
-    info->dest_addrlen = length;
-    status = msg_endpoint(conn, info, error);
-    ofi_lib->freeinfo(info);
-    return status;
-}
-
 static tp_status msg_visit(struct ofi_conn *conn, struct tpb_error *error)
 {
     const struct ofi_note *note = &conn->meet->theirs;
-    struct sockaddr_storage address;
-    socklen_t length;
+    struct fi_info *info;
     tp_status status;
     int code;
 
     if (note->where.family != 4 && note->where.family != 6)
         return tpb_fail(error, TP_ERR_PROTOCOL, "it names no address");
-    length = ofi_where_to_socket(&note->where, &address);
-    status = msg_towards(conn, &address, length, error);
-    if (status != TP_OK)
-        return status;
-    code = fi_connect(conn->ep, &address, note->key, sizeof(note->key));
-    return code == 0 ? TP_OK : ofi_fail(error, code, "connecting");
+    info = ofi_info_towards(conn->rail->info, &note->where);
+    if (info == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "no memory for fi_info");
+    status = msg_endpoint(conn, info, error);
+    if (status == TP_OK) {
+        code = fi_connect(conn->ep, info->dest_addr, note->key,
+                          sizeof(note->key));
+        if (code != 0)
+            status = ofi_fail(error, code, "connecting");
+    }
+    ofi_lib->freeinfo(info);
+    return status;
 }
 
 /* No fi_shutdown(): it may wait, and closing the socket says the same. */
@@ -287,25 +258,35 @@ static void door_request(struct ofi_rail *rail, struct fi_info *info,
     ofi_lib->freeinfo(info);
 }
 
+bool ofi_request_read(struct fid_eq *eq, struct ofi_request *request)
+{
+    struct fi_eq_err_entry gone = { .err_data_size = 0 };
+    uint32_t kind = 0;
+    ssize_t got = fi_eq_read(eq, &kind, &request->event,
+                             sizeof(request->event), 0);
+
+    request->info = NULL;
+    if (got == -FI_EAVAIL)
+        return fi_eq_readerr(eq, &gone, 0) >= 0;
+    if (got < (ssize_t)sizeof(request->event.entry))
+        return false;
+    if (kind == FI_CONNREQ) {
+        request->info = request->event.entry.info;
+        request->length = (size_t)got - sizeof(request->event.entry);
+        request->ticket = request->event.bytes + sizeof(request->event.entry);
+    }
+    return true;
+}
+
 static bool door_events(struct ofi_rail *rail)
 {
-    struct ofi_door *door = &rail->door;
+    struct ofi_request request;
     bool any = false;
 
-    while (door->eq != NULL) {
-        union msg_event event;
-        struct fi_eq_err_entry gone = { .err_data_size = 0 };
-        uint32_t kind = 0;
-        ssize_t got = fi_eq_read(door->eq, &kind, &event, sizeof(event), 0);
-
-        if (got == -FI_EAVAIL)
-            fi_eq_readerr(door->eq, &gone, 0);
-        else if (got < (ssize_t)sizeof(event.entry))
-            break;
-        else if (kind == FI_CONNREQ)
-            door_request(rail, event.entry.info,
-                         event.bytes + sizeof(event.entry),
-                         (size_t)got - sizeof(event.entry));
+    while (rail->door.eq != NULL
+           && ofi_request_read(rail->door.eq, &request)) {
+        if (request.info != NULL)
+            door_request(rail, request.info, request.ticket, request.length);
         any = true;
     }
     return any;
@@ -362,7 +343,7 @@ bool ofi_msg_events(struct ofi_rail *rail)
     if (rail->door.pep != NULL && rail->door.expected == 0)
         ofi_door_close(rail);
     for (;;) {
-        union msg_event event;
+        union ofi_event event;
         uint32_t kind = 0;
         ssize_t got = fi_eq_read(rail->eq, &kind, &event, sizeof(event), 0);
 

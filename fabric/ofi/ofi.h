@@ -68,6 +68,7 @@ struct ofi_mr;
 struct ofi_rail;
 struct ofi_reads;
 struct ofi_visit;
+struct ofi_where;
 
 /* ---- one row per backend ----------------------------------------------- */
 
@@ -105,6 +106,17 @@ struct ofi_join {
 };
 extern const struct ofi_join ofi_join_msg, ofi_join_rdm, ofi_join_any;
 
+/* rdm.c, for whatever joins with datagrams.  The queue, the address vector and
+ * the endpoint of a conn, by conn->name if that is not empty. */
+tp_status ofi_rdm_open(struct ofi_conn *conn, struct tpb_error *error);
+/* The name in the other side's note becomes conn->peer; `what` it names is for
+ * the words of a failure. */
+tp_status ofi_rdm_insert(struct ofi_conn *conn, const char *what,
+                         struct tpb_error *error);
+/* The host's answer has been written; the visitor has taken it in, and pings,
+ * so that the host knows. */
+tp_status ofi_rdm_answered(struct ofi_conn *conn, struct tpb_error *error);
+tp_status ofi_rdm_visited(struct ofi_conn *conn, struct tpb_error *error);
 /* What a conn of datagrams has; each may be NULL. */
 void ofi_rdm_close(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq);
 
@@ -148,6 +160,18 @@ tp_status ofi_fail(struct tpb_error *error, int code, const char *what);
 /* fi_getinfo() for this kind; `node` is a numeric address or NULL. */
 tp_status ofi_info(const struct ofi_kind *kind, const char *node,
                    struct fi_info **info, struct tpb_error *error);
+/* A copy for an endpoint that will be connected to there (dest_addr): verbs
+ * chooses route and device by that.  NULL: no memory. */
+struct fi_info *ofi_info_towards(const struct fi_info *info,
+                                 const struct ofi_where *where);
+/* Bytes for one remote read, when so many are left. */
+size_t ofi_piece(const struct fi_info *info, size_t left);
+
+/* An event as fi_eq_read() fills it. */
+union ofi_event {
+    struct fi_eq_cm_entry entry;
+    uint8_t bytes[512];
+};
 
 /* ---- address.c --------------------------------------------------------- */
 
@@ -439,6 +463,17 @@ bool ofi_rail_sleepy(struct ofi_rail *rail);
 
 /* msg.c: what comes from the queues of connection events. */
 bool ofi_msg_events(struct ofi_rail *rail);
+
+/* Somebody who asks a passive endpoint to be let in. */
+struct ofi_request {
+    union ofi_event event;
+    struct fi_info *info;          /* the reader's to free; NULL: the event was
+                                      of another kind */
+    const void *ticket;            /* what he brings, in `event` */
+    size_t length;
+};
+/* False: nothing came in. */
+bool ofi_request_read(struct fid_eq *eq, struct ofi_request *request);
 void ofi_door_close(struct ofi_rail *rail);
 
 /* ---- mr.c --------------------------------------------------------------- */

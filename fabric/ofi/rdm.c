@@ -28,10 +28,10 @@ enum { RDM_SWEEP_SECONDS = 10 };
 
 /* ---- endpoints --------------------------------------------------------- */
 
-/* libfabric's shm takes over these signals at its first endpoint, to remove
- * its names; the program's own handlers come back here, and the names are
- * gone before they could matter. */
-static int rdm_endpoint_open(struct ofi_conn *conn)
+/* libfabric's shm, which others use within a host, takes over these signals at
+ * its first endpoint, to remove its names; the program's own handlers come back
+ * here, and the names are gone before they could matter. */
+static int rdm_endpoint(struct ofi_conn *conn)
 {
     static const int signals[] = { SIGBUS, SIGSEGV, SIGTERM, SIGINT };
     struct sigaction before[TPB_COUNT(signals)];
@@ -42,35 +42,61 @@ static int rdm_endpoint_open(struct ofi_conn *conn)
     code = fi_endpoint(conn->rail->domain, conn->rail->info, &conn->ep, conn);
     for (size_t i = 0; i < TPB_COUNT(signals); i++)
         sigaction(signals[i], &before[i], NULL);
+    if (code != 0)
+        conn->ep = NULL;           /* some leave what they have freed */
     return code;
 }
 
-static tp_status rdm_open(struct ofi_conn *conn, struct tpb_error *error)
+static int rdm_enable(struct ofi_conn *conn)
+{
+    int code = conn->name[0] == '\0'
+                   ? 0 : fi_setname(&conn->ep->fid, conn->name,
+                                    sizeof(conn->name));
+
+    if (code == 0)
+        code = fi_ep_bind(conn->ep, &conn->av->fid, 0);
+    if (code == 0)
+        code = fi_ep_bind(conn->ep, &conn->cq->fid, FI_TRANSMIT | FI_RECV);
+    return code == 0 ? fi_enable(conn->ep) : code;
+}
+
+tp_status ofi_rdm_open(struct ofi_conn *conn, struct tpb_error *error)
 {
     struct fi_av_attr attr = { .type = FI_AV_TABLE, .count = 1 };
-    uint64_t random[2];            /* libfabric never forgets a name */
     int code;
 
     conn->cq = ofi_cq_open(conn->rail, error);
     if (conn->cq == NULL)
         return TP_ERR_BACKEND;
     code = fi_av_open(conn->rail->domain, &attr, &conn->av, NULL);
-    if (code == 0)
-        code = rdm_endpoint_open(conn);
     if (code != 0)
-        return ofi_fail(error, code, "an endpoint");
+        conn->av = NULL;           /* likewise */
+    else
+        code = rdm_endpoint(conn);
+    if (code == 0)
+        code = rdm_enable(conn);
+    return code == 0 ? TP_OK : ofi_fail(error, code, "an endpoint");
+}
+
+tp_status ofi_rdm_insert(struct ofi_conn *conn, const char *what,
+                         struct tpb_error *error)
+{
+    int code = fi_av_insert(conn->av, conn->meet->theirs.name, 1, &conn->peer,
+                            0, NULL);
+
+    if (code == 1 && conn->peer != FI_ADDR_NOTAVAIL)
+        return TP_OK;
+    return ofi_fail(error, code < 0 ? code : FI_EADDRNOTAVAIL, what);
+}
+
+static void rdm_name(struct ofi_conn *conn)
+{
+    uint64_t random[2];            /* libfabric never forgets a name */
+
     tpb_random(random, sizeof(random));
     snprintf(conn->name, sizeof(conn->name), "tp.ofi.%d.%016llx%016llx",
              getpid(), (unsigned long long)random[0],
              (unsigned long long)random[1]);
-    code = fi_setname(&conn->ep->fid, conn->name, sizeof(conn->name));
-    if (code == 0)
-        code = fi_ep_bind(conn->ep, &conn->av->fid, 0);
-    if (code == 0)
-        code = fi_ep_bind(conn->ep, &conn->cq->fid, FI_TRANSMIT | FI_RECV);
-    if (code == 0)
-        code = fi_enable(conn->ep);
-    return code == 0 ? TP_OK : ofi_fail(error, code, "an endpoint");
 }
 
 /* Names whose process died in the moment between making one and having been
@@ -108,8 +134,9 @@ static tp_status rdm_prepare(struct ofi_conn *conn, struct tpb_error *error)
     if (conn->rail->holds++ == 1)
         rdm_sweep();
     status = ofi_conn_buffers(conn, error);
+    rdm_name(conn);
     if (status == TP_OK)
-        status = rdm_open(conn, error);
+        status = ofi_rdm_open(conn, error);
     if (status == TP_OK)
         status = ofi_conn_post(conn, error);
     if (status == TP_OK)
@@ -121,7 +148,6 @@ static tp_status rdm_prepare(struct ofi_conn *conn, struct tpb_error *error)
 static tp_status rdm_insert(struct ofi_conn *conn, struct tpb_error *error)
 {
     const char *name = conn->meet->theirs.name;
-    int code;
 
     /* Only names such as we give: it becomes a path. */
     if (memchr(name, '\0', OFI_NAME) == NULL
@@ -129,11 +155,7 @@ static tp_status rdm_insert(struct ofi_conn *conn, struct tpb_error *error)
         || strspn(name + 7, "0123456789abcdef.") != strlen(name + 7))
         return tpb_fail(error, TP_ERR_PROTOCOL,
                         "the other side's endpoint has an impossible name");
-    code = fi_av_insert(conn->av, name, 1, &conn->peer, 0, NULL);
-    if (code == 1 && conn->peer != FI_ADDR_NOTAVAIL)
-        return TP_OK;
-    return ofi_fail(error, code < 0 ? code : FI_EADDRNOTAVAIL,
-                    "the other side's memory");
+    return ofi_rdm_insert(conn, "the other side's memory", error);
 }
 
 /* ---- twins ------------------------------------------------------------- */
@@ -216,21 +238,35 @@ static bool rdm_linger(struct ofi_conn *conn)
 /* ---- the other side's life --------------------------------------------- */
 
 /* libfabric does not tell of a peer's end; the socket does. */
-static tp_status rdm_keep(struct ofi_conn *conn, struct tpb_error *error)
+static void rdm_see_twin(struct ofi_conn *conn)
 {
     struct ucred who = { .pid = 0 };
     socklen_t length = sizeof(who);
 
     conn->twin = getsockopt(conn->meet->watch.fd, SOL_SOCKET, SO_PEERCRED,
                             &who, &length) == 0 && who.pid == getpid();
-    return ofi_life_keep(conn, error);
 }
 
 /* ---- joining ----------------------------------------------------------- */
 
-static tp_status rdm_host(struct ofi_conn *conn, struct tpb_error *error)
+tp_status ofi_rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
 {
-    return rdm_insert(conn, error);
+    tp_status status = ofi_life_keep(conn, error);
+
+    if (status == TP_OK)
+        ofi_meet_done(conn);
+    return status;
+}
+
+tp_status ofi_rdm_visited(struct ofi_conn *conn, struct tpb_error *error)
+{
+    tp_status status = ofi_rdm_answered(conn, error);
+
+    if (status != TP_OK)
+        return status;
+    conn->ping_due = true;
+    ofi_conn_is_due(conn);
+    return TP_OK;
 }
 
 /* Whoever drives has to look for the visitor's first ping, as nothing wakes. */
@@ -245,12 +281,12 @@ static void rdm_await(struct ofi_conn *conn, bool await)
 
 static tp_status rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
 {
-    tp_status status = rdm_keep(conn, error);
+    tp_status status;
 
-    if (status == TP_OK) {
-        ofi_meet_done(conn);
+    rdm_see_twin(conn);
+    status = ofi_rdm_answered(conn, error);
+    if (status == TP_OK)
         rdm_await(conn, true);
-    }
     return status;
 }
 
@@ -269,14 +305,8 @@ static tp_status rdm_visit(struct ofi_conn *conn, struct tpb_error *error)
 
     /* The host has mapped us before it answered. */
     shm_unlink(conn->name);
-    if (status == TP_OK)
-        status = rdm_keep(conn, error);
-    if (status != TP_OK)
-        return status;
-    ofi_meet_done(conn);
-    conn->ping_due = true;
-    ofi_conn_is_due(conn);
-    return TP_OK;
+    rdm_see_twin(conn);
+    return status == TP_OK ? ofi_rdm_visited(conn, error) : status;
 }
 
 static void rdm_leave(struct ofi_conn *conn)
@@ -305,7 +335,7 @@ static void rdm_leave(struct ofi_conn *conn)
 const struct ofi_join ofi_join_rdm = {
     .name_first = true,
     .prepare = rdm_prepare,
-    .host = rdm_host,
+    .host = rdm_insert,
     .answered = rdm_answered,
     .visit = rdm_visit,
     .first = rdm_first,

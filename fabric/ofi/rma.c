@@ -18,10 +18,7 @@
 #include "fabric/ofi/ofi.h"
 #include "runtime/base/alloc.h"
 
-enum {
-    RMA_PIECE = 1 << 20,           /* bytes of one read */
-    RMA_READS = 8                  /* under way on one conn */
-};
+enum { RMA_READS = 8 };            /* under way on one conn */
 
 struct rma_source {
     uint64_t address, key;         /* little-endian */
@@ -157,17 +154,6 @@ static bool rma_is_over(const struct rma_pull *pull)
                || pull->done == pull->base.to.length);
 }
 
-static size_t rma_piece(const struct ofi_conn *conn,
-                        const struct rma_pull *pull)
-{
-    size_t left = pull->base.to.length - pull->posted;
-    size_t most = conn->rail->info->ep_attr->max_msg_size;
-
-    if (most > RMA_PIECE)
-        most = RMA_PIECE;
-    return left < most ? left : most;
-}
-
 /* One more read of this pull.  False: libfabric or we have no room now. */
 static bool rma_post(struct ofi_conn *conn, struct rma_pull *pull)
 {
@@ -179,7 +165,8 @@ static bool rma_post(struct ofi_conn *conn, struct rma_pull *pull)
     read->slot.use = OFI_READ;
     read->slot.conn = conn;
     read->offset = pull->posted;
-    read->length = rma_piece(conn, pull);
+    read->length = ofi_piece(conn->rail->info,
+                             pull->base.to.length - pull->posted);
     code = fi_read(conn->ep, (char *)pull->base.to.data + read->offset,
                    read->length, fi_mr_desc(pull->mr->mr), conn->peer,
                    pull->address + read->offset, pull->key,

@@ -65,6 +65,29 @@ jobs()
     check "tp_abort without tprun" holds "$err" 'tp: rank 2 ended the job'
 }
 
+# host1 cannot call host2, but the other way round.  Slurm's PMIx carries no
+# word from rank to rank: who is not told and opens no pipe himself is not met.
+one_way_only()
+{
+    local address rank=$build/tests/hosts/rank
+    # Slurm's own goes by slurmd's port then.
+    export SLURM_PMIX_DIRECT_CONN=false
+    nft add table inet tp
+    nft 'add chain inet tp out { type filter hook output priority 0; }'
+    for address in 'ip daddr 10.77.0.2' 'ip6 daddr fd77::2'; do
+        nft add rule inet tp out "$address" tcp dport 32768-65535 \
+            'tcp flags & (syn | ack) == syn drop'
+    done
+    here 40 "$tprun" --host host1,host2 "$rank" talk
+    check "either side may begin" ended 0 'rank 1 via ofi:tcp' ''
+    here 40 env TP_CONNECT_TIMEOUT=15s TP_LOG=warn,peer=info \
+        "$tprun" --host host1,host2 "$rank" knock
+    check "who cannot be asked to call" ended 1 '' \
+        'did it call us by itself, and this launcher cannot have it asked'
+    nft delete table inet tp
+    unset SLURM_PMIX_DIRECT_CONN
+}
+
 signals()
 {
     local signal
@@ -91,6 +114,8 @@ case ${1:-} in
 '')
     if ! reason=$("$source/tests/hosts/slurm.sh" check 2>&1); then
         skip slurm "$reason"
+    elif ! command -v nft >/dev/null; then
+        skip slurm "needs nft (apt-get install nftables)"
     else
         export NH_SHARE=$work HOSTS_RESULTS=$work/results
         "$source/tests/hosts/slurm.sh" run 3 "$self" inside
@@ -102,6 +127,7 @@ inside)
     check "as many ranks as tasks" [ "$(wc -l <<<"$out")" = 5 ] ;;
 allocated)
     jobs
+    one_way_only
     signals ;;
 esac
 cat "$work/results" >>"$HOSTS_RESULTS"

@@ -162,6 +162,34 @@ START_TEST(test_surroundings)
 }
 END_TEST
 
+/* What tprun tells its own libpmix and hwloc to leave out, the ranks' do not
+ * hear of; what the user says reaches both. */
+START_TEST(test_plug_ins)
+{
+    static const char *const own[] = {
+        "PMIX_MCA_pcompress=", "PMIX_MCA_pcompress_base_silence_warning=",
+        "PMIX_MCA_prm=", "PMIX_OUTPUT_STDERR_FD=", "HWLOC_PLUGINS_PATH="
+    };
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "1", "env");
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_int_eq(tpx_count(launch.out, "PMIX_RANK=0\n"), 1);
+    for (size_t i = 0; i < TPB_COUNT(own); i++)
+        ck_assert_msg(strstr(launch.out, own[i]) == NULL, "%s", own[i]);
+    tpx_release(&launch);
+    setenv("PMIX_MCA_prm", "default", 1);
+    setenv("HWLOC_PLUGINS_PATH", "/elsewhere", 1);
+    launch = (struct tpx_launch){ 0 };
+    tpx_run_tprun(&launch, "-n", "1", "env");
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_int_eq(tpx_count(launch.out, "PMIX_MCA_prm=default\n"), 1);
+    ck_assert_int_eq(tpx_count(launch.out,
+                               "HWLOC_PLUGINS_PATH=/elsewhere\n"), 1);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* /tmp and /dev/shm of our own, empty, with so many bytes; false if this user
  * may not have that. */
 static bool private_places(const char *options)
@@ -252,6 +280,7 @@ int main(void)
     tcase_add_test(tests, test_nested);
     tcase_add_test(tests, test_under_mpirun);
     tcase_add_loop_test(tests, test_surroundings, 0, 5);
+    tcase_add_test(tests, test_plug_ins);
     tcase_add_test(tests, test_full_tmp);
     tcase_add_test(tests, test_unprivileged);
     tcase_add_test(tests, test_strangers);

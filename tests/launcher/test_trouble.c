@@ -196,10 +196,89 @@ START_TEST(test_slips)
 }
 END_TEST
 
+/* ---- a control group with little memory ------------------------------------ */
+
+static char group[128];            /* ours; "" if it cannot be made */
+
+static bool group_set(const char *name, const char *value)
+{
+    char path[192];
+    int fd;
+    bool done;
+
+    snprintf(path, sizeof(path), "%s/%s", group, name);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    done = fd >= 0 && write(fd, value, strlen(value)) > 0;
+    tpb_close(&fd);
+    return done;
+}
+
+/* Of whichever version is there.  In the parent of the tests, so that it goes
+ * whatever becomes of these. */
+static void group_make(void)
+{
+    static const struct {
+        const char *root, *limit;
+    } versions[] = {
+        { "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
+        { "/sys/fs/cgroup", "memory.max" },
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(versions); i++) {
+        snprintf(group, sizeof(group), "%s/tp-test-%d", versions[i].root,
+                 (int)getpid());
+        if (mkdir(group, 0700) == 0
+            && group_set(versions[i].limit, "134217728")) {
+            (void)group_set("memory.swap.max", "0");
+            (void)group_set("memory.memsw.limit_in_bytes", "134217728");
+            return;
+        }
+        rmdir(group);
+    }
+    group[0] = '\0';
+}
+
+static void group_remove(void)
+{
+    for (int i = 0; i < 100 && group[0] != '\0' && rmdir(group) < 0
+                    && errno == EBUSY; i++)
+        tpx_doze(0.1);
+}
+
+/* The kernel kills the rank that takes more than there is; tprun says so. */
+START_TEST(test_want_of_memory)
+{
+    struct tpx_launch launch = { 0 };
+
+    if (group[0] == '\0' || !group_set("cgroup.procs", "0")) {
+        tpx_skip("cgroup", "no control group of our own with a limit");
+        return;
+    }
+    /* Reads a line without end. */
+    tpx_run_tprun(&launch, "-n", "2", "sh", "-c",
+                  "test $PMIX_RANK = 0 || exec tail /dev/zero; sleep 300");
+    ck_assert_int_eq(launch.status, 137);
+    ck_assert_msg(strstr(launch.err, "tprun: rank 1 (pid ") != NULL
+                  && strstr(launch.err, "(SIGKILL), most likely by the kernel "
+                            "for want of memory: the limit of this cgroup is "
+                            "128 MiB (/sys/fs/cgroup/") != NULL
+                  && strstr(launch.err, "; raise it, or start fewer ranks\n")
+                     != NULL, "%s", launch.err);
+    tpx_release(&launch);
+    /* It has struck, but not in this job. */
+    launch = (struct tpx_launch){ 0 };
+    tpx_run_tprun(&launch, "-n", "1", "sh", "-c", "kill -9 $$");
+    ck_assert_int_eq(launch.status, 137);
+    ck_assert_ptr_nonnull(strstr(launch.err, "(SIGKILL)"));
+    ck_assert_ptr_null(strstr(launch.err, "memory"));
+    tpx_release(&launch);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("trouble");
-    TCase *tests = tcase_create("trouble");
+    TCase *tests = tcase_create("trouble"), *memory;
 
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_tmpdir, 0, 4);
@@ -209,5 +288,10 @@ int main(void)
     tcase_add_test(tests, test_files);
     tcase_add_test(tests, test_core);
     suite_add_tcase(suite, tests);
+    memory = tcase_create("memory");
+    tcase_set_timeout(memory, 180);
+    tcase_add_unchecked_fixture(memory, group_make, group_remove);
+    tcase_add_test(memory, test_want_of_memory);
+    suite_add_tcase(suite, memory);
     return tpx_run(suite);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -211,6 +212,46 @@ static struct tpt_topology *load(void)
                   "%s", error.text);
     return topology;
 }
+
+/* hwloc's own calls end up here, too. */
+static int affinity_calls;
+
+__attribute__((__visibility__("default"))) int
+sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *cpus)
+{
+    affinity_calls++;
+    return (int)syscall(SYS_sched_setaffinity, pid, size, cpus);
+}
+
+/* Where the kernel says all, nobody moves from cpu to cpu to ask these; and
+ * what is found is the same. */
+START_TEST(test_stays_where_it_is)
+{
+    struct tpt_topology *topology;
+    struct tpt_shape quiet, asked;
+    int calls;
+
+    if (access("/sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_map",
+               R_OK) != 0) {
+        tpx_skip("caches", "the kernel does not tell of them");
+        return;
+    }
+    ck_assert_int_eq(setenv("HWLOC_COMPONENTS", "linux,x86", 1), 0);
+    topology = load();
+    tpt_topology_shape(topology, &asked);
+    tpt_topology_free(topology);
+    calls = affinity_calls;
+    ck_assert_int_eq(unsetenv("HWLOC_COMPONENTS"), 0);
+    topology = load();
+    tpt_topology_shape(topology, &quiet);
+    tpt_topology_free(topology);
+    ck_assert_int_eq(affinity_calls, calls);
+#ifdef __x86_64__
+    ck_assert_int_gt(calls, 0);    /* else this test sees nothing */
+#endif
+    ck_assert_uint_eq(quiet.hash, asked.hash);
+}
+END_TEST
 
 START_TEST(test_this_machine)
 {
@@ -747,6 +788,7 @@ int main(void)
     tcase_add_test(tests, test_place);
     tcase_add_test(tests, test_nics);
     tcase_add_test(tests, test_nics_of_sysfs);
+    tcase_add_test(tests, test_stays_where_it_is);
     tcase_add_test(tests, test_this_machine);
     tcase_add_test(tests, test_free_nothing);
     tcase_add_test(tests, test_broken_files);
