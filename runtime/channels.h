@@ -107,8 +107,8 @@ bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
                     struct tpf_link *link);
 /* The read that borrows has ended well: its message is lent from now on. */
 void tpr_borrow_begin(struct tpr_op *op);
-/* The pipe is closed here, and the peer may soon change what it has lent: a loan
- * whose callback is still to come is none, and its read ends with CLOSED. */
+/* The pipe is closed here, and the peer may soon change what it has lent: a
+ * loan whose callback is still to come is none, its read ends with CLOSED. */
 void tpr_borrow_recall(const tp_pipe *pipe);
 /* Releases whose devices are through with the memory.  Returns whether any
  * ended. */

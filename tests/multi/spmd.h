@@ -110,7 +110,8 @@ tp_pipe *tpx_pipe(int rank, unsigned number);
 void tpx_meet(int rank);
 void tpx_barrier(void);
 
-/* A limit for what takes much less where CPUs are real. */
+/* A limit for what takes much less where CPUs are real and not shared by many:
+ * sanitizers and emulation get more of it. */
 int tpx_limit_ms(int ms);
 
 uint64_t tpx_now(void);                /* nanoseconds */

@@ -21,8 +21,8 @@ static void idle_wake(tp_pipe *pipe, tp_status status, tp_message *skeleton,
 /* Rank 0 wakes the others after a second; each waits in its own way. */
 static void idle_ways(void)
 {
-    unsigned limit = (unsigned)tpx_limit_ms(
-        tpx_me.sanitized ? IDLE_SANITIZED_US : IDLE_MOST_US);
+    unsigned limit = tpx_me.few ? 6 * IDLE_SANITIZED_US
+                     : tpx_me.sanitized ? IDLE_SANITIZED_US : IDLE_MOST_US;
     unsigned woken = 0;
     uint64_t before, used;
     char byte;
