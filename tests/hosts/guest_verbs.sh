@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # What test_verbs.sh runs inside its virtual machines, from the build tree that
-# they share with the host: `guest_verbs.sh one`, in a machine of its own;
-# `guest_verbs.sh others`, in a further one, for `make check-long`; and
-# `guest_verbs.sh two SHARE`, in each of two that share a writable directory.
+# they share with the host: `guest_verbs.sh one` and `guest_verbs.sh others`,
+# each in a machine of its own; and `guest_verbs.sh two SHARE`, in each of two
+# that share a writable directory.
 # TP_TEST_LONG makes the limits wider: emulated machines are slow, and slower
 # beside others' work.
 # Says "good: WORDS" or "bad: WORDS" of everything it has tried.
 set -u
 build=${TP_TEST_BUILD:?}
 said=/tmp/said
-patience=600 each=240             # seconds: of a command, of a test
+patience=900 each=240             # seconds: of a command, of a test
 [ -z "${TP_TEST_LONG:-}" ] || patience=2400 each=900
 unset TP_TEST_LONG
 export TP_TEST_FEW=1
@@ -79,11 +79,10 @@ one()
     try "4 ranks, big buffers in frames" \
         "$build/launcher/tprun" -n 4 "$build/man/examples/ring" 1
     unset TP_BACKENDS
-    # What a few minutes allow.
     suites close failure blocking idle pressure nested arguments
 }
 
-# What they do not.
+# The rest of them, where a machine that freezes costs less to do again.
 others() { suites order channel huge bad listen any; }
 
 # Big buffers by rma, and order_pair and order_all in frames as well.  Of
