@@ -196,7 +196,7 @@ START_TEST(test_slips)
 }
 END_TEST
 
-/* ---- a control group with little memory ------------------------------------ */
+/* ---- a control group with little memory -------------------------------- */
 
 static char group[128];            /* ours; "" if it cannot be made */
 
