@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@ enum {
     GUARD_COUNT = 2,               /* one may be killed along with tprun */
     GUARD_SWEEPS = 100,            /* at most so many looks at /proc */
     GUARD_PAUSE = 10000000,        /* nanoseconds between two */
-    GUARD_CHUNK = 65536
+    GUARD_CHUNK = 65536,
+    GUARD_WORDS = 2                /* of a rank: its group; it is gone */
 };
 
 struct guard_word {
@@ -150,6 +152,20 @@ static void guard_forget_environment(void)
         memset(*entry, 0, strlen(*entry));
 }
 
+/* Until tprun is gone.  What it says of its ranks stays in the pipe so long, if
+ * there is room for all of it: to wake up for each start and end would cost a
+ * job of 64 ranks 256 switches. */
+static void guard_wait(void)
+{
+    struct pollfd gone = { .fd = 0 };      /* hang-ups only */
+    long words = GUARD_WORDS * (long)guard.ranks;
+
+    if (words * (long)sizeof(struct guard_word) > fcntl(0, F_GETPIPE_SZ))
+        return;
+    while (poll(&gone, 1, -1) < 0 && errno == EINTR)
+        ;
+}
+
 static void guard_main(void)
 {
     struct guard_word word;
@@ -165,6 +181,7 @@ static void guard_main(void)
     if (chdir("/") < 0)
         _exit(1);
     guard_forget_environment();
+    guard_wait();
     while ((got = read(0, &word, sizeof(word))) != 0) {
         if (got == (ssize_t)sizeof(word) && word.rank >= 0
             && word.rank < guard.ranks)

@@ -8,10 +8,10 @@
  * not read, and its rank waits in write(2).  A line longer than the buffer
  * begins to flow before its end has come and the others wait for it; should
  * it pause for five seconds, it is ended with a newline so that it cannot
- * hold them up for ever.  On a terminal, unfinished lines (a prompt, a progress
- * bar) are shown after a tenth of a second.  What a rank leaves unfinished at
- * its end is kept as it is, followed by a newline only if something else
- * follows.
+ * hold them up for ever; that its rank gets no cpu is no pause.  On a
+ * terminal, unfinished lines (a prompt, a progress bar) are shown after a
+ * tenth of a second.  What a rank leaves unfinished at its end is kept as it
+ * is, followed by a newline only if something else follows.
  */
 #ifndef TPL_IOF_H
 #define TPL_IOF_H
@@ -29,6 +29,9 @@ struct tpl_iof_how {
     bool merge;                    /* standard error goes where output goes */
     bool pty;                      /* ranks write to terminals */
     const char *directory;         /* ranks write to files there; or NULL */
+    /* Is that rank held up by others on this machine?  See tpl_starving();
+     * or NULL. */
+    bool (*starving)(int rank, uint64_t *ran);
 };
 
 /*

@@ -4,8 +4,8 @@
 #include "config.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,6 +18,7 @@ enum { OUTPUT_PREFIX = 32 };       /* "12:46:30.123 [65535] " and more */
 /* What a line is given before it is broken for others; a machine that has much
  * else to do may well keep a rank from its cpu for a second or two. */
 static const uint64_t output_pause = 5000000000;
+static const uint64_t output_again = 200000000;
 
 /* "12:46:30.123 " */
 static int output_time(struct tpl_iof *iof, char *to)
@@ -105,6 +106,19 @@ static struct tpl_stream *output_choose(struct tpl_output *output,
     return NULL;
 }
 
+/* The open line's time is over, but has it paused?  There may be more of it
+ * that we were too late to read, or its rank could not write. */
+static bool output_held_up(struct tpl_output *output)
+{
+    const struct tpl_iof *iof = output->iof;
+    struct pollfd ask = { .fd = output->open->watch.fd, .events = POLLIN };
+
+    if (poll(&ask, 1, 0) > 0 && (ask.revents & POLLIN) != 0)
+        return true;
+    return iof->how.starving != NULL && output->open->rank >= 0
+           && iof->how.starving(output->open->rank, &output->ran);
+}
+
 /*
  * An unfinished line is in the way of the others.  True if it had its time
  * and is ended now; else the timer is set to look again.
@@ -117,6 +131,9 @@ static bool output_break(struct tpl_output *output, uint64_t now)
         output->waiting = now;
     until = output->terminal ? output->waiting + tpl_iof_terminal_pause
                              : output->open->last + output_pause;
+    if (!output->open->ended && !output->iof->crowded && until <= now
+        && !output->terminal && output_held_up(output))
+        until = now + output_again;
     if (!output->open->ended && !output->iof->crowded && until > now) {
         tpl_timer_set(output->iof->loop, &output->timer, until);
         return false;
@@ -144,7 +161,7 @@ static void output_fill(struct tpl_output *output)
             if (open != NULL && !output_break(output, now))
                 return;
         }
-        output->waiting = 0;
+        output->waiting = output->ran = 0;
         fits = output_copy(output, next, tpl_stream_movable(next, now));
         tpl_stream_moved(next);
         if (!fits)

@@ -46,6 +46,7 @@ struct tpl_output {
     struct tpb_list streams;       /* those with data */
     struct tpl_stream *open;       /* whose line is not finished yet */
     uint64_t waiting;              /* since when others wait for it; 0: no */
+    uint64_t ran;                  /* for how.starving */
     enum tpl_iof_kind kind;
     bool terminal;
     int failed;                    /* errno; everything is dropped */

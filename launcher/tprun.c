@@ -29,6 +29,7 @@
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
 #include "launcher/start.h"
+#include "launcher/starving.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
@@ -215,12 +216,19 @@ static tp_status tprun_begin(struct tpb_error *error)
     return status;
 }
 
+static bool tprun_starving(int rank, uint64_t *ran)
+{
+    const struct tpl_rank *it = &tprun.job.ranks[rank];
+
+    return it->pid > 0 && !it->ended && tpl_starving(it->pid, ran);
+}
+
 static tp_status tprun_prepare(struct tpb_error *error)
 {
     const struct tpl_iof_how how = {
         .tag = tprun.options.tag, .timestamp = tprun.options.timestamp,
         .merge = tprun.options.merge_stderr, .pty = tprun.options.pty,
-        .directory = tprun.options.output,
+        .directory = tprun.options.output, .starving = tprun_starving,
     };
     struct tprun_shared shared;
     tp_status status = tprun_begin(error);

@@ -110,6 +110,33 @@ signals()
     done
 }
 
+# As most jobs are run: by a script that waits in the queue and has nobody at
+# its terminal.
+batch()
+{
+    cat >"$work/job.sh" <<SCRIPT
+#!/bin/bash
+#SBATCH --nodes=3 --ntasks-per-node=2
+#SBATCH --output=$work/batch.out --error=$work/batch.err
+"$tprun" hostname | sort | uniq -c | tr -s ' \n' ' '
+"$tprun" -n 3 "$ring" || exit
+"$tprun" -n 3 --tag "$mourn" kill
+echo "tprun's status: \$?" >&2
+"$tprun" --timeout 1 sleep 600
+exit 5
+SCRIPT
+    here 90 sbatch -Q --wait "$work/job.sh"
+    check "sbatch has the status of its script" [ "$status" = 5 ]
+    out=$(cat "$work/batch.out") err=$(cat "$work/batch.err")
+    check "as many ranks as tasks of the script" \
+        holds "$out" '^ *2 host1 2 host2 2 host3 '
+    check "ring in a script" holds "$out" 'every byte right;.*over ofi:tcp'
+    check "a death in a script" holds "$err" \
+        '^tprun: rank 2 on host3 .*signal 9'
+    check "its status" holds "$err" "^tprun's status: 137$"
+    check "--timeout in a script" holds "$err" 'longer than --timeout 1; '
+}
+
 case ${1:-} in
 '')
     if ! reason=$("$source/tests/hosts/slurm.sh" check 2>&1); then
@@ -124,7 +151,8 @@ case ${1:-} in
 inside)
     salloc -Q -N 3 "$self" allocated
     here 20 salloc -Q -n 5 "$tprun" hostname
-    check "as many ranks as tasks" [ "$(wc -l <<<"$out")" = 5 ] ;;
+    check "as many ranks as tasks" [ "$(wc -l <<<"$out")" = 5 ]
+    batch ;;
 allocated)
     jobs
     one_way_only

@@ -4,10 +4,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -170,6 +172,29 @@ START_TEST(test_guard_holds_nothing)
 }
 END_TEST
 
+/* Nor does it wake up for every rank: what it is told waits in its pipe. */
+START_TEST(test_guard_sleeps)
+{
+    struct tpx_launch launch = { 0 };
+    int fd, unread = 0;
+    char path[64];
+
+    start_family(&launch);
+    snprintf(path, sizeof(path), "/proc/%d/fd/0",
+             (int)tpx_find_guard(launch.pid, (unsigned)_i));
+    /* A guard that reads has done so by then. */
+    tpx_doze(0.2);
+    fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ioctl(fd, FIONREAD, &unread), 0);
+    ck_assert_int_gt(unread, 0);
+    close(fd);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* tprun in tprun: the outer is killed, the inner's guard does its part. */
 START_TEST(test_kill_nested)
 {
@@ -283,6 +308,7 @@ int main(void)
     tcase_add_test(tests, test_kill_tprun_nameless);
     tcase_add_loop_test(tests, test_kill_guard, 0, 2);
     tcase_add_loop_test(tests, test_guard_holds_nothing, 0, 2);
+    tcase_add_loop_test(tests, test_guard_sleeps, 0, 2);
     tcase_add_test(tests, test_kill_nested);
     tcase_add_loop_test(tests, test_random_kills, 0, 4);
     tcase_add_test(tests, test_kill_everything);
