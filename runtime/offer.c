@@ -81,19 +81,25 @@ static bool offer_may_stream(const struct tpr_links *links,
            && buffer->device.type == TP_DEVICE_CPU;
 }
 
-/* A write between others, so long that more than one way may be worth it. */
+/* A write so long that more than one way may be worth it: as its stream goes, or
+ * as its receiver wishes. */
 static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
 {
-    struct tpr_pace *pace
-        = &pipe->peer->links->paces[tpr_pace_class(op->data_length)];
+    unsigned class = tpr_pace_class(op->data_length);
+    struct tpr_pace *pace = &pipe->peer->links->paces[class];
 
     if (!tpb_list_empty(&pipe->landing) || op->link.next != &pipe->writes) {
         tpr_pace_next(pace);
         op->paced = true;
     } else {
         op->paced = tpr_pace_first(pace, tpb_now());
+        op->alone = !op->paced;
     }
-    op->way = op->paced ? (uint8_t)pace->way : TPR_PACE_FRAMES;
+    if (op->alone)
+        op->way = (pipe->peer->wished >> class & 1) != 0 ? TPR_PACE_PULLED
+                                                         : TPR_PACE_FRAMES;
+    else
+        op->way = (uint8_t)pace->way;
     op->pace_asked = true;
 }
 

@@ -27,6 +27,42 @@ static bool pull_is_ours(const struct tpf_channel_kind *kind)
     return kind->progress != NULL && !kind->by_device;
 }
 
+/* ---- which way is the faster one ----------------------------------------- */
+
+void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
+{
+    const tp_message *message = op->message;
+
+    pipe->alone = false;
+    /* Who asks for frames later finds in the ring what came meanwhile. */
+    if (pipe->peer->links != NULL
+        && (pipe->skeleton->offers != NULL
+            || pipe->context->open.pipe == pipe)
+        && pipe->skeleton->data_length >= TPR_PACE_LEAST
+        && message->payload_count + message->tensor_count == 1
+        && op->work == NULL && !op->borrow)
+        op->position = tpb_now();
+}
+
+static void pull_measured(const struct tpr_op *op)
+{
+    const tp_pipe *pipe = op->pipe;
+    const struct tpr_offer *offers = pull_skeleton(op)->offers;
+    struct tpr_peer *peer = pipe->peer;
+    unsigned class = tpr_pace_class(op->data_length);
+    uint16_t bit = (uint16_t)(1u << class);
+
+    if (peer->links == NULL || peer->conn == NULL || op->status != TP_OK)
+        return;
+    if (tpr_taste_ended(&peer->links->tastes[class],
+                        offers == NULL ? TPR_PACE_FRAMES : TPR_PACE_PULLED,
+                        op->data_length, peer->conn->max_frame,
+                        tpb_now() - op->position))
+        peer->wishes |= bit;
+    else
+        peer->wishes &= (uint16_t)~bit;
+}
+
 /* ---- the end of a buffer, and of all of them ----------------------------- */
 
 void tpr_pull_settle(struct tpr_op *op)
@@ -36,6 +72,8 @@ void tpr_pull_settle(struct tpr_op *op)
 
     if (op->pulls > 0 || !op->streamed)
         return;
+    if (TPB_UNLIKELY(op->position > 0))
+        pull_measured(op);
     /* What is lent is done when it is released. */
     if (pull_skeleton(op)->offers != NULL && !op->borrow
         && pipe->peer->state == TPR_PEER_CONNECTED)

@@ -47,13 +47,17 @@ enum wire_type {
 /* Flags of MESSAGE. */
 enum {
     WIRE_SHORT = 1,    /* the body is the one payload, whole, no metadata */
-    WIRE_OFFERS = 2    /* some buffers go by a channel */
+    WIRE_OFFERS = 2,   /* some buffers go by a channel */
+    WIRE_ALONE = 4     /* long, and no other was under way: what `wishes` are
+                          for */
 };
 
 struct wire_frame {
     uint8_t type;
     uint8_t flags;
-    uint16_t zero;
+    uint16_t wishes;           /* which messages that come alone the sender of
+                                  this would rather pull, a bit per size as
+                                  pace.h classes them; 0 outside of pipes */
     uint32_t number;           /* of the pipe; 0 where there is none */
     uint32_t credit;           /* consumed of the other direction's stream */
     uint32_t length;           /* bytes after this header */
