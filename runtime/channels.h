@@ -74,6 +74,9 @@ void tpr_offer_forget(struct tpr_op *op);
 bool tpr_offer_done(tp_pipe *pipe, const struct wire_about *about);
 bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
                      const char *words, size_t length);
+/* CALL; the same. */
+bool tpr_offer_called(tp_pipe *pipe, const struct wire_about *about,
+                      const unsigned char *words, size_t length);
 
 /* ---- pull.c: the same at the receiver ------------------------------------ */
 

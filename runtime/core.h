@@ -59,6 +59,8 @@ struct tpr_offer {
     void *hold;
     unsigned char source[TPF_SOURCE];
 
+    bool helping;                  /* ... copies, too: `pull` is in use */
+
     /* At the receiver. */
     bool pulling;                  /* the pulled upcall is to come */
     bool borrowed;                 /* `hold` is mapped */

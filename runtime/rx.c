@@ -95,6 +95,7 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
             return;
         }
     }
+    pipe->alone = false;
     if (pipe->missing == 0)
         rx_complete(pipe);
 }
@@ -671,7 +672,7 @@ static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
     }
 }
 
-/* DONE, ASK or PUSH.  Pops it. */
+/* DONE, ASK, PUSH or CALL.  Pops it. */
 static void rx_about_frame(tp_pipe *pipe, struct tpf_conn *conn,
                            const struct wire_frame *frame,
                            const unsigned char *body)
@@ -688,6 +689,8 @@ static void rx_about_frame(tp_pipe *pipe, struct tpf_conn *conn,
         good = tpr_offer_done(pipe, &about);
     else if (good && frame->type == WIRE_ASK)
         good = tpr_offer_asked(pipe, &about, (const char *)body, length);
+    else if (good && frame->type == WIRE_CALL)
+        good = tpr_offer_called(pipe, &about, body, length);
     else if (good)
         good = tpr_pull_pushed(pipe, &about, body, length);
     if (frame->type == WIRE_PUSH)
