@@ -114,6 +114,14 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
         pace_begin(pace, now);
 }
 
+bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way)
+{
+    if (taste->count > 0 || taste->pace.patience > 0)
+        return false;
+    taste->pace.way = way;
+    return true;
+}
+
 /* The best of a lap counts, for what disturbs only makes it longer.  The first
  * frame had been copied when its message was seen; the others' copies overlap
  * with those of the reader. */

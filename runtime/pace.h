@@ -58,6 +58,8 @@ struct tpr_taste {
     uint32_t count;                /* ... of which there were so many */
 };
 
+/* Which way to begin with.  False: it has begun. */
+bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way);
 /* Such a message came that way, and took `ns` from when its reader asked for
  * it; in frames of `frame` bytes, if it came in these.  Returns whether the
  * next ones shall be pulled. */

@@ -123,6 +123,14 @@ START_TEST(single_messages_come_as_their_receiver_wishes)
     ck_assert_uint_ge(alone(&taste, 1000, fast), 950);
     ck_assert_uint_le(alone(&taste, 1000, slow), 100);
     ck_assert_uint_ge(alone(&taste, 3000, fast), 2000);
+    ck_assert(!tpr_taste_prefer(&taste, TPR_PACE_PULLED));
+    /* One may begin with the other way, and is told that it is slow. */
+    taste = (struct tpr_taste){ 0 };
+    ck_assert(tpr_taste_prefer(&taste, TPR_PACE_PULLED));
+    ck_assert_uint_le(alone(&taste, 1000, slow), 100);
+    taste = (struct tpr_taste){ 0 };
+    ck_assert(tpr_taste_prefer(&taste, TPR_PACE_PULLED));
+    ck_assert_uint_ge(alone(&taste, 1000, fast), 950);
     /* What comes another way than it was wished says nothing, either. */
     taste = (struct tpr_taste){ 0 };
     for (int i = 0; i < 100; i++)
