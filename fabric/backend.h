@@ -108,6 +108,8 @@ struct tpf_env {
     struct tpf_memories *memories; /* what tp_alloc() made, memory.h */
     uint32_t on_devices;           /* pulls that a device moves: whoever drives
                                       looks for their end now and then */
+    uint32_t helping;              /* buffers of which this side, which sends
+                                      them, copies some, see channel.h */
     uint32_t joining;              /* conns that the core does not know yet,
                                       and whose coming no descriptor tells */
     bool crowded;                  /* more ranks than cpus: sleeps often */
@@ -131,7 +133,7 @@ struct tpf_conn {
                                       pays to have under way on one pipe */
 };
 
-enum { TPF_NOTE = 64 };
+enum { TPF_NOTE = 64, TPF_SHARED = 2 * TPB_CACHE_LINE };
 
 enum {
     TPF_SELF = 1,      /* connects a process to itself: what is sent on a conn
@@ -258,6 +260,11 @@ struct tpf_backend {
                  int fd);
     /* Upcalls now for all that has been passed so far. */
     void (*notes)(struct tpf_conn *conn);
+
+    /* TPF_SHARED bytes that both sides have mapped until disconnect(), on cache
+     * lines of their own and zero at first: `mine` for what this side receives,
+     * else for what it sends.  For one channel of the pair at a time. */
+    void *(*shared)(struct tpf_conn *conn, bool mine);
 
     /* The process at the other end as the kernel knows it, in this process's
      * PID namespace; 0 if it cannot be seen from here. */

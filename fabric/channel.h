@@ -33,6 +33,7 @@ enum {
     TPF_CHANNELS = 8,              /* the most kinds; their numbers are below */
     TPF_SOURCE = 128,              /* the most bytes of a source */
     TPF_PULL = 384,                /* the most a kind's pull_size may be */
+    TPF_CALL = 64,                 /* the most bytes of a call */
     TPF_STRIDE = 512 * 1024
 };
 
@@ -76,6 +77,7 @@ struct tpf_pull {
     struct tpf_buffer to;          /* length: what is to come */
     unsigned char source[TPF_SOURCE];
     uint8_t source_length;
+    bool alone;                    /* its sender had nothing else under way */
     size_t moved;                  /* bytes at the front that surely are there;
                                       what is missing is asked for from here */
     struct tpb_list node;          /* the channel's */
@@ -140,6 +142,22 @@ struct tpf_channel_kind {
      * same for this buffer alone.
      */
     enum tpf_progress (*pull)(struct tpf_pull *pull, struct tpb_error *error);
+
+    /*
+     * The sender may copy, too, while the receiver does: all three or none.
+     *
+     * call(): receiver, before pull().  Writes words for the sender and returns
+     * their length; 0: he does it alone.
+     *
+     * help(): sender.  The words have come.  `help` is of pull_size and zeroed
+     * but for its link and for `to`, which is the memory that was described.
+     * If there is more to do it is counted in env->helping, and progress() does
+     * it, until all is done or leave().  False: nonsense.
+     */
+    size_t (*call)(struct tpf_pull *pull, unsigned char words[TPF_CALL]);
+    bool (*help)(struct tpf_pull *help, const unsigned char *words,
+                 size_t length);
+    void (*leave)(struct tpf_pull *help);
 
     /*
      * The receiver wants it no more.  True: it is over, `to` is not touched any

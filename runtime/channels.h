@@ -74,9 +74,15 @@ void tpr_offer_forget(struct tpr_op *op);
 bool tpr_offer_done(tp_pipe *pipe, const struct wire_about *about);
 bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
                      const char *words, size_t length);
+/* CALL; the same. */
+bool tpr_offer_called(tp_pipe *pipe, const struct wire_about *about,
+                      const unsigned char *words, size_t length);
 
 /* ---- pull.c: the same at the receiver ------------------------------------ */
 
+/* A message that came alone is asked for: it counts for how the next ones shall
+ * come, if its reader was there already. */
+void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op);
 /* Starts all pulls of a read.  False: the pipe has ended, and the read too. */
 bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op);
 /* All of a read is there, or some of it came: it may be over. */

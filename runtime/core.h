@@ -59,6 +59,8 @@ struct tpr_offer {
     void *hold;
     unsigned char source[TPF_SOURCE];
 
+    bool helping;                  /* ... copies, too: `pull` is in use */
+
     /* At the receiver. */
     bool pulling;                  /* the pulled upcall is to come */
     bool borrowed;                 /* `hold` is mapped */
@@ -107,11 +109,12 @@ struct tpr_op {
     bool weighed;                  /* which buffers go by channels is settled */
     bool begun;                    /* a frame of it has been sent */
     bool finished;                 /* all of it has been sent */
-    bool pace_asked, paced;        /* it counts for its size's pace ... */
+    bool pace_asked, paced, alone; /* it counts for its size's pace ... */
     uint8_t way;                   /* ... by that enum tpr_pace_way */
     uint32_t lent;                 /* frames that still use its memory */
     uint64_t stream_length;        /* of data_length what goes in frames */
-    uint64_t position;             /* in descriptor, then stream */
+    uint64_t position;             /* in descriptor, then stream; of a read:
+                                      when it was asked for, 0: not measured */
     struct tpr_cursor cursor;
 };
 /* Small enough for the compiler to clear it without a call or a loop. */
@@ -202,6 +205,7 @@ struct tp_pipe {
     struct tpb_list reads;         /* tpr_op, in order; the last of them is in
                                       TPR_RX_DATA if that is the state, others
                                       wait for their channels */
+    bool alone;                    /* the message that comes in is WIRE_ALONE */
     uint32_t offered_to_me;        /* messages with offers so far */
     bool offers_seen;              /* ... also such as were not looked into */
     uint32_t lent;                 /* messages that the user has borrowed */
@@ -262,6 +266,7 @@ struct tpr_links {
     struct tpr_link *stream;       /* what is not in `order`, but may be faster
                                       where message follows message; or NULL */
     struct tpr_pace paces[TPR_PACES];  /* whether it is, by size */
+    struct tpr_taste tastes[TPR_PACES];    /* of what comes alone from there */
     bool rivals;                   /* several are for memory of devices */
     bool insisted;                 /* the contract names some of them */
     bool device_insisted;          /* a device's memory may not go staged */
@@ -287,6 +292,7 @@ struct tpr_peer {
     enum tpr_peer_state state;
     struct tpf_conn *conn;
     struct tpr_links *links;       /* conn's, or NULL */
+    uint16_t wishes, wished;       /* this side's, the peer's: wire_frame */
     struct tpr_spare *spare;       /* it greeted while ours was under way */
     bool gave_up;                  /* it has no more ways to reach us */
     bool asked;                    /* ... was asked to try, too */

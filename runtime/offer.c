@@ -81,19 +81,25 @@ static bool offer_may_stream(const struct tpr_links *links,
            && buffer->device.type == TP_DEVICE_CPU;
 }
 
-/* A write between others, so long that more than one way may be worth it. */
+/* A write so long that more than one way may be worth it: as its stream goes,
+ * or as its receiver wishes. */
 static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
 {
-    struct tpr_pace *pace
-        = &pipe->peer->links->paces[tpr_pace_class(op->data_length)];
+    unsigned class = tpr_pace_class(op->data_length);
+    struct tpr_pace *pace = &pipe->peer->links->paces[class];
 
-    if (!tpb_list_empty(&pipe->landing) || op->link.next != &pipe->writes) {
+    if (op->alone) {
+        op->paced = tpr_pace_first(pace, tpb_now());
+        op->alone = !op->paced;
+    } else {
         tpr_pace_next(pace);
         op->paced = true;
-    } else {
-        op->paced = tpr_pace_first(pace, tpb_now());
     }
-    op->way = op->paced ? (uint8_t)pace->way : TPR_PACE_FRAMES;
+    if (op->alone)
+        op->way = (pipe->peer->wished >> class & 1) != 0 ? TPR_PACE_PULLED
+                                                         : TPR_PACE_FRAMES;
+    else
+        op->way = (uint8_t)pace->way;
     op->pace_asked = true;
 }
 
@@ -293,6 +299,8 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
             && (peer->links->stream == NULL
                 || op->data_length < TPR_PACE_LEAST)))
         return;
+    op->alone = tpb_list_empty(&pipe->landing)
+                && op->link.next == &pipe->writes;
     for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++) {
         struct tpr_offer *offer;
 
@@ -336,8 +344,16 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 
 /* ---- the end of them ----------------------------------------------------- */
 
+static struct tpf_pull *offer_help(struct tpr_offer *offer)
+{
+    return (struct tpf_pull *)(void *)offer->pull;
+}
+
 static void offer_let_go(struct tpr_offer *offer)
 {
+    if (offer->helping)
+        offer->to->kind->leave(offer_help(offer));
+    offer->helping = false;
     if (offer->to != NULL && offer->to->kind->forget != NULL)
         offer->to->kind->forget(offer->to, offer->hold);
     offer->to = NULL;
@@ -459,5 +475,35 @@ bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
     offer->at = about->offset;
     tpb_list_append(&pipe->pushes, &offer->link);
     tpr_tx_pump(pipe);
+    return true;
+}
+
+bool tpr_offer_called(tp_pipe *pipe, const struct wire_about *about,
+                      const unsigned char *words, size_t length)
+{
+    struct tpr_op *op = offer_find(pipe, about->message);
+    struct tpr_offer *offer = op != NULL ? op->offers : NULL;
+    const struct tpr_link *link;
+    struct tpf_pull *help;
+
+    while (offer != NULL && offer->buffer != about->buffer)
+        offer = offer->next;
+    if (offer == NULL || offer->asked)
+        return true;               /* the write has ended meanwhile */
+    if (offer->to == NULL || offer->helping || length > TPF_CALL
+        || about->channel != offer->channel || offer->to->kind->help == NULL)
+        return false;
+    link = &pipe->peer->links->of[offer->channel];
+    if (!link->mine)
+        return true;               /* it may, we may not */
+    help = offer_help(offer);
+    memset(offer->pull, 0, sizeof(offer->pull));
+    help->link = offer->to;
+    tpb_list_init(&help->node);
+    if (!tpr_message_buffer(op->message, offer->buffer, &help->to)
+        || !offer->to->kind->help(help, words, length))
+        return false;
+    offer->helping = true;
+    tpr_touch(pipe->context);
     return true;
 }

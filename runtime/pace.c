@@ -14,6 +14,7 @@ enum {
     PACE_MOST = 64 * 1024 * 1024,
     PACE_RUN = 3,                  /* messages behind the first: a stream */
     PACE_TRIAL = 2,                /* laps that a way has at least */
+    PACE_ALONE = 4,                /* messages that come alone make a lap */
     PACE_PATIENCE = 32, PACE_PATIENCE_MOST = 4096
 };
 
@@ -111,4 +112,36 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
     pace_lap(pace);
     if (pace->since > 0)
         pace_begin(pace, now);
+}
+
+bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way)
+{
+    if (taste->count > 0 || taste->pace.patience > 0)
+        return false;
+    taste->pace.way = way;
+    return true;
+}
+
+/* The best of a lap counts, for what disturbs only makes it longer.  The first
+ * frame had been copied when its message was seen; the others' copies overlap
+ * with those of the reader. */
+bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
+                     uint64_t bytes, uint64_t frame, uint64_t ns)
+{
+    struct tpr_pace *pace = &taste->pace;
+    uint64_t speed;
+
+    if (way == pace->way) {
+        if (way == TPR_PACE_FRAMES)
+            ns += ns * frame / bytes;
+        speed = bytes * 1000 / (ns + 1) + 1;
+        if (speed > taste->best)
+            taste->best = speed;
+        if (++taste->count == PACE_ALONE) {
+            pace_judge(pace, taste->best);
+            taste->best = 0;
+            taste->count = 0;
+        }
+    }
+    return pace->way == TPR_PACE_PULLED;
 }

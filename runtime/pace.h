@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which of two ways is the faster one for a stream of long messages: found out
- * by sending over both, since it is another one from machine to machine, and
- * with what the program does to its buffers.
+ * Which of two ways is the faster one for long messages: found out by sending
+ * over both, since it is another one from machine to machine, and with what the
+ * program does to its buffers.  Of a stream its sender finds out; of messages
+ * that come alone their receiver, who alone knows when one has arrived, and who
+ * tells the sender what he wishes in every frame.
  */
 #ifndef TPR_PACE_H
 #define TPR_PACE_H
@@ -33,7 +35,7 @@ struct tpr_pace {
     uint64_t speed[2];             /* as last measured; 0: not, or long ago */
 };
 
-enum { TPR_PACES = 9 };
+enum { TPR_PACES = 9 };           /* no more than wire_frame.wishes has bits */
 /* Which of TPR_PACES paces a message of that size belongs to: twice the size is
  * the next one. */
 unsigned tpr_pace_class(uint64_t bytes);
@@ -48,5 +50,20 @@ static inline void tpr_pace_next(struct tpr_pace *pace)
 {
     pace->run++;
 }
+
+/* The receiver's, of messages that come alone.  Zeroed is its beginning. */
+struct tpr_taste {
+    struct tpr_pace pace;          /* of it way, laps, patience and speed */
+    uint64_t best;                 /* of this lap's messages */
+    uint32_t count;                /* ... of which there were so many */
+};
+
+/* Which way to begin with.  False: it has begun. */
+bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way);
+/* Such a message came that way, and took `ns` from when its reader asked for
+ * it; in frames of `frame` bytes, if it came in these.  Returns whether the
+ * next ones shall be pulled. */
+bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
+                     uint64_t bytes, uint64_t frame, uint64_t ns);
 
 #endif

@@ -134,6 +134,7 @@ static void token_ring(tp_context *context)
     if (context->armed ? !context->dirty && tpb_list_empty(&context->done)
                          && tpb_list_empty(&context->env.ready)
                          && context->copying == 0
+                         && context->env.helping == 0
                        : atomic_load(&context->caller_parked) == 0
                          && atomic_load(&context->thread_parked) == 0
                          && !atomic_load(&context->fd_used))
@@ -252,7 +253,8 @@ bool tpr_pass(tp_context *context)
     moved = progress_endpoints(context, context->ask_all
                                || context->passes % PROGRESS_IDLE_PASSES == 0);
     context->ask_all = false;
-    if (TPB_UNLIKELY(context->copying > 0 || context->env.on_devices > 0))
+    if (TPB_UNLIKELY(context->copying > 0 || context->env.helping > 0
+                     || context->env.on_devices > 0))
         moved |= tpr_channels_progress(context);
     if (TPB_UNLIKELY(tpr_device_waits(context)))
         moved |= tpr_device_progress(context);
@@ -305,6 +307,7 @@ bool tpr_park_begin(tp_context *context)
         || !tpb_list_empty(&context->env.ready)
         || !tpb_list_empty(&context->done)
         || !tpb_list_empty(&context->graveyard) || context->copying > 0
+        || context->env.helping > 0
         || atomic_load(&context->tasks) != NULL) {
         progress_disarm(context);
         return false;

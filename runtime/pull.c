@@ -27,6 +27,41 @@ static bool pull_is_ours(const struct tpf_channel_kind *kind)
     return kind->progress != NULL && !kind->by_device;
 }
 
+/* ---- which way is the faster one ----------------------------------------- */
+
+void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
+{
+    const tp_message *message = op->message;
+
+    /* Who asks for frames later finds in the ring what came meanwhile. */
+    if (pipe->peer->links != NULL
+        && (pipe->skeleton->offers != NULL
+            || pipe->context->open.pipe == pipe)
+        && pipe->skeleton->data_length >= TPR_PACE_LEAST
+        && message->payload_count + message->tensor_count == 1
+        && op->work == NULL && !op->borrow)
+        op->position = tpb_now();
+}
+
+static void pull_measured(const struct tpr_op *op)
+{
+    const tp_pipe *pipe = op->pipe;
+    const struct tpr_offer *offers = pull_skeleton(op)->offers;
+    struct tpr_peer *peer = pipe->peer;
+    unsigned class = tpr_pace_class(op->data_length);
+    uint16_t bit = (uint16_t)(1u << class);
+
+    if (peer->links == NULL || peer->conn == NULL || op->status != TP_OK)
+        return;
+    if (tpr_taste_ended(&peer->links->tastes[class],
+                        offers == NULL ? TPR_PACE_FRAMES : TPR_PACE_PULLED,
+                        op->data_length, peer->conn->max_frame,
+                        tpb_now() - op->position))
+        peer->wishes |= bit;
+    else
+        peer->wishes &= (uint16_t)~bit;
+}
+
 /* ---- the end of a buffer, and of all of them ----------------------------- */
 
 void tpr_pull_settle(struct tpr_op *op)
@@ -36,6 +71,8 @@ void tpr_pull_settle(struct tpr_op *op)
 
     if (op->pulls > 0 || !op->streamed)
         return;
+    if (TPB_UNLIKELY(op->position > 0))
+        pull_measured(op);
     /* What is lent is done when it is released. */
     if (pull_skeleton(op)->offers != NULL && !op->borrow
         && pipe->peer->state == TPR_PEER_CONNECTED)
@@ -110,6 +147,43 @@ void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
 
 /* ---- the beginning ------------------------------------------------------- */
 
+/* From now on something may touch its memory. */
+static void pull_under_way(struct tpr_offer *offer, struct tpr_links *links)
+{
+    offer->pulling = true;
+    tpb_list_append(&links->pulls, &offer->link);
+    offer->op->context->copying += pull_is_ours(pull_of(offer)->link->kind);
+}
+
+static void pull_no_more(struct tpr_offer *offer)
+{
+    tpb_list_unlink(&offer->link);
+    offer->op->context->copying -= pull_is_ours(pull_of(offer)->link->kind);
+    offer->pulling = false;
+}
+
+/* Tells the sender that he may copy, too.  False: the peer has ended, and with
+ * it the read. */
+static bool pull_call(struct tpr_op *op, struct tpr_offer *offer)
+{
+    struct tpf_pull *pull = pull_of(offer);
+    tp_pipe *pipe = op->pipe;
+    struct wire_about about = { .message = op->number,
+                                .buffer = offer->buffer,
+                                .channel = offer->channel };
+    unsigned char words[TPF_CALL];
+    size_t length = pull->link->kind->call(pull, words);
+
+    if (length == 0)
+        return true;
+    pull_under_way(offer, pipe->peer->links);
+    tpr_tx_about(pipe, WIRE_CALL, &about, words, length);
+    if (pipe->peer->state != TPR_PEER_CONNECTED)
+        return false;
+    pull_no_more(offer);
+    return true;
+}
+
 static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
 {
     struct tpr_links *links = op->pipe->peer->links;
@@ -138,12 +212,13 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
     }
     memcpy(pull->source, offer->source, offer->source_length);
     pull->source_length = offer->source_length;
+    pull->alone = op->pipe->alone;
     tpb_list_init(&pull->node);
+    if (slot->link->kind->call != NULL && !pull_call(op, offer))
+        return;
     result = slot->link->kind->pull(pull, &error);
     if (result == TPF_PULL_MORE) {
-        offer->pulling = true;
-        tpb_list_append(&links->pulls, &offer->link);
-        op->context->copying += pull_is_ours(slot->link->kind);
+        pull_under_way(offer, links);
         tpr_touch(op->context);
     } else if (result == TPF_PULL_DONE) {
         op->pulls--;
@@ -197,9 +272,7 @@ void tpr_pull_cancel(struct tpr_op *op, tp_status status)
             left++;
             continue;
         }
-        tpb_list_unlink(&offer->link);
-        op->context->copying -= pull_is_ours(pull->link->kind);
-        offer->pulling = false;
+        pull_no_more(offer);
     }
     op->pulls = left;
 }

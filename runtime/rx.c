@@ -79,6 +79,8 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
     tpb_list_append(&pipe->reads, &op->link);
     pipe->rx_state = TPR_RX_DATA;
     pipe->cursor = (struct tpr_cursor){ .skip = skeleton->offers };
+    if (TPB_UNLIKELY(pipe->alone))
+        tpr_pull_clock(pipe, op);
     if (TPB_UNLIKELY(skeleton->offers != NULL)) {
         /* Nobody is there any more from whom it could be had. */
         if (pipe->rx_end != TP_OK) {
@@ -93,6 +95,7 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
             return;
         }
     }
+    pipe->alone = false;
     if (pipe->missing == 0)
         rx_complete(pipe);
 }
@@ -176,6 +179,7 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
         return false;
     *view->started = true;
     if ((view->flags & WIRE_SHORT) == 0) {
+        pipe->alone = (view->flags & WIRE_ALONE) != 0;
         pipe->gathered = 0;
         pipe->rx_state = TPR_RX_DESCRIPTOR;
         return true;
@@ -668,7 +672,7 @@ static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
     }
 }
 
-/* DONE, ASK or PUSH.  Pops it. */
+/* DONE, ASK, PUSH or CALL.  Pops it. */
 static void rx_about_frame(tp_pipe *pipe, struct tpf_conn *conn,
                            const struct wire_frame *frame,
                            const unsigned char *body)
@@ -685,6 +689,8 @@ static void rx_about_frame(tp_pipe *pipe, struct tpf_conn *conn,
         good = tpr_offer_done(pipe, &about);
     else if (good && frame->type == WIRE_ASK)
         good = tpr_offer_asked(pipe, &about, (const char *)body, length);
+    else if (good && frame->type == WIRE_CALL)
+        good = tpr_offer_called(pipe, &about, body, length);
     else if (good)
         good = tpr_pull_pushed(pipe, &about, body, length);
     if (frame->type == WIRE_PUSH)
@@ -720,6 +726,7 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     }
     if (TPB_UNLIKELY(pipe->context->closing) && pipe->rx_end == TP_OK)
         tpr_rx_drop(pipe, TP_ERR_CLOSED);      /* a new one */
+    peer->wished = frame->wishes;
     tpr_tx_credit(pipe, frame->credit);
     pipe->offers_seen |= (frame->flags & WIRE_OFFERS) != 0;
     if (TPB_UNLIKELY(frame->type > WIRE_BYE)) {

@@ -228,6 +228,22 @@ static void sizes_stream(struct tpr_peer *peer, struct tpr_link *link)
         peer->links->stream = link;
 }
 
+/* Where both ends can copy at once a pull is tried first: it is half of the
+ * work of frames, and a program may send too few for that to be found out. */
+static void sizes_wishes(struct tpr_peer *peer)
+{
+    struct tpr_links *links = peer->links;
+    const struct tpr_link *link = links->stream;
+
+    if (link == NULL || !link->mine || link->link->kind->call == NULL
+        || peer->conn->backend->shared == NULL
+        || peer->context->env.crowded)
+        return;
+    for (unsigned i = tpr_pace_class(2 * TPR_PACE_LEAST); i < TPR_PACES; i++)
+        if (tpr_taste_prefer(&links->tastes[i], TPR_PACE_PULLED))
+            peer->wishes |= (uint16_t)(1u << i);
+}
+
 void tpr_links_sizes(struct tpr_peer *peer)
 {
     const struct tpt_plan *plan = tpr_peer_plan(peer);
@@ -255,6 +271,7 @@ void tpr_links_sizes(struct tpr_peer *peer)
         links->insisted |= candidate->insisted && !candidate->devices;
         sizes_append(links, link);
     }
+    sizes_wishes(peer);
 }
 
 static void sizes_raise(size_t *from)

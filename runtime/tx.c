@@ -108,6 +108,7 @@ static void tx_head(tp_pipe *pipe, unsigned char *to, enum wire_type type,
 {
     struct wire_frame frame = { .type = (uint8_t)type,
                                 .flags = (uint8_t)flags,
+                                .wishes = pipe->peer->wishes,
                                 .number = pipe->number,
                                 .credit = pipe->consumed,
                                 .length = (uint32_t)length };
@@ -275,6 +276,12 @@ static void tx_wait_device(tp_pipe *pipe, struct tpr_op *op)
         tpr_rx_break(pipe, op->status, tpg_work_error(op->work));
 }
 
+static unsigned tx_flags(const struct tpr_op *op)
+{
+    return (op->offers != NULL ? WIRE_OFFERS : 0u)
+           | (op->alone ? WIRE_ALONE : 0u);
+}
+
 /* The next frame of a write.  False: no room or no credit now. */
 static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
 {
@@ -315,7 +322,7 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     if (room == NULL)
         return false;
     tx_head(pipe, room, op->begun ? WIRE_DATA : WIRE_MESSAGE,
-            !op->begun && op->offers != NULL ? WIRE_OFFERS : 0, length);
+            op->begun ? 0 : tx_flags(op), length);
     tx_fill(op, room + sizeof(struct wire_frame), length);
     conn->backend->commit(conn, sizeof(struct wire_frame) + length);
     pipe->sent += (uint32_t)(sizeof(struct wire_frame) + length);

@@ -27,7 +27,7 @@
 #error "the wire format is little-endian; big-endian hosts need conversions"
 #endif
 
-enum { WIRE_VERSION = 2 };
+enum { WIRE_VERSION = 3 };
 
 enum wire_type {
     WIRE_HELLO = 1,    /* first on every conn, from the side that connected */
@@ -41,19 +41,25 @@ enum wire_type {
     WIRE_DONE,         /* the message's buffers are pulled and given back */
     WIRE_ASK,          /* that buffer cannot be pulled: send it in frames */
     WIRE_PUSH,         /* a piece of a buffer that was asked for */
-    WIRE_LAST = WIRE_PUSH
+    WIRE_CALL,         /* that buffer is being pulled: the sender may help; the
+                          channel's words follow */
+    WIRE_LAST = WIRE_CALL
 };
 
 /* Flags of MESSAGE. */
 enum {
     WIRE_SHORT = 1,    /* the body is the one payload, whole, no metadata */
-    WIRE_OFFERS = 2    /* some buffers go by a channel */
+    WIRE_OFFERS = 2,   /* some buffers go by a channel */
+    WIRE_ALONE = 4     /* long, and no other was under way from here: what
+                          `wishes` are for */
 };
 
 struct wire_frame {
     uint8_t type;
     uint8_t flags;
-    uint16_t zero;
+    uint16_t wishes;           /* which messages that come alone the sender of
+                                  this would rather pull, a bit per size as
+                                  pace.h classes them; 0 outside of pipes */
     uint32_t number;           /* of the pipe; 0 where there is none */
     uint32_t credit;           /* consumed of the other direction's stream */
     uint32_t length;           /* bytes after this header */
@@ -132,13 +138,13 @@ struct wire_tensor {
 };
 _Static_assert(sizeof(struct wire_tensor) == 32, "wire layout");
 
-/* The body of DONE and ASK, and the head of a PUSH's. */
+/* The body of DONE, and the head of those of ASK, PUSH and CALL. */
 struct wire_about {
     uint32_t message;          /* its number; WIRE_ALL: every one so far */
     uint32_t buffer;           /* payloads first, then tensors */
     uint64_t offset;           /* ASK: from here on; PUSH: of these bytes */
     uint32_t channel;          /* ASK: which one refused, 0 if none
-                                  did; words follow */
+                                  did; words follow.  CALL: which one */
     uint32_t zero;
 };
 _Static_assert(sizeof(struct wire_about) == 24, "wire layout");

@@ -70,31 +70,66 @@ static size_t book_zeros(const uint8_t *bytes, size_t length)
     return zeros;
 }
 
-/* Returns how many bytes it has become. */
-static size_t book_pack(const uint8_t *bytes, size_t length,
+/* Bytes before the next one that is zero; at most `length`. */
+static size_t book_nonzeros(const uint8_t *bytes, size_t length)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    size_t at = 0;
+    uint64_t eight, zero;
+
+    /* The lowest bit of `zero` is the first zero byte's (Warren, Hacker's
+     * Delight, 6-1). */
+    for (; at + sizeof(eight) <= length; at += sizeof(eight)) {
+        memcpy(&eight, bytes + at, sizeof(eight));
+        zero = (eight - ones) & ~eight & ones << 7;
+        if (zero != 0)
+            return at + (size_t)__builtin_ctzll(zero) / 8;
+    }
+    while (at < length && bytes[at] != 0)
+        at++;
+    return at;
+}
+
+/* How many bytes go as they are: up to zeros that are worth it. */
+static size_t book_run(const uint8_t *bytes, size_t length)
+{
+    size_t most = length < BOOK_RUN ? length : BOOK_RUN, run = 0;
+
+    while (run < most) {
+        size_t zeros;
+
+        run += book_nonzeros(bytes + run, most - run);
+        if (run == most)
+            break;
+        zeros = book_zeros(bytes + run, length - run);
+        if (zeros >= BOOK_ZEROS)
+            break;
+        run += zeros;
+    }
+    return run < most ? run : most;
+}
+
+/* Returns how many bytes it has become, or `limit` if it is not less. */
+static size_t book_pack(const uint8_t *bytes, size_t length, size_t limit,
                         unsigned char packed[BOOK_PACKED])
 {
     size_t size = 0, at = 0;
 
-    while (at < length) {
-        size_t zeros = book_zeros(bytes + at, length - at), run = 0;
+    while (at < length && size < limit) {
+        size_t zeros = book_zeros(bytes + at, length - at), run;
 
         if (zeros >= BOOK_ZEROS) {
             packed[size++] = (unsigned char)(zeros + BOOK_RUN - 1);
             at += zeros;
             continue;
         }
-        while (at + run < length && run < BOOK_RUN
-               && (bytes[at + run] != 0
-                   || book_zeros(bytes + at + run, length - at - run)
-                      < BOOK_ZEROS))
-            run++;
+        run = book_run(bytes + at, length - at);
         packed[size++] = (unsigned char)(run - 1);
         memcpy(packed + size, bytes + at, run);
         size += run;
         at += run;
     }
-    return size;
+    return size < limit ? size : limit;
 }
 
 /* The other way; returns how many bytes they are. */
@@ -121,24 +156,37 @@ static size_t book_unpack(const unsigned char *packed, size_t size,
 static void book_differ(uint8_t *bytes, size_t length,
                         const uint8_t before[TPT_ADDRESS])
 {
-    for (size_t i = 0; i < length; i++)
+    size_t i = 0;
+
+    for (; i + 8 <= length; i += 8) {
+        uint64_t eight, other;
+
+        memcpy(&eight, bytes + i, 8);
+        memcpy(&other, before + i, 8);
+        eight ^= other;
+        memcpy(bytes + i, &eight, 8);
+    }
+    for (; i < length; i++)
         bytes[i] ^= before[i];
 }
 
-/* The shorter way, `before` being the address packed before, then zeros;
- * returns its length with its bit. */
+/* The shorter way, `before` being the address packed before, then zeros, or
+ * NULL; returns its length with its bit. */
 static size_t book_pack_best(const struct tpt_backend_card *backend,
-                             const uint8_t before[TPT_ADDRESS],
+                             const uint8_t *before,
                              unsigned char packed[BOOK_PACKED])
 {
     uint8_t differs[TPT_ADDRESS];
     unsigned char other[BOOK_PACKED];
     size_t length = backend->address_length;
-    size_t size = book_pack(backend->address, length, packed), less;
+    size_t size = book_pack(backend->address, length, BOOK_PACKED, packed);
+    size_t less;
 
+    if (before == NULL)
+        return size;
     memcpy(differs, backend->address, length);
     book_differ(differs, length, before);
-    less = book_pack(differs, length, other);
+    less = book_pack(differs, length, size, other);
     if (less >= size)
         return size;
     memcpy(packed, other, less);
@@ -160,8 +208,8 @@ static size_t book_addresses_put(const struct tpt_card *card, uint32_t called,
 
         if ((called >> i & 1) == 0 || backend->address_length == 0)
             continue;
-        size = book_pack_best(backend, before, at + length
-                                               + BOOK_ADDRESS_HEAD);
+        size = book_pack_best(backend, length > 0 ? before : NULL,
+                              at + length + BOOK_ADDRESS_HEAD);
         bytes = size & ~(size_t)BOOK_DIFFERS;
         memset(before, 0, sizeof(before));
         memcpy(before, backend->address, backend->address_length);

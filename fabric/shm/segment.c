@@ -37,6 +37,7 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
     if (map == MAP_FAILED)
         return tpb_fail_errno(error, errno, "no address space for a ring");
     conn->map = map;
+    conn->side = side;
     placed = segment_place(map, fd, 0, SHM_CONTROL);
     for (size_t ring = 0; ring < 2 && placed; ring++) {
         unsigned char *at = map + SHM_CONTROL + 2 * ring * SHM_RING;

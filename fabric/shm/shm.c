@@ -336,6 +336,14 @@ static void shm_pop(struct tpf_conn *base)
         shm_tell(conn);
 }
 
+static void *shm_shared(struct tpf_conn *base, bool mine)
+{
+    struct shm_conn *conn = shm_conn(base);
+    struct shm_segment *segment = (struct shm_segment *)(void *)conn->map;
+
+    return segment->channels[mine ? conn->side : !conn->side].bytes;
+}
+
 static bool shm_flushed(struct tpf_conn *base)
 {
     (void)base;
@@ -467,5 +475,6 @@ const struct tpf_backend tpf_shm = {
     .disarm = shm_disarm,
     .pass = shm_pass,
     .notes = shm_notes,
+    .shared = shm_shared,
     .peer_pid = shm_peer_pid,
 };

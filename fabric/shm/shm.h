@@ -20,7 +20,7 @@
 #include "runtime/base/door.h"
 
 enum {
-    SHM_VERSION = 3,
+    SHM_VERSION = 4,
     SHM_SLOTS = 4096,              /* the most conns of one endpoint */
     SHM_WATCHED_RINGS = 8,
     SHM_CONTROL = 4096,            /* the segment's first page */
@@ -30,6 +30,9 @@ enum {
 
 struct shm_segment {
     struct shm_side sides[2];      /* of the rings that side 0 / 1 consume */
+    struct shm_channel {           /* of what side 0 / 1 receives */
+        _Alignas(TPB_CACHE_LINE) unsigned char bytes[TPF_SHARED];
+    } channels[2];
 };
 _Static_assert(sizeof(struct shm_segment) <= SHM_CONTROL, "layout");
 
@@ -101,7 +104,8 @@ struct shm_conn {
     struct shm_producer out;
     struct shm_consumer in;
     struct shm_mailbox *mailbox;   /* the peer's, or NULL */
-    unsigned char *map;            /* the segment */
+    unsigned char *map;            /* the segment ... */
+    int side;                      /* ... of which this is ours */
     int doorbell;                  /* the peer's */
     bool called;                   /* we made both ends of the socket ... */
     pid_t peer_pid;                /* ... so it does not know who has one */

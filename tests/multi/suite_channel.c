@@ -532,6 +532,148 @@ static void channel_close(void)
     free(memory);
 }
 
+/* ---- copied by both ------------------------------------------------------ */
+
+/* One message after the other, each of which both may copy at once. */
+static void channel_both(void)
+{
+    static const size_t lengths[] = { 65535, 65536, 65537, 131071, 131073,
+                                      262145, 1 << 20, (3 << 20) + 4711 };
+    enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
+    unsigned char *memory = channel_memory(4 << 20, 0);
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+
+    tpx_barrier();
+    for (unsigned i = 0; i < 40 * LENGTHS; i++) {
+        size_t length = lengths[i % LENGTHS], got;
+
+        if ((i + (unsigned)tpx_me.rank) % 2 == 0) {
+            tpx_fill(memory, length, i);
+            tpx_ok(tp_pipe_send(pipe, memory, length));
+        } else {
+            memset(memory, 0xee, length + 1);
+            tpx_ok(tp_pipe_recv(pipe, memory, length, &got));
+            tpx_equal(got, length);
+            tpx_equal(tpx_verify(memory, length, i), length);
+            tpx_equal(memory[length], 0xee);
+        }
+    }
+    tpx_barrier();
+    free(memory);
+}
+
+/* After a read has ended nobody touches its memory any more, however it ended:
+ * also not the sender, who may have been copying into it.  What it would write
+ * comes within microseconds, so only some bytes are marked, and at once. */
+enum { CHANNEL_MARKED = 64 << 10 };
+
+/* The marks are as they were left. */
+static void channel_untouched(const unsigned char *memory,
+                              const unsigned char *marks)
+{
+    for (size_t i = CHANNEL_BIG; i > 0; i -= CHANNEL_MARKED)
+        tpx_check(memory[i - 1] == marks[i / CHANNEL_MARKED - 1],
+                  "byte %zu of a read that has ended is written", i - 1);
+}
+
+struct channel_quit {
+    unsigned char *memory;
+    unsigned char marks[CHANNEL_BIG / CHANNEL_MARKED];
+    unsigned arrived;
+    struct channel_end end;
+};
+
+static void channel_quit_arrived(tp_pipe *pipe, tp_status status,
+                                 tp_message *skeleton, void *arg)
+{
+    struct channel_quit *quit = arg;
+
+    tpx_ok(status);
+    skeleton->payloads[0].data = quit->memory;
+    tpx_ok(tp_pipe_read(pipe, skeleton, channel_ended, &quit->end));
+    channel_count(&quit->arrived);
+}
+
+static void channel_quit_begin(tp_pipe *pipe, struct channel_quit *quit)
+{
+    *quit = (struct channel_quit){ .memory = channel_memory(CHANNEL_BIG, 0) };
+    tpx_ok(tp_pipe_read_descriptor(pipe, channel_quit_arrived, quit));
+    tpx_until(&quit->arrived, 1);
+}
+
+static void channel_quit_end(struct channel_quit *quit, tp_status status)
+{
+    tpx_until(&quit->end.over, 1);
+    for (size_t i = CHANNEL_BIG; i > 0; i -= CHANNEL_MARKED)
+        quit->marks[i / CHANNEL_MARKED - 1] = ++quit->memory[i - 1];
+    tpx_check(quit->end.status == status || quit->end.status == TP_OK, "%s",
+              tp_strerror(quit->end.status));
+}
+
+/* The receiver closes, at another moment each time. */
+static void channel_quit(void)
+{
+    unsigned char *memory = channel_memory(CHANNEL_BIG, 4);
+    tp_payload payload = { .data = memory, .length = CHANNEL_BIG };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+    tpx_barrier();
+    for (unsigned i = 0; i < 12; i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 10 + i);
+
+        if (tpx_me.rank == 0) {
+            struct channel_end end = { 0 };
+
+            tpx_ok(tp_pipe_write(pipe, &message, channel_ended, &end));
+            tpx_until(&end.over, 1);
+            tpx_check(end.status == TP_OK || end.status == TP_ERR_PEER_CLOSED,
+                      "%s", tp_strerror(end.status));
+            tpx_meet(1);
+        } else {
+            struct channel_quit quit;
+
+            channel_quit_begin(pipe, &quit);
+            for (unsigned spin = i * 5; spin > 0; spin--)
+                tpx_ok(tp_progress(tpx_me.context, NULL));
+            tpx_ok(tp_pipe_close(pipe));
+            channel_quit_end(&quit, TP_ERR_CLOSED);
+            tpx_meet(0);
+            channel_untouched(quit.memory, quit.marks);
+            free(quit.memory);
+        }
+    }
+    tpx_barrier();
+    free(memory);
+}
+
+/* The sender dies while it copies. */
+static void channel_killed(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    int pid = getpid();
+
+    if (tpx_me.rank == 0) {
+        unsigned char *memory = channel_memory(CHANNEL_BIG, 4);
+        unsigned done = 0;
+        tp_payload payload = { .data = memory, .length = CHANNEL_BIG };
+        tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 1), &pid, sizeof(pid)));
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
+        tpx_until(&done, 2);       /* it does not come to that */
+    } else {
+        struct channel_quit quit;
+
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), &pid, sizeof(pid), NULL));
+        channel_quit_begin(pipe, &quit);
+        tpx_check(kill(pid, SIGKILL) == 0, "kill");
+        channel_quit_end(&quit, TP_ERR_PEER_FAILED);
+        tpx_status(tp_pipe_recv(pipe, &pid, 1, NULL), TP_ERR_PEER_FAILED);
+        channel_untouched(quit.memory, quit.marks);
+        free(quit.memory);
+    }
+}
+
 /* Letters of all sizes, out of memory of tp_alloc() and other, both ways. */
 static void channel_letters(void)
 {
@@ -558,6 +700,9 @@ const struct tpx_spmd tpx_channel[] = {
     { "channel_borrow_kept", channel_borrow_kept, 2, TPX_CHANNELS, 30 },
     { "channel_borrow_closed", channel_borrow_closed, 2, TPX_CHANNELS, 30 },
     { "channel_close", channel_close, 2, TPX_CHANNELS, 60 },
+    { "channel_both", channel_both, 2, TPX_CHANNELS, 60 },
+    { "channel_quit", channel_quit, 2, TPX_CHANNELS, 60 },
+    { "channel_killed", channel_killed, 2, TPX_KILLS | TPX_CHANNELS, 30 },
     { "channel_letters", channel_letters, 2, TPX_CHANNELS, 60 },
     { NULL }
 };

@@ -95,6 +95,50 @@ START_TEST(single_messages_are_no_stream)
 }
 END_TEST
 
+/* `count` messages that come alone, at these speeds in MB/s; how many of them
+ * were pulled. */
+static unsigned alone(struct tpr_taste *taste, unsigned count,
+                      const uint64_t speed[2])
+{
+    unsigned pulled = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        enum tpr_pace_way way = taste->pace.way;
+        uint64_t ns = MEGABYTE * UINT64_C(1000) / speed[way];
+        bool next = tpr_taste_ended(taste, way, MEGABYTE, 16 * 1024,
+                                    i % 7 == 0 ? 50 * ns : ns);
+
+        ck_assert(next == (taste->pace.way == TPR_PACE_PULLED));
+        pulled += way == TPR_PACE_PULLED;
+    }
+    return pulled;
+}
+
+START_TEST(single_messages_come_as_their_receiver_wishes)
+{
+    static const uint64_t fast[2] = { 9000, 16000 }, slow[2] = { 9000, 4000 };
+    struct tpr_taste taste = { 0 };
+
+    /* One of seven was disturbed, which says nothing. */
+    ck_assert_uint_ge(alone(&taste, 1000, fast), 950);
+    ck_assert_uint_le(alone(&taste, 1000, slow), 100);
+    ck_assert_uint_ge(alone(&taste, 3000, fast), 2000);
+    ck_assert(!tpr_taste_prefer(&taste, TPR_PACE_PULLED));
+    /* One may begin with the other way, and is told that it is slow. */
+    taste = (struct tpr_taste){ 0 };
+    ck_assert(tpr_taste_prefer(&taste, TPR_PACE_PULLED));
+    ck_assert_uint_le(alone(&taste, 1000, slow), 100);
+    taste = (struct tpr_taste){ 0 };
+    ck_assert(tpr_taste_prefer(&taste, TPR_PACE_PULLED));
+    ck_assert_uint_ge(alone(&taste, 1000, fast), 950);
+    /* What comes another way than it was wished says nothing, either. */
+    taste = (struct tpr_taste){ 0 };
+    for (int i = 0; i < 100; i++)
+        ck_assert(!tpr_taste_ended(&taste, TPR_PACE_PULLED, MEGABYTE,
+                                   16 * 1024, 1));
+}
+END_TEST
+
 START_TEST(sizes_have_classes)
 {
     ck_assert_uint_eq(tpr_pace_class(TPR_PACE_LEAST), 0);
@@ -114,6 +158,7 @@ int main(void)
     tcase_add_test(tests, change_is_noticed);
     tcase_add_test(tests, long_stream_is_measured_too);
     tcase_add_test(tests, single_messages_are_no_stream);
+    tcase_add_test(tests, single_messages_come_as_their_receiver_wishes);
     tcase_add_test(tests, sizes_have_classes);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A buffer that two copy at once: who claims which piece, and when it is over;
+ * step by step, and between two threads. */
+#include "config.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "fabric/cma/share.h"
+#include "tests/lib/tpx.h"
+
+enum { PIECES = 64, ROUNDS = 20000 };
+
+static struct cma_share share;
+/* Counted by whoever has claimed it. */
+static unsigned copied[PIECES];
+static _Atomic uint32_t current, finished;
+
+static bool settled(void)
+{
+    bool failed, over = cma_share_settled(&share, &failed);
+
+    ck_assert(!failed);
+    return over;
+}
+
+START_TEST(pieces_are_claimed_from_both_ends)
+{
+    uint32_t piece;
+    bool failed;
+
+    cma_share_open(&share, 7);     /* the first one is the receiver's */
+    ck_assert(cma_share_claim(&share, 7, 4, true, &piece));
+    ck_assert_uint_eq(piece, 3);
+    ck_assert(cma_share_claim(&share, 7, 4, false, &piece));
+    ck_assert_uint_eq(piece, 1);
+    ck_assert(cma_share_claim(&share, 7, 4, true, &piece));
+    ck_assert_uint_eq(piece, 2);
+    ck_assert(!cma_share_claim(&share, 7, 4, true, &piece));
+    ck_assert(!cma_share_claim(&share, 7, 4, false, &piece));
+    ck_assert(!settled());
+    cma_share_push(&share, 7, 1);
+    ck_assert(!settled());
+    cma_share_push(&share, 7, 2);
+    ck_assert(settled());
+    cma_share_push(&share, 7, CMA_SHARE_FAILED);
+    ck_assert(cma_share_settled(&share, &failed));
+    ck_assert(failed);
+}
+END_TEST
+
+START_TEST(late_sender_claims_nothing)
+{
+    uint32_t piece;
+
+    cma_share_open(&share, 7);
+    cma_share_close(&share, 7, 4);
+    ck_assert(settled());
+    ck_assert(!cma_share_claim(&share, 7, 4, true, &piece));
+    cma_share_open(&share, 8);
+    ck_assert(!cma_share_claim(&share, 7, 4, true, &piece));
+    ck_assert(cma_share_claim(&share, 8, 4, true, &piece));
+    cma_share_close(&share, 8, 4);
+    ck_assert(!settled());         /* of that one it is at */
+    cma_share_push(&share, 8, 1);
+    ck_assert(settled());
+}
+END_TEST
+
+START_TEST(garbage_claims_nothing)
+{
+    uint32_t piece;
+
+    atomic_store(&share.claims, UINT64_MAX);
+    ck_assert(!cma_share_claim(&share, UINT16_MAX, PIECES, true, &piece));
+    ck_assert(!cma_share_claim(&share, UINT16_MAX, PIECES, false, &piece));
+    atomic_store(&share.claims, cma_share_word(3, 0, 0xffffff));
+    ck_assert(!cma_share_claim(&share, 3, CMA_PIECES_MOST, true, &piece));
+}
+END_TEST
+
+/* Helps with every buffer that it hears of, some of them too late. */
+static void *sender(void *unused)
+{
+    uint32_t number = 0;
+
+    (void)unused;
+    while (number < ROUNDS) {
+        uint32_t count = 0, piece;
+
+        number = atomic_load(&current);
+        while (cma_share_claim(&share, (uint16_t)number, PIECES, true,
+                               &piece)) {
+            copied[piece]++;
+            cma_share_push(&share, (uint16_t)number, ++count);
+        }
+        atomic_store(&finished, number);
+    }
+    return NULL;
+}
+
+START_TEST(every_piece_is_copied_once)
+{
+    pthread_t thread;
+
+    atomic_store(&current, 0);
+    cma_share_open(&share, 0);
+    cma_share_close(&share, 0, PIECES);
+    ck_assert_int_eq(pthread_create(&thread, NULL, sender, NULL), 0);
+    for (uint32_t number = 1; number <= ROUNDS; number++) {
+        uint32_t piece = 0;
+
+        memset(copied, 0, sizeof(copied));
+        cma_share_open(&share, (uint16_t)number);
+        atomic_store(&current, number);
+        if (number % 16 == 0)      /* now and then it is there in time */
+            while (atomic_load(&finished) != number
+                   && cma_share_back(atomic_load(&share.claims)) == 0)
+                sched_yield();
+        do
+            copied[piece]++;
+        while (cma_share_claim(&share, (uint16_t)number, PIECES, false,
+                               &piece));
+        while (!settled())
+            sched_yield();
+        /* All that it has copied is to be seen now, and nothing more comes. */
+        for (unsigned i = 0; i < PIECES; i++)
+            ck_assert_uint_eq(copied[i], 1);
+    }
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("share");
+    TCase *tests = tcase_create("share");
+
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, pieces_are_claimed_from_both_ends);
+    tcase_add_test(tests, late_sender_claims_nothing);
+    tcase_add_test(tests, garbage_claims_nothing);
+    tcase_add_test(tests, every_piece_is_copied_once);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}
