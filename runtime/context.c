@@ -522,11 +522,27 @@ static bool context_peer_flushed(struct tpr_peer *peer)
     return peer->conn == NULL || peer->conn->backend->flushed(peer->conn);
 }
 
-/* Or only the goodbye is still under way: over a network a peer that drives
- * itself, and is busy elsewhere, takes nothing, and nobody needs it to. */
+/* Has the peer's core taken every frame of a message?  What is its own to
+ * know, as credit and that a read is over, does not count. */
+static bool context_all_taken(struct tpr_peer *peer)
+{
+    const tp_pipe *ready_made = atomic_load(&peer->ready_made);
+
+    if (ready_made != NULL && ready_made->sent != ready_made->acknowledged)
+        return false;
+    for (const tp_pipe *pipe = peer->pipes; pipe != NULL; pipe = pipe->next)
+        if (pipe->sent != pipe->acknowledged)
+            return false;
+    return true;
+}
+
+/* Or only the goodbye, and what no program has written, is still under way:
+ * over a network a peer that drives itself, and is busy elsewhere, takes
+ * nothing, and nobody needs it to. */
 static bool context_peer_safe(struct tpr_peer *peer)
 {
-    return context_peer_flushed(peer) || (peer->bye_sent && peer->all_got);
+    return context_peer_flushed(peer)
+           || (peer->bye_sent && (peer->all_got || context_all_taken(peer)));
 }
 
 static bool context_safe(tp_context *context)

@@ -29,7 +29,12 @@ struct rx_view {
 
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text)
 {
-    tpb_warn("%s: %s", atomic_load(&pipe->peer->name), text);
+    const struct tpb_settings *settings = &pipe->context->settings;
+
+    /* A broken contract that ends the job is told as its end. */
+    if (status != TP_ERR_UNREACHABLE
+        || settings->number[TPB_SET_REQUIRE_ABORT] == 0)
+        tpb_warn("%s: %s", atomic_load(&pipe->peer->name), text);
     if (status == TP_ERR_PROTOCOL) {
         tpr_rx_drop(pipe, status);
         tpr_peer_end(pipe->peer, status, text);

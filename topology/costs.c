@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -199,6 +200,28 @@ static tp_status costs_parse(const char *path, const char *text, size_t length,
     return status;
 }
 
+/* No table: none was measured here, which is as it should be, unless the user
+ * names a folder that is not there. */
+static tp_status costs_absent(const struct tpb_settings *settings,
+                              struct tpb_error *error)
+{
+    const char *wanted = settings->text[TPB_SET_COSTS];
+    struct stat found;
+
+    int code = 0;
+
+    if (*wanted != '\0' && stat(wanted, &found) < 0)
+        code = errno;
+    else if (*wanted != '\0' && !S_ISDIR(found.st_mode))
+        code = ENOTDIR;
+    return code == 0 ? TP_OK
+           : tpb_fail(error, TP_ERR_NOT_FOUND, "TP_COSTS=%s: %s; what paths "
+                      "cost is not measured but the model's; `tpperf "
+                      "--calibrate` makes the folder and a table, and "
+                      "TP_COSTS=none asks for neither", wanted,
+                      strerror(code));
+}
+
 tp_status tpt_costs_load(const struct tpb_settings *settings, uint64_t hash,
                          struct tpt_costs *costs, struct tpb_error *error)
 {
@@ -210,9 +233,9 @@ tp_status tpt_costs_load(const struct tpb_settings *settings, uint64_t hash,
     memset(costs, 0, sizeof(*costs));
     if (tpt_costs_path(settings, hash, &path, NULL) != TP_OK)
         return TP_OK;
-    if (stat(path, &found) < 0 && errno == ENOENT) {
+    if (stat(path, &found) < 0 && (errno == ENOENT || errno == ENOTDIR)) {
         tpb_free(path);
-        return TP_OK;
+        return costs_absent(settings, error);
     }
     /* A pipe, or a file without end, would hold up the job. */
     if (stat(path, &found) == 0

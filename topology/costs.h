@@ -32,7 +32,8 @@ tp_status tpt_costs_path(const struct tpb_settings *settings, uint64_t hash,
                          char **path, struct tpb_error *error);
 
 /*
- * Reads it.  No file: OK, and a count of 0.  Anything that is not such a table
+ * Reads it.  No file: OK, and a count of 0; but NOT_FOUND, with words, if the
+ * user names a folder that does not exist.  Anything that is not such a table
  * of a version we know is INVALID, with words, and *costs has a count of 0: go
  * on with the model.
  */

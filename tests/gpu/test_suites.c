@@ -41,7 +41,6 @@ static const struct {
     { "channel_denied", SUITES_GDR, "takes the double's right to read" },
     { "close_finalize_pending", SUITES_DIRECT, "both send, then both read" },
     { "close_inside", SUITES_ALL, "sends what nobody reads" },
-    { "close_sleeper", SUITES_DIRECT, "its peer may sleep upon its DONE" },
     { "idle_ways", SUITES_ALL, "measures, and copies cost time here" },
     { "listen_close", SUITES_ALL, "no messages, but 20 seconds" },
     { "listen_crowd", SUITES_DIRECT, "sends what is read after later ones" },

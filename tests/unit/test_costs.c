@@ -244,9 +244,17 @@ START_TEST(test_where)
     /* Folders are made. */
     snprintf(nested, sizeof(nested), "%s/x/y/z", folder);
     set(nested);
+    ck_assert_int_eq(tpt_costs_load(&settings, hash, &loaded, &error),
+                     TP_ERR_NOT_FOUND);
+    ck_assert_msg(strstr(error.text, nested) != NULL
+                  && strstr(error.text, "tpperf --calibrate") != NULL, "%s",
+                  error.text);
     save();
     ck_assert_int_eq(tpt_costs_load(&settings, hash, &loaded, &error), TP_OK);
     ck_assert_uint_eq(loaded.count, 2);
+    set("/dev/null");
+    ck_assert_int_eq(tpt_costs_load(&settings, hash, &loaded, &error),
+                     TP_ERR_NOT_FOUND);
 }
 END_TEST
 
