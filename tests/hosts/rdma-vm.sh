@@ -36,7 +36,8 @@
 #
 # Exit status: CMD's own (of two, the first that is not 0); 124 when the time
 # ran out; 125 when the machinery itself failed, 126 when a guest froze: its
-# kernel runs no process any more.  The end of its console is printed then.
+# kernel runs no process any more, on one of its processors at least.  The end
+# of its console is printed then.
 #
 # Environment:
 #   RDMA_VM_CACHE    where the kernel is kept   (default: ~/.cache/rdma-vm);
@@ -350,14 +351,20 @@ for s in stdout stderr; do
     eval "cat_$s=$!"
 done
 
-# The host looks whether this goes on, on every processor: one that never leaves
-# the kernel again holds whatever was to run on it, and the others seem well.
-beat() {
-    for cpu in /sys/devices/system/cpu/cpu[0-9]*; do
-        $C/busybox taskset $(printf %x $((1 << ${cpu##*cpu}))) $C/busybox true
+# The host looks whether this goes on.  Each processor has to run something for
+# it: one that is stuck in the kernel keeps for ever what waits for it alone.
+pulse() {
+    n=0 cpus=$(bb nproc)
+    while bb sleep 5; do
+        cpu=0
+        while [ $cpu -lt $cpus ]; do
+            bb taskset $(bb printf %x $((1 << cpu))) $C/busybox true
+            cpu=$((cpu + 1))
+        done
+        n=$((n + 1))
+        echo $n >$C/pulse
     done
 }
-pulse() { n=0; while bb sleep 5; do beat; n=$((n + 1)); echo $n >$C/pulse; done; }
 pulse &
 pulse=$!
 
