@@ -60,8 +60,7 @@ static struct {
     unsigned open;
     pmix_status_t status;          /* the first bad answer */
 } server_asked = {
-    .lock = PTHREAD_MUTEX_INITIALIZER, .all = PTHREAD_COND_INITIALIZER,
-    .status = PMIX_SUCCESS,
+    .lock = PTHREAD_MUTEX_INITIALIZER, .status = PMIX_SUCCESS,
 };
 
 void tpl_pmix_queue(struct tpl_pmix_call *call)
@@ -233,6 +232,17 @@ static bool server_taken(pmix_status_t status)
     return status == PMIX_SUCCESS;
 }
 
+/* The clock of the wait below is one that nobody sets. */
+static void server_asked_init(void)
+{
+    pthread_condattr_t steady;
+
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&server_asked.all, &steady);
+    pthread_condattr_destroy(&steady);
+}
+
 /* Waits for all answers. */
 static pmix_status_t server_wait(void)
 {
@@ -240,7 +250,7 @@ static pmix_status_t server_wait(void)
     pmix_status_t status;
     int code = 0;
 
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += SERVER_PATIENCE;
     pthread_mutex_lock(&server_asked.lock);
     while (server_asked.open > 0 && code != ETIMEDOUT)
@@ -472,6 +482,7 @@ tp_status tpl_pmix_register(const struct tpt_bind_plan *plan,
     pmix_status_t status = tpl_pmix_job_info(server.job, server.host, plan,
                                              &server.info);
 
+    server_asked_init();
     if (status == PMIX_SUCCESS) {
         server.ranks = plan->count;
         server_register(plan->count);
