@@ -75,7 +75,7 @@ struct cma_channel {
 struct cma_link {
     struct tpf_link base;
     pid_t pid;
-    uint64_t token;                /* where the peer's is */
+    struct cma_address theirs;
     uint16_t number;               /* of the last buffer of which the peer was
                                       called to copy some ... */
     bool called;                   /* ... and it is not over */
@@ -216,7 +216,7 @@ static tp_status cma_link(struct tpf_link *base, const void *address,
     if (memcmp(token, theirs.token, sizeof(token)) != 0)
         return tpb_fail(error, TP_ERR_DENIED,
                         "pid %d is another process here", (int)link->pid);
-    link->token = theirs.place;
+    link->theirs = theirs;
     return TP_OK;
 }
 
@@ -331,15 +331,18 @@ static void cma_hang_up(struct cma_pull *pull)
     ((struct cma_link *)pull->base.link)->called = false;
 }
 
-/* Is the peer's memory still there?  Not once it has ended. */
+/* Is the peer's memory still there?  Not once it has ended, or become another
+ * program. */
 static bool cma_lives(const struct cma_link *link)
 {
-    uint8_t token[16];
+    uint8_t token[16] = { 0 };
     struct iovec mine = { token, sizeof(token) };
-    struct iovec place = { (void *)(uintptr_t)link->token, sizeof(token) };
+    struct iovec place = { (void *)(uintptr_t)link->theirs.place,
+                           sizeof(token) };
 
-    return process_vm_readv(link->pid, &mine, 1, &place, 1, 0) >= 0
-           || (errno != ESRCH && errno != EFAULT);
+    if (process_vm_readv(link->pid, &mine, 1, &place, 1, 0) < 0)
+        return errno != ESRCH && errno != EFAULT;
+    return memcmp(token, link->theirs.token, sizeof(token)) == 0;
 }
 
 /*
