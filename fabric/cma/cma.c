@@ -430,10 +430,14 @@ static void cma_help_over(struct cma_pull *help)
     help->base.link->channel->env->helping--;
 }
 
+/* A sender that was stopped meanwhile must not write into whatever has the
+ * peer's pid by now. */
 static bool cma_write(const struct cma_pull *help, size_t at, size_t length)
 {
     const struct cma_link *link = (struct cma_link *)help->base.link;
 
+    if (!cma_lives(link))
+        return false;
     while (length > 0) {
         struct iovec mine = { (unsigned char *)help->base.to.data + at,
                               length };
