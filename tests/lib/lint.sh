@@ -35,6 +35,21 @@ empty()
     fi
 }
 
+# each_way "WAY ..." COMMAND...: must end well with each of them as TP_BACKENDS.
+each_way()
+{
+    ways=$1
+    shift
+    for way in $ways; do
+        if TP_BACKENDS=$way "$@" >"$work/said" 2>&1; then
+            pass
+        else
+            fail "over $way:"
+            sed 's/^/    /' "$work/said"
+        fi
+    done
+}
+
 # skip WHAT REASON: as tpx_skip(), a failure if TP_TEST_REQUIRE names WHAT.
 skip()
 {

@@ -407,6 +407,17 @@ static void channel_borrow_death(void)
     tpx_status(tp_pipe_release(pipe, second), TP_ERR_INVALID);
 }
 
+/* To a reader who may end the pipe before he gives it back. */
+static void channel_lend_once(tp_pipe *pipe, unsigned char *memory)
+{
+    tp_payload payload = { .data = memory, .length = CHANNEL_PIECE };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    tp_status status = tp_pipe_send_message(pipe, &message, -1);
+
+    tpx_check(status == TP_OK || status == TP_ERR_PEER_CLOSED, "%s",
+              tp_strerror(status));
+}
+
 /* Never released: tp_finalize() takes it back, and the sender ends. */
 static void channel_borrow_kept(void)
 {
@@ -416,12 +427,8 @@ static void channel_borrow_kept(void)
     tpx_barrier();
     if (tpx_me.rank == 0) {
         unsigned char *memory = channel_alloc(CHANNEL_PIECE, 8);
-        tp_payload payload = { .data = memory, .length = CHANNEL_PIECE };
-        tp_message message = { .payloads = &payload, .payload_count = 1 };
-        tp_status status = tp_pipe_send_message(pipe, &message, -1);
 
-        tpx_check(status == TP_OK || status == TP_ERR_PEER_CLOSED, "%s",
-                  tp_strerror(status));
+        channel_lend_once(pipe, memory);
     } else {
         channel_borrow_next(pipe, &borrow);
     }
@@ -458,12 +465,8 @@ static void channel_borrow_closed(void)
     tpx_barrier();
     if (tpx_me.rank == 0) {
         unsigned char *memory = channel_alloc(CHANNEL_PIECE, 9);
-        tp_payload payload = { .data = memory, .length = CHANNEL_PIECE };
-        tp_message message = { .payloads = &payload, .payload_count = 1 };
-        tp_status status = tp_pipe_send_message(pipe, &message, -1);
 
-        tpx_check(status == TP_OK || status == TP_ERR_PEER_CLOSED, "%s",
-                  tp_strerror(status));
+        channel_lend_once(pipe, memory);
         memset(memory, 0xdd, CHANNEL_PIECE);
         tpx_ok(tp_free(tpx_me.context, memory));
     } else {
