@@ -194,29 +194,38 @@ static tp_status cma_refused(int code, pid_t pid, struct tpb_error *error)
                     strerror(code));
 }
 
+/* Reads what stands where the peer's token is to be.  Returns as
+ * process_vm_readv(2) does; *same: it is the peer that was linked. */
+static ssize_t cma_read_token(const struct cma_link *link, bool *same)
+{
+    uint8_t token[sizeof(link->theirs.token)] = { 0 };
+    struct iovec mine = { token, sizeof(token) };
+    struct iovec place = { (void *)(uintptr_t)link->theirs.place,
+                           sizeof(token) };
+    ssize_t got = process_vm_readv(link->pid, &mine, 1, &place, 1, 0);
+
+    *same = memcmp(token, link->theirs.token, sizeof(token)) == 0;
+    return got;
+}
+
 static tp_status cma_link(struct tpf_link *base, const void *address,
                           size_t length, struct tpb_error *error)
 {
     struct cma_link *link = (struct cma_link *)base;
-    struct cma_address theirs;
-    uint8_t token[16] = { 0 };
-    struct iovec mine = { token, sizeof(token) }, place;
+    bool same;
 
-    if (length != sizeof(theirs))
+    if (length != sizeof(link->theirs))
         return tpb_fail(error, TP_ERR_PROTOCOL, "its cma address is garbage");
-    memcpy(&theirs, address, sizeof(theirs));
+    memcpy(&link->theirs, address, sizeof(link->theirs));
     link->pid = cma_pid(base);
     if (link->pid == 0)
         return tpb_fail(error, TP_ERR_DENIED,
                         "its PID cannot be seen from this PID namespace");
-    place = (struct iovec){ (void *)(uintptr_t)theirs.place, sizeof(token) };
-    if (process_vm_readv(link->pid, &mine, 1, &place, 1, 0)
-        != (ssize_t)sizeof(token))
+    if (cma_read_token(link, &same) != (ssize_t)sizeof(link->theirs.token))
         return cma_refused(errno, link->pid, error);
-    if (memcmp(token, theirs.token, sizeof(token)) != 0)
+    if (!same)
         return tpb_fail(error, TP_ERR_DENIED,
                         "pid %d is another process here", (int)link->pid);
-    link->theirs = theirs;
     return TP_OK;
 }
 
@@ -335,14 +344,11 @@ static void cma_hang_up(struct cma_pull *pull)
  * program. */
 static bool cma_lives(const struct cma_link *link)
 {
-    uint8_t token[16] = { 0 };
-    struct iovec mine = { token, sizeof(token) };
-    struct iovec place = { (void *)(uintptr_t)link->theirs.place,
-                           sizeof(token) };
+    bool same;
 
-    if (process_vm_readv(link->pid, &mine, 1, &place, 1, 0) < 0)
+    if (cma_read_token(link, &same) < 0)
         return errno != ESRCH && errno != EFAULT;
-    return memcmp(token, link->theirs.token, sizeof(token)) == 0;
+    return same;
 }
 
 /*
