@@ -338,8 +338,7 @@ static void absent_awaited(struct tpr_peer *peer, uint64_t now)
         absent_look(peer);
     }
     if (peer->await > 0
-        && now - peer->asked_at > ABSENT_AGAIN_MS * UINT64_C(1000000)
-        && !absent_is_mute(peer))
+        && now - peer->asked_at > ABSENT_AGAIN_MS * UINT64_C(1000000))
         absent_ask(peer, true);
 }
 

@@ -169,6 +169,8 @@ void tpr_asks_say(struct tpr_asks *asks, int rank, bool gave_up)
     pmix_info_t info[3];
     pmix_key_t key;
 
+    if (tpr_asks_mute(asks))
+        return;
     asks_key(asks, rank, key);
     PMIX_INFO_LOAD(&info[0], key, &value, PMIX_UINT32);
     PMIX_INFO_LOAD(&info[1], PMIX_RANGE, &range, PMIX_DATA_RANGE);

@@ -97,7 +97,7 @@ void tpr_contract_broken(const struct tpr_peer *peer, const char *why)
     const tp_context *context = peer->context;
     bool first;
 
-    if (context->settings.number[TPB_SET_REQUIRE_ABORT] == 0) {
+    if (!tpr_contract_ends_job(context)) {
         tpb_error_log("%s", why);
         return;
     }

@@ -7,6 +7,12 @@
 
 #include "runtime/core.h"
 
+/* Does a broken contract end the job (TP_REQUIRE_ABORT), and is told then? */
+static inline bool tpr_contract_ends_job(const tp_context *context)
+{
+    return context->settings.number[TPB_SET_REQUIRE_ABORT] != 0;
+}
+
 /*
  * TP_REQUIRE cannot be kept for that peer; `why` names what stands in the way
  * and the remedy.  Token.  Logs it; or, with TP_REQUIRE_ABORT, lets the job

@@ -227,10 +227,9 @@ static void offer_refused(const tp_pipe *pipe, const struct tpf_buffer *buffer,
  * pair has to be named, too. */
 static void offer_broken(const tp_pipe *pipe, const char *words)
 {
-    const tp_context *context = pipe->context;
     struct tpb_text text = { 0 };
 
-    if (context->settings.number[TPB_SET_REQUIRE_ABORT] == 0)
+    if (!tpr_contract_ends_job(pipe->context))
         return;
     tpb_text_add(&text, "to %s: %s", pipe->peer->full_name, words);
     tpr_contract_broken(pipe->peer, text.failed ? words : text.text);

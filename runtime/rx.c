@@ -12,6 +12,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
 #include "runtime/channels.h"
+#include "runtime/contract.h"
 #include "runtime/core.h"
 
 TPB_LOG_COMPONENT("rx");
@@ -29,11 +30,8 @@ struct rx_view {
 
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text)
 {
-    const struct tpb_settings *settings = &pipe->context->settings;
-
     /* A broken contract that ends the job is told as its end. */
-    if (status != TP_ERR_UNREACHABLE
-        || settings->number[TPB_SET_REQUIRE_ABORT] == 0)
+    if (status != TP_ERR_UNREACHABLE || !tpr_contract_ends_job(pipe->context))
         tpb_warn("%s: %s", atomic_load(&pipe->peer->name), text);
     if (status == TP_ERR_PROTOCOL) {
         tpr_rx_drop(pipe, status);
