@@ -207,7 +207,6 @@ static tp_status costs_absent(const struct tpb_settings *settings,
 {
     const char *wanted = settings->text[TPB_SET_COSTS];
     struct stat found;
-
     int code = 0;
 
     if (*wanted != '\0' && stat(wanted, &found) < 0)
