@@ -40,7 +40,8 @@ enum {
     SHM_LONG = 1536,
     SHM_FRAME = 16 * 1024 + 120,   /* 16 KiB and what is said of them */
     SHM_PUBLISH = 32 * 1024,
-    SHM_AHEAD = 16 * TPB_CACHE_LINE     /* lines asked for */
+    SHM_AHEAD = 16 * TPB_CACHE_LINE,    /* lines asked for */
+    SHM_DEMOTED = 8 * 1024 + 256        /* the longest record given up */
 };
 
 /* How the consumer of a ring learns of a record. */
@@ -70,6 +71,7 @@ struct shm_producer {
     unsigned char *memory;     /* SHM_RING bytes, mapped twice */
     uint64_t tail;             /* where the next record goes */
     uint64_t head;             /* the consumer's, as last seen */
+    bool demote;               /* the processor has that instruction */
 };
 
 struct shm_consumer {
@@ -112,7 +114,8 @@ static inline void shm_producer_init(struct shm_producer *p,
                                      struct shm_side *side,
                                      unsigned char *memory)
 {
-    *p = (struct shm_producer){ .side = side, .memory = memory };
+    *p = (struct shm_producer){ .side = side, .memory = memory,
+                                .demote = tpb_demotes() };
 }
 
 static inline void shm_consumer_init(struct shm_consumer *c,
@@ -157,24 +160,58 @@ static inline bool shm_ring_wait_room(struct shm_producer *p, size_t size)
     return shm_ring_reserve(p, size) != NULL;
 }
 
-/* Publishes the reserved record with its first `size` bytes as the frame. */
-static inline void shm_ring_commit(struct shm_producer *p, size_t size)
+/* Gives up the lines from `at` on. */
+static inline void shm_ring_demote(unsigned char *memory, uint64_t at,
+                                   uint64_t end)
 {
-    uint64_t next = shm_ring_next(p->tail, size);
+    for (; at < end; at += TPB_CACHE_LINE)
+        tpb_demote(shm_ring_word(memory, at));
+}
+
+/* After a record of a stream. */
+static inline void shm_ring_ahead(const struct shm_producer *p, size_t size)
+{
+    /* Not what the consumer may still be reading; and the lines of what is
+     * long come fast enough by themselves. */
+    if (size <= SHM_FRAME / 2 && p->tail + SHM_AHEAD < p->head + SHM_RING)
+        tpb_prefetch_write(shm_ring_word(p->memory, p->tail + SHM_AHEAD));
+}
+
+/* After a record that begins at `from` and will be answered. */
+static inline void shm_ring_rest(const struct shm_producer *p, uint64_t from)
+{
+    uint64_t end = p->tail + (p->tail - from) + TPB_CACHE_LINE;
+
+    if (p->demote && p->tail - from <= SHM_DEMOTED)
+        shm_ring_demote(p->memory, from, p->tail);
+    if (end >= p->head + SHM_RING)
+        return;
+    for (uint64_t at = (p->tail + TPB_CACHE_LINE - 1)
+                       & ~(uint64_t)(TPB_CACHE_LINE - 1);
+         at < end; at += TPB_CACHE_LINE)
+        tpb_prefetch_write(shm_ring_word(p->memory, at));
+}
+
+/* Publishes the reserved record with its first `size` bytes as the frame.
+ * `answers`: something came since the last one, so another answer may. */
+static inline void shm_ring_commit(struct shm_producer *p, size_t size,
+                                   bool answers)
+{
+    uint64_t from = p->tail, next = shm_ring_next(from, size);
 
     /* Only the next header's word matters; what the record covers is not
      * looked at as a header. */
     atomic_store_explicit(shm_ring_word(p->memory, next), 0,
                           memory_order_relaxed);
     /* Pairs with the acquire in shm_ring_peek(). */
-    atomic_store_explicit(shm_ring_word(p->memory, p->tail),
-                          shm_ring_seal(p->tail, (uint32_t)size),
+    atomic_store_explicit(shm_ring_word(p->memory, from),
+                          shm_ring_seal(from, (uint32_t)size),
                           memory_order_release);
     p->tail = next;
-    /* Not what the consumer may still be reading; and the lines of what is
-     * long come fast enough by themselves. */
-    if (size <= SHM_FRAME / 2 && next + SHM_AHEAD < p->head + SHM_RING)
-        tpb_prefetch_write(shm_ring_word(p->memory, next + SHM_AHEAD));
+    if (answers)
+        shm_ring_rest(p, from);
+    else
+        shm_ring_ahead(p, size);
 }
 
 /* Is there a record?  Cheap enough to ask all the time. */

@@ -304,11 +304,23 @@ static void *shm_reserve(struct tpf_conn *base, size_t size)
     return NULL;
 }
 
+/* Has something come since the last time?  A frame that is being looked at
+ * counts as read. */
+static inline bool shm_answers(struct shm_conn *conn)
+{
+    uint64_t read = conn->in.size == 0 ? conn->in.head
+                    : shm_ring_next(conn->in.head, conn->in.size);
+    bool answers = read != conn->answered;
+
+    conn->answered = read;
+    return answers;
+}
+
 static void shm_commit(struct tpf_conn *base, size_t size)
 {
     struct shm_conn *conn = shm_conn(base);
 
-    shm_ring_commit(&conn->out, size);
+    shm_ring_commit(&conn->out, size, shm_answers(conn));
     shm_notify(conn);
 }
 

@@ -103,6 +103,7 @@ struct shm_conn {
     struct tpb_list want_link;     /* in wanting while `wanted` is set */
     struct shm_producer out;
     struct shm_consumer in;
+    uint64_t answered;             /* how far we had read as we last wrote */
     struct shm_mailbox *mailbox;   /* the peer's, or NULL */
     unsigned char *map;            /* the segment ... */
     int side;                      /* ... of which this is ours */

@@ -2,6 +2,9 @@
 /* Errors in words, random bytes and growing texts. */
 #include "config.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +41,18 @@ tp_status tpb_fail_errno(struct tpb_error *error, int code,
         snprintf(error->text + used, sizeof(error->text) - (size_t)used,
                  ": %s", strerror(code));
     return TP_ERR_SYSTEM;
+}
+
+bool tpb_demotes(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0
+           && (c & bit_CLDEMOTE) != 0;
+#else
+    return false;
+#endif
 }
 
 void tpb_random(void *buffer, size_t length)

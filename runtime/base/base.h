@@ -82,6 +82,21 @@ static inline void tpb_prefetch_write(const void *memory)
 #endif
 }
 
+/* Gives up a line that was written, so that another core finds it in the cache
+ * they share and need not ask this one.  Only where tpb_demotes(): others do
+ * nothing, but a tool that emulates a processor may not know the
+ * instruction. */
+static inline void tpb_demote(const void *memory)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("cldemote %0" : : "m"(*(const char *)memory));
+#else
+    (void)memory;
+#endif
+}
+
+bool tpb_demotes(void);
+
 /* FNV-1a, 64 bits (Fowler, Noll, Vo; RFC 9923).  Each step is a bijection of
  * the state, so texts that differ in one byte never have the same hash. */
 #define TPB_HASH_INIT 0xcbf29ce484222325u

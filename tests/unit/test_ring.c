@@ -49,7 +49,7 @@ static bool put(size_t reserve, size_t size, uint64_t number)
         return false;
     ck_assert_uint_eq((uintptr_t)room % 8, 0);
     memset(room, (int)(0x80 | number), reserve);
-    shm_ring_commit(&producer, size);
+    shm_ring_commit(&producer, size, (size & 1) != 0);
     return true;
 }
 
@@ -190,7 +190,7 @@ static void *produce(void *arg)
             sched_yield();
         memcpy(room, &i, sizeof(i));
         memset(room + 8, (int)i, size - 8);
-        shm_ring_commit(&producer, size);
+        shm_ring_commit(&producer, size, (size & 1) != 0);
     }
     return NULL;
 }
