@@ -304,16 +304,25 @@ static void *shm_reserve(struct tpf_conn *base, size_t size)
     return NULL;
 }
 
-/* Has something come since the last time?  A frame that is being looked at
- * counts as read. */
+/* Do the two take turns?  Then each writes after it has read something, a
+ * frame that is being looked at counts as read, and there is no more of it.
+ * One that answers now and then, as credit does a stream, is not meant. */
 static inline bool shm_answers(struct shm_conn *conn)
 {
     uint64_t read = conn->in.size == 0 ? conn->in.head
                     : shm_ring_next(conn->in.head, conn->in.size);
-    bool answers = read != conn->answered;
 
+    if (read == conn->answered) {
+        conn->answers = 0;
+        return false;
+    }
     conn->answered = read;
-    return answers;
+    if (conn->answers < SHM_TURNS) {
+        conn->answers++;
+        return false;
+    }
+    return atomic_load_explicit(shm_ring_word(conn->in.memory, read),
+                                memory_order_relaxed) == 0;
 }
 
 static void shm_commit(struct tpf_conn *base, size_t size)
