@@ -18,6 +18,7 @@
 #include "bench/clock.h"
 #include "bench/floors.h"
 #include "bench/report.h"
+#include "runtime/base/base.h"
 
 static const struct floor_kind *const floors_kinds[] = {
     &floor_line, &floor_ring, &floor_mapped, &floor_cma, &floor_socket,
@@ -108,7 +109,7 @@ static bool floors_side(const struct floor_kind *kind, int rank, pid_t peer,
                         const struct bench_options *options)
 {
     struct floors floors = {
-        .kind = kind, .peer = peer,
+        .kind = kind, .peer = peer, .demotes = tpb_demotes(),
         .out = &common->ways[rank], .in = &common->ways[!rank],
         .arena = common->arenas + (size_t)rank * floors_arena,
         .socket = common->sockets[rank],

@@ -46,6 +46,8 @@ struct floors {
     struct floor_way *out, *in;    /* shared */
     uint64_t line_tail, line_head, line_taken;
     uint64_t ring_tail, ring_head, ring_seen;
+    bool received;                 /* ... since the last message was sent */
+    bool demotes;                  /* the processor can give up a line */
     uint64_t posted;               /* descriptors ever */
     unsigned char *arena;          /* shared: memory of messages, per rank */
     size_t arena_used;

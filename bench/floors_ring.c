@@ -6,16 +6,43 @@
  *         of one line, the least that two cores can do
  *   ring  bytes in a ring, announced by an index in a line of its own; longer
  *         messages go in pieces, so that both sides copy at once
+ *
+ * Where two take turns, what one has written is given up at once, as far as the
+ * processor can and it pays, and the lines of the next message are asked for
+ * while the other works.
  */
 #include <string.h>
 
 #include "bench/clock.h"
 #include "bench/floors.h"
+#include "runtime/base/base.h"
 
 enum {
+    RING_FLOOR_DEMOTED = 8192,     /* the longest that is given up */
+    RING_FLOOR_AHEAD = 16384,      /* the most that is asked for */
     RING_FLOOR_TESTS = BENCH_BIT(BENCH_LATENCY) | BENCH_BIT(BENCH_BANDWIDTH)
                        | BENCH_BIT(BENCH_RATE)
 };
+
+/* ---- turns -------------------------------------------------------------- */
+
+/* Did something come since the last message went? */
+static bool floor_turn(struct floors *floors)
+{
+    bool turn = floors->received;
+
+    floors->received = false;
+    return turn;
+}
+
+static void floor_give_up(const struct floors *floors, const void *memory,
+                          size_t length)
+{
+    const unsigned char *bytes = memory;
+
+    for (size_t at = 0; floors->demotes && at < length; at += 64)
+        tpb_demote(bytes + at);
+}
 
 /* ---- line --------------------------------------------------------------- */
 
@@ -35,6 +62,10 @@ void floor_line_put(struct floors *floors, const void *data, size_t length)
     /* Pairs with the acquire in floor_line_next(). */
     atomic_store_explicit(&line->number, ++floors->line_tail,
                           memory_order_release);
+    if (!floor_turn(floors))
+        return;
+    floor_give_up(floors, line, sizeof(*line));
+    tpb_prefetch_write(&way->lines[floors->line_tail % FLOOR_LINES]);
 }
 
 const struct floor_line *floor_line_next(struct floors *floors)
@@ -50,6 +81,7 @@ const struct floor_line *floor_line_next(struct floors *floors)
 
 void floor_line_done(struct floors *floors)
 {
+    floors->received = true;
     if (++floors->line_head % (FLOOR_LINES / 4) == 0)
         atomic_store_explicit(&floors->in->taken, floors->line_head,
                               memory_order_release);
@@ -102,12 +134,32 @@ static size_t ring_piece(uint64_t position, size_t left)
     return left < end ? left : end;
 }
 
+/* A message of that length has gone, and its like will follow.  A prefetch
+ * where the receiver may still read costs him time and changes nothing. */
+static void ring_rest(struct floors *floors, size_t length)
+{
+    struct floor_way *way = floors->out;
+    uint64_t tail = floors->ring_tail, begin = tail - length;
+
+    if (length <= RING_FLOOR_DEMOTED) {
+        floor_give_up(floors, &way->tail, sizeof(way->tail));
+        for (uint64_t at = begin; at < tail; at += 64)
+            floor_give_up(floors, way->ring + at % FLOOR_RING, 64);
+    }
+    if (length > RING_FLOOR_AHEAD)
+        return;
+    tail += ring_gap(tail);
+    for (uint64_t at = tail; at < tail + length; at += 64)
+        tpb_prefetch_write(way->ring + at % FLOOR_RING);
+}
+
 static bool ring_send(struct bench_driver *driver, int rank, const void *data,
                       size_t length)
 {
     struct floors *floors = floors_of(driver);
     struct floor_way *way = floors->out;
     const unsigned char *bytes = data;
+    size_t whole = length;
 
     (void)rank;
     floors->ring_tail += ring_gap(floors->ring_tail);
@@ -127,6 +179,8 @@ static bool ring_send(struct bench_driver *driver, int rank, const void *data,
         bytes += piece;
         length -= piece;
     }
+    if (floor_turn(floors))
+        ring_rest(floors, whole);
     return true;
 }
 
@@ -163,6 +217,7 @@ static bool ring_receive(struct bench_driver *driver, int rank, void *data,
         bytes += piece;
         length -= piece;
     }
+    floors->received = true;
     return true;
 }
 

@@ -15,6 +15,14 @@
  * something else: a store to them would do as well, but hold up every fence and
  * locked operation until they are there.
  *
+ * Where the two take turns, the producer has nothing to do until the answer
+ * comes.  Then it gives up the lines of the record (tpb_demote()), which the
+ * consumer finds in the cache that both share instead of waiting for this core,
+ * and asks for all lines of another record of that length.  Both are hints
+ * without any order, and change no memory.  In a stream they would cost more
+ * than they bring: a line that is given up is fetched again for the record in
+ * its second half, and the producer has other records to write.
+ *
  * The ring's memory is mapped twice in a row, so a record is always
  * contiguous.  Positions count bytes and never wrap in practice (64 bits);
  * memory is at position modulo SHM_RING.
@@ -94,14 +102,19 @@ static inline uint64_t shm_ring_span(size_t frame)
     return (frame + SHM_HEADER + SHM_ALIGN - 1) & ~(uint64_t)(SHM_ALIGN - 1);
 }
 
+/* The next beginning of a line. */
+static inline uint64_t shm_ring_line(uint64_t position)
+{
+    return (position + TPB_CACHE_LINE - 1) & ~(uint64_t)(TPB_CACHE_LINE - 1);
+}
+
 /* Where the record after that one begins: after a long one on a line of its
  * own, so that the consumer, who looks there already, is not in the way. */
 static inline uint64_t shm_ring_next(uint64_t position, size_t frame)
 {
     uint64_t next = position + shm_ring_span(frame);
 
-    return frame <= SHM_LONG ? next
-           : (next + TPB_CACHE_LINE - 1) & ~(uint64_t)(TPB_CACHE_LINE - 1);
+    return frame <= SHM_LONG ? next : shm_ring_line(next);
 }
 
 static inline uint64_t shm_ring_seal(uint64_t position, uint32_t size)
@@ -131,20 +144,25 @@ static inline bool shm_ring_fits(const struct shm_producer *p, size_t size)
     return shm_ring_next(p->tail, size) + SHM_ALIGN - p->head <= SHM_RING;
 }
 
+/* Reads how far the consumer is. */
+static inline bool shm_ring_look(struct shm_producer *p)
+{
+    /* Pairs with the release in shm_ring_pop(): the bytes are free. */
+    uint64_t head = atomic_load_explicit(&p->side->head,
+                                         memory_order_acquire);
+
+    /* A head that goes backwards or overtakes us is not believed. */
+    if (head < p->head || head > p->tail)
+        return false;
+    p->head = head;
+    return true;
+}
+
 static inline void *shm_ring_reserve(struct shm_producer *p, size_t size)
 {
-    if (TPB_UNLIKELY(!shm_ring_fits(p, size))) {
-        /* Pairs with the release in shm_ring_pop(): the bytes are free. */
-        uint64_t head = atomic_load_explicit(&p->side->head,
-                                             memory_order_acquire);
-
-        /* A head that goes backwards or overtakes us is not believed. */
-        if (head < p->head || head > p->tail)
-            return NULL;
-        p->head = head;
-        if (!shm_ring_fits(p, size))
-            return NULL;
-    }
+    if (TPB_UNLIKELY(!shm_ring_fits(p, size))
+        && (!shm_ring_look(p) || !shm_ring_fits(p, size)))
+        return NULL;
     return p->memory + (p->tail & (SHM_RING - 1)) + SHM_HEADER;
 }
 
@@ -160,15 +178,7 @@ static inline bool shm_ring_wait_room(struct shm_producer *p, size_t size)
     return shm_ring_reserve(p, size) != NULL;
 }
 
-/* Gives up the lines from `at` on. */
-static inline void shm_ring_demote(unsigned char *memory, uint64_t at,
-                                   uint64_t end)
-{
-    for (; at < end; at += TPB_CACHE_LINE)
-        tpb_demote(shm_ring_word(memory, at));
-}
-
-/* After a record of a stream. */
+/* After a record of a stream: asks for a line. */
 static inline void shm_ring_ahead(const struct shm_producer *p, size_t size)
 {
     /* Not what the consumer may still be reading; and the lines of what is
@@ -177,25 +187,28 @@ static inline void shm_ring_ahead(const struct shm_producer *p, size_t size)
         tpb_prefetch_write(shm_ring_word(p->memory, p->tail + SHM_AHEAD));
 }
 
-/* After a record that begins at `from` and will be answered. */
-static inline void shm_ring_rest(const struct shm_producer *p, uint64_t from)
+/* After a record that begins at `from` and will be answered: gives up its
+ * lines, and asks for as many. */
+static inline void shm_ring_rest(struct shm_producer *p, uint64_t from)
 {
-    uint64_t end = p->tail + (p->tail - from) + TPB_CACHE_LINE;
+    uint64_t tail = p->tail, span = tail - from;
+    uint64_t end = tail + span + TPB_CACHE_LINE;
 
-    if (p->demote && p->tail - from <= SHM_DEMOTED)
-        shm_ring_demote(p->memory, from, p->tail);
-    if (end >= p->head + SHM_RING)
+    if (p->demote && span <= SHM_DEMOTED)
+        for (uint64_t at = from; at < tail; at += TPB_CACHE_LINE)
+            tpb_demote(shm_ring_word(p->memory, at));
+    /* Not what the consumer may still be reading. */
+    if (end > p->head + SHM_RING
+        && (!shm_ring_look(p) || end > p->head + SHM_RING))
         return;
-    for (uint64_t at = (p->tail + TPB_CACHE_LINE - 1)
-                       & ~(uint64_t)(TPB_CACHE_LINE - 1);
-         at < end; at += TPB_CACHE_LINE)
+    for (uint64_t at = shm_ring_line(tail); at < end; at += TPB_CACHE_LINE)
         tpb_prefetch_write(shm_ring_word(p->memory, at));
 }
 
 /* Publishes the reserved record with its first `size` bytes as the frame.
- * `answers`: something came since the last one, so another answer may. */
+ * `turns`: it will be answered before the next one. */
 static inline void shm_ring_commit(struct shm_producer *p, size_t size,
-                                   bool answers)
+                                   bool turns)
 {
     uint64_t from = p->tail, next = shm_ring_next(from, size);
 
@@ -208,7 +221,7 @@ static inline void shm_ring_commit(struct shm_producer *p, size_t size,
                           shm_ring_seal(from, (uint32_t)size),
                           memory_order_release);
     p->tail = next;
-    if (answers)
+    if (turns)
         shm_ring_rest(p, from);
     else
         shm_ring_ahead(p, size);

@@ -304,32 +304,34 @@ static void *shm_reserve(struct tpf_conn *base, size_t size)
     return NULL;
 }
 
-/* Do the two take turns?  Then each writes after it has read something, a
- * frame that is being looked at counts as read, and there is no more of it.
- * One that answers now and then, as credit does a stream, is not meant. */
-static inline bool shm_answers(struct shm_conn *conn)
+/*
+ * Do the two take turns?  Then we write after we have read something, every
+ * other time at least; a frame that is being looked at counts as read.  And
+ * there is no more to read now: who has written more is not waiting.  One
+ * record of a stream that follows a credit is not meant.
+ */
+static inline bool shm_turns(struct shm_conn *conn)
 {
     uint64_t read = conn->in.size == 0 ? conn->in.head
                     : shm_ring_next(conn->in.head, conn->in.size);
 
     if (read == conn->answered) {
-        conn->answers = 0;
+        conn->turns -= conn->turns > 0;
         return false;
     }
     conn->answered = read;
-    if (conn->answers < SHM_TURNS) {
-        conn->answers++;
-        return false;
-    }
-    return atomic_load_explicit(shm_ring_word(conn->in.memory, read),
-                                memory_order_relaxed) == 0;
+    if (conn->turns < SHM_TURNS_MOST)
+        conn->turns += 2;
+    return conn->turns >= SHM_TURNS
+           && atomic_load_explicit(shm_ring_word(conn->in.memory, read),
+                                   memory_order_relaxed) == 0;
 }
 
 static void shm_commit(struct tpf_conn *base, size_t size)
 {
     struct shm_conn *conn = shm_conn(base);
 
-    shm_ring_commit(&conn->out, size, shm_answers(conn));
+    shm_ring_commit(&conn->out, size, shm_turns(conn));
     shm_notify(conn);
 }
 

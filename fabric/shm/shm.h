@@ -23,7 +23,8 @@ enum {
     SHM_VERSION = 4,
     SHM_SLOTS = 4096,              /* the most conns of one endpoint */
     SHM_WATCHED_RINGS = 8,
-    SHM_TURNS = 2,                 /* in a row, before they count */
+    SHM_TURNS = 3,                 /* of struct shm_conn; so they count */
+    SHM_TURNS_MOST = 6,
     SHM_CONTROL = 4096,            /* the segment's first page */
     SHM_SEGMENT = SHM_CONTROL + 2 * SHM_RING,
     SHM_PENDING = 256              /* strangers that have not said hello */
@@ -105,7 +106,7 @@ struct shm_conn {
     struct shm_producer out;
     struct shm_consumer in;
     uint64_t answered;             /* how far we had read as we last wrote */
-    unsigned answers;              /* records in a row that answered one */
+    unsigned turns;                /* how sure it is that we take turns */
     struct shm_mailbox *mailbox;   /* the peer's, or NULL */
     unsigned char *map;            /* the segment ... */
     int side;                      /* ... of which this is ours */

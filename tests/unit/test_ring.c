@@ -16,6 +16,7 @@ static struct shm_side side;
 static struct shm_producer producer;
 static struct shm_consumer consumer;
 static unsigned char *memory;
+static bool turns;                 /* what is put will be answered */
 
 static void setup(void)
 {
@@ -30,6 +31,7 @@ static void setup(void)
                               PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                               fd, 0), MAP_FAILED);
     close(fd);
+    turns = false;
     memset(&side, 0, sizeof(side));
     shm_producer_init(&producer, &side, memory);
     shm_consumer_init(&consumer, &side, memory);
@@ -49,7 +51,7 @@ static bool put(size_t reserve, size_t size, uint64_t number)
         return false;
     ck_assert_uint_eq((uintptr_t)room % 8, 0);
     memset(room, (int)(0x80 | number), reserve);
-    shm_ring_commit(&producer, size, (size & 1) != 0);
+    shm_ring_commit(&producer, size, turns);
     return true;
 }
 
@@ -158,6 +160,42 @@ START_TEST(test_spite)
 }
 END_TEST
 
+/* Lines are given up and asked for over all of the ring, and at its end and
+ * where it is full nothing else changes. */
+START_TEST(test_turns)
+{
+    static const size_t sizes[] = { 1, 24, 25, 56, 64, 1000, SHM_LONG,
+                                    SHM_LONG + 1, 4096, SHM_DEMOTED,
+                                    SHM_FRAME };
+    uint64_t number = 0, full;
+
+    turns = true;
+    for (int demote = 0; demote <= tpb_demotes(); demote++) {
+        producer.demote = demote != 0;
+        for (size_t i = 0; i < TPB_COUNT(sizes); i++)
+            for (uint64_t at = 0; at < 3 * SHM_RING; at += sizes[i] + 8) {
+                ck_assert(put(sizes[i], sizes[i], ++number % 100));
+                get(sizes[i], number % 100);
+            }
+        /* The head that was seen last is old: it is looked at again. */
+        ck_assert_uint_ge(producer.head + SHM_RING,
+                          producer.tail + SHM_FRAME);
+        for (full = number; put(SHM_FRAME, SHM_FRAME, (full + 1) % 100);)
+            full++;
+        ck_assert_uint_gt(full, number + 8);
+        while (number < full)
+            get(SHM_FRAME, ++number % 100);
+        ck_assert(!shm_ring_ready(&consumer));
+    }
+    /* A head that cannot be is not believed, and nothing is asked for. */
+    producer.head = producer.tail - SHM_RING + 2048 + 96;
+    full = producer.head;
+    atomic_store(&side.head, producer.tail + 4096);
+    ck_assert(put(2000, 2000, 1));
+    ck_assert_uint_eq(producer.head, full);
+}
+END_TEST
+
 /* ---- two threads -------------------------------------------------------- */
 
 static uint64_t records(void)
@@ -237,6 +275,7 @@ int main(void)
     tcase_add_test(tests, test_full);
     tcase_add_test(tests, test_leftovers);
     tcase_add_test(tests, test_spite);
+    tcase_add_test(tests, test_turns);
     tcase_add_test(tests, test_threads);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
