@@ -49,6 +49,7 @@ enum {
     SHM_FRAME = 16 * 1024 + 120,   /* 16 KiB and what is said of them */
     SHM_PUBLISH = 32 * 1024,
     SHM_AHEAD = 16 * TPB_CACHE_LINE,    /* lines asked for */
+    SHM_FETCHED = 16 * TPB_CACHE_LINE,  /* of a record that has come */
     SHM_DEMOTED = 8 * 1024 + 256        /* the longest record given up */
 };
 
@@ -234,6 +235,19 @@ static inline bool shm_ring_ready(const struct shm_consumer *c)
                                 memory_order_relaxed) != 0;
 }
 
+/* Asks for the next lines of the record, so that they come while its head is
+ * looked at. */
+static inline void shm_ring_fetch(const struct shm_consumer *c)
+{
+    uint64_t at = shm_ring_line(c->head + 1), end = c->head + SHM_HEADER
+                                                    + c->size;
+
+    if (end > at + SHM_FETCHED)
+        end = at + SHM_FETCHED;
+    for (; at < end; at += TPB_CACHE_LINE)
+        __builtin_prefetch(shm_ring_word(c->memory, at));
+}
+
 /* The frame of the oldest record, or NULL. */
 static inline const void *shm_ring_peek(struct shm_consumer *c)
 {
@@ -249,6 +263,7 @@ static inline const void *shm_ring_peek(struct shm_consumer *c)
         return NULL;
     }
     c->size = size;
+    shm_ring_fetch(c);
     return c->memory + (c->head & (SHM_RING - 1)) + SHM_HEADER;
 }
 
