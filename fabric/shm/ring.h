@@ -21,7 +21,8 @@
  * and asks for all lines of another record of that length.  Both are hints
  * without any order, and change no memory.  In a stream they would cost more
  * than they bring: a line that is given up is fetched again for the record in
- * its second half, and the producer has other records to write.
+ * its second half, and the producer has other records to write.  And where ranks
+ * share cpus the line may be where it is needed.
  *
  * The ring's memory is mapped twice in a row, so a record is always
  * contiguous.  Positions count bytes and never wrap in practice (64 bits);
@@ -49,7 +50,6 @@ enum {
     SHM_FRAME = 16 * 1024 + 120,   /* 16 KiB and what is said of them */
     SHM_PUBLISH = 32 * 1024,
     SHM_AHEAD = 16 * TPB_CACHE_LINE,    /* lines asked for */
-    SHM_FETCHED = 16 * TPB_CACHE_LINE,  /* of a record that has come */
     SHM_DEMOTED = 8 * 1024 + 256        /* the longest record given up */
 };
 
@@ -80,6 +80,7 @@ struct shm_producer {
     unsigned char *memory;     /* SHM_RING bytes, mapped twice */
     uint64_t tail;             /* where the next record goes */
     uint64_t head;             /* the consumer's, as last seen */
+    bool rests;                /* each side has a cpu: lines travel */
     bool demote;               /* the processor has that instruction */
 };
 
@@ -126,10 +127,10 @@ static inline uint64_t shm_ring_seal(uint64_t position, uint32_t size)
 
 static inline void shm_producer_init(struct shm_producer *p,
                                      struct shm_side *side,
-                                     unsigned char *memory)
+                                     unsigned char *memory, bool rests)
 {
     *p = (struct shm_producer){ .side = side, .memory = memory,
-                                .demote = tpb_demotes() };
+                                .rests = rests, .demote = tpb_demotes() };
 }
 
 static inline void shm_consumer_init(struct shm_consumer *c,
@@ -179,6 +180,22 @@ static inline bool shm_ring_wait_room(struct shm_producer *p, size_t size)
     return shm_ring_reserve(p, size) != NULL;
 }
 
+/* Publishes the reserved record with its first `size` bytes as the frame. */
+static inline void shm_ring_commit(struct shm_producer *p, size_t size)
+{
+    uint64_t next = shm_ring_next(p->tail, size);
+
+    /* Only the next header's word matters; what the record covers is not
+     * looked at as a header. */
+    atomic_store_explicit(shm_ring_word(p->memory, next), 0,
+                          memory_order_relaxed);
+    /* Pairs with the acquire in shm_ring_peek(). */
+    atomic_store_explicit(shm_ring_word(p->memory, p->tail),
+                          shm_ring_seal(p->tail, (uint32_t)size),
+                          memory_order_release);
+    p->tail = next;
+}
+
 /* After a record of a stream: asks for a line. */
 static inline void shm_ring_ahead(const struct shm_producer *p, size_t size)
 {
@@ -188,8 +205,8 @@ static inline void shm_ring_ahead(const struct shm_producer *p, size_t size)
         tpb_prefetch_write(shm_ring_word(p->memory, p->tail + SHM_AHEAD));
 }
 
-/* After a record that begins at `from` and will be answered: gives up its
- * lines, and asks for as many. */
+/* After the record at `from`, which will be answered before there is another:
+ * gives up its lines, and asks for as many. */
 static inline void shm_ring_rest(struct shm_producer *p, uint64_t from)
 {
     uint64_t tail = p->tail, span = tail - from;
@@ -206,46 +223,11 @@ static inline void shm_ring_rest(struct shm_producer *p, uint64_t from)
         tpb_prefetch_write(shm_ring_word(p->memory, at));
 }
 
-/* Publishes the reserved record with its first `size` bytes as the frame.
- * `turns`: it will be answered before the next one. */
-static inline void shm_ring_commit(struct shm_producer *p, size_t size,
-                                   bool turns)
-{
-    uint64_t from = p->tail, next = shm_ring_next(from, size);
-
-    /* Only the next header's word matters; what the record covers is not
-     * looked at as a header. */
-    atomic_store_explicit(shm_ring_word(p->memory, next), 0,
-                          memory_order_relaxed);
-    /* Pairs with the acquire in shm_ring_peek(). */
-    atomic_store_explicit(shm_ring_word(p->memory, from),
-                          shm_ring_seal(from, (uint32_t)size),
-                          memory_order_release);
-    p->tail = next;
-    if (turns)
-        shm_ring_rest(p, from);
-    else
-        shm_ring_ahead(p, size);
-}
-
 /* Is there a record?  Cheap enough to ask all the time. */
 static inline bool shm_ring_ready(const struct shm_consumer *c)
 {
     return atomic_load_explicit(shm_ring_word(c->memory, c->head),
                                 memory_order_relaxed) != 0;
-}
-
-/* Asks for the next lines of the record, so that they come while its head is
- * looked at. */
-static inline void shm_ring_fetch(const struct shm_consumer *c)
-{
-    uint64_t at = shm_ring_line(c->head + 1), end = c->head + SHM_HEADER
-                                                    + c->size;
-
-    if (end > at + SHM_FETCHED)
-        end = at + SHM_FETCHED;
-    for (; at < end; at += TPB_CACHE_LINE)
-        __builtin_prefetch(shm_ring_word(c->memory, at));
 }
 
 /* The frame of the oldest record, or NULL. */
@@ -263,7 +245,6 @@ static inline const void *shm_ring_peek(struct shm_consumer *c)
         return NULL;
     }
     c->size = size;
-    shm_ring_fetch(c);
     return c->memory + (c->head & (SHM_RING - 1)) + SHM_HEADER;
 }
 

@@ -55,7 +55,8 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
                           shm_endpoint(conn)->barriers,
                           memory_order_relaxed);
     shm_producer_init(&conn->out, &segment->sides[!side],
-                      map + SHM_CONTROL + 2 * (size_t)!side * SHM_RING);
+                      map + SHM_CONTROL + 2 * (size_t)!side * SHM_RING,
+                      !conn->base.endpoint->env->crowded);
     return TP_OK;
 }
 

@@ -330,9 +330,14 @@ static inline bool shm_turns(struct shm_conn *conn)
 static void shm_commit(struct tpf_conn *base, size_t size)
 {
     struct shm_conn *conn = shm_conn(base);
+    uint64_t from = conn->out.tail;
 
-    shm_ring_commit(&conn->out, size, shm_turns(conn));
+    shm_ring_commit(&conn->out, size);
     shm_notify(conn);
+    if (shm_turns(conn) && conn->out.rests)
+        shm_ring_rest(&conn->out, from);
+    else
+        shm_ring_ahead(&conn->out, size);
 }
 
 static const void *shm_peek(struct tpf_conn *base, size_t *size)

@@ -33,7 +33,7 @@ static void setup(void)
     close(fd);
     turns = false;
     memset(&side, 0, sizeof(side));
-    shm_producer_init(&producer, &side, memory);
+    shm_producer_init(&producer, &side, memory, true);
     shm_consumer_init(&consumer, &side, memory);
 }
 
@@ -46,12 +46,18 @@ static void teardown(void)
 static bool put(size_t reserve, size_t size, uint64_t number)
 {
     unsigned char *room = shm_ring_reserve(&producer, reserve);
+    uint64_t from;
 
     if (room == NULL)
         return false;
     ck_assert_uint_eq((uintptr_t)room % 8, 0);
     memset(room, (int)(0x80 | number), reserve);
-    shm_ring_commit(&producer, size, turns);
+    from = producer.tail;
+    shm_ring_commit(&producer, size);
+    if (turns)
+        shm_ring_rest(&producer, from);
+    else
+        shm_ring_ahead(&producer, size);
     return true;
 }
 
@@ -223,12 +229,18 @@ static void *produce(void *arg)
     for (uint64_t i = 0; i < count; i++) {
         size_t size = record_size(&state, i);
         unsigned char *room;
+        uint64_t from;
 
         while ((room = shm_ring_reserve(&producer, size)) == NULL)
             sched_yield();
         memcpy(room, &i, sizeof(i));
         memset(room + 8, (int)i, size - 8);
-        shm_ring_commit(&producer, size, (size & 1) != 0);
+        from = producer.tail;
+        shm_ring_commit(&producer, size);
+        if (size % 2 == 0)
+            shm_ring_rest(&producer, from);
+        else
+            shm_ring_ahead(&producer, size);
     }
     return NULL;
 }
