@@ -113,12 +113,15 @@ static void context_spin(tp_context *context)
     bool chosen = us >= 0, spare;
     cpu_set_t set;
 
+    CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof(set), &set) == 0)
         own = CPU_COUNT(&set);
     /* Without tprun: bound to one cpu usually means that each rank is. */
     if (cpus <= 0)
         cpus = own > 1 ? own : sysconf(_SC_NPROCESSORS_ONLN);
     context->crowded = context->env.crowded = context->local_size > cpus;
+    tpr_crowd_init(&context->crowd, context->local_rank, context->local_size,
+                   (int)cpus, &set);
     spare = own > 1 && cpus >= 2 * context->local_size;
     if (!chosen)
         us = CONTEXT_SPIN_US;

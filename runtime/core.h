@@ -23,6 +23,7 @@
 #include "gpu/gpu.h"
 #include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
+#include "runtime/crowd.h"
 #include "runtime/pace.h"
 #include "runtime/wire.h"
 #include "topology/book.h"
@@ -398,10 +399,7 @@ struct tp_context {
     _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
     _Atomic uint32_t sleepers;     /* atomic */
     uint32_t passes;
-    uint32_t strangers_run;        /* waits that do not yield the cpu */
-    uint32_t patience;             /* ns that long yields may take until then */
-    uint32_t apart;                /* waits that yield it at once ... */
-    uint32_t apart_next;           /* ... and how many will, the next time */
+    struct tpr_crowd crowd;
     bool ask_all;                  /* a descriptor told something: the next
                                       pass asks endpoints without conns, too */
 

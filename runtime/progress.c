@@ -15,7 +15,6 @@
 #include "config.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
@@ -32,15 +31,6 @@ enum {
     PROGRESS_GLANCED = 8,          /* that found something, without a pass */
     PROGRESS_EAGER_PASSES = 64,    /* without a pause in between, which is
                                       longer than a pass */
-    PROGRESS_YIELD_NS = 100000,    /* a longer yield was to strangers ... */
-    PROGRESS_STRANGERS = 256,      /* ... and so many waits do without */
-    PROGRESS_CROWDED_NS = 2000,    /* they poll for so long */
-    PROGRESS_TOGETHER = 96,        /* passes before the first yield, while the
-                                      answers come within these */
-    PROGRESS_APART = 256,          /* waits without them, at most */
-    PROGRESS_EARNED_NS = 50000,    /* what longer ones may take: so much more
-                                      with each wait, and ... */
-    PROGRESS_PATIENCE_NS = 16000000,   /* ... at most */
     PROGRESS_READY = 16,           /* conns served per pass */
     PROGRESS_EVENTS = 16,
     PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
@@ -449,67 +439,10 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait,
     atomic_fetch_sub(&context->sleepers, 1);
 }
 
-/*
- * With more ranks than cpus the one that is waited for may be waiting for this
- * cpu: to hand it over costs a tenth of a sleep and a bell.  But if the cpu is
- * long in coming back time after time, strangers have it, and whoever yields to
- * those gets nothing done: then it is better to sleep, and to be woken, for a
- * while.  Two ranks that keep each other busy have it for a time slice, too,
- * but before and after that others get thousands of turns.
- */
-static void progress_pause(tp_context *context)
-{
-    uint64_t before, took;
-
-    if (!context->crowded || context->strangers_run > 0) {
-        tpb_pause();
-        return;
-    }
-    before = tpb_now();
-    sched_yield();
-    took = tpb_now() - before;
-    if (took <= PROGRESS_YIELD_NS)
-        return;
-    if (took <= context->patience) {
-        context->patience -= (uint32_t)took;
-    } else {
-        context->patience = 0;
-        context->strangers_run = PROGRESS_STRANGERS;
-    }
-}
-
-/*
- * Who answers may have the other cpu just now: then it does many times before
- * either loses its own, if neither gives it away.  So the first passes of a
- * wait do without a yield; but if nothing came within these the last time,
- * later waits yield at once, for a while.
- */
-static bool progress_together(const tp_context *context, uint32_t turn)
-{
-    return context->crowded && turn <= PROGRESS_TOGETHER
-           && context->apart == 0;
-}
-
-/* A wait is over, or about to yield for the first time. */
-static void progress_learn(tp_context *context, uint32_t turn)
-{
-    if (context->patience < PROGRESS_PATIENCE_NS)
-        context->patience += PROGRESS_EARNED_NS;
-    if (context->apart > 0) {
-        context->apart--;
-    } else if (turn > PROGRESS_TOGETHER) {
-        context->apart_next = context->apart_next < PROGRESS_APART / 2
-                              ? 2 * context->apart_next + 1 : PROGRESS_APART;
-        context->apart = context->apart_next;
-    } else if (turn > 1) {
-        context->apart_next /= 2;
-    }
-}
-
 static uint64_t progress_budget(const tp_context *context)
 {
-    return context->strangers_run > 0 && context->spin_ns > PROGRESS_CROWDED_NS
-           ? PROGRESS_CROWDED_NS : context->spin_ns;
+    return tpr_spin(context, tpr_crowd_budget(&context->crowd,
+                                              context->spin_ns));
 }
 
 /* Polls with the token held until the wait is over or nothing has moved for as
@@ -518,10 +451,9 @@ static uint64_t progress_budget(const tp_context *context)
 static bool progress_spin(tp_context *context, struct progress_wait *wait)
 {
     bool nested = context->depth > 1;
-    uint64_t idle_since = 0;
+    uint64_t idle_since = 0, now = 0;
 
-    if (context->strangers_run > 0)
-        context->strangers_run--;
+    tpr_crowd_begin(&context->crowd);
     for (uint32_t turn = 1;; turn++) {
         bool moved = (!nested && progress_glance(context))
                      || tpr_pass(context);
@@ -531,34 +463,36 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
         if (progress_told(context, wait)
             || (nested && progress_over(context, wait))) {
             if (context->crowded)
-                progress_learn(context, turn);
+                tpr_crowd_end(&context->crowd, turn);
             return true;
         }
         if (moved) {
             context->vain = 0;
-            idle_since = 0;
+            idle_since = now = 0;
             if (!wait->deadline || turn % PROGRESS_CLOCK_PASSES != 0)
                 continue;
         }
         tpr_tell_sleepers(context);
-        if (progress_together(context, turn))
+        if (context->crowded && tpr_crowd_stays(&context->crowd, turn))
             continue;
         if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded) {
-            uint64_t now = tpb_now();
-
+            /* A yield has just told it. */
+            if (!context->crowded || now == 0)
+                now = tpb_now();
             if (wait->deadline > 0 && now >= wait->deadline)
                 return true;
             if (idle_since == 0)
                 idle_since = now;
             if (context->vain > 0
-                || now - idle_since
-                   >= tpr_spin(context, progress_budget(context))) {
+                || now - idle_since >= progress_budget(context)) {
                 progress_record(context, wait);
                 return progress_park(context, wait->deadline);
             }
         }
-        if (turn > PROGRESS_EAGER_PASSES || context->crowded)
-            progress_pause(context);
+        if (context->crowded)
+            now = tpr_crowd_yield(&context->crowd, now);
+        else if (turn > PROGRESS_EAGER_PASSES)
+            tpb_pause();
     }
 }
 

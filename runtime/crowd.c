@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* See crowd.h. */
+#include "config.h"
+
+#include "runtime/base/base.h"
+#include "runtime/crowd.h"
+
+enum {
+    CROWD_TOGETHER = 96,           /* looks before the first yield, while the
+                                      answers come within these */
+    CROWD_APART = 256,             /* waits without them, at most */
+    CROWD_STAYS = 10,              /* looks after a yield; about as long as the
+                                      switch to another rank takes */
+    CROWD_YIELD_NS = 100000,       /* a longer yield was to strangers ... */
+    CROWD_STRANGERS = 256,         /* ... and so many waits do without */
+    CROWD_BUDGET_NS = 2000,        /* they poll for so long */
+    CROWD_EARNED_NS = 50000,       /* what longer ones may take: so much more
+                                      with each wait, and ... */
+    CROWD_SLICE_NS = 4000000,      /* ... so much for each rank that shares the
+                                      cpu, but at least ... */
+    CROWD_ENOUGH_NS = 16000000,
+    CROWD_SETTLE_NS = 5000000,     /* looks whether this is home, at first */
+    CROWD_SETTLE_MOST_NS = 1000000000
+};
+
+/*
+ * Neighbours get different cpus: they are who talks most, and two that both run
+ * need no switch at all.
+ */
+static int crowd_home(int local_rank, const cpu_set_t *own)
+{
+    int count = CPU_COUNT(own), skip;
+
+    if (count < 2)
+        return -1;
+    skip = local_rank % count;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, own) && skip-- == 0)
+            return cpu;
+    return -1;
+}
+
+void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
+                    int cpus, const cpu_set_t *own)
+{
+    int ranks = (local_size + cpus - 1) / cpus;
+
+    *crowd = (struct tpr_crowd){ .home = crowd_home(local_rank, own),
+                                 .enough = CROWD_ENOUGH_NS,
+                                 .away = CROWD_SETTLE_NS };
+    if ((uint64_t)ranks * CROWD_SLICE_NS > crowd->enough)
+        crowd->enough = (uint64_t)ranks * CROWD_SLICE_NS;
+    /* Of two ranks per cpu the one that gets it back is likely to be the next
+     * to be written to, by one who runs on another cpu just now.  Of more it
+     * is likely to be another. */
+    if (ranks <= 2)
+        crowd->stays = CROWD_STAYS;
+}
+
+void tpr_crowd_begin(struct tpr_crowd *crowd)
+{
+    crowd->stay = 0;
+    if (crowd->strangers > 0)
+        crowd->strangers--;
+}
+
+/*
+ * Who answers may have the other cpu just now: then it does many times before
+ * either loses its own, if neither gives it away.  So the first looks of a
+ * wait do without a yield; but if nothing came within these the last time,
+ * later waits yield at once, for a while.
+ */
+bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn)
+{
+    if (turn <= CROWD_TOGETHER && crowd->apart == 0)
+        return true;
+    if (crowd->stay == 0)
+        return false;
+    crowd->stay--;
+    return true;
+}
+
+void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
+{
+    if (crowd->patience < crowd->enough)
+        crowd->patience += CROWD_EARNED_NS;
+    if (crowd->apart > 0) {
+        crowd->apart--;
+    } else if (turn > CROWD_TOGETHER) {
+        crowd->apart_next = crowd->apart_next < CROWD_APART / 2
+                            ? 2 * crowd->apart_next + 1 : CROWD_APART;
+        crowd->apart = crowd->apart_next;
+    } else if (turn > 1) {
+        crowd->apart_next /= 2;
+    }
+}
+
+uint64_t tpr_crowd_budget(const struct tpr_crowd *crowd, uint64_t budget)
+{
+    return crowd->strangers > 0 && budget > CROWD_BUDGET_NS ? CROWD_BUDGET_NS
+                                                            : budget;
+}
+
+/*
+ * If the cpu is long in coming back time after time, strangers have it, and
+ * whoever yields to those gets nothing done: then it is better to sleep, and to
+ * be woken, for a while.  Two ranks that keep each other busy have it for a time
+ * slice, too, but before and after that others get thousands of turns.
+ */
+static void crowd_yielded(struct tpr_crowd *crowd, uint64_t took)
+{
+    if (took <= CROWD_YIELD_NS)
+        return;
+    if (took <= crowd->patience) {
+        crowd->patience -= took;
+    } else {
+        crowd->patience = 0;
+        crowd->strangers = CROWD_STRANGERS;
+    }
+}
+
+uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
+{
+    uint64_t after;
+
+    if (crowd->strangers > 0) {
+        tpb_pause();
+        return tpb_now();
+    }
+    if (now - crowd->settled >= crowd->away)
+        tpr_crowd_settle(crowd, now);
+    sched_yield();
+    after = tpb_now();
+    crowd_yielded(crowd, after - now);
+    crowd->stay = crowd->stays;
+    return after;
+}
+
+/* The kernel leaves ranks that never sleep where they are as long as each cpu
+ * has as many as the next one: it does not know who talks to whom. */
+void tpr_crowd_settle(struct tpr_crowd *crowd, uint64_t now)
+{
+    cpu_set_t own, home;
+
+    crowd->settled = now;
+    if (crowd->home < 0)
+        return;
+    if (sched_getcpu() == crowd->home) {
+        if (crowd->away > CROWD_SETTLE_NS)
+            crowd->away /= 2;
+        return;
+    }
+    if (crowd->away < CROWD_SETTLE_MOST_NS)
+        crowd->away *= 2;
+    if (sched_getaffinity(0, sizeof(own), &own) != 0
+        || !CPU_ISSET(crowd->home, &own))
+        return;
+    CPU_ZERO(&home);
+    CPU_SET(crowd->home, &home);
+    if (sched_setaffinity(0, sizeof(home), &home) != 0
+        || sched_setaffinity(0, sizeof(own), &own) == 0)
+        return;
+    /* Its cgroup has lost all of these cpus but this one meanwhile: let the
+     * kernel choose. */
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        CPU_SET(cpu, &own);
+    sched_setaffinity(0, sizeof(own), &own);
+}

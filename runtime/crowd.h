@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How a rank waits where there are more ranks than cpus.
+ *
+ * Who answers may need this cpu, so a wait gives it away between two looks.
+ * That is the cheapest hand-over there is: one system call and one switch,
+ * where a sleep and a bell take three to eight times as long.  What is left to
+ * decide is when not to: two that both have a cpu answer each other thousands
+ * of times before one loses it, if neither gives it away, and strangers give
+ * nothing back.
+ */
+#ifndef TPR_CROWD_H
+#define TPR_CROWD_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One per context, used by whoever drives it. */
+struct tpr_crowd {
+    int home;                      /* const: the cpu to be on; -1: any */
+    uint32_t stays;                /* const: looks after each yield */
+    uint64_t enough;               /* const: ns, see patience */
+    uint32_t stay;                 /* of them, still to come */
+    uint32_t strangers;            /* waits that do without a yield */
+    uint32_t apart;                /* waits that yield at once ... */
+    uint32_t apart_next;           /* ... and how many will, the next time */
+    uint64_t patience;             /* ns that long yields may take until others
+                                      than ranks are held to be here */
+    uint64_t settled, away;        /* when it was looked whether this is home,
+                                      and for how long that holds */
+};
+
+/* The local_rank-th of local_size ranks that share `cpus`, of which this one
+ * may use `own`. */
+void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
+                    int cpus, const cpu_set_t *own);
+
+/* A wait begins. */
+void tpr_crowd_begin(struct tpr_crowd *crowd);
+/* After look number `turn` (from 1) of a wait found nothing: look again before
+ * the next yield? */
+bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn);
+/* Gives the cpu to another, or not.  `now` is the time before it; returns the
+ * time after it. */
+uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now);
+/* The wait is over, by look number `turn`. */
+void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn);
+/* How long a wait may go on without a sleep, which is `budget` at best. */
+uint64_t tpr_crowd_budget(const struct tpr_crowd *crowd, uint64_t budget);
+
+/* Has the kernel put the calling thread on cpu `home` if it is elsewhere, where
+ * it may be moved from at once: what it may use does not change.  At `now`, and
+ * not again within some milliseconds; more seldom where the kernel always moves
+ * it away. */
+void tpr_crowd_settle(struct tpr_crowd *crowd, uint64_t now);
+
+#endif
