@@ -165,8 +165,9 @@ struct bench_driver {
     /* Optional: memory for messages, instead of malloc()'s.  NULL if there is
      * none. */
     void *(*allocate)(struct bench_driver *driver, size_t length);
-    bool on_device;            /* what arrives lies there too, and the host
-                                  writes none of it: allocate() has */
+    bool all_buffers;          /* ... also for what arrives */
+    bool on_device;            /* ... and the host writes none of it: allocate()
+                                  has */
     void (*release)(struct bench_driver *driver, void *memory);
 
     /* Optional: tests that are not made of messages. */

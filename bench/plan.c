@@ -46,15 +46,19 @@ static bool plan_exchanges(enum bench_test test)
 
 /* ---- buffers ------------------------------------------------------------ */
 
+/* Is it the driver who makes such buffers? */
+static bool plan_driver_makes(const struct bench_driver *driver, bool send)
+{
+    return driver->allocate != NULL && (send || driver->all_buffers);
+}
+
 static void *plan_buffer(struct plan *plan, bool send)
 {
     struct bench_driver *driver = plan->driver;
     size_t length = plan->job.bytes > 0 ? plan->job.bytes : 1;
     void *buffer;
 
-    if (driver->on_device)
-        return driver->allocate(driver, length);
-    if (send && driver->allocate != NULL)
+    if (plan_driver_makes(driver, send))
         buffer = driver->allocate(driver, length);
     else
         buffer = aligned_alloc(PLAN_ALIGNMENT, (length + PLAN_ALIGNMENT - 1)
@@ -62,19 +66,17 @@ static void *plan_buffer(struct plan *plan, bool send)
                                                    * PLAN_ALIGNMENT);
     /* Written in any case: pages that nobody ever wrote are all the same one,
      * which stays in cache. */
-    if (buffer != NULL)
+    if (buffer != NULL && !driver->on_device)
         bench_fill(buffer, plan->job.bytes, 0);
     return buffer;
 }
 
 static void plan_free(struct plan *plan, void *buffer, bool send)
 {
-    if (plan->driver->on_device)
-        send = true;
-    if (send && buffer != NULL && plan->driver->allocate != NULL)
-        plan->driver->release(plan->driver, buffer);
-    else if (!plan->driver->on_device)
+    if (!plan_driver_makes(plan->driver, send))
         free(buffer);
+    else if (buffer != NULL)
+        plan->driver->release(plan->driver, buffer);
 }
 
 static void plan_job_fini(struct plan *plan)

@@ -290,7 +290,8 @@ static bool perf_init(struct perf *perf)
         .allocate = options->on_device ? perf_device_allocate
                     : options->memory ? perf_allocate : NULL,
         .release = options->on_device ? perf_device_release : perf_release,
-        .on_device = options->on_device, .special = perf_special
+        .all_buffers = true, .on_device = options->on_device,
+        .special = perf_special
     };
     sem_init(&perf->wake, 0, 0);
     return true;

@@ -131,6 +131,9 @@ struct tpf_conn {
     size_t max_frame;              /* set before connected/incoming */
     size_t window;                 /* set likewise: bytes of frames that it
                                       pays to have under way on one pipe */
+    uint16_t both_number;          /* both.c: the last buffer of which the peer
+                                      was called to copy some ... */
+    bool both_called;              /* ... and it is not over */
 };
 
 enum { TPF_NOTE = 64, TPF_SHARED = 2 * TPB_CACHE_LINE };
@@ -263,12 +266,17 @@ struct tpf_backend {
 
     /* TPF_SHARED bytes that both sides have mapped until disconnect(), on cache
      * lines of their own and zero at first: `mine` for what this side receives,
-     * else for what it sends.  For one channel of the pair at a time. */
+     * else for what it sends.  For one buffer of the pair at a time, see
+     * both.h. */
     void *(*shared)(struct tpf_conn *conn, bool mine);
 
     /* The process at the other end as the kernel knows it, in this process's
      * PID namespace; 0 if it cannot be seen from here. */
     int (*peer_pid)(struct tpf_conn *conn);
+
+    /* Has that process ended, become another program, or parted?  Then it has
+     * nothing of this one mapped any more.  With shared(). */
+    bool (*parted)(struct tpf_conn *conn);
 };
 
 /* Every backend of this build, in no order that matters; NULL-terminated. */

@@ -3,7 +3,7 @@
  * The cma channel: the receiver copies a big buffer straight out of the
  * sender's memory with process_vm_readv(2), one copy and no frames.  Where both
  * have a cpu of their own he calls the sender, who copies from the other end
- * with process_vm_writev(2) unless he has better things to do: see share.h.
+ * with process_vm_writev(2) unless he has better things to do: see both.h.
  *
  * Whether a process may do that to another is decided by ptrace's rules (user,
  * capabilities, user namespace, dumpable), by Yama and by seccomp, and may
@@ -20,17 +20,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "fabric/channel.h"
-#include "fabric/cma/share.h"
+#include "fabric/both.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
-#include "runtime/base/log.h"
 
 #ifndef PR_SET_PTRACER
 #define PR_SET_PTRACER 0x59616d61
 #endif
-
-TPB_LOG_COMPONENT("cma");
 
 enum {
     /* A piece is half of a short buffer: more of them cost more than they gain.
@@ -40,7 +36,6 @@ enum {
     /* Who sends one message after the other has something else to do, but what
      * is longer is worth it all the same. */
     CMA_CALL_ALWAYS = 4 * 1024 * 1024,
-    CMA_LOOKS = 4096,              /* between looks whether the peer lives */
 };
 
 /* What is published: where the token is and what it is. */
@@ -56,41 +51,30 @@ struct cma_source {
 
 /* The receiver's call: where the buffer is to be. */
 struct cma_call {
-    uint64_t place, length;
-    uint32_t piece;
-    uint32_t number;
+    struct tpf_both_call pieces;
+    uint64_t place;
 };
 _Static_assert(sizeof(struct cma_call) == 24, "wire layout");
 _Static_assert(sizeof(struct cma_call) <= TPF_CALL, "TPF_CALL is too small");
-_Static_assert(sizeof(struct cma_share) <= TPF_SHARED, "does not fit");
 
 struct cma_channel {
     struct tpf_channel base;
     struct cma_address address;
     uint8_t token[16];             /* read by peers, by its address */
     struct tpb_list pulls;         /* cma_pull */
-    struct tpb_list helps;         /* cma_pull, of the sender */
+    struct tpb_list helps;         /* cma_pull, at the sender */
 };
 
 struct cma_link {
     struct tpf_link base;
     pid_t pid;
     struct cma_address theirs;
-    uint16_t number;               /* of the last buffer of which the peer was
-                                      called to copy some ... */
-    bool called;                   /* ... and it is not over */
 };
 
 struct cma_pull {
     struct tpf_pull base;
+    struct tpf_both both;
     uint64_t place;
-    struct cma_share *share;       /* NULL: nobody else copies */
-    size_t length;                 /* of a piece ... */
-    uint32_t pieces;               /* ... so many */
-    uint32_t next;                 /* the one that is ours to copy */
-    uint32_t pushed;               /* sender: pieces copied */
-    uint16_t number;
-    bool all_claimed;
 };
 _Static_assert(sizeof(struct cma_pull) <= TPF_PULL, "TPF_PULL is too small");
 
@@ -245,13 +229,20 @@ static size_t cma_describe(struct tpf_link *link,
     return sizeof(where);
 }
 
-/* How many bytes of a buffer it read, at `at`; 0: refused. */
-static size_t cma_read(const struct cma_pull *pull, size_t at, size_t length,
+/* ---- how both copy ------------------------------------------------------- */
+
+static struct tpf_both *cma_both(struct tpf_pull *pull)
+{
+    return &((struct cma_pull *)pull)->both;
+}
+
+static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
                        struct tpb_error *error)
 {
-    struct cma_link *link = (struct cma_link *)pull->base.link;
-    struct iovec mine = { (unsigned char *)pull->base.to.data + at, length };
-    struct iovec theirs = { (void *)(uintptr_t)(pull->place + at), length };
+    const struct cma_link *link = (struct cma_link *)base->link;
+    uint64_t place = ((struct cma_pull *)base)->place;
+    struct iovec mine = { (unsigned char *)base->to.data + at, length };
+    struct iovec theirs = { (void *)(uintptr_t)(place + at), length };
     ssize_t got = process_vm_readv(link->pid, &mine, 1, &theirs, 1, 0);
 
     if (got > 0)
@@ -260,19 +251,44 @@ static size_t cma_read(const struct cma_pull *pull, size_t at, size_t length,
     return 0;
 }
 
-static enum tpf_progress cma_move(struct tpf_pull *base,
-                                  struct tpb_error *error)
+/* Is the peer's memory still there?  Not once it has ended, or become another
+ * program. */
+static bool cma_lives(const struct tpf_link *link)
 {
-    size_t got = cma_read((struct cma_pull *)base, base->moved,
-                          tpf_stride(base), error);
+    bool same;
 
-    if (got == 0)
-        return TPF_PULL_REFUSED;
-    base->moved += got;
-    return base->moved == base->to.length ? TPF_PULL_DONE : TPF_PULL_MORE;
+    if (cma_read_token((const struct cma_link *)link, &same) < 0)
+        return errno != ESRCH && errno != EFAULT;
+    return same;
 }
 
-/* ---- copied by both: the receiver ---------------------------------------- */
+/* A sender that was stopped meanwhile must not write into whatever has the
+ * peer's pid by now. */
+static bool cma_give(struct tpf_pull *help, size_t at, size_t length)
+{
+    const struct cma_link *link = (struct cma_link *)help->link;
+    uint64_t place = ((struct cma_pull *)help)->place;
+
+    if (!cma_lives(help->link))
+        return false;
+    while (length > 0) {
+        struct iovec mine = { (unsigned char *)help->to.data + at, length };
+        struct iovec theirs = { (void *)(uintptr_t)(place + at), length };
+        ssize_t put = process_vm_writev(link->pid, &mine, 1, &theirs, 1, 0);
+
+        if (put <= 0)
+            return false;
+        at += (size_t)put;
+        length -= (size_t)put;
+    }
+    return true;
+}
+
+static const struct tpf_both_ways cma_ways = {
+    .of = cma_both, .take = cma_take, .give = cma_give, .lives = cma_lives
+};
+
+/* ---- the receiver -------------------------------------------------------- */
 
 /* A piece for each, or one for the receiver and more for both. */
 static size_t cma_piece(size_t length)
@@ -284,228 +300,23 @@ static size_t cma_piece(size_t length)
     return piece < CMA_PIECE_MOST ? piece : CMA_PIECE_MOST;
 }
 
-/* Of a buffer's piece `index` the length. */
-static size_t cma_piece_length(const struct cma_pull *pull, uint32_t index)
+static size_t cma_call(struct tpf_pull *pull, unsigned char words[TPF_CALL])
 {
-    size_t left = pull->base.to.length - index * pull->length;
+    struct cma_call call = { .place = (uint64_t)(uintptr_t)pull->to.data };
 
-    return left < pull->length ? left : pull->length;
-}
-
-static void cma_pieces(struct cma_pull *pull, struct cma_share *share,
-                       uint16_t number, size_t piece)
-{
-    pull->share = share;
-    pull->number = number;
-    pull->length = piece;
-    pull->pieces = (uint32_t)((pull->base.to.length + piece - 1) / piece);
-}
-
-static struct cma_share *cma_shared(const struct tpf_link *link, bool mine)
-{
-    const struct tpf_backend *backend = link->conn->backend;
-
-    return backend->shared != NULL ? backend->shared(link->conn, mine) : NULL;
-}
-
-static size_t cma_call(struct tpf_pull *base, unsigned char words[TPF_CALL])
-{
-    struct cma_pull *pull = (struct cma_pull *)base;
-    struct cma_link *link = (struct cma_link *)base->link;
-    struct cma_share *share = cma_shared(base->link, true);
-    size_t piece = cma_piece(base->to.length);
-    struct cma_call call = { .place = (uint64_t)(uintptr_t)base->to.data,
-                             .length = base->to.length,
-                             .piece = (uint32_t)piece };
-
-    if (share == NULL || link->called || base->link->channel->env->crowded
-        || base->to.length <= piece
-        || (!base->alone && base->to.length < CMA_CALL_ALWAYS)
-        || base->to.length / piece >= CMA_PIECES_MOST)
+    if ((!pull->alone && pull->to.length < CMA_CALL_ALWAYS)
+        || !tpf_both_begin(pull, &cma_ways, cma_piece(pull->to.length),
+                           &call.pieces))
         return 0;
-    if (++link->number == 0)
-        link->number = 1;
-    link->called = true;
-    call.number = link->number;
-    cma_pieces(pull, share, link->number, piece);
-    cma_share_open(share, link->number);
     memcpy(words, &call, sizeof(call));
     return sizeof(call);
 }
 
-/* From here on the receiver is alone. */
-static void cma_hang_up(struct cma_pull *pull)
+static enum tpf_progress cma_move(struct tpf_pull *pull,
+                                  struct tpb_error *error)
 {
-    pull->share = NULL;
-    ((struct cma_link *)pull->base.link)->called = false;
+    return tpf_both_move(pull, &cma_ways, error);
 }
-
-/* Is the peer's memory still there?  Not once it has ended, or become another
- * program. */
-static bool cma_lives(const struct cma_link *link)
-{
-    bool same;
-
-    if (cma_read_token(link, &same) < 0)
-        return errno != ESRCH && errno != EFAULT;
-    return same;
-}
-
-/*
- * Whatever becomes of the pull, the memory is its owner's again only when the
- * sender has copied the piece that he is at: some microseconds, if he has not
- * lost his cpu just there.  If he was stopped just there it is as long as that
- * lasts; then it is said.
- */
-static void cma_quit(struct cma_pull *pull)
-{
-    const struct cma_link *link = (struct cma_link *)pull->base.link;
-    uint64_t since = tpb_now();
-    bool failed, told = false;
-
-    if (pull->share == NULL)
-        return;
-    cma_share_close(pull->share, pull->number, pull->pieces);
-    for (unsigned look = 1; !cma_share_settled(pull->share, &failed); look++) {
-        tpb_pause();
-        if (look % CMA_LOOKS != 0)
-            continue;
-        if (!cma_lives(link))
-            break;
-        if (!told && tpb_now() - since > UINT64_C(1000000000)) {
-            tpb_warn("pid %d has stopped while it copied into this process,"
-                     " which waits for it to go on or to end (SIGCONT lets it"
-                     " go on)", (int)link->pid);
-            told = true;
-        }
-    }
-    cma_hang_up(pull);
-}
-
-/* There is nothing left to claim: waits for what the sender has. */
-static enum tpf_progress cma_settle(struct cma_pull *pull)
-{
-    bool failed;
-
-    if (!cma_share_settled(pull->share, &failed))
-        return TPF_PULL_MORE;
-    cma_hang_up(pull);
-    if (failed)
-        return TPF_PULL_MORE;      /* alone, from where it stands */
-    pull->base.moved = pull->base.to.length;
-    return TPF_PULL_DONE;
-}
-
-/* The next piece, or what is left of it. */
-static enum tpf_progress cma_move_shared(struct tpf_pull *base,
-                                         struct tpb_error *error)
-{
-    struct cma_pull *pull = (struct cma_pull *)base;
-    size_t end, got;
-
-    if (pull->share == NULL)
-        return cma_move(base, error);
-    if (pull->all_claimed)
-        return cma_settle(pull);
-    end = pull->next * pull->length + cma_piece_length(pull, pull->next);
-    got = cma_read(pull, base->moved, end - base->moved, error);
-    if (got == 0) {
-        cma_quit(pull);
-        return TPF_PULL_REFUSED;
-    }
-    base->moved += got;
-    if (base->moved < end
-        || cma_share_claim(pull->share, pull->number, pull->pieces, false,
-                           &pull->next))
-        return TPF_PULL_MORE;
-    pull->all_claimed = true;
-    return cma_settle(pull);
-}
-
-static bool cma_cancel(struct tpf_pull *pull)
-{
-    cma_quit((struct cma_pull *)pull);
-    return tpf_strides_cancel(pull);
-}
-
-/* ---- copied by both: the sender ------------------------------------------ */
-
-static void cma_help_over(struct cma_pull *help)
-{
-    tpb_list_unlink(&help->base.node);
-    help->base.link->channel->env->helping--;
-}
-
-/* A sender that was stopped meanwhile must not write into whatever has the
- * peer's pid by now. */
-static bool cma_write(const struct cma_pull *help, size_t at, size_t length)
-{
-    const struct cma_link *link = (struct cma_link *)help->base.link;
-
-    if (!cma_lives(link))
-        return false;
-    while (length > 0) {
-        struct iovec mine = { (unsigned char *)help->base.to.data + at,
-                              length };
-        struct iovec theirs = { (void *)(uintptr_t)(help->place + at), length };
-        ssize_t put = process_vm_writev(link->pid, &mine, 1, &theirs, 1, 0);
-
-        if (put <= 0)
-            return false;
-        at += (size_t)put;
-        length -= (size_t)put;
-    }
-    return true;
-}
-
-/* The next piece from the back, if there is one. */
-static void cma_help_move(struct cma_pull *help)
-{
-    uint32_t index;
-
-    if (!cma_share_claim(help->share, help->number, help->pieces, true,
-                         &index)) {
-        cma_help_over(help);
-    } else if (cma_write(help, index * help->length,
-                         cma_piece_length(help, index))) {
-        cma_share_push(help->share, help->number, ++help->pushed);
-    } else {
-        cma_share_push(help->share, help->number, CMA_SHARE_FAILED);
-        cma_help_over(help);
-    }
-}
-
-static bool cma_help(struct tpf_pull *base, const unsigned char *words,
-                     size_t length)
-{
-    struct cma_pull *help = (struct cma_pull *)base;
-    struct cma_channel *channel = (struct cma_channel *)base->link->channel;
-    struct cma_share *share = cma_shared(base->link, false);
-    struct cma_call call;
-
-    if (length != sizeof(call) || share == NULL)
-        return false;
-    memcpy(&call, words, sizeof(call));
-    if (call.length != base->to.length || call.piece < CMA_PAGE
-        || call.piece > CMA_PIECE_MOST || call.number > UINT16_MAX
-        || call.length / call.piece >= CMA_PIECES_MOST
-        || base->to.device.type != TP_DEVICE_CPU)
-        return false;
-    help->place = call.place;
-    cma_pieces(help, share, (uint16_t)call.number, call.piece);
-    tpb_list_append(&channel->helps, &base->node);
-    base->link->channel->env->helping++;
-    cma_help_move(help);
-    return true;
-}
-
-static void cma_leave(struct tpf_pull *help)
-{
-    if (!tpb_list_empty(&help->node))
-        cma_help_over((struct cma_pull *)help);
-}
-
-/* ---- both ---------------------------------------------------------------- */
 
 static enum tpf_progress cma_pull(struct tpf_pull *base,
                                   struct tpb_error *error)
@@ -517,27 +328,44 @@ static enum tpf_progress cma_pull(struct tpf_pull *base,
     if (base->source_length != sizeof(where)
         || base->to.device.type != TP_DEVICE_CPU) {
         tpb_fail(error, TP_ERR_PROTOCOL, "not a buffer for cma");
+        tpf_both_quit(base, &cma_ways);
         return TPF_PULL_REFUSED;
     }
     memcpy(&where, base->source, sizeof(where));
     pull->place = where.place;
-    return tpf_strides_start(&channel->pulls, base, cma_move_shared, error);
+    return tpf_strides_start(&channel->pulls, base, cma_move, error);
+}
+
+static bool cma_cancel(struct tpf_pull *pull)
+{
+    tpf_both_quit(pull, &cma_ways);
+    return tpf_strides_cancel(pull);
+}
+
+/* ---- the sender ---------------------------------------------------------- */
+
+static bool cma_help(struct tpf_pull *help, const unsigned char *words,
+                     size_t length)
+{
+    struct cma_channel *channel = (struct cma_channel *)help->link->channel;
+    struct cma_call call;
+
+    if (length != sizeof(call))
+        return false;
+    memcpy(&call, words, sizeof(call));
+    if (!tpf_both_valid(help, &call.pieces, CMA_PAGE))
+        return false;
+    ((struct cma_pull *)help)->place = call.place;
+    tpf_both_help(&channel->helps, help, &cma_ways, &call.pieces);
+    return true;
 }
 
 static bool cma_progress(struct tpf_channel *base)
 {
     struct cma_channel *channel = (struct cma_channel *)base;
-    struct tpb_list *node = channel->helps.next;
-    bool moved = tpf_strides_progress(base, &channel->pulls, cma_move_shared);
+    bool moved = tpf_strides_progress(base, &channel->pulls, cma_move);
 
-    if (node == &channel->helps)
-        return moved;
-    /* They take turns. */
-    tpb_list_unlink(node);
-    tpb_list_append(&channel->helps, node);
-    cma_help_move((struct cma_pull *)TPB_CONTAINER(node, struct tpf_pull,
-                                                   node));
-    return true;
+    return tpf_both_progress(&channel->helps, &cma_ways) || moved;
 }
 
 const struct tpf_channel_kind tpf_cma = {
@@ -557,7 +385,7 @@ const struct tpf_channel_kind tpf_cma = {
     .pull = cma_pull,
     .call = cma_call,
     .help = cma_help,
-    .leave = cma_leave,
+    .leave = tpf_both_leave,
     .cancel = cma_cancel,
     .progress = cma_progress,
 };

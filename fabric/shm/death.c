@@ -7,6 +7,8 @@
  */
 #include "config.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -71,4 +73,28 @@ void shm_death_forget(struct shm_conn *conn)
     if (conn->death.fd >= 0)
         tpf_watch_remove(conn->base.endpoint->env, &conn->death);
     tpb_close(&conn->death.fd);
+}
+
+static bool death_told(int fd, short events)
+{
+    struct pollfd look = { .fd = fd, .events = events };
+
+    return poll(&look, 1, 0) > 0;
+}
+
+/* The kernel takes a process's memory away before it closes its descriptors,
+ * at its end as well as in exec(2). */
+bool shm_parted(struct tpf_conn *base)
+{
+    struct shm_conn *conn = shm_conn(base);
+    bool over;
+    int fd;
+
+    if (conn->hung_up || conn->watch.fd < 0
+        || death_told(conn->watch.fd, POLLRDHUP))
+        return true;
+    fd = death_pidfd(conn);
+    over = fd >= 0 ? death_told(fd, POLLIN) : errno == ESRCH;
+    tpb_close(&fd);
+    return over;
 }

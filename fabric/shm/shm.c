@@ -505,4 +505,5 @@ const struct tpf_backend tpf_shm = {
     .notes = shm_notes,
     .shared = shm_shared,
     .peer_pid = shm_peer_pid,
+    .parted = shm_parted,
 };

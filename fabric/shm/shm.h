@@ -111,6 +111,7 @@ struct shm_conn {
     unsigned char *map;            /* the segment ... */
     int side;                      /* ... of which this is ours */
     int doorbell;                  /* the peer's */
+    bool hung_up;                  /* the peer's process has */
     bool called;                   /* we made both ends of the socket ... */
     pid_t peer_pid;                /* ... so it does not know who has one */
     uint32_t slot;                 /* mine; SHM_SLOTS: none */
@@ -169,9 +170,11 @@ bool shm_pass(struct tpf_conn *conn, const void *note, size_t length, int fd);
 void shm_notes(struct tpf_conn *conn);
 int shm_peer_pid(struct tpf_conn *conn);
 
-/* death.c: of a conn that is OPEN, with its socket; and no more. */
+/* death.c: of a conn that is OPEN, with its socket; and no more.  The last one
+ * is the contract's. */
 void shm_death_watch(struct shm_conn *conn);
 void shm_death_forget(struct shm_conn *conn);
+bool shm_parted(struct tpf_conn *base);
 
 /* shm.c: slots and attention. */
 tp_status shm_slot_take(struct shm_conn *conn);

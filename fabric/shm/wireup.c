@@ -102,6 +102,7 @@ void shm_hang_up(struct shm_conn *conn)
     tpf_watch_remove(conn->base.endpoint->env, &conn->watch);
     shm_death_forget(conn);
     conn->state = SHM_HUNG_UP;
+    conn->hung_up = true;
     /* The core peeks; when the ring is empty peek() reports the failure. */
     tpf_conn_ready(&conn->base);
 }

@@ -31,7 +31,7 @@ static const char *const log_words[] = {
 
 /* All that there are in tp; tests/lint/settings.sh looks. */
 static const char *const log_components[] = {
-    "bootstrap", "borrow", "broker", "cma", "context", "cuda", "cuda_ipc",
+    "bootstrap", "borrow", "both", "broker", "context", "cuda", "cuda_ipc",
     "desk", "device", "door", "gdr", "gpu", "hello", "link", "listener",
     "memory", "ofi", "outbox", "peer", "pmix", "pull", "rails", "record", "rx",
     "settings", "shm", "topology", "visit"

@@ -24,10 +24,10 @@ may()
 base='runtime/base/'
 may "$base" "$base"
 may 'topology/' "$base|topology/"
-may 'fabric/[^/]*$' "$base|topology/|fabric/(backend|channel|memory)\.h"
+may 'fabric/[^/]*$' "$base|topology/|fabric/(backend|channel|both|share|memory)\.h"
 for folder in fabric/*/; do
     [ -d "$folder" ] || continue
-    may "$folder" "$base|topology/|fabric/(backend|channel|memory|remote)\.h|$folder"
+    may "$folder" "$base|topology/|fabric/(backend|channel|both|memory|remote)\.h|$folder"
 done
 may 'gpu/' "$base|topology/|fabric/(backend|channel|memory|remote)\.h|gpu/"
 may 'runtime/[^/]* ' "runtime/|topology/|fabric/(backend|channel|memory)\.h|gpu/gpu\.h"

@@ -60,6 +60,15 @@ static unsigned char *channel_alloc(size_t length, uint64_t seed)
     return memory;
 }
 
+/* One of these two: where both sides have their messages. */
+typedef unsigned char *channel_memory_fn(size_t length, uint64_t seed);
+
+static void channel_memory_end(unsigned char *memory)
+{
+    if (tp_free(tpx_me.context, memory) != TP_OK)
+        free(memory);
+}
+
 /* ---- a right that is taken away ------------------------------------------ */
 
 /* From now on no process without CAP_SYS_PTRACE reads this one. */
@@ -329,8 +338,9 @@ static void channel_borrow(void)
     tpx_barrier();
 }
 
-/* How many mappings of tp_alloc() memory this process has. */
-static int channel_mappings(void)
+/* How many mappings of tp_alloc() memory this process has, of any kind or such
+ * as "rw-s". */
+static int channel_mappings(const char *kind)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[512];
@@ -338,9 +348,21 @@ static int channel_mappings(void)
 
     tpx_check(maps != NULL, "no /proc/self/maps");
     while (fgets(line, sizeof(line), maps) != NULL)
-        count += strstr(line, "tp-alloc") != NULL;
+        count += strstr(line, "tp-alloc") != NULL
+                 && strstr(line, kind) != NULL;
     fclose(maps);
     return count;
+}
+
+/* They all go. */
+static void channel_mappings_end(void)
+{
+    tpx_meet(!tpx_me.rank);
+    for (int i = 0; i < 1000 && channel_mappings("") > 0; i++) {
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+        tpx_sleep_ms(1);
+    }
+    tpx_equal(channel_mappings(""), 0);
 }
 
 /* A freed block leaves the peer, too; one that is lent stays until it is
@@ -366,12 +388,7 @@ static void channel_free(void)
         }
     }
     tpx_barrier();
-    tpx_meet(!tpx_me.rank);
-    for (int i = 0; i < 1000 && channel_mappings() > 0; i++) {
-        tpx_ok(tp_progress(tpx_me.context, NULL));
-        tpx_sleep_ms(1);
-    }
-    tpx_equal(channel_mappings(), 0);
+    channel_mappings_end();
 }
 
 /* What was borrowed outlives the pipe and the peer. */
@@ -497,10 +514,10 @@ static void channel_ended(tp_pipe *pipe, tp_status status, tp_message *message,
 
 /* The sender closes over what the receiver is pulling: nobody gets bytes that
  * the sender has overwritten since. */
-static void channel_close(void)
+static void channel_close_of(channel_memory_fn *make)
 {
     enum { ROUNDS = 30 };
-    unsigned char *memory = channel_memory(CHANNEL_PIECE * 4, 9);
+    unsigned char *memory = make(CHANNEL_PIECE * 4, 9);
     tp_payload payload = { .data = memory, .length = CHANNEL_PIECE * 4 };
     tp_message message = { .payloads = &payload, .payload_count = 1 };
 
@@ -532,18 +549,29 @@ static void channel_close(void)
         }
         tpx_meet(!tpx_me.rank);
     }
-    free(memory);
+    channel_memory_end(memory);
+}
+
+static void channel_close(void)
+{
+    channel_close_of(channel_memory);
+}
+
+static void channel_close_mapped(void)
+{
+    channel_close_of(channel_alloc);
 }
 
 /* ---- copied by both ------------------------------------------------------ */
 
 /* One message after the other, each of which both may copy at once. */
-static void channel_both(void)
+static void channel_both_of(channel_memory_fn *make)
 {
-    static const size_t lengths[] = { 65535, 65536, 65537, 131071, 131073,
-                                      262145, 1 << 20, (3 << 20) + 4711 };
+    static const size_t lengths[] = { 32767, 32768, 32769, 65535, 65536, 65537,
+                                      131071, 131073, 262145, 1 << 20,
+                                      (3 << 20) + 4711 };
     enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
-    unsigned char *memory = channel_memory(4 << 20, 0);
+    unsigned char *memory = make(4 << 20, 0);
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     unsigned turns = tpx_me.sanitized ? 8 : 40;
 
@@ -563,7 +591,23 @@ static void channel_both(void)
         }
     }
     tpx_barrier();
-    free(memory);
+    if (make == channel_alloc && channel_is_chosen(pipe, "map")
+        && sysconf(_SC_NPROCESSORS_ONLN) >= 2)
+        tpx_equal(channel_mappings("rw-s"), 2);
+    channel_memory_end(memory);
+    channel_mappings_end();
+}
+
+static void channel_both(void)
+{
+    channel_both_of(channel_memory);
+}
+
+/* ... into a mapping of the receiver's, which is there no longer than he has
+ * the memory. */
+static void channel_both_mapped(void)
+{
+    channel_both_of(channel_alloc);
 }
 
 /* After a read has ended nobody touches its memory any more, however it ended:
@@ -598,9 +642,10 @@ static void channel_quit_arrived(tp_pipe *pipe, tp_status status,
     channel_count(&quit->arrived);
 }
 
-static void channel_quit_begin(tp_pipe *pipe, struct channel_quit *quit)
+static void channel_quit_begin(tp_pipe *pipe, struct channel_quit *quit,
+                               channel_memory_fn *make)
 {
-    *quit = (struct channel_quit){ .memory = channel_memory(CHANNEL_BIG, 0) };
+    *quit = (struct channel_quit){ .memory = make(CHANNEL_BIG, 0) };
     tpx_ok(tp_pipe_read_descriptor(pipe, channel_quit_arrived, quit));
     tpx_until(&quit->arrived, 1);
 }
@@ -615,9 +660,9 @@ static void channel_quit_end(struct channel_quit *quit, tp_status status)
 }
 
 /* The receiver closes, at another moment each time. */
-static void channel_quit(void)
+static void channel_quit_of(channel_memory_fn *make)
 {
-    unsigned char *memory = channel_memory(CHANNEL_BIG, 4);
+    unsigned char *memory = make(CHANNEL_BIG, 4);
     tp_payload payload = { .data = memory, .length = CHANNEL_BIG };
     tp_message message = { .payloads = &payload, .payload_count = 1 };
 
@@ -636,28 +681,38 @@ static void channel_quit(void)
         } else {
             struct channel_quit quit;
 
-            channel_quit_begin(pipe, &quit);
+            channel_quit_begin(pipe, &quit, make);
             for (unsigned spin = i * 5; spin > 0; spin--)
                 tpx_ok(tp_progress(tpx_me.context, NULL));
             tpx_ok(tp_pipe_close(pipe));
             channel_quit_end(&quit, TP_ERR_CLOSED);
             tpx_meet(0);
             channel_untouched(quit.memory, quit.marks);
-            free(quit.memory);
+            channel_memory_end(quit.memory);
         }
     }
     tpx_barrier();
-    free(memory);
+    channel_memory_end(memory);
+}
+
+static void channel_quit(void)
+{
+    channel_quit_of(channel_memory);
+}
+
+static void channel_quit_mapped(void)
+{
+    channel_quit_of(channel_alloc);
 }
 
 /* The sender dies while it copies. */
-static void channel_killed(void)
+static void channel_killed_of(channel_memory_fn *make)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     int pid = getpid();
 
     if (tpx_me.rank == 0) {
-        unsigned char *memory = channel_memory(CHANNEL_BIG, 4);
+        unsigned char *memory = make(CHANNEL_BIG, 4);
         unsigned done = 0;
         tp_payload payload = { .data = memory, .length = CHANNEL_BIG };
         tp_message message = { .payloads = &payload, .payload_count = 1 };
@@ -669,13 +724,23 @@ static void channel_killed(void)
         struct channel_quit quit;
 
         tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), &pid, sizeof(pid), NULL));
-        channel_quit_begin(pipe, &quit);
+        channel_quit_begin(pipe, &quit, make);
         tpx_check(kill(pid, SIGKILL) == 0, "kill");
         channel_quit_end(&quit, TP_ERR_PEER_FAILED);
         tpx_status(tp_pipe_recv(pipe, &pid, 1, NULL), TP_ERR_PEER_FAILED);
         channel_untouched(quit.memory, quit.marks);
-        free(quit.memory);
+        channel_memory_end(quit.memory);
     }
+}
+
+static void channel_killed(void)
+{
+    channel_killed_of(channel_memory);
+}
+
+static void channel_killed_mapped(void)
+{
+    channel_killed_of(channel_alloc);
 }
 
 /* Letters of all sizes, out of memory of tp_alloc() and other, both ways. */
@@ -704,9 +769,14 @@ const struct tpx_spmd tpx_channel[] = {
     { "channel_borrow_kept", channel_borrow_kept, 2, TPX_CHANNELS, 30 },
     { "channel_borrow_closed", channel_borrow_closed, 2, TPX_CHANNELS, 30 },
     { "channel_close", channel_close, 2, TPX_CHANNELS, 60 },
+    { "channel_close_mapped", channel_close_mapped, 2, TPX_CHANNELS, 60 },
     { "channel_both", channel_both, 2, TPX_CHANNELS, 60 },
+    { "channel_both_mapped", channel_both_mapped, 2, TPX_CHANNELS, 60 },
     { "channel_quit", channel_quit, 2, TPX_CHANNELS, 60 },
+    { "channel_quit_mapped", channel_quit_mapped, 2, TPX_CHANNELS, 60 },
     { "channel_killed", channel_killed, 2, TPX_KILLS | TPX_CHANNELS, 30 },
+    { "channel_killed_mapped", channel_killed_mapped, 2,
+      TPX_KILLS | TPX_CHANNELS, 30 },
     { "channel_letters", channel_letters, 2, TPX_CHANNELS, 60 },
     { NULL }
 };

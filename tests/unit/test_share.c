@@ -6,19 +6,19 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "fabric/cma/share.h"
+#include "fabric/share.h"
 #include "tests/lib/tpx.h"
 
 enum { PIECES = 64, ROUNDS = 20000 };
 
-static struct cma_share share;
+static struct tpf_share share;
 /* Counted by whoever has claimed it. */
 static unsigned copied[PIECES];
 static _Atomic uint32_t current, finished;
 
 static bool settled(void)
 {
-    bool failed, over = cma_share_settled(&share, &failed);
+    bool failed, over = tpf_share_settled(&share, &failed);
 
     ck_assert(!failed);
     return over;
@@ -29,22 +29,22 @@ START_TEST(pieces_are_claimed_from_both_ends)
     uint32_t piece;
     bool failed;
 
-    cma_share_open(&share, 7);     /* the first one is the receiver's */
-    ck_assert(cma_share_claim(&share, 7, 4, true, &piece));
+    tpf_share_open(&share, 7);     /* the first one is the receiver's */
+    ck_assert(tpf_share_claim(&share, 7, 4, true, &piece));
     ck_assert_uint_eq(piece, 3);
-    ck_assert(cma_share_claim(&share, 7, 4, false, &piece));
+    ck_assert(tpf_share_claim(&share, 7, 4, false, &piece));
     ck_assert_uint_eq(piece, 1);
-    ck_assert(cma_share_claim(&share, 7, 4, true, &piece));
+    ck_assert(tpf_share_claim(&share, 7, 4, true, &piece));
     ck_assert_uint_eq(piece, 2);
-    ck_assert(!cma_share_claim(&share, 7, 4, true, &piece));
-    ck_assert(!cma_share_claim(&share, 7, 4, false, &piece));
+    ck_assert(!tpf_share_claim(&share, 7, 4, true, &piece));
+    ck_assert(!tpf_share_claim(&share, 7, 4, false, &piece));
     ck_assert(!settled());
-    cma_share_push(&share, 7, 1);
+    tpf_share_push(&share, 7, 1);
     ck_assert(!settled());
-    cma_share_push(&share, 7, 2);
+    tpf_share_push(&share, 7, 2);
     ck_assert(settled());
-    cma_share_push(&share, 7, CMA_SHARE_FAILED);
-    ck_assert(cma_share_settled(&share, &failed));
+    tpf_share_push(&share, 7, TPF_SHARE_FAILED);
+    ck_assert(tpf_share_settled(&share, &failed));
     ck_assert(failed);
 }
 END_TEST
@@ -53,16 +53,16 @@ START_TEST(late_sender_claims_nothing)
 {
     uint32_t piece;
 
-    cma_share_open(&share, 7);
-    cma_share_close(&share, 7, 4);
+    tpf_share_open(&share, 7);
+    tpf_share_close(&share, 7, 4);
     ck_assert(settled());
-    ck_assert(!cma_share_claim(&share, 7, 4, true, &piece));
-    cma_share_open(&share, 8);
-    ck_assert(!cma_share_claim(&share, 7, 4, true, &piece));
-    ck_assert(cma_share_claim(&share, 8, 4, true, &piece));
-    cma_share_close(&share, 8, 4);
+    ck_assert(!tpf_share_claim(&share, 7, 4, true, &piece));
+    tpf_share_open(&share, 8);
+    ck_assert(!tpf_share_claim(&share, 7, 4, true, &piece));
+    ck_assert(tpf_share_claim(&share, 8, 4, true, &piece));
+    tpf_share_close(&share, 8, 4);
     ck_assert(!settled());         /* of that one it is at */
-    cma_share_push(&share, 8, 1);
+    tpf_share_push(&share, 8, 1);
     ck_assert(settled());
 }
 END_TEST
@@ -72,10 +72,10 @@ START_TEST(garbage_claims_nothing)
     uint32_t piece;
 
     atomic_store(&share.claims, UINT64_MAX);
-    ck_assert(!cma_share_claim(&share, UINT16_MAX, PIECES, true, &piece));
-    ck_assert(!cma_share_claim(&share, UINT16_MAX, PIECES, false, &piece));
-    atomic_store(&share.claims, cma_share_word(3, 0, 0xffffff));
-    ck_assert(!cma_share_claim(&share, 3, CMA_PIECES_MOST, true, &piece));
+    ck_assert(!tpf_share_claim(&share, UINT16_MAX, PIECES, true, &piece));
+    ck_assert(!tpf_share_claim(&share, UINT16_MAX, PIECES, false, &piece));
+    atomic_store(&share.claims, tpf_share_word(3, 0, 0xffffff));
+    ck_assert(!tpf_share_claim(&share, 3, TPF_PIECES_MOST, true, &piece));
 }
 END_TEST
 
@@ -89,10 +89,10 @@ static void *sender(void *unused)
         uint32_t count = 0, piece;
 
         number = atomic_load(&current);
-        while (cma_share_claim(&share, (uint16_t)number, PIECES, true,
+        while (tpf_share_claim(&share, (uint16_t)number, PIECES, true,
                                &piece)) {
             copied[piece]++;
-            cma_share_push(&share, (uint16_t)number, ++count);
+            tpf_share_push(&share, (uint16_t)number, ++count);
         }
         atomic_store(&finished, number);
     }
@@ -104,22 +104,22 @@ START_TEST(every_piece_is_copied_once)
     pthread_t thread;
 
     atomic_store(&current, 0);
-    cma_share_open(&share, 0);
-    cma_share_close(&share, 0, PIECES);
+    tpf_share_open(&share, 0);
+    tpf_share_close(&share, 0, PIECES);
     ck_assert_int_eq(pthread_create(&thread, NULL, sender, NULL), 0);
     for (uint32_t number = 1; number <= ROUNDS; number++) {
         uint32_t piece = 0;
 
         memset(copied, 0, sizeof(copied));
-        cma_share_open(&share, (uint16_t)number);
+        tpf_share_open(&share, (uint16_t)number);
         atomic_store(&current, number);
         if (number % 16 == 0)      /* now and then it is there in time */
             while (atomic_load(&finished) != number
-                   && cma_share_back(atomic_load(&share.claims)) == 0)
+                   && tpf_share_back(atomic_load(&share.claims)) == 0)
                 sched_yield();
         do
             copied[piece]++;
-        while (cma_share_claim(&share, (uint16_t)number, PIECES, false,
+        while (tpf_share_claim(&share, (uint16_t)number, PIECES, false,
                                &piece));
         while (!settled())
             sched_yield();

@@ -7,14 +7,14 @@
  *
  * A claim is a promise of the sender's to touch the receiver's memory once
  * more, and `pushed` says that he has kept it.  Until then the memory is not
- * its owner's.  After cma_share_close() there are no further claims.
+ * its owner's.  After tpf_share_close() there are no further claims.
  *
  * The receiver begins each buffer with a new number, by which a sender who
  * comes late knows that it is over.  Both check what they read: the word can be
  * written by the other process at any time.
  */
-#ifndef TPF_CMA_SHARE_H
-#define TPF_CMA_SHARE_H
+#ifndef TPF_SHARE_H
+#define TPF_SHARE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,60 +22,60 @@
 
 #include "runtime/base/base.h"
 
-struct cma_share {
+struct tpf_share {
     /* The buffer's number in 16 bits, then pieces claimed from the back and
      * from the front in 24 each. */
     _Alignas(TPB_CACHE_LINE) _Atomic uint64_t claims;
     /* The number in the upper half, then pieces that the sender has copied. */
     _Alignas(TPB_CACHE_LINE) _Atomic uint64_t pushed;
 };
-_Static_assert(sizeof(struct cma_share) == 2 * TPB_CACHE_LINE, "layout");
+_Static_assert(sizeof(struct tpf_share) == 2 * TPB_CACHE_LINE, "layout");
 
-enum { CMA_PIECES_MOST = 1 << 23 };
-#define CMA_SHARE_FAILED UINT32_MAX     /* `pushed`: the sender may not */
+enum { TPF_PIECES_MOST = 1 << 23 };
+#define TPF_SHARE_FAILED UINT32_MAX     /* `pushed`: the sender may not */
 
-static inline uint64_t cma_share_word(uint16_t number, uint32_t back,
+static inline uint64_t tpf_share_word(uint16_t number, uint32_t back,
                                       uint32_t front)
 {
     return (uint64_t)number << 48 | (uint64_t)back << 24 | front;
 }
 
-static inline uint32_t cma_share_front(uint64_t word)
+static inline uint32_t tpf_share_front(uint64_t word)
 {
     return (uint32_t)word & 0xffffff;
 }
 
-static inline uint32_t cma_share_back(uint64_t word)
+static inline uint32_t tpf_share_back(uint64_t word)
 {
     return (uint32_t)(word >> 24) & 0xffffff;
 }
 
 /* Receiver: a buffer begins, its first piece claimed. */
-static inline void cma_share_open(struct cma_share *share, uint16_t number)
+static inline void tpf_share_open(struct tpf_share *share, uint16_t number)
 {
     atomic_store_explicit(&share->pushed, (uint64_t)number << 32,
                           memory_order_relaxed);
     /* The sender hears of it by a frame; a late one by the number. */
-    atomic_store_explicit(&share->claims, cma_share_word(number, 0, 1),
+    atomic_store_explicit(&share->claims, tpf_share_word(number, 0, 1),
                           memory_order_release);
 }
 
 /* The next piece, from the front or the back.  False: there is none. */
-static inline bool cma_share_claim(struct cma_share *share, uint16_t number,
+static inline bool tpf_share_claim(struct tpf_share *share, uint16_t number,
                                    uint32_t pieces, bool back, uint32_t *piece)
 {
     uint64_t word = atomic_load_explicit(&share->claims,
                                          memory_order_relaxed), next;
 
     do {
-        uint32_t front_count = cma_share_front(word);
-        uint32_t back_count = cma_share_back(word);
+        uint32_t front_count = tpf_share_front(word);
+        uint32_t back_count = tpf_share_back(word);
 
         if (word >> 48 != number || front_count + back_count >= pieces)
             return false;
         *piece = back ? pieces - 1 - back_count : front_count;
-        next = cma_share_word(number, back_count + back, front_count + !back);
-        /* Acquire: pairs with the release in cma_share_open(). */
+        next = tpf_share_word(number, back_count + back, front_count + !back);
+        /* Acquire: pairs with the release in tpf_share_open(). */
     } while (!atomic_compare_exchange_weak_explicit(&share->claims, &word, next,
                                                     memory_order_acquire,
                                                     memory_order_relaxed));
@@ -83,35 +83,35 @@ static inline bool cma_share_claim(struct cma_share *share, uint16_t number,
 }
 
 /* Sender: so many of its pieces are copied. */
-static inline void cma_share_push(struct cma_share *share, uint16_t number,
+static inline void tpf_share_push(struct tpf_share *share, uint16_t number,
                                   uint32_t count)
 {
-    /* Pairs with the acquire in cma_share_settled(). */
+    /* Pairs with the acquire in tpf_share_settled(). */
     atomic_store_explicit(&share->pushed, (uint64_t)number << 32 | count,
                           memory_order_release);
 }
 
 /* Receiver: takes what is left, so that the sender claims no more. */
-static inline void cma_share_close(struct cma_share *share, uint16_t number,
+static inline void tpf_share_close(struct tpf_share *share, uint16_t number,
                                    uint32_t pieces)
 {
     uint32_t piece;
 
-    while (cma_share_claim(share, number, pieces, false, &piece))
+    while (tpf_share_claim(share, number, pieces, false, &piece))
         ;
 }
 
 /* Receiver, when there is nothing left to claim: has the sender kept all its
  * promises?  *failed: it could not, and makes no more. */
-static inline bool cma_share_settled(struct cma_share *share, bool *failed)
+static inline bool tpf_share_settled(struct tpf_share *share, bool *failed)
 {
     uint64_t word = atomic_load_explicit(&share->claims,
                                          memory_order_relaxed);
     uint32_t pushed = (uint32_t)atomic_load_explicit(&share->pushed,
                                                      memory_order_acquire);
 
-    *failed = pushed == CMA_SHARE_FAILED;
-    return *failed || pushed == cma_share_back(word);
+    *failed = pushed == TPF_SHARE_FAILED;
+    return *failed || pushed == tpf_share_back(word);
 }
 
 #endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Buffers that both ends copy: the receiver's part, and the sender's. */
+#include "config.h"
+
+#include "fabric/both.h"
+#include "runtime/base/log.h"
+
+TPB_LOG_COMPONENT("both");
+
+enum {
+    BOTH_LOOKS = 4096,             /* between looks whether the peer lives */
+    /* A turn of the sender's, who has frames to look after. */
+    BOTH_TURN = TPF_STRIDE / 4
+};
+
+/* Of a buffer's piece `index` the length. */
+static size_t both_piece_length(const struct tpf_pull *pull,
+                                const struct tpf_both *both, uint32_t index)
+{
+    size_t left = pull->to.length - index * both->length;
+
+    return left < both->length ? left : both->length;
+}
+
+static void both_pieces(const struct tpf_pull *pull, struct tpf_both *both,
+                        const struct tpf_both_call *call)
+{
+    both->number = (uint16_t)call->number;
+    both->length = call->piece;
+    both->pieces = (uint32_t)((pull->to.length + call->piece - 1)
+                              / call->piece);
+}
+
+static struct tpf_share *both_shared(const struct tpf_link *link, bool mine)
+{
+    const struct tpf_backend *backend = link->conn->backend;
+
+    return backend->shared != NULL ? backend->shared(link->conn, mine) : NULL;
+}
+
+/* ---- the receiver -------------------------------------------------------- */
+
+bool tpf_both_begin(struct tpf_pull *pull, const struct tpf_both_ways *ways,
+                    size_t piece, struct tpf_both_call *call)
+{
+    struct tpf_both *both = ways->of(pull);
+    struct tpf_conn *conn = pull->link->conn;
+    struct tpf_share *share = both_shared(pull->link, true);
+
+    if (share == NULL || conn->both_called || pull->to.length <= piece
+        || pull->link->channel->env->crowded
+        || pull->to.length / piece >= TPF_PIECES_MOST)
+        return false;
+    if (++conn->both_number == 0)
+        conn->both_number = 1;
+    conn->both_called = true;
+    *call = (struct tpf_both_call){ .length = pull->to.length,
+                                    .piece = (uint32_t)piece,
+                                    .number = conn->both_number };
+    both->share = share;
+    both_pieces(pull, both, call);
+    tpf_share_open(share, both->number);
+    return true;
+}
+
+/* From here on the receiver is alone. */
+static void both_hang_up(struct tpf_pull *pull, struct tpf_both *both)
+{
+    both->share = NULL;
+    pull->link->conn->both_called = false;
+}
+
+/*
+ * The memory is its owner's again only when the sender has copied the piece
+ * that he is at: some microseconds, if he has not lost his cpu just there.  If
+ * he was stopped just there it is as long as that lasts; then it is said.
+ */
+void tpf_both_quit(struct tpf_pull *pull, const struct tpf_both_ways *ways)
+{
+    struct tpf_both *both = ways->of(pull);
+    uint64_t since = tpb_now();
+    bool failed, told = false;
+
+    if (both->share == NULL)
+        return;
+    tpf_share_close(both->share, both->number, both->pieces);
+    for (unsigned look = 1; !tpf_share_settled(both->share, &failed);
+         look++) {
+        tpb_pause();
+        if (look % BOTH_LOOKS != 0)
+            continue;
+        if (!ways->lives(pull->link))
+            break;
+        if (!told && tpb_now() - since > UINT64_C(1000000000)) {
+            tpb_warn("a peer has stopped while it copied into this process,"
+                     " which waits for it to go on or to end (SIGCONT lets it"
+                     " go on)");
+            told = true;
+        }
+    }
+    both_hang_up(pull, both);
+}
+
+/* There is nothing left to claim: waits for what the sender has. */
+static enum tpf_progress both_settle(struct tpf_pull *pull,
+                                     struct tpf_both *both)
+{
+    bool failed;
+
+    if (!tpf_share_settled(both->share, &failed))
+        return TPF_PULL_MORE;
+    both_hang_up(pull, both);
+    if (failed)
+        return TPF_PULL_MORE;      /* alone, from where it stands */
+    pull->moved = pull->to.length;
+    return TPF_PULL_DONE;
+}
+
+static enum tpf_progress both_alone(struct tpf_pull *pull,
+                                    const struct tpf_both_ways *ways,
+                                    struct tpb_error *error)
+{
+    size_t got = ways->take(pull, pull->moved, tpf_stride(pull), error);
+
+    if (got == 0)
+        return TPF_PULL_REFUSED;
+    pull->moved += got;
+    return pull->moved == pull->to.length ? TPF_PULL_DONE : TPF_PULL_MORE;
+}
+
+enum tpf_progress tpf_both_move(struct tpf_pull *pull,
+                                const struct tpf_both_ways *ways,
+                                struct tpb_error *error)
+{
+    struct tpf_both *both = ways->of(pull);
+    size_t stride = pull->moved + TPF_STRIDE;
+
+    if (both->share == NULL)
+        return both_alone(pull, ways, error);
+    while (!both->all_claimed) {
+        size_t end = both->next * both->length
+                     + both_piece_length(pull, both, both->next);
+        size_t got = ways->take(pull, pull->moved, end - pull->moved, error);
+
+        if (got == 0) {
+            tpf_both_quit(pull, ways);
+            return TPF_PULL_REFUSED;
+        }
+        pull->moved += got;
+        if (pull->moved == end)
+            both->all_claimed = !tpf_share_claim(both->share, both->number,
+                                                 both->pieces, false,
+                                                 &both->next);
+        if (pull->moved + both->length > stride && !both->all_claimed)
+            return TPF_PULL_MORE;
+    }
+    return both_settle(pull, both);
+}
+
+/* ---- the sender ---------------------------------------------------------- */
+
+bool tpf_both_valid(const struct tpf_pull *help,
+                    const struct tpf_both_call *call, size_t least)
+{
+    return both_shared(help->link, false) != NULL
+           && call->length == help->to.length && call->piece >= least
+           && call->piece <= TPF_STRIDE && call->number <= UINT16_MAX
+           && call->length / call->piece < TPF_PIECES_MOST
+           && help->to.device.type == TP_DEVICE_CPU;
+}
+
+void tpf_both_leave(struct tpf_pull *help)
+{
+    if (tpb_list_empty(&help->node))
+        return;
+    tpb_list_unlink(&help->node);
+    help->link->channel->env->helping--;
+}
+
+/* The next pieces from the back, if there are some. */
+static void both_help_move(struct tpf_pull *help,
+                           const struct tpf_both_ways *ways)
+{
+    struct tpf_both *both = ways->of(help);
+    size_t moved = 0;
+    uint32_t index;
+
+    do {
+        if (!tpf_share_claim(both->share, both->number, both->pieces, true,
+                             &index)) {
+            tpf_both_leave(help);
+            return;
+        }
+        if (!ways->give(help, index * both->length,
+                        both_piece_length(help, both, index))) {
+            tpf_share_push(both->share, both->number, TPF_SHARE_FAILED);
+            tpf_both_leave(help);
+            return;
+        }
+        tpf_share_push(both->share, both->number, ++both->pushed);
+        moved += both->length;
+    } while (moved + both->length <= BOTH_TURN);
+}
+
+void tpf_both_help(struct tpb_list *helps, struct tpf_pull *help,
+                   const struct tpf_both_ways *ways,
+                   const struct tpf_both_call *call)
+{
+    struct tpf_both *both = ways->of(help);
+
+    both->share = both_shared(help->link, false);
+    both_pieces(help, both, call);
+    tpb_list_append(helps, &help->node);
+    help->link->channel->env->helping++;
+    both_help_move(help, ways);
+}
+
+bool tpf_both_progress(struct tpb_list *helps,
+                       const struct tpf_both_ways *ways)
+{
+    struct tpb_list *node = helps->next;
+
+    if (node == helps)
+        return false;
+    /* They take turns. */
+    tpb_list_unlink(node);
+    tpb_list_append(helps, node);
+    both_help_move(TPB_CONTAINER(node, struct tpf_pull, node), ways);
+    return true;
+}
