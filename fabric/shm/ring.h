@@ -21,8 +21,8 @@
  * and asks for all lines of another record of that length.  Both are hints
  * without any order, and change no memory.  In a stream they would cost more
  * than they bring: a line that is given up is fetched again for the record in
- * its second half, and the producer has other records to write.  And where ranks
- * share cpus the line may be where it is needed.
+ * its second half, and the producer has other records to write.  And where
+ * ranks share cpus the line may be where it is needed.
  *
  * The ring's memory is mapped twice in a row, so a record is always
  * contiguous.  Positions count bytes and never wrap in practice (64 bits);
