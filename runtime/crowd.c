@@ -7,9 +7,9 @@
 
 enum {
     CROWD_TOGETHER = 96,           /* looks before the first yield, while the
-                                      answers come ... */
-    CROWD_SOON = 32,               /* ... within these: two switches take about
-                                      as long */
+                                      answers come within these */
+    CROWD_TRUST = 256,             /* answers that did, at most; and ... */
+    CROWD_LATE = 32,               /* ... what one that did not costs */
     CROWD_APART = 256,             /* waits without them, at most */
     CROWD_STAYS = 10,              /* looks after a yield; about as long as the
                                       switch to another rank takes */
@@ -69,10 +69,9 @@ void tpr_crowd_begin(struct tpr_crowd *crowd)
 /*
  * Who answers may have the other cpu just now: then it does many times before
  * either loses its own, if neither gives it away.  So the first looks of a
- * wait do without a yield; but if answers do not come soon time after time,
- * waits yield at once, for a while: others get something done meanwhile.  Once
- * says nothing, for one of two has lost its cpu then, and they may find each
- * other again.
+ * wait do without a yield; but where nothing comes within these, later waits
+ * yield at once, for a while.  Not so after many quick answers: one of the two
+ * has just lost its cpu then, and they find each other again.
  */
 bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn)
 {
@@ -90,15 +89,15 @@ void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
         crowd->patience += CROWD_EARNED_NS;
     if (crowd->apart > 0) {
         crowd->apart--;
-    } else if (turn > CROWD_SOON) {
-        if (crowd->late)
-            crowd->apart_next = crowd->apart_next < CROWD_APART / 2
-                                ? 2 * crowd->apart_next + 1 : CROWD_APART;
+    } else if (turn > CROWD_TOGETHER && crowd->trust >= CROWD_LATE) {
+        crowd->trust -= CROWD_LATE;
+    } else if (turn > CROWD_TOGETHER) {
+        crowd->apart_next = crowd->apart_next < CROWD_APART / 2
+                            ? 2 * crowd->apart_next + 1 : CROWD_APART;
         crowd->apart = crowd->apart_next;
-        crowd->late = true;
     } else if (turn > 1) {
         crowd->apart_next /= 2;
-        crowd->late = false;
+        crowd->trust += crowd->trust < CROWD_TRUST;
     }
 }
 

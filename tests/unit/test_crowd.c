@@ -60,7 +60,7 @@ START_TEST(patience_follows_the_answers)
         ck_assert_uint_eq(crowd_looks(&crowd, 5), 5);
         tpr_crowd_end(&crowd, 5);
     }
-    for (int fails = 0; fails < 6; fails++) {
+    for (int fails = 0; fails < 14; fails++) {
         tpr_crowd_begin(&crowd);
         looks = crowd_looks(&crowd, 1000);
         ck_assert_uint_ge(looks, 10);
@@ -72,13 +72,14 @@ START_TEST(patience_follows_the_answers)
                 break;
             tpr_crowd_end(&crowd, 2);
         }
-        /* Once says nothing. */
-        if (fails == 0)
+        /* After so many that came at once a late one says nothing. */
+        if (fails < 2)
             ck_assert_uint_eq(yielding, 0);
         else
-            ck_assert_uint_gt(yielding, before);
+            ck_assert(yielding > before || yielding == 0);
         before = yielding;
     }
+    ck_assert_uint_gt(before, 10);
     /* And back again. */
     for (int i = 0; i < 100; i++)
         tpr_crowd_end(&crowd, 5);
