@@ -68,10 +68,10 @@ void tpr_crowd_begin(struct tpr_crowd *crowd)
 
 /*
  * Who answers may have the other cpu just now: then it does many times before
- * either loses its own, if neither gives it away.  So the first looks of a
- * wait do without a yield; but where nothing comes within these, later waits
- * yield at once, for a while.  Not so after many quick answers: one of the two
- * has just lost its cpu then, and they find each other again.
+ * either loses its own, if neither gives it away.  So the first looks of a wait
+ * do without a yield; but where nothing comes within these, later waits yield
+ * at once, for a while.  Not so after many quick answers: one of the two has
+ * just lost its cpu then, and they find each other again.
  */
 bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn)
 {
