@@ -110,8 +110,8 @@ uint64_t tpr_crowd_budget(const struct tpr_crowd *crowd, uint64_t budget)
 /*
  * If the cpu is long in coming back time after time, strangers have it, and
  * whoever yields to those gets nothing done: then it is better to sleep, and to
- * be woken, for a while.  Two ranks that keep each other busy have it for a time
- * slice, too, but before and after that others get thousands of turns.
+ * be woken, for a while.  Two ranks that keep each other busy have it for a
+ * time slice, too, but before and after that others get thousands of turns.
  */
 static void crowd_yielded(struct tpr_crowd *crowd, uint64_t took)
 {
