@@ -8,6 +8,8 @@
 enum {
     CROWD_TOGETHER = 96,           /* looks before the first yield, while the
                                       answers come within these */
+    CROWD_TRUST = 256,             /* answers that did, at most; and ... */
+    CROWD_LATE = 32,               /* ... what one that did not costs */
     CROWD_APART = 256,             /* waits without them, at most */
     CROWD_STAYS = 10,              /* looks after a yield; about as long as the
                                       switch to another rank takes */
@@ -66,9 +68,10 @@ void tpr_crowd_begin(struct tpr_crowd *crowd)
 
 /*
  * Who answers may have the other cpu just now: then it does many times before
- * either loses its own, if neither gives it away.  So the first looks of a
- * wait do without a yield; but if nothing came within these the last time,
- * later waits yield at once, for a while.
+ * either loses its own, if neither gives it away.  So the first looks of a wait
+ * do without a yield; but where nothing comes within these, later waits yield
+ * at once, for a while.  Not so after many quick answers: one of the two has
+ * just lost its cpu then, and they find each other again.
  */
 bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn)
 {
@@ -86,12 +89,15 @@ void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
         crowd->patience += CROWD_EARNED_NS;
     if (crowd->apart > 0) {
         crowd->apart--;
+    } else if (turn > CROWD_TOGETHER && crowd->trust >= CROWD_LATE) {
+        crowd->trust -= CROWD_LATE;
     } else if (turn > CROWD_TOGETHER) {
         crowd->apart_next = crowd->apart_next < CROWD_APART / 2
                             ? 2 * crowd->apart_next + 1 : CROWD_APART;
         crowd->apart = crowd->apart_next;
     } else if (turn > 1) {
         crowd->apart_next /= 2;
+        crowd->trust += crowd->trust < CROWD_TRUST;
     }
 }
 
@@ -104,8 +110,8 @@ uint64_t tpr_crowd_budget(const struct tpr_crowd *crowd, uint64_t budget)
 /*
  * If the cpu is long in coming back time after time, strangers have it, and
  * whoever yields to those gets nothing done: then it is better to sleep, and to
- * be woken, for a while.  Two ranks that keep each other busy have it for a time
- * slice, too, but before and after that others get thousands of turns.
+ * be woken, for a while.  Two ranks that keep each other busy have it for a
+ * time slice, too, but before and after that others get thousands of turns.
  */
 static void crowd_yielded(struct tpr_crowd *crowd, uint64_t took)
 {

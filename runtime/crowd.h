@@ -25,6 +25,7 @@ struct tpr_crowd {
     uint32_t strangers;            /* waits that do without a yield */
     uint32_t apart;                /* waits that yield at once ... */
     uint32_t apart_next;           /* ... and how many will, the next time */
+    uint32_t trust;                /* that answers come without a yield */
     uint64_t patience;             /* ns that long yields may take until others
                                       than ranks are held to be here */
     uint64_t settled, away;        /* when it was looked whether this is home,

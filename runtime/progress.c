@@ -453,7 +453,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     bool nested = context->depth > 1;
     uint64_t idle_since = 0, now = 0;
 
-    tpr_crowd_begin(&context->crowd);
+    if (context->crowded)
+        tpr_crowd_begin(&context->crowd);
     for (uint32_t turn = 1;; turn++) {
         bool moved = (!nested && progress_glance(context))
                      || tpr_pass(context);

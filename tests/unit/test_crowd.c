@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How ranks wait where there are more of them than cpus. */
+#include "config.h"
+
+#include <stdlib.h>
+
+#include "runtime/base/base.h"
+#include "runtime/crowd.h"
+#include "tests/lib/tpx.h"
+
+static void crowd_cpus(cpu_set_t *set, int count)
+{
+    CPU_ZERO(set);
+    for (int i = 0; i < count; i++)
+        CPU_SET(2 * i + 1, set);
+}
+
+/* How many looks a wait has before its first yield, of at most `most`. */
+static uint32_t crowd_looks(struct tpr_crowd *crowd, uint32_t most)
+{
+    for (uint32_t turn = 1; turn <= most; turn++)
+        if (!tpr_crowd_stays(crowd, turn))
+            return turn - 1;
+    return most;
+}
+
+/* Neighbours have different cpus, of those that they may use. */
+START_TEST(neighbours_live_apart)
+{
+    struct tpr_crowd crowd;
+    cpu_set_t own;
+
+    crowd_cpus(&own, 3);
+    for (int rank = 0; rank < 9; rank++) {
+        tpr_crowd_init(&crowd, rank, 9, 3, &own);
+        ck_assert_int_eq(crowd.home, 2 * (rank % 3) + 1);
+    }
+    /* Who is bound stays, and so does who does not know. */
+    crowd_cpus(&own, 1);
+    tpr_crowd_init(&crowd, 5, 9, 3, &own);
+    ck_assert_int_eq(crowd.home, -1);
+    crowd_cpus(&own, 0);
+    tpr_crowd_init(&crowd, 5, 9, 3, &own);
+    ck_assert_int_eq(crowd.home, -1);
+}
+END_TEST
+
+/* As long as answers come at once nobody yields; if they do not, waits yield
+ * at once for a while, the longer the more often it happens. */
+START_TEST(patience_follows_the_answers)
+{
+    struct tpr_crowd crowd;
+    uint32_t looks, yielding = 0, before = 0;   /* waits that yield */
+    cpu_set_t own;
+
+    crowd_cpus(&own, 2);
+    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    for (int i = 0; i < 1000; i++) {
+        tpr_crowd_begin(&crowd);
+        ck_assert_uint_eq(crowd_looks(&crowd, 5), 5);
+        tpr_crowd_end(&crowd, 5);
+    }
+    for (int fails = 0; fails < 14; fails++) {
+        tpr_crowd_begin(&crowd);
+        looks = crowd_looks(&crowd, 1000);
+        ck_assert_uint_ge(looks, 10);
+        ck_assert_uint_lt(looks, 1000);
+        tpr_crowd_end(&crowd, looks + 2);
+        for (yielding = 0;; yielding++) {
+            tpr_crowd_begin(&crowd);
+            if (crowd_looks(&crowd, 1000) > 0)
+                break;
+            tpr_crowd_end(&crowd, 2);
+        }
+        /* After so many that came at once a late one says nothing. */
+        if (fails < 2)
+            ck_assert_uint_eq(yielding, 0);
+        else
+            ck_assert(yielding > before || yielding == 0);
+        before = yielding;
+    }
+    ck_assert_uint_gt(before, 10);
+    /* And back again. */
+    for (int i = 0; i < 100; i++)
+        tpr_crowd_end(&crowd, 5);
+    tpr_crowd_begin(&crowd);
+    tpr_crowd_end(&crowd, crowd_looks(&crowd, 1000) + 2);
+    ck_assert_uint_eq(crowd_looks(&crowd, 1), 1);
+}
+END_TEST
+
+/* Of two per cpu who gets it back looks for a moment; of more, once. */
+START_TEST(two_per_cpu_stay)
+{
+    struct tpr_crowd crowd;
+    cpu_set_t own;
+
+    crowd_cpus(&own, 0);
+    for (int ranks = 3; ranks <= 8; ranks++) {
+        tpr_crowd_init(&crowd, 0, ranks, 2, &own);
+        crowd.apart = 1;
+        tpr_crowd_begin(&crowd);
+        ck_assert_uint_eq(crowd_looks(&crowd, 100), 0);
+        tpr_crowd_yield(&crowd, tpb_now());
+        if (crowd.strangers > 0)
+            continue;              /* this machine is busy: nobody stays */
+        if (ranks <= 4)
+            ck_assert_uint_gt(crowd_looks(&crowd, 100), 0);
+        else
+            ck_assert_uint_eq(crowd_looks(&crowd, 100), 0);
+        ck_assert_uint_eq(crowd_looks(&crowd, 100), 0);
+    }
+}
+END_TEST
+
+/* A yield that takes long was to strangers: no more for some waits, which poll
+ * briefly and sleep.  But not if waits that paid have earned the time. */
+START_TEST(strangers_get_no_yields)
+{
+    enum { SPIN = 200000, LONG = 1000000 };
+    struct tpr_crowd crowd;
+    unsigned waits = 0;
+    cpu_set_t own;
+
+    crowd_cpus(&own, 0);
+    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    ck_assert_uint_eq(tpr_crowd_budget(&crowd, SPIN), SPIN);
+    for (int i = 0; i < 1000; i++)
+        tpr_crowd_end(&crowd, 5);
+    tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    ck_assert_uint_eq(tpr_crowd_budget(&crowd, SPIN), SPIN);
+    for (int i = 0; i < 1000 && crowd.strangers == 0; i++)
+        tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    while (tpr_crowd_budget(&crowd, SPIN) < SPIN) {
+        uint64_t now = tpb_now();
+
+        ck_assert_uint_ge(tpr_crowd_yield(&crowd, now), now);
+        tpr_crowd_begin(&crowd);
+        waits++;
+        ck_assert_uint_lt(waits, 10000);
+    }
+    ck_assert_uint_gt(waits, 10);
+}
+END_TEST
+
+/* The thread is where it lives, and may go where it might before. */
+START_TEST(settles_at_home)
+{
+    struct tpr_crowd crowd;
+    cpu_set_t own, after, away;
+    bool arrived = false;
+
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(own), &own), 0);
+    if (CPU_COUNT(&own) < 2) {
+        tpx_skip("settles_at_home", "one cpu only");
+        return;
+    }
+    for (int try = 0; try < 100 && !arrived; try++) {
+        tpr_crowd_init(&crowd, try % 2, 8, 2, &own);
+        CPU_ZERO(&away);
+        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+            if (CPU_ISSET(cpu, &own) && cpu != crowd.home)
+                CPU_SET(cpu, &away);
+        ck_assert_int_eq(sched_setaffinity(0, sizeof(away), &away), 0);
+        ck_assert_int_eq(sched_setaffinity(0, sizeof(own), &own), 0);
+        tpr_crowd_settle(&crowd, tpb_now());
+        arrived = sched_getcpu() == crowd.home;
+        ck_assert_int_eq(sched_getaffinity(0, sizeof(after), &after), 0);
+        ck_assert(CPU_EQUAL(&own, &after));
+    }
+    ck_assert(arrived);
+    /* Whom somebody has bound since is left alone. */
+    ck_assert_int_eq(sched_setaffinity(0, sizeof(away), &away), 0);
+    tpr_crowd_settle(&crowd, tpb_now());
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(after), &after), 0);
+    ck_assert(CPU_EQUAL(&away, &after));
+    ck_assert_int_ne(sched_getcpu(), crowd.home);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("crowd");
+    TCase *tests = tcase_create("crowd");
+
+    tcase_add_test(tests, neighbours_live_apart);
+    tcase_add_test(tests, patience_follows_the_answers);
+    tcase_add_test(tests, two_per_cpu_stay);
+    tcase_add_test(tests, strangers_get_no_yields);
+    tcase_add_test(tests, settles_at_home);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}
