@@ -25,16 +25,28 @@ static size_t borrow_round(size_t length)
     return (length + TPB_CACHE_LINE - 1) / TPB_CACHE_LINE * TPB_CACHE_LINE;
 }
 
+/* All of it is written before anybody sees it. */
 static unsigned char *borrow_copy(struct tpr_skeleton *skeleton, size_t length)
 {
-    struct tpr_copy *copy = length > SIZE_MAX / 2 ? NULL
-                            : tpb_zalloc(sizeof(*copy) + length);
+    struct tpr_copy *copy = skeleton->spare;
 
-    if (copy == NULL)
-        return NULL;
+    skeleton->spare = NULL;
+    if (copy == NULL || length > copy->capacity) {
+        tpb_free(copy);
+        copy = length > SIZE_MAX / 2 ? NULL
+               : tpb_zalloc(sizeof(*copy) + length);
+        if (copy == NULL)
+            return NULL;
+        copy->capacity = length;
+    }
     copy->next = skeleton->copies;
     skeleton->copies = copy;
     return copy->bytes;
+}
+
+unsigned char *tpr_borrow_copy(tp_message *message, size_t length)
+{
+    return borrow_copy(borrow_skeleton(message), borrow_round(length));
 }
 
 /* `device`: NULL is this process's CPU memory. */

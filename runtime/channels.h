@@ -111,6 +111,8 @@ bool tpr_borrow_prepare(tp_context *context, tp_message *message);
  * when this returns, or op->status says that there is none. */
 bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
                     struct tpf_link *link);
+/* Memory for a message that comes in one frame; NULL: none. */
+unsigned char *tpr_borrow_copy(tp_message *message, size_t length);
 /* The read that borrows has ended well: its message is lent from now on. */
 void tpr_borrow_begin(struct tpr_op *op);
 /* The pipe is closed here, and the peer may soon change what it has lent: a

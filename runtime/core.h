@@ -58,15 +58,17 @@ struct tpr_offer {
     /* At the sender. */
     struct tpf_link *to;           /* NULL: forgotten */
     void *hold;
-    unsigned char source[TPF_SOURCE];
-
-    bool helping;                  /* ... copies, too: `pull` is in use */
+    bool helping;                  /* copies, too: `pull` is in use */
 
     /* At the receiver. */
     bool pulling;                  /* the pulled upcall is to come */
     bool borrowed;                 /* `hold` is mapped */
+
+    /* From here on it does not begin as zero. */
+    unsigned char source[TPF_SOURCE];
     _Alignas(16) unsigned char pull[TPF_PULL]; /* a struct tpf_pull */
 };
+enum { TPR_OFFER_ZEROED = offsetof(struct tpr_offer, source) };
 
 /* Where a message's byte stream stands: which buffer, how far into it. */
 struct tpr_cursor {
@@ -151,6 +153,7 @@ struct tpr_chunk {
 /* Memory that holds what was to be lent. */
 struct tpr_copy {
     struct tpr_copy *next;
+    size_t capacity;
     _Alignas(16) unsigned char bytes[];
 };
 
@@ -165,7 +168,8 @@ struct tpr_skeleton {
     uint32_t number;               /* if it has offers */
     /* Lent by tp_pipe_borrow(). */
     struct tpb_list lent_link;     /* table: in context->lent, or unlinked */
-    struct tpr_copy *copies;       /* memory for what could not be lent */
+    struct tpr_copy *copies;       /* memory for what could not be lent ... */
+    struct tpr_copy *spare;        /* ... and some for the next message */
     struct tpr_task task;          /* its release */
     struct tpg_work *release;      /* what the release waits for; or NULL */
     unsigned char *storage;        /* arrays and metadata */
@@ -717,10 +721,10 @@ void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op);
 bool tpr_rx_arm_idle(tp_pipe *pipe, tp_message_fn *arrived, void *arg);
 void tpr_rx_arm_any(tp_context *context, struct tpr_op *op);
 void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op);
-/* Reads the skeleton's message, and claims it, if all of it lies in the frame
- * that is open, with nothing before it; any thread.  False: not so, nothing is
- * done. */
-bool tpr_rx_read_open(tp_pipe *pipe, tp_message *skeleton,
+/* Reads the skeleton's message, or borrows a copy, and claims it, if all of it
+ * lies in the frame that is open, with nothing before it; any thread.  False:
+ * not so, nothing is done. */
+bool tpr_rx_read_open(tp_pipe *pipe, tp_message *skeleton, bool borrow,
                       tp_message_fn *done, void *arg);
 /* Reads at the head that have all of their message end. */
 void tpr_rx_land(tp_pipe *pipe);

@@ -23,7 +23,7 @@ struct tpr_offer *tpr_offer_new(tp_context *context)
             return NULL;
     } else {
         context->free_offers = offer->next;
-        memset(offer, 0, sizeof(*offer));
+        memset(offer, 0, TPR_OFFER_ZEROED);
     }
     tpb_list_init(&offer->link);
     return offer;

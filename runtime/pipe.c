@@ -269,8 +269,7 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
 
     if (pipe == NULL || skeleton == NULL)
         return TP_ERR_INVALID;
-    if (!borrow && sync == NULL
-        && tpr_rx_read_open(pipe, skeleton, done, arg))
+    if (sync == NULL && tpr_rx_read_open(pipe, skeleton, borrow, done, arg))
         return TP_OK;
     if (!tpr_skeleton_claim(pipe, skeleton, borrow))
         return TP_ERR_INVALID;

@@ -203,6 +203,7 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
     }
     if (op->status != TP_OK)
         return;                    /* no memory for a copy */
+    memset(offer->pull, 0, sizeof(offer->pull));
     pull->link = slot->link;
     tpr_message_buffer(op->message, offer->buffer, &pull->to);
     if (pull->to.device.type != TP_DEVICE_CPU

@@ -473,10 +473,13 @@ void tpr_rx_stash_open(tp_context *context)
     uint32_t cost = open->length + (uint32_t)sizeof(struct wire_frame);
 
     open->pipe = NULL;
-    if (open->read != NULL)
+    if (open->read != NULL) {
+        if (open->read->borrow)
+            tpr_borrow_begin(open->read);
         tpb_list_append(&context->done, &open->read->link);
-    else if (open->spare != NULL)
+    } else if (open->spare != NULL) {
         tpr_op_free(context, open->spare);
+    }
     open->read = open->spare = NULL;
     if (rx_view_used(&view) || pipe->rx_state == TPR_RX_ENDED) {
         pipe->consumed += cost;
@@ -535,6 +538,7 @@ static void rx_end_short(tp_context *context)
     tp_pipe *pipe = open->pipe;
     struct tpr_op *read;
     tp_message_fn *done;
+    bool borrowed;
     void *arg;
 
     if (pipe == NULL)
@@ -556,11 +560,15 @@ static void rx_end_short(tp_context *context)
     done = read->done;
     arg = read->arg;
     skeleton = (struct tpr_skeleton *)(void *)read->message;
+    borrowed = read->borrow;
+    if (borrowed)
+        tpr_borrow_begin(read);
     /* Most callbacks begin the next operation, and find its memory in the
      * cache. */
     tpr_op_free(context, read);
     rx_call(context, pipe, &skeleton->message, done, arg);
-    tpr_skeleton_free(skeleton);
+    if (!borrowed)
+        tpr_skeleton_free(skeleton);
 }
 
 /*
@@ -600,12 +608,12 @@ static bool rx_begin_short(tp_pipe *pipe)
     return true;
 }
 
-bool tpr_rx_read_open(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
-                      void *arg)
+bool tpr_rx_read_open(tp_pipe *pipe, tp_message *message, bool borrow,
+                      tp_message_fn *done, void *arg)
 {
     tp_context *context = pipe->context;
     struct tpr_open_frame *open = &context->open;
-    const tp_payload *payload;
+    tp_payload *payload;
     struct tpr_op *op;
 
     if (!tpr_holds(context) || open->pipe != pipe
@@ -619,8 +627,12 @@ bool tpr_rx_read_open(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
         || open->spare == NULL)
         return false;
     payload = &message->payloads[0];
-    if (payload->length != open->length
-        || (payload->data == NULL && open->length > 0))
+    if (payload->length != open->length)
+        return false;
+    if (borrow)
+        payload->data = open->length == 0
+                        ? NULL : tpr_borrow_copy(message, open->length);
+    if (payload->data == NULL && open->length > 0)
         return false;
     op = open->spare;
     /* No exchange: whoever claims it in another thread reads the same message
@@ -636,7 +648,7 @@ bool tpr_rx_read_open(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     op->kind = TPR_OP_READ;
     op->done = done;
     op->arg = arg;
-    op->borrow = false;
+    op->borrow = borrow;
     open->read = op;
     open->spare = NULL;
     return true;

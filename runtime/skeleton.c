@@ -6,7 +6,8 @@
 #include "runtime/channels.h"
 #include "runtime/core.h"
 
-enum { SKELETON_STORAGE = 192, SKELETON_KEEP = 64 * 1024 };
+enum { SKELETON_STORAGE = 192, SKELETON_KEEP = 64 * 1024,
+       SKELETON_SPARE = 16 * 1024 };
 
 /* From the pipe's pool; its storage holds at least `storage` bytes. */
 static struct tpr_skeleton *skeleton_new(tp_pipe *pipe, size_t storage)
@@ -54,7 +55,10 @@ void tpr_skeleton_free(struct tpr_skeleton *skeleton)
         struct tpr_copy *copy = skeleton->copies;
 
         skeleton->copies = copy->next;
-        tpb_free(copy);
+        if (skeleton->spare == NULL && copy->capacity <= SKELETON_SPARE)
+            skeleton->spare = copy;
+        else
+            tpb_free(copy);
     }
     if (skeleton->capacity > SKELETON_KEEP) {
         tpb_free(skeleton->storage);
@@ -72,6 +76,7 @@ void tpr_skeletons_fini(tp_pipe *pipe)
 
         pipe->free_skeletons = skeleton->next;
         tpb_free(skeleton->storage);
+        tpb_free(skeleton->spare);
         tpb_free(skeleton);
     }
 }

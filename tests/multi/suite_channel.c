@@ -494,6 +494,94 @@ static void channel_borrow_closed(void)
     tpx_barrier();
 }
 
+/* ---- short loans --------------------------------------------------------- */
+
+enum { CHANNEL_SHORTS = 200, CHANNEL_HELD = 5, CHANNEL_SHORT_MOST = 20000 };
+
+/* What is too short to be lent is a copy, and as good. */
+struct channel_shorts {
+    tp_message *held[CHANNEL_HELD];
+    unsigned arrived, lent;
+    tp_pipe *pipe, *other;
+};
+
+static size_t channel_short_length(unsigned index)
+{
+    static const size_t lengths[] = { 8, 0, 1, 64, 4096, 65, 8192, 8193, 16384,
+                                      CHANNEL_SHORT_MOST };
+
+    return lengths[index % (sizeof(lengths) / sizeof(lengths[0]))];
+}
+
+static void channel_short_back(struct channel_shorts *shorts, unsigned index)
+{
+    tp_message *message = shorts->held[index % CHANNEL_HELD];
+    size_t length = channel_short_length(index);
+
+    tpx_equal(message->payloads[0].length, length);
+    tpx_equal(tpx_verify(message->payloads[0].data, length, index), length);
+    tpx_ok(tp_pipe_release(shorts->pipe, message));
+    tpx_status(tp_pipe_release(shorts->pipe, message), TP_ERR_INVALID);
+    shorts->held[index % CHANNEL_HELD] = NULL;
+}
+
+static void channel_short_arrived(tp_pipe *pipe, tp_status status,
+                                  tp_message *skeleton, void *arg);
+
+/* Some go back at once, others only when their place is wanted; now and then
+ * something else is waited for in between. */
+static void channel_short_lent(tp_pipe *pipe, tp_status status,
+                               tp_message *message, void *arg)
+{
+    struct channel_shorts *shorts = arg;
+    unsigned index = shorts->lent;
+
+    tpx_ok(status);
+    shorts->held[index % CHANNEL_HELD] = message;
+    if (index % 3 == 0)
+        channel_short_back(shorts, index);
+    if (shorts->held[(index + 1) % CHANNEL_HELD] != NULL)
+        channel_short_back(shorts, index + 1 - CHANNEL_HELD);
+    if (index + 1 < CHANNEL_SHORTS)
+        tpx_ok(tp_pipe_read_descriptor(pipe, channel_short_arrived, shorts));
+    channel_count(&shorts->lent);
+}
+
+static void channel_short_arrived(tp_pipe *pipe, tp_status status,
+                                  tp_message *skeleton, void *arg)
+{
+    struct channel_shorts *shorts = arg;
+    char byte;
+
+    tpx_ok(status);
+    tpx_status(tp_pipe_release(pipe, skeleton), TP_ERR_INVALID);
+    tpx_ok(tp_pipe_borrow(pipe, skeleton, channel_short_lent, shorts));
+    if (++shorts->arrived % 40 == 0)
+        tpx_ok(tp_pipe_recv(shorts->other, &byte, 1, NULL));
+}
+
+static void channel_borrow_short(void)
+{
+    struct channel_shorts shorts = { .pipe = tpx_pipe(!tpx_me.rank, 0),
+                                     .other = tpx_pipe(!tpx_me.rank, 1) };
+    unsigned char *memory = channel_memory(CHANNEL_SHORT_MOST, 0);
+
+    tpx_barrier();
+    for (unsigned i = 0; tpx_me.rank == 0 && i < CHANNEL_SHORTS; i++) {
+        tpx_fill(memory, channel_short_length(i), i);
+        tpx_ok(tp_pipe_send(shorts.pipe, memory, channel_short_length(i)));
+        if (i % 40 == 39)
+            tpx_ok(tp_pipe_send(shorts.other, "x", 1));
+    }
+    if (tpx_me.rank == 1) {
+        tpx_ok(tp_pipe_read_descriptor(shorts.pipe, channel_short_arrived,
+                                       &shorts));
+        tpx_until(&shorts.lent, CHANNEL_SHORTS);
+    }
+    tpx_barrier();                 /* the last ones are never given back */
+    free(memory);
+}
+
 /* ---- the ends of pipes --------------------------------------------------- */
 
 struct channel_end {
@@ -768,6 +856,7 @@ const struct tpx_spmd tpx_channel[] = {
       TPX_KILLS | TPX_CHANNELS, 30 },
     { "channel_borrow_kept", channel_borrow_kept, 2, TPX_CHANNELS, 30 },
     { "channel_borrow_closed", channel_borrow_closed, 2, TPX_CHANNELS, 30 },
+    { "channel_borrow_short", channel_borrow_short, 2, TPX_CHANNELS, 30 },
     { "channel_close", channel_close, 2, TPX_CHANNELS, 60 },
     { "channel_close_mapped", channel_close_mapped, 2, TPX_CHANNELS, 60 },
     { "channel_both", channel_both, 2, TPX_CHANNELS, 60 },
