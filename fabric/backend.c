@@ -92,6 +92,19 @@ void tpf_conn_free(struct tpf_conn *conn)
     tpb_free(conn);
 }
 
+bool tpf_post_reserved(struct tpf_conn *conn, const void *head,
+                       const void *data, size_t length)
+{
+    unsigned char *room = conn->backend->reserve(conn, TPF_HEAD + length);
+
+    if (room == NULL)
+        return false;
+    memcpy(room, head, TPF_HEAD);
+    tpb_copy(room + TPF_HEAD, data, length);
+    conn->backend->commit(conn, TPF_HEAD + length);
+    return true;
+}
+
 static int watch_control(struct tpf_env *env, int operation,
                          struct tpf_watch *watch, uint32_t events)
 {

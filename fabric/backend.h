@@ -133,6 +133,7 @@ struct tpf_conn {
                                       pays to have under way on one pipe */
 };
 
+enum { TPF_HEAD = 16 };            /* of post() */
 enum { TPF_NOTE = 64, TPF_SHARED = 2 * TPB_CACHE_LINE };
 
 enum {
@@ -204,6 +205,14 @@ struct tpf_backend {
     /* The first `size` bytes (1.. what was reserved) of the reservation are a
      * frame; it is under way, and the other side is woken if it sleeps. */
     void (*commit)(struct tpf_conn *conn, size_t size);
+
+    /*
+     * May be NULL.  reserve() and commit() in one call, for what pays for each
+     * instruction: a frame made of TPF_HEAD bytes and `data`, both copied.
+     * False: again, as reserve().
+     */
+    bool (*post)(struct tpf_conn *conn, const void *head, const void *data,
+                 size_t length);
 
     /*
      * May be NULL.  One frame made of `head` (copied before return) and `data`
@@ -288,6 +297,17 @@ size_t tpf_backends_for(const char *list, const struct tpf_backend **backends,
  * the backend gives it back with tpf_conn_free(). */
 struct tpf_conn *tpf_conn_new(struct tpf_endpoint *endpoint);
 void tpf_conn_free(struct tpf_conn *conn);
+
+/* post(), by all backends. */
+bool tpf_post_reserved(struct tpf_conn *conn, const void *head,
+                       const void *data, size_t length);
+static inline bool tpf_post(struct tpf_conn *conn, const void *head,
+                            const void *data, size_t length)
+{
+    if (TPB_LIKELY(conn->backend->post != NULL))
+        return conn->backend->post(conn, head, data, length);
+    return tpf_post_reserved(conn, head, data, length);
+}
 
 /* This conn has frames: the core will peek until NULL. */
 static inline void tpf_conn_ready(struct tpf_conn *conn)

@@ -5,10 +5,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/core.h"
 
-/* More than these are not kept: calls that find the token taken allocate, and
- * would else feed the pool for ever. */
-enum { OP_KEEP = 1024 };
-
 struct tpr_op *tpr_op_alloc(void)
 {
     struct tpr_op *op = tpb_zalloc(sizeof(*op));
@@ -27,17 +23,6 @@ struct tpr_op *tpr_op_new(tp_context *context)
     tpb_list_init(&op->link);
     memset((char *)op + TPR_OP_REST, 0, sizeof(*op) - TPR_OP_REST);
     return op;
-}
-
-void tpr_op_free(tp_context *context, struct tpr_op *op)
-{
-    if (context->free_op_count >= OP_KEEP) {
-        tpb_free(op);
-        return;
-    }
-    op->link.next = (struct tpb_list *)(void *)context->free_ops;
-    context->free_ops = op;
-    context->free_op_count++;
 }
 
 void tpr_ops_fini(tp_context *context)

@@ -312,6 +312,40 @@ static void shm_commit(struct tpf_conn *base, size_t size)
     shm_notify(conn);
 }
 
+/*
+ * What is in the record's first cache line is written last: the consumer may be
+ * looking there for the announcement, and would take the line away before that
+ * is written.
+ */
+static inline void shm_copy(unsigned char *room, const void *data,
+                            size_t length)
+{
+    unsigned char *to = room + TPF_HEAD;
+    size_t lead = TPB_CACHE_LINE - (uintptr_t)to % TPB_CACHE_LINE;
+
+    if (length > lead) {
+        memcpy(to + lead, (const unsigned char *)data + lead, length - lead);
+        length = lead;
+    }
+    tpb_copy(to, data, length);
+}
+
+static bool shm_post(struct tpf_conn *base, const void *head, const void *data,
+                     size_t length)
+{
+    unsigned char *room = shm_reserve(base, TPF_HEAD + length);
+
+    if (TPB_UNLIKELY(room == NULL))
+        return false;
+    if (TPB_LIKELY(length <= 16))
+        tpb_copy(room + TPF_HEAD, data, length);
+    else
+        shm_copy(room, data, length);
+    memcpy(room, head, TPF_HEAD);
+    shm_commit(base, TPF_HEAD + length);
+    return true;
+}
+
 static const void *shm_peek(struct tpf_conn *base, size_t *size)
 {
     struct shm_conn *conn = shm_conn(base);
@@ -466,6 +500,7 @@ const struct tpf_backend tpf_shm = {
     .disconnect = shm_disconnect,
     .reserve = shm_reserve,
     .commit = shm_commit,
+    .post = shm_post,
     .peek = shm_peek,
     .pop = shm_pop,
     .flushed = shm_flushed,
