@@ -92,16 +92,17 @@ void tpf_conn_free(struct tpf_conn *conn)
     tpb_free(conn);
 }
 
-bool tpf_post_reserved(struct tpf_conn *conn, const void *head,
+bool tpf_post_reserved(struct tpf_conn *conn, struct tpf_head head,
                        const void *data, size_t length)
 {
-    unsigned char *room = conn->backend->reserve(conn, TPF_HEAD + length);
+    size_t size = sizeof(head) + length;
+    unsigned char *room = conn->backend->reserve(conn, size);
 
     if (room == NULL)
         return false;
-    memcpy(room, head, TPF_HEAD);
-    tpb_copy(room + TPF_HEAD, data, length);
-    conn->backend->commit(conn, TPF_HEAD + length);
+    memcpy(room, &head, sizeof(head));
+    tpb_copy(room + sizeof(head), data, length);
+    conn->backend->commit(conn, size);
     return true;
 }
 

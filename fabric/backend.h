@@ -133,7 +133,12 @@ struct tpf_conn {
                                       pays to have under way on one pipe */
 };
 
-enum { TPF_HEAD = 16 };            /* of post() */
+/* The first bytes of a frame for post(): in registers, as memory that has just
+ * been written in pieces would hold up who reads it in one. */
+struct tpf_head {
+    uint64_t words[2];
+};
+
 enum { TPF_NOTE = 64, TPF_SHARED = 2 * TPB_CACHE_LINE };
 
 enum {
@@ -208,10 +213,10 @@ struct tpf_backend {
 
     /*
      * May be NULL.  reserve() and commit() in one call, for what pays for each
-     * instruction: a frame made of TPF_HEAD bytes and `data`, both copied.
-     * False: again, as reserve().
+     * instruction: a frame made of `head` and `data`, which is copied.  False:
+     * again, as reserve().
      */
-    bool (*post)(struct tpf_conn *conn, const void *head, const void *data,
+    bool (*post)(struct tpf_conn *conn, struct tpf_head head, const void *data,
                  size_t length);
 
     /*
@@ -299,9 +304,9 @@ struct tpf_conn *tpf_conn_new(struct tpf_endpoint *endpoint);
 void tpf_conn_free(struct tpf_conn *conn);
 
 /* post(), by all backends. */
-bool tpf_post_reserved(struct tpf_conn *conn, const void *head,
+bool tpf_post_reserved(struct tpf_conn *conn, struct tpf_head head,
                        const void *data, size_t length);
-static inline bool tpf_post(struct tpf_conn *conn, const void *head,
+static inline bool tpf_post(struct tpf_conn *conn, struct tpf_head head,
                             const void *data, size_t length)
 {
     if (TPB_LIKELY(conn->backend->post != NULL))

@@ -464,13 +464,22 @@ struct tp_context {
  * place of the thread's block, not through a call of the dynamic linker.  It
  * stays small, for a library that is loaded late finds little room there. */
 #define TPR_TLS __attribute__((tls_model("initial-exec")))
-/* Its address tells threads apart. */
+/* What tells threads apart: an address of this one's own, which most compilers
+ * have in a register. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_thread_pointer)
+#define TPR_ME __builtin_thread_pointer()
+#endif
+#endif
 extern _Thread_local char tpr_me TPR_TLS;
+#ifndef TPR_ME
+#define TPR_ME ((void *)&tpr_me)
+#endif
 static inline bool tpr_holds(tp_context *context)
 {
     /* Only this thread stores this thread's address there. */
     return atomic_load_explicit(&context->holder, memory_order_relaxed)
-           == &tpr_me;
+           == TPR_ME;
 }
 bool tpr_enter_token(tp_context *context);
 void tpr_leave_token(tp_context *context);
@@ -540,14 +549,16 @@ void tpr_thread_caller_leaves(tp_context *context);
 
 struct tpr_op *tpr_op_new(tp_context *context);        /* token; or NULL */
 struct tpr_op *tpr_op_alloc(void);                     /* any thread */
+struct tpr_op *tpr_op_first(tp_context *context);      /* none is kept */
 /* As tpr_op_new(), for one that nothing is asked of but its callback: what
- * begins as zero is not cleared. */
+ * begins as zero is not cleared.  Of those that are kept the context is set,
+ * sync, work and descriptor are NULL, and nothing is borrowed. */
 static inline struct tpr_op *tpr_op_bare(tp_context *context)
 {
     struct tpr_op *op = context->free_ops;
 
     if (TPB_UNLIKELY(op == NULL))
-        return tpr_op_alloc();
+        return tpr_op_first(context);
     context->free_ops = (struct tpr_op *)(void *)op->link.next;
     context->free_op_count--;
     return op;
@@ -573,17 +584,12 @@ static inline void tpr_op_bare_set(struct tpr_op *op, enum tpr_op_kind kind,
                                    tp_pipe *pipe, tp_message *message,
                                    tp_message_fn *done, void *arg)
 {
-    op->context = pipe->context;
     op->kind = kind;
     op->status = TP_OK;
     op->pipe = pipe;
     op->message = message;
     op->done = done;
     op->arg = arg;
-    op->sync = NULL;
-    op->work = NULL;
-    op->descriptor = NULL;
-    op->borrow = false;
 }
 /* A callback has run: tells whoever waits for one; token. */
 static inline void tpr_op_told(tp_context *context, int count)
@@ -693,6 +699,15 @@ void tpr_desk_fini(tp_context *context);
 
 /* ---- tx.c --------------------------------------------------------------- */
 
+/* Of the frame of a short message, as struct wire_frame. */
+static inline struct tpf_head tpr_short_head(const tp_pipe *pipe,
+                                             size_t length)
+{
+    return (struct tpf_head){ {
+        WIRE_MESSAGE | WIRE_SHORT << 8 | (uint64_t)pipe->peer->wishes << 16
+            | (uint64_t)pipe->number << 32,
+        pipe->consumed | (uint64_t)length << 32 } };
+}
 void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op);
 void tpr_tx_pump(tp_pipe *pipe);
 void tpr_tx_unblock(struct tpr_peer *peer);
@@ -792,11 +807,16 @@ bool tpr_message_buffer(const tp_message *message, size_t index,
 
 /* ---- short.c ------------------------------------------------------------- */
 
-/* A frame that has arrived, if it is a short message that a callback waits for:
- * calls that, and the one of its read, and pops it.  False: not so, nothing is
- * done. */
-bool tpr_short_take(struct tpr_peer *peer, struct tpf_conn *conn,
-                    const unsigned char *bytes, size_t size);
+enum tpr_short {
+    TPR_SHORT_NONE,                /* there is no frame */
+    TPR_SHORT_OTHER,               /* `frame` is to be looked at by others */
+    TPR_SHORT_PAUSE                /* others come first, or that is enough */
+};
+/* Of the frames that have arrived, at most `left`, the short messages that a
+ * callback waits for: calls that, and the one of its read, and pops them. */
+enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
+                               int *left, const unsigned char **frame,
+                               size_t *size);
 
 /* ---- explain.c ----------------------------------------------------------- */
 

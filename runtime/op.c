@@ -14,6 +14,15 @@ struct tpr_op *tpr_op_alloc(void)
     return op;
 }
 
+struct tpr_op *tpr_op_first(tp_context *context)
+{
+    struct tpr_op *op = tpr_op_alloc();
+
+    if (op != NULL)
+        op->context = context;
+    return op;
+}
+
 struct tpr_op *tpr_op_new(tp_context *context)
 {
     struct tpr_op *op = tpr_op_bare(context);
@@ -93,6 +102,7 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
         op_free_skeleton(op);
         sync->status = status;
         sync->message = op->message;
+        op->sync = NULL;
         tpr_op_free(context, op);
         context->served = context->news = true;
         /* Pairs with the acquire in progress_over(); the waiter's stack may
@@ -111,7 +121,7 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
 
 /* The operation is free again when its callback runs: most callbacks begin the
  * next one, and find its memory in the cache. */
-static void op_call(tp_context *context, struct tpr_op *op)
+static inline void op_call(tp_context *context, struct tpr_op *op)
 {
     struct tpr_skeleton *skeleton = op_skeleton(op);
     tp_message_fn *done = op->done;
@@ -119,27 +129,28 @@ static void op_call(tp_context *context, struct tpr_op *op)
     tp_message *message = op->message;
     tp_status status = op->status;
     void *arg = op->arg;
-    bool before = context->dispatching;
 
+    op->borrow = false;
     tpr_op_free(context, op);
-    context->dispatching = true;
-    context->depth++;
     done(pipe, status, message, arg);
-    context->depth--;
-    context->dispatching = before;
-    if (skeleton != NULL)
+    if (TPB_UNLIKELY(skeleton != NULL))
         tpr_skeleton_free(skeleton);
 }
 
 int tpr_dispatch(tp_context *context)
 {
+    bool before = context->dispatching;
     struct tpb_list *node;
     int count = 0;
 
+    context->dispatching = true;
+    context->depth++;
     while ((node = tpb_list_take(&context->done)) != NULL) {
         op_call(context, TPB_CONTAINER(node, struct tpr_op, link));
         count++;
     }
+    context->depth--;
+    context->dispatching = before;
     if (count > 0)
         tpr_op_told(context, count);
     return count;

@@ -655,27 +655,33 @@ static void rx_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     }
 }
 
+/* One that tpr_short_serve() leaves to others. */
+static void rx_other(tp_context *context, struct tpf_conn *conn,
+                     const unsigned char *frame, size_t size)
+{
+    struct tpr_peer *peer = conn->peer;
+
+    if (peer == NULL || peer->state != TPR_PEER_CONNECTED) {
+        tpr_hello_frame(context, conn, frame, size);
+        rx_pop(conn);
+    } else {
+        rx_frame(peer, conn, frame, size);
+    }
+}
+
 /* True if it may have more frames. */
 static bool rx_serve(tp_context *context, struct tpf_conn *conn)
 {
-    for (int i = 0; i < RX_FRAMES; i++) {
-        struct tpr_peer *peer;
+    for (int left = RX_FRAMES; left > 0; left--) {
         const unsigned char *frame;
+        enum tpr_short what;
         size_t size;
 
-        frame = conn->backend->peek(conn, &size);
-        if (frame == NULL)
+        what = tpr_short_serve(context, conn, &left, &frame, &size);
+        if (what == TPR_SHORT_NONE)
             return false;
-        peer = conn->peer;
-        if (peer == NULL || peer->state != TPR_PEER_CONNECTED) {
-            tpr_hello_frame(context, conn, frame, size);
-            rx_pop(conn);
-            if (conn->peer == NULL)
-                return false;
-            continue;
-        }
-        if (TPB_UNLIKELY(!tpr_short_take(peer, conn, frame, size)))
-            rx_frame(peer, conn, frame, size);
+        if (what == TPR_SHORT_OTHER)
+            rx_other(context, conn, frame, size);
         if (conn->peer == NULL)
             return false;          /* it ended; the conn is buried */
         if (!context->dispatching && !tpb_list_empty(&context->done))

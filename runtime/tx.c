@@ -202,18 +202,15 @@ static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
 static bool tx_short(tp_pipe *pipe, struct tpf_conn *conn, const void *data,
                      size_t length)
 {
-    unsigned char head[sizeof(struct wire_frame)];
-    size_t size = sizeof(head) + length;
-    uint32_t advertised = pipe->advertised;
+    size_t size = sizeof(struct wire_frame) + length;
 
     if (!tx_credit_for(pipe, size))
         return false;
-    tx_head(pipe, head, WIRE_MESSAGE, WIRE_SHORT, length);
-    if (!tpf_post(conn, head, data, length)) {
-        pipe->advertised = advertised;
+    if (!tpf_post(conn, tpr_short_head(pipe, length), data, length)) {
         tx_block(pipe);
         return false;
     }
+    pipe->advertised = pipe->consumed;
     pipe->sent += (uint32_t)size;
     return true;
 }

@@ -317,10 +317,8 @@ static void shm_commit(struct tpf_conn *base, size_t size)
  * looking there for the announcement, and would take the line away before that
  * is written.
  */
-static inline void shm_copy(unsigned char *room, const void *data,
-                            size_t length)
+static void shm_copy(unsigned char *to, const void *data, size_t length)
 {
-    unsigned char *to = room + TPF_HEAD;
     size_t lead = TPB_CACHE_LINE - (uintptr_t)to % TPB_CACHE_LINE;
 
     if (length > lead) {
@@ -330,19 +328,22 @@ static inline void shm_copy(unsigned char *room, const void *data,
     tpb_copy(to, data, length);
 }
 
-static bool shm_post(struct tpf_conn *base, const void *head, const void *data,
-                     size_t length)
+static bool shm_post(struct tpf_conn *base, struct tpf_head head,
+                     const void *data, size_t length)
 {
-    unsigned char *room = shm_reserve(base, TPF_HEAD + length);
+    size_t size = sizeof(head) + length;
+    unsigned char *room = shm_reserve(base, size);
 
     if (TPB_UNLIKELY(room == NULL))
         return false;
-    if (TPB_LIKELY(length <= 16))
-        tpb_copy(room + TPF_HEAD, data, length);
+    if (TPB_LIKELY(length == sizeof(uint64_t)))
+        memcpy(room + sizeof(head), data, sizeof(uint64_t));
     else
-        shm_copy(room, data, length);
-    memcpy(room, head, TPF_HEAD);
-    shm_commit(base, TPF_HEAD + length);
+        shm_copy(room + sizeof(head), data, length);
+    memcpy(room, &head.words[0], sizeof(head.words[0]));
+    memcpy(room + sizeof(head.words[0]), &head.words[1],
+           sizeof(head.words[1]));
+    shm_commit(base, size);
     return true;
 }
 
