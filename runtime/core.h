@@ -762,7 +762,7 @@ void tpr_rx_end(tp_pipe *pipe, tp_status status);      /* after the backlog */
 void tpr_rx_drop(tp_pipe *pipe, tp_status status);     /* now */
 
 /* Of a message of one payload and nothing else; or NULL. */
-struct tpr_skeleton *tpr_skeleton_first(tp_pipe *pipe);    /* ... none is kept */
+struct tpr_skeleton *tpr_skeleton_first(tp_pipe *pipe);  /* none is kept */
 static inline struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe,
                                                       size_t length)
 {
