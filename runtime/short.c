@@ -345,6 +345,7 @@ enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
                                int *left, const unsigned char **frame,
                                size_t *size)
 {
+    /* Inside a callback nobody is called, and what is due comes first. */
     bool others = context->dispatching || !tpb_list_empty(&context->done);
 
     for (; *left > 0; --*left) {
@@ -354,9 +355,11 @@ enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
         *frame = bytes;
         if (bytes == NULL)
             return TPR_SHORT_NONE;
-        if (others || peer == NULL || peer->state != TPR_PEER_CONNECTED
-            || !short_take(context, peer, conn, bytes, *size))
+        if (others || peer == NULL || peer->state != TPR_PEER_CONNECTED)
             return TPR_SHORT_OTHER;
+        /* Credit may have set writes going, and one of them ended the conn. */
+        if (!short_take(context, peer, conn, bytes, *size))
+            return conn->peer == peer ? TPR_SHORT_OTHER : TPR_SHORT_PAUSE;
         /* A waiting caller has what it wanted.  It may ask for the next frame
          * in a moment: until then that is better left where it is. */
         if (context->served || conn->peer == NULL
