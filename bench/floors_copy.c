@@ -109,7 +109,7 @@ static uint64_t copy_done(const struct copy_stream *stream)
 static bool copy_stream_out(struct copy_stream *stream)
 {
     struct bench_job *job = stream->job;
-    void *data = job->send[stream->written % job->lanes];
+    void *data = bench_out(job, stream->written);
 
     bench_touch(job, data, job->sequence + stream->written);
     stream->written++;
@@ -120,7 +120,7 @@ static bool copy_stream_in(struct copy_stream *stream)
 {
     struct bench_job *job = stream->job;
     uint64_t k = stream->read++;
-    void *data = job->receive[k % job->lanes];
+    void *data = bench_in(job, k);
 
     if (!copy_receive(&stream->floors->driver, 0, data, job->bytes))
         return false;

@@ -85,8 +85,8 @@ static bool loops_round(struct bench_driver *driver, struct bench_job *job,
                         const struct bench_role *role, uint64_t k)
 {
     uint64_t number = job->sequence + k, begun;
-    void *send = job->send[k % job->lanes];
-    void *receive = job->receive[k % job->lanes];
+    void *send = bench_out(job, k);
+    void *receive = bench_in(job, k);
 
     if (!job->fresh && !role->leads
         && !driver->receive(driver, role->in, receive, job->bytes))
@@ -125,7 +125,7 @@ static bool loops_stream_out(struct bench_driver *driver,
     unsigned char byte;
 
     for (uint64_t k = 0; k < job->count; k++) {
-        void *send = job->send[k % job->lanes];
+        void *send = bench_out(job, k);
 
         bench_touch(job, send, job->sequence + k);
         if (!driver->send(driver, 1, send, job->bytes))
@@ -143,7 +143,7 @@ static bool loops_stream_in(struct bench_driver *driver,
     unsigned char byte = 0;
 
     for (uint64_t k = 0; k < job->count; k++) {
-        void *receive = job->receive[k % job->lanes];
+        void *receive = bench_in(job, k);
 
         if (!driver->receive(driver, 0, receive, job->bytes))
             return false;

@@ -53,14 +53,14 @@ static bool mpi_begin(struct bench_job *job, struct mpi_way *way, int peer,
                       bool out)
 {
     uint64_t k = way->begun++;
-    MPI_Request *request = &way->requests[k % job->window];
+    MPI_Request *request = &way->requests[bench_turn(k, job->window)];
 
     if (!out)
-        return mpi_good(MPI_Irecv(job->receive[k % job->lanes],
+        return mpi_good(MPI_Irecv(bench_in(job, k),
                                   (int)job->bytes, MPI_BYTE, peer, 0,
                                   MPI_COMM_WORLD, request), "MPI_Irecv");
-    bench_touch(job, job->send[k % job->lanes], job->sequence + k);
-    return mpi_good(MPI_Isend(job->send[k % job->lanes], (int)job->bytes,
+    bench_touch(job, bench_out(job, k), job->sequence + k);
+    return mpi_good(MPI_Isend(bench_out(job, k), (int)job->bytes,
                               MPI_BYTE, peer, 0, MPI_COMM_WORLD, request),
                     "MPI_Isend");
 }
@@ -80,7 +80,7 @@ static bool mpi_end(struct bench_job *job, struct mpi_way *way, bool out,
                     bool look)
 {
     uint64_t k = way->ended;
-    MPI_Request *request = &way->requests[k % job->window];
+    MPI_Request *request = &way->requests[bench_turn(k, job->window)];
     int over = 1;
 
     if (look ? !mpi_good(MPI_Test(request, &over, MPI_STATUS_IGNORE),
@@ -90,7 +90,7 @@ static bool mpi_end(struct bench_job *job, struct mpi_way *way, bool out,
     if (!over)
         return true;
     way->ended++;
-    if (out || bench_right(job, job->receive[k % job->lanes],
+    if (out || bench_right(job, bench_in(job, k),
                            job->sequence + k))
         return true;
     bench_say("message %llu of %zu bytes arrived with wrong contents",

@@ -107,15 +107,15 @@ static bool peer_begin(struct peer *peer, struct bench_job *job,
                        struct peer_way *way)
 {
     uint64_t k = way->begun++;
-    struct peer_request *request = &way->requests[k % job->window];
+    struct peer_request *request = &way->requests[bench_turn(k, job->window)];
     int rank = 1 - peer->driver.rank;
 
     request->over = false;
     if (!way->out)
-        return peer->kind->receive(peer, rank, job->receive[k % job->lanes],
+        return peer->kind->receive(peer, rank, bench_in(job, k),
                                    job->bytes, request);
-    bench_touch(job, job->send[k % job->lanes], job->sequence + k);
-    return peer->kind->send(peer, rank, job->send[k % job->lanes], job->bytes,
+    bench_touch(job, bench_out(job, k), job->sequence + k);
+    return peer->kind->send(peer, rank, bench_out(job, k), job->bytes,
                             request);
 }
 
@@ -133,10 +133,10 @@ static bool peer_fill(struct peer *peer, struct bench_job *job,
 static bool peer_end(struct bench_job *job, struct peer_way *way)
 {
     while (way->ended < way->begun
-           && way->requests[way->ended % job->window].over) {
+           && way->requests[bench_turn(way->ended, job->window)].over) {
         uint64_t k = way->ended++;
 
-        if (!way->out && !bench_right(job, job->receive[k % job->lanes],
+        if (!way->out && !bench_right(job, bench_in(job, k),
                                       job->sequence + k)) {
             bench_say("message %llu of %zu bytes arrived with wrong contents",
                       (unsigned long long)(job->sequence + k), job->bytes);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A ping-pong of two ranks in lock step, for counting instructions.
+ * A ping-pong of two ranks in lock step, or a stream from one to the other in
+ * bursts, for counting instructions.
  *
- * A rank moves only when the other's message is already there: the turn is
+ * A rank moves only when the other's messages are already there: the turn is
  * passed through a socket outside of tp.  So nobody ever polls in vain, and
  * every run executes the same instructions.  bench/instructions runs it under
  * callgrind, twice, and takes the difference.
  *
- *     steps ROUNDS [BYTES]
+ *     steps ROUNDS [BYTES [stream]]
  */
 #include "config.h"
 
@@ -24,7 +25,9 @@
 #include "bench/bench.h"
 #include "runtime/tp.h"
 
-enum { STEPS_LIMIT_S = 300, STEPS_WARM = 64 };
+/* Of a stream so many messages a round, of which so many are under way. */
+enum { STEPS_LIMIT_S = 300, STEPS_WARM = 64, STEPS_BURST = 256,
+       STEPS_WINDOW = 64 };
 
 struct steps {
     tp_context *context;
@@ -36,6 +39,10 @@ struct steps {
     int rank, turn;                /* turn: socket */
     int written, caught;
     bool over;                     /* what is still armed ends unread */
+    bool stream;
+    /* Of a stream, since it began. */
+    long issued, wanted;
+    tp_message window[STEPS_WINDOW];
 };
 
 static void steps_fail(tp_pipe *pipe, const char *what, tp_status status)
@@ -141,6 +148,87 @@ static __attribute__((noinline)) void steps_rounds(struct steps *steps,
     }
 }
 
+/* ---- a stream ----------------------------------------------------------- */
+
+static void steps_sent(tp_pipe *pipe, tp_status status, tp_message *message,
+                       void *arg);
+
+/* As tpperf does: callbacks keep the window full. */
+static void steps_fill(struct steps *steps, int most)
+{
+    for (; steps->issued < steps->wanted && most > 0; most--) {
+        tp_message *message = &steps->window[steps->issued % STEPS_WINDOW];
+
+        if (steps->issued - steps->written == STEPS_WINDOW)
+            return;
+        steps->issued++;
+        steps_expect(steps->pipe, "write",
+                     tp_pipe_write(steps->pipe, message, steps_sent, steps));
+    }
+}
+
+static void steps_sent(tp_pipe *pipe, tp_status status, tp_message *message,
+                       void *arg)
+{
+    struct steps *steps = arg;
+
+    steps_written(pipe, status, message, arg);
+    steps_fill(steps, STEPS_WINDOW);
+}
+
+static void steps_came(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                       void *arg)
+{
+    struct steps *steps = arg;
+
+    if (steps->over)
+        return;
+    steps_arrived(pipe, status, skeleton, arg);
+    steps_expect(pipe, "read_descriptor",
+                 tp_pipe_read_descriptor(pipe, steps_came, steps));
+}
+
+/* These two are counted apart, by their names. */
+static __attribute__((noinline)) void steps_out(struct steps *steps)
+{
+    steps->wanted += STEPS_BURST;
+    steps_fill(steps, 1);
+    while (steps->written < steps->wanted)
+        steps_expect(NULL, "tp_wait", tp_wait(steps->context, -1, NULL));
+}
+
+static __attribute__((noinline)) void steps_in(struct steps *steps)
+{
+    steps->wanted += STEPS_BURST;
+    while (steps->caught < steps->wanted)
+        steps_expect(NULL, "tp_wait", tp_wait(steps->context, -1, NULL));
+}
+
+static void steps_stream(struct steps *steps, long rounds)
+{
+    for (int i = 0; i < STEPS_WINDOW; i++) {
+        steps->window[i] = steps->message;
+        if (steps->rank == 1)
+            steps_expect(steps->pipe, "read_descriptor",
+                         tp_pipe_read_descriptor(steps->pipe, steps_came,
+                                                 steps));
+    }
+    steps->written = steps->caught = 0;
+    for (long i = 0; i < rounds; i++) {
+        if (steps->rank == 0) {
+            steps_out(steps);
+            steps_pass(steps);
+            steps_take(steps);
+        } else {
+            steps_take(steps);
+            steps_in(steps);
+            steps_pass(steps);
+        }
+    }
+}
+
+/* ---- both --------------------------------------------------------------- */
+
 /* The first contact needs both at once, so it is not in step. */
 static void steps_meet(struct steps *steps)
 {
@@ -160,17 +248,18 @@ static void steps_meet(struct steps *steps)
                                       steps->bytes));
     }
     /* Rank 1 is armed before the first message comes in step. */
-    if (steps->rank == 1)
+    if (steps->rank == 1 && !steps->stream)
         steps_expect(steps->pipe, "read_descriptor",
                      tp_pipe_read_descriptor(steps->pipe, steps_arrived,
                                              steps));
 }
 
 static int steps_side(int rank, int turn, const char *directory, long rounds,
-                      size_t bytes)
+                      size_t bytes, bool stream)
 {
     tp_options options = TP_OPTIONS_INIT;
-    struct steps steps = { .rank = rank, .turn = turn, .bytes = bytes };
+    struct steps steps = { .rank = rank, .turn = turn, .bytes = bytes,
+                           .stream = stream };
 
     setenv("TP_RANK", rank == 0 ? "0" : "1", 1);
     setenv("TP_SIZE", "2", 1);
@@ -187,7 +276,10 @@ static int steps_side(int rank, int turn, const char *directory, long rounds,
     steps.message = (tp_message){ .payloads = &steps.payload,
                                   .payload_count = 1 };
     steps_meet(&steps);
-    steps_rounds(&steps, rounds);
+    if (stream)
+        steps_stream(&steps, rounds);
+    else
+        steps_rounds(&steps, rounds);
     steps.over = true;
     steps_expect(NULL, "tp_finalize", tp_finalize(steps.context));
     free(steps.memory);
@@ -195,7 +287,8 @@ static int steps_side(int rank, int turn, const char *directory, long rounds,
 }
 
 /* Both ranks; the parent is rank 0. */
-static int steps_run(const char *directory, long rounds, size_t bytes)
+static int steps_run(const char *directory, long rounds, size_t bytes,
+                     bool stream)
 {
     char bootstrap[64];
     int sockets[2], status = 1, mine;
@@ -215,9 +308,9 @@ static int steps_run(const char *directory, long rounds, size_t bytes)
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         bench_limit(STEPS_LIMIT_S);
-        exit(steps_side(1, sockets[1], bootstrap, rounds, bytes));
+        exit(steps_side(1, sockets[1], bootstrap, rounds, bytes, stream));
     }
-    mine = steps_side(0, sockets[0], bootstrap, rounds, bytes);
+    mine = steps_side(0, sockets[0], bootstrap, rounds, bytes, stream);
     waitpid(child, &status, 0);
     return status == 0 ? mine : 1;
 }
@@ -229,9 +322,10 @@ int main(int argc, char **argv)
     size_t bytes = 8;
     int status;
 
-    if (rounds < 1 || argc > 3
-        || (argc == 3 && (!bench_size(argv[2], &bytes) || bytes == 0))) {
-        fprintf(stderr, "usage: steps ROUNDS [BYTES]\n");
+    if (rounds < 1 || argc > 4
+        || (argc >= 3 && (!bench_size(argv[2], &bytes) || bytes == 0))
+        || (argc == 4 && strcmp(argv[3], "stream") != 0)) {
+        fprintf(stderr, "usage: steps ROUNDS [BYTES [stream]]\n");
         return 2;
     }
     if (mkdtemp(directory) == NULL) {
@@ -239,7 +333,7 @@ int main(int argc, char **argv)
         return 1;
     }
     bench_limit(STEPS_LIMIT_S);
-    status = steps_run(directory, rounds, bytes);
+    status = steps_run(directory, rounds, bytes, argc == 4);
     snprintf(remove, sizeof(remove), "rm -rf '%s'", directory);
     return system(remove) == 0 ? status : 1;
 }

@@ -113,7 +113,7 @@ static void stream_read(tp_pipe *pipe, tp_status status, tp_message *message,
     if (!stream_bad(stream, "read", status))
         stream_check(stream,
                      perf_right(stream->perf, job,
-                                job->receive[stream->read % job->lanes],
+                                bench_in(job, stream->read),
                                 job->sequence + stream->read));
 }
 
@@ -145,7 +145,7 @@ static void stream_arrived(tp_pipe *pipe, tp_status status,
     if (status == TP_OK && stream->perf->options->borrow) {
         status = tp_pipe_borrow(pipe, skeleton, stream_borrowed, stream);
     } else if (status == TP_OK) {
-        perf_place(stream->perf, skeleton, job->receive[k % job->lanes]);
+        perf_place(stream->perf, skeleton, bench_in(job, k));
         status = tp_pipe_read(pipe, skeleton, stream_read, stream);
     }
     if (status == TP_OK && k + job->window < stream->to_read)
@@ -216,7 +216,7 @@ static void stream_slots(struct stream *stream)
         struct stream_slot *slot = &stream->slots[i];
 
         *slot = (struct stream_slot){
-            .stream = stream, .data = job->send[i % job->lanes]
+            .stream = stream, .data = bench_out(job, i)
         };
         perf_message(stream->perf, job, slot->data, &slot->message);
     }

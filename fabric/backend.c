@@ -92,6 +92,20 @@ void tpf_conn_free(struct tpf_conn *conn)
     tpb_free(conn);
 }
 
+bool tpf_post_reserved(struct tpf_conn *conn, struct tpf_head head,
+                       const void *data, size_t length)
+{
+    size_t size = sizeof(head) + length;
+    unsigned char *room = conn->backend->reserve(conn, size);
+
+    if (room == NULL)
+        return false;
+    memcpy(room, &head, sizeof(head));
+    tpb_copy(room + sizeof(head), data, length);
+    conn->backend->commit(conn, size);
+    return true;
+}
+
 static int watch_control(struct tpf_env *env, int operation,
                          struct tpf_watch *watch, uint32_t events)
 {

@@ -136,6 +136,12 @@ struct tpf_conn {
     bool both_called;              /* ... and it is not over */
 };
 
+/* The first bytes of a frame for post(): in registers, as memory that has just
+ * been written in pieces would hold up who reads it in one. */
+struct tpf_head {
+    uint64_t words[2];
+};
+
 enum { TPF_NOTE = 64, TPF_SHARED = 2 * TPB_CACHE_LINE };
 
 enum {
@@ -207,6 +213,14 @@ struct tpf_backend {
     /* The first `size` bytes (1.. what was reserved) of the reservation are a
      * frame; it is under way, and the other side is woken if it sleeps. */
     void (*commit)(struct tpf_conn *conn, size_t size);
+
+    /*
+     * May be NULL.  reserve() and commit() in one call, for what pays for each
+     * instruction: a frame made of `head` and `data`, which is copied.  False:
+     * again, as reserve().
+     */
+    bool (*post)(struct tpf_conn *conn, struct tpf_head head, const void *data,
+                 size_t length);
 
     /*
      * May be NULL.  One frame made of `head` (copied before return) and `data`
@@ -296,6 +310,17 @@ size_t tpf_backends_for(const char *list, const struct tpf_backend **backends,
  * the backend gives it back with tpf_conn_free(). */
 struct tpf_conn *tpf_conn_new(struct tpf_endpoint *endpoint);
 void tpf_conn_free(struct tpf_conn *conn);
+
+/* post(), by all backends. */
+bool tpf_post_reserved(struct tpf_conn *conn, struct tpf_head head,
+                       const void *data, size_t length);
+static inline bool tpf_post(struct tpf_conn *conn, struct tpf_head head,
+                            const void *data, size_t length)
+{
+    if (TPB_LIKELY(conn->backend->post != NULL))
+        return conn->backend->post(conn, head, data, length);
+    return tpf_post_reserved(conn, head, data, length);
+}
 
 /* This conn has frames: the core will peek until NULL. */
 static inline void tpf_conn_ready(struct tpf_conn *conn)

@@ -21,6 +21,7 @@
 #include "fabric/channel.h"
 #include "fabric/memory.h"
 #include "gpu/gpu.h"
+#include "runtime/base/alloc.h"
 #include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
 #include "runtime/crowd.h"
@@ -298,6 +299,8 @@ struct tpr_peer {
     struct tpf_conn *conn;
     struct tpr_links *links;       /* conn's, or NULL */
     uint16_t wishes, wished;       /* this side's, the peer's: wire_frame */
+    size_t brief;                  /* shorter messages may go by post() at once;
+                                      0 unless CONNECTED, see tpr_tx_brief() */
     struct tpr_spare *spare;       /* it greeted while ours was under way */
     bool gave_up;                  /* it has no more ways to reach us */
     bool asked;                    /* ... was asked to try, too */
@@ -353,6 +356,8 @@ struct tpr_open_frame {
     struct tpr_op *spare;          /* while its reader is being told: his
                                       operation, for his read; or NULL */
     struct tpr_op *read;           /* over, its callback is due; or NULL */
+    tp_message *offered;           /* while its reader is being told: what
+                                      tp_pipe_read() takes from here; or NULL */
 };
 
 struct tp_context {
@@ -461,13 +466,22 @@ struct tp_context {
  * place of the thread's block, not through a call of the dynamic linker.  It
  * stays small, for a library that is loaded late finds little room there. */
 #define TPR_TLS __attribute__((tls_model("initial-exec")))
-/* Its address tells threads apart. */
+/* What tells threads apart: an address of this one's own, which most compilers
+ * have in a register. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_thread_pointer)
+#define TPR_ME __builtin_thread_pointer()
+#endif
+#endif
 extern _Thread_local char tpr_me TPR_TLS;
+#ifndef TPR_ME
+#define TPR_ME ((void *)&tpr_me)
+#endif
 static inline bool tpr_holds(tp_context *context)
 {
     /* Only this thread stores this thread's address there. */
     return atomic_load_explicit(&context->holder, memory_order_relaxed)
-           == &tpr_me;
+           == TPR_ME;
 }
 bool tpr_enter_token(tp_context *context);
 void tpr_leave_token(tp_context *context);
@@ -537,20 +551,34 @@ void tpr_thread_caller_leaves(tp_context *context);
 
 struct tpr_op *tpr_op_new(tp_context *context);        /* token; or NULL */
 struct tpr_op *tpr_op_alloc(void);                     /* any thread */
+struct tpr_op *tpr_op_first(tp_context *context);      /* none is kept */
 /* As tpr_op_new(), for one that nothing is asked of but its callback: what
- * begins as zero is not cleared. */
+ * begins as zero is not cleared.  Of those that are kept the context is set,
+ * sync, work and descriptor are NULL, and nothing is borrowed. */
 static inline struct tpr_op *tpr_op_bare(tp_context *context)
 {
     struct tpr_op *op = context->free_ops;
 
     if (TPB_UNLIKELY(op == NULL))
-        return tpr_op_alloc();
+        return tpr_op_first(context);
     context->free_ops = (struct tpr_op *)(void *)op->link.next;
     context->free_op_count--;
     return op;
 }
 void tpr_ops_fini(tp_context *context);
-void tpr_op_free(tp_context *context, struct tpr_op *op);
+enum { TPR_OPS_KEPT = 1024 };
+/* More than these are not kept: calls that find the token taken allocate, and
+ * would else feed the pool for ever. */
+static inline void tpr_op_free(tp_context *context, struct tpr_op *op)
+{
+    if (TPB_UNLIKELY(context->free_op_count >= TPR_OPS_KEPT)) {
+        tpb_free(op);
+        return;
+    }
+    op->link.next = (struct tpb_list *)(void *)context->free_ops;
+    context->free_ops = op;
+    context->free_op_count++;
+}
 /* The operation has ended: its callback is due, or its waiter is told. */
 void tpr_op_end(struct tpr_op *op, tp_status status);
 /* What the callback of such an operation needs; it is not in a list yet. */
@@ -558,17 +586,12 @@ static inline void tpr_op_bare_set(struct tpr_op *op, enum tpr_op_kind kind,
                                    tp_pipe *pipe, tp_message *message,
                                    tp_message_fn *done, void *arg)
 {
-    op->context = pipe->context;
     op->kind = kind;
     op->status = TP_OK;
     op->pipe = pipe;
     op->message = message;
     op->done = done;
     op->arg = arg;
-    op->sync = NULL;
-    op->work = NULL;
-    op->descriptor = NULL;
-    op->borrow = false;
 }
 /* A callback has run: tells whoever waits for one; token. */
 static inline void tpr_op_told(tp_context *context, int count)
@@ -678,6 +701,15 @@ void tpr_desk_fini(tp_context *context);
 
 /* ---- tx.c --------------------------------------------------------------- */
 
+/* Of the frame of a short message, as struct wire_frame. */
+static inline struct tpf_head tpr_short_head(const tp_pipe *pipe,
+                                             size_t length)
+{
+    return (struct tpf_head){ {
+        WIRE_MESSAGE | WIRE_SHORT << 8 | (uint64_t)pipe->peer->wishes << 16
+            | (uint64_t)pipe->number << 32,
+        pipe->consumed | (uint64_t)length << 32 } };
+}
 void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op);
 void tpr_tx_pump(tp_pipe *pipe);
 void tpr_tx_unblock(struct tpr_peer *peer);
@@ -688,8 +720,10 @@ bool tpr_tx_control(tp_pipe *pipe, enum wire_type type);
 bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length);
 /* Writes a message of one payload and nothing else at once, if it is short and
  * nothing is before it; any thread.  False: not so, nothing is done. */
-bool tpr_tx_at_once(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
-                    void *arg, struct tpr_sync *sync);
+bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
+                    struct tpr_sync *sync);
+/* Its state, its conn or its links are others now: sets peer->brief. */
+void tpr_tx_brief(struct tpr_peer *peer);
 /* A frame of the pipe that no stream has: `about`, then `more`.  Kept for later
  * if there is no room. */
 void tpr_tx_about(tp_pipe *pipe, enum wire_type type,
@@ -715,17 +749,12 @@ void tpr_rx_finish(tp_pipe *pipe);
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);
 void tpr_rx_conn(tp_context *context, struct tpf_conn *conn);
 void tpr_rx_stash_open(tp_context *context);
+/* The open frame: steps, and callbacks in between, so that a reader may ask for
+ * the data while it still lies in the backend's memory. */
+void tpr_rx_run_open(tp_context *context);
 void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op);
-/* Arms a pipe that has nothing to give, and is in order; any thread.  False: it
- * is not so, nothing is done. */
-bool tpr_rx_arm_idle(tp_pipe *pipe, tp_message_fn *arrived, void *arg);
 void tpr_rx_arm_any(tp_context *context, struct tpr_op *op);
 void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op);
-/* Reads the skeleton's message, or borrows a copy, and claims it, if all of it
- * lies in the frame that is open, with nothing before it; any thread.  False:
- * not so, nothing is done. */
-bool tpr_rx_read_open(tp_pipe *pipe, tp_message *skeleton, bool borrow,
-                      tp_message_fn *done, void *arg);
 /* Reads at the head that have all of their message end. */
 void tpr_rx_land(tp_pipe *pipe);
 void tpr_rx_pump(tp_pipe *pipe);
@@ -734,7 +763,31 @@ bool tpr_rx_has_all(const tp_pipe *pipe);
 void tpr_rx_end(tp_pipe *pipe, tp_status status);      /* after the backlog */
 void tpr_rx_drop(tp_pipe *pipe, tp_status status);     /* now */
 
-struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe, size_t length);
+/* Of a message of one payload and nothing else; or NULL. */
+struct tpr_skeleton *tpr_skeleton_first(tp_pipe *pipe);  /* none is kept */
+static inline struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe,
+                                                      size_t length)
+{
+    struct tpr_skeleton *skeleton = pipe->free_skeletons;
+    tp_payload *payload;
+
+    if (TPB_LIKELY(skeleton != NULL && skeleton->storage != NULL))
+        pipe->free_skeletons = skeleton->next;
+    else if ((skeleton = tpr_skeleton_first(pipe)) == NULL)
+        return NULL;
+    payload = (tp_payload *)(void *)skeleton->storage;
+    *payload = (tp_payload){ .length = length };
+    skeleton->message = (tp_message){ .payloads = payload,
+                                      .payload_count = 1 };
+    skeleton->data_length = skeleton->stream_length = length;
+    return skeleton;
+}
+/* Back to its pipe, if nothing hangs on it: else tpr_skeleton_free(). */
+static inline void tpr_skeleton_put(struct tpr_skeleton *skeleton)
+{
+    skeleton->next = skeleton->pipe->free_skeletons;
+    skeleton->pipe->free_skeletons = skeleton;
+}
 uint64_t tpr_descriptor_check(const struct wire_descriptor *head);
 tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
                               uint64_t length, struct tpr_skeleton **skeleton);
@@ -753,6 +806,19 @@ bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
 /* A buffer by its index; false if there is none such. */
 bool tpr_message_buffer(const tp_message *message, size_t index,
                         struct tpf_buffer *buffer);
+
+/* ---- short.c ------------------------------------------------------------- */
+
+enum tpr_short {
+    TPR_SHORT_NONE,                /* there is no frame */
+    TPR_SHORT_OTHER,               /* `frame` is to be looked at by others */
+    TPR_SHORT_PAUSE                /* others come first, or that is enough */
+};
+/* Of the frames that have arrived, at most `left`, the short messages that a
+ * callback waits for: calls that, and the one of its read, and pops them. */
+enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
+                               int *left, const unsigned char **frame,
+                               size_t *size);
 
 /* ---- explain.c ----------------------------------------------------------- */
 

@@ -5,16 +5,21 @@
 #include "runtime/base/alloc.h"
 #include "runtime/core.h"
 
-/* More than these are not kept: calls that find the token taken allocate, and
- * would else feed the pool for ever. */
-enum { OP_KEEP = 1024 };
-
 struct tpr_op *tpr_op_alloc(void)
 {
     struct tpr_op *op = tpb_zalloc(sizeof(*op));
 
     if (op != NULL)
         tpb_list_init(&op->link);
+    return op;
+}
+
+struct tpr_op *tpr_op_first(tp_context *context)
+{
+    struct tpr_op *op = tpr_op_alloc();
+
+    if (op != NULL)
+        op->context = context;
     return op;
 }
 
@@ -27,17 +32,6 @@ struct tpr_op *tpr_op_new(tp_context *context)
     tpb_list_init(&op->link);
     memset((char *)op + TPR_OP_REST, 0, sizeof(*op) - TPR_OP_REST);
     return op;
-}
-
-void tpr_op_free(tp_context *context, struct tpr_op *op)
-{
-    if (context->free_op_count >= OP_KEEP) {
-        tpb_free(op);
-        return;
-    }
-    op->link.next = (struct tpb_list *)(void *)context->free_ops;
-    context->free_ops = op;
-    context->free_op_count++;
 }
 
 void tpr_ops_fini(tp_context *context)
@@ -108,6 +102,8 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
         op_free_skeleton(op);
         sync->status = status;
         sync->message = op->message;
+        op->sync = NULL;
+        op->borrow = false;
         tpr_op_free(context, op);
         context->served = context->news = true;
         /* Pairs with the acquire in progress_over(); the waiter's stack may
@@ -118,6 +114,7 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
             tpr_touch(context);
     } else if (op->done == NULL) {
         op_free_skeleton(op);
+        op->borrow = false;
         tpr_op_free(context, op);
     } else {
         tpb_list_append(&context->done, &op->link);
@@ -126,7 +123,7 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
 
 /* The operation is free again when its callback runs: most callbacks begin the
  * next one, and find its memory in the cache. */
-static void op_call(tp_context *context, struct tpr_op *op)
+static inline void op_call(tp_context *context, struct tpr_op *op)
 {
     struct tpr_skeleton *skeleton = op_skeleton(op);
     tp_message_fn *done = op->done;
@@ -134,27 +131,28 @@ static void op_call(tp_context *context, struct tpr_op *op)
     tp_message *message = op->message;
     tp_status status = op->status;
     void *arg = op->arg;
-    bool before = context->dispatching;
 
+    op->borrow = false;
     tpr_op_free(context, op);
-    context->dispatching = true;
-    context->depth++;
     done(pipe, status, message, arg);
-    context->depth--;
-    context->dispatching = before;
-    if (skeleton != NULL)
+    if (TPB_UNLIKELY(skeleton != NULL))
         tpr_skeleton_free(skeleton);
 }
 
 int tpr_dispatch(tp_context *context)
 {
+    bool before = context->dispatching;
     struct tpb_list *node;
     int count = 0;
 
+    context->dispatching = true;
+    context->depth++;
     while ((node = tpb_list_take(&context->done)) != NULL) {
         op_call(context, TPB_CONTAINER(node, struct tpr_op, link));
         count++;
     }
+    context->depth--;
+    context->dispatching = before;
     if (count > 0)
         tpr_op_told(context, count);
     return count;

@@ -370,6 +370,7 @@ void tpr_peer_failed(struct tpr_peer *peer, const char *text)
 void tpr_peer_connected(struct tpr_peer *peer)
 {
     peer->state = TPR_PEER_CONNECTED;
+    tpr_tx_brief(peer);
     tpr_hello_drop_spare(peer);
     tpr_peer_tried(peer, TPT_MINE, peer->conn->backend->name, NULL);
     tpr_peer_tried(peer, TPT_YOURS, peer->conn->backend->name, NULL);
@@ -441,6 +442,7 @@ void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text)
     peer->end_text = copy;
     pthread_mutex_unlock(&context->table_lock);
     peer->state = TPR_PEER_ENDED;
+    peer->brief = 0;
     peer->end = status;
     peer_timer_stop(peer);
     if (peer->conn != NULL)

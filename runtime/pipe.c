@@ -212,8 +212,8 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
 
     if (pipe == NULL || !tpr_message_valid(message))
         return TP_ERR_INVALID;
-    if (TPB_LIKELY(pipe_is_plain(message))
-        && tpr_tx_at_once(pipe, message, done, arg, sync))
+    if (sync != NULL && TPB_LIKELY(pipe_is_plain(message))
+        && tpr_tx_at_once(pipe, message, sync))
         return TP_OK;
     claimed = tpr_device_claim(pipe->context, message, &work);
     if (claimed == TP_ERR_INVALID || claimed == TP_ERR_NO_MEMORY)
@@ -248,8 +248,6 @@ tp_status tpr_call_descriptor(tp_context *context, tp_pipe *pipe,
 
     if (context == NULL || (arrived == NULL && sync == NULL))
         return TP_ERR_INVALID;
-    if (pipe != NULL && sync == NULL && tpr_rx_arm_idle(pipe, arrived, arg))
-        return TP_OK;
     status = pipe_op(context, &mine, &op);
     if (TPB_UNLIKELY(status != TP_OK))
         return status;
@@ -269,8 +267,6 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
 
     if (pipe == NULL || skeleton == NULL)
         return TP_ERR_INVALID;
-    if (sync == NULL && tpr_rx_read_open(pipe, skeleton, borrow, done, arg))
-        return TP_OK;
     if (!tpr_skeleton_claim(pipe, skeleton, borrow))
         return TP_ERR_INVALID;
     if (borrow && !tpr_borrow_prepare(pipe->context, skeleton)) {
@@ -296,38 +292,10 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
     return TP_OK;
 }
 
-tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,
-                        tp_message_fn *done, void *arg)
-{
-    return tpr_call_write(pipe, message, done, arg, NULL);
-}
-
-tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
-                                  void *arg)
-{
-    return pipe == NULL ? TP_ERR_INVALID
-                        : tpr_call_descriptor(pipe->context, pipe, arrived,
-                                              arg, NULL);
-}
-
 tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
                                  void *arg)
 {
     return tpr_call_descriptor(context, NULL, arrived, arg, NULL);
-}
-
-tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
-                       tp_message_fn *done, void *arg)
-{
-    return tpr_call_read(pipe, skeleton, false, done, arg, NULL);
-}
-
-tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
-                         tp_message_fn *done, void *arg)
-{
-    if (done == NULL)
-        return TP_ERR_INVALID;     /* nobody could give it back */
-    return tpr_call_read(pipe, skeleton, true, done, arg, NULL);
 }
 
 /* ---- opening and closing ------------------------------------------------ */

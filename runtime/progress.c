@@ -58,8 +58,7 @@ static bool token_take(tp_context *context)
     /* Pairs with the exchange in tpr_leave(). */
     if (atomic_exchange_explicit(&context->token, 1, memory_order_acquire))
         return false;
-    atomic_store_explicit(&context->holder, &tpr_me,
-                          memory_order_relaxed);
+    atomic_store_explicit(&context->holder, TPR_ME, memory_order_relaxed);
     context->depth = 1;
     return true;
 }

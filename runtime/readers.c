@@ -10,28 +10,6 @@
 #include "runtime/channels.h"
 #include "runtime/core.h"
 
-bool tpr_rx_arm_idle(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
-{
-    tp_context *context = pipe->context;
-    struct tpr_op *op;
-
-    if (!tpr_enter_in_turn(context))
-        return false;
-    if (context->closed || pipe->peer->state != TPR_PEER_CONNECTED
-        || pipe->rx_state == TPR_RX_HELD || pipe->rx_end != TP_OK
-        || !tpb_list_empty(&pipe->backlog)
-        || !tpb_list_empty(&pipe->unread_link)
-        || (op = tpr_op_bare(context)) == NULL) {
-        tpr_leave(context);
-        return false;
-    }
-    tpr_op_bare_set(op, TPR_OP_DESCRIPTOR, pipe, NULL, arrived, arg);
-    tpb_list_append(&pipe->armed, &op->link);
-    TPR_COUNT(pipe->record->stats.reads_pending, 1);
-    tpr_leave(context);
-    return true;
-}
-
 void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op)
 {
     tpr_peer_use(pipe);

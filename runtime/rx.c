@@ -473,6 +473,7 @@ void tpr_rx_stash_open(tp_context *context)
     uint32_t cost = open->length + (uint32_t)sizeof(struct wire_frame);
 
     open->pipe = NULL;
+    open->offered = NULL;
     if (open->read != NULL) {
         if (open->read->borrow)
             tpr_borrow_begin(open->read);
@@ -497,7 +498,7 @@ void tpr_rx_stash_open(tp_context *context)
 
 /* The open frame: steps, and callbacks in between, so that a reader may ask
  * for the data while it still lies in the backend's memory. */
-static void rx_run_open(tp_context *context)
+void tpr_rx_run_open(tp_context *context)
 {
     struct tpr_open_frame *open = &context->open;
     tp_pipe *pipe = open->pipe;
@@ -515,143 +516,6 @@ static void rx_run_open(tp_context *context)
             return;                /* stashed by a nested wait */
     }
     tpr_rx_stash_open(context);
-}
-
-/* A callback that is called from here, not from tpr_dispatch(). */
-static inline void rx_call(tp_context *context, tp_pipe *pipe,
-                           tp_message *message, tp_message_fn *done, void *arg)
-{
-    context->dispatching = true;
-    context->depth++;
-    done(pipe, TP_OK, message, arg);
-    context->depth--;
-    context->dispatching = false;
-    tpr_op_told(context, 1);
-}
-
-/* The reader of a short message has been told, and read it or not: most have
- * by now, see tpr_rx_read_open(). */
-static void rx_end_short(tp_context *context)
-{
-    struct tpr_open_frame *open = &context->open;
-    struct tpr_skeleton *skeleton;
-    tp_pipe *pipe = open->pipe;
-    struct tpr_op *read;
-    tp_message_fn *done;
-    bool borrowed;
-    void *arg;
-
-    if (pipe == NULL)
-        return;                    /* stashed by a nested wait */
-    if (TPB_UNLIKELY(open->spare != NULL)) {
-        tpr_op_free(context, open->spare);
-        open->spare = NULL;
-    }
-    if (TPB_UNLIKELY(open->read == NULL || pipe->rx_end != TP_OK)) {
-        rx_run_open(context);
-        return;
-    }
-    read = open->read;
-    open->read = NULL;
-    open->pipe = NULL;
-    pipe->consumed += open->length + (uint32_t)sizeof(struct wire_frame);
-    rx_pop(open->conn);
-    tpr_tx_return_credit(pipe);
-    done = read->done;
-    arg = read->arg;
-    skeleton = (struct tpr_skeleton *)(void *)read->message;
-    borrowed = read->borrow;
-    if (borrowed)
-        tpr_borrow_begin(read);
-    /* Most callbacks begin the next operation, and find its memory in the
-     * cache. */
-    tpr_op_free(context, read);
-    rx_call(context, pipe, &skeleton->message, done, arg);
-    if (!borrowed)
-        tpr_skeleton_free(skeleton);
-}
-
-/*
- * A whole message, a callback that waits for it, and nothing before either: the
- * callback is called from here, with the skeleton, while the message lies in
- * the open frame.  False: it is not so.
- */
-static bool rx_begin_short(tp_pipe *pipe)
-{
-    tp_context *context = pipe->context;
-    struct tpr_open_frame *open = &context->open;
-    struct tpr_skeleton *skeleton;
-    struct tpr_op *op;
-
-    if ((open->flags & WIRE_SHORT) == 0 || pipe->rx_state != TPR_RX_IDLE
-        || tpb_list_empty(&pipe->armed) || context->dispatching
-        || !tpb_list_empty(&context->done))
-        return false;
-    op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
-    if (op->sync != NULL)
-        return false;
-    skeleton = tpr_skeleton_short(pipe, open->length);
-    if (skeleton == NULL)
-        return false;
-    tpb_list_unlink(&op->link);
-    open->started = true;
-    open->spare = op;
-    pipe->skeleton = skeleton;
-    pipe->missing = open->length;
-    pipe->rx_state = TPR_RX_OFFERED;
-    atomic_store_explicit(&pipe->offered, &skeleton->message,
-                          memory_order_release);
-    TPR_COUNT(pipe->record->stats.reads_pending, -1);
-    op->status = TP_OK;
-    op->message = &skeleton->message;
-    rx_call(context, pipe, &skeleton->message, op->done, op->arg);
-    return true;
-}
-
-bool tpr_rx_read_open(tp_pipe *pipe, tp_message *message, bool borrow,
-                      tp_message_fn *done, void *arg)
-{
-    tp_context *context = pipe->context;
-    struct tpr_open_frame *open = &context->open;
-    tp_payload *payload;
-    struct tpr_op *op;
-
-    if (!tpr_holds(context) || open->pipe != pipe
-        || (open->flags & WIRE_SHORT) == 0 || open->taken > 0
-        || pipe->rx_state != TPR_RX_OFFERED
-        || message != &pipe->skeleton->message || done == NULL
-        || atomic_load_explicit(&pipe->offered, memory_order_relaxed)
-           != message
-        || message->payload_count != 1 || message->tensor_count != 0
-        || !tpb_list_empty(&pipe->reads) || context->closed
-        || open->spare == NULL)
-        return false;
-    payload = &message->payloads[0];
-    if (payload->length != open->length)
-        return false;
-    if (borrow)
-        payload->data = open->length == 0
-                        ? NULL : tpr_borrow_copy(message, open->length);
-    if (payload->data == NULL && open->length > 0)
-        return false;
-    op = open->spare;
-    /* No exchange: whoever claims it in another thread reads the same message
-     * twice, and is told so by tpr_rx_read(). */
-    atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
-    tpb_copy(payload->data, open->bytes, open->length);
-    open->taken = open->length;
-    pipe->skeleton = NULL;
-    pipe->missing = 0;
-    pipe->rx_state = TPR_RX_IDLE;
-    TPR_COUNT(pipe->record->stats.messages_received, 1);
-    TPR_COUNT(pipe->record->stats.bytes_received, open->length);
-    op->kind = TPR_OP_READ;
-    op->done = done;
-    op->arg = arg;
-    op->borrow = borrow;
-    open->read = op;
-    open->spare = NULL;
-    return true;
 }
 
 static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
@@ -672,10 +536,7 @@ static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
         open->bytes = body;
         open->length = frame->length;
         open->taken = 0;
-        if (rx_begin_short(pipe))
-            rx_end_short(context);
-        else
-            rx_run_open(context);
+        tpr_rx_run_open(context);
     } else {
         bool started = false;
         uint32_t taken = 0;
@@ -797,26 +658,33 @@ static void rx_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     }
 }
 
+/* One that tpr_short_serve() leaves to others. */
+static void rx_other(tp_context *context, struct tpf_conn *conn,
+                     const unsigned char *frame, size_t size)
+{
+    struct tpr_peer *peer = conn->peer;
+
+    if (peer == NULL || peer->state != TPR_PEER_CONNECTED) {
+        tpr_hello_frame(context, conn, frame, size);
+        rx_pop(conn);
+    } else {
+        rx_frame(peer, conn, frame, size);
+    }
+}
+
 /* True if it may have more frames. */
 static bool rx_serve(tp_context *context, struct tpf_conn *conn)
 {
-    for (int i = 0; i < RX_FRAMES; i++) {
-        struct tpr_peer *peer;
+    for (int left = RX_FRAMES; left > 0; left--) {
         const unsigned char *frame;
+        enum tpr_short what;
         size_t size;
 
-        frame = conn->backend->peek(conn, &size);
-        if (frame == NULL)
+        what = tpr_short_serve(context, conn, &left, &frame, &size);
+        if (what == TPR_SHORT_NONE)
             return false;
-        peer = conn->peer;
-        if (peer == NULL || peer->state != TPR_PEER_CONNECTED) {
-            tpr_hello_frame(context, conn, frame, size);
-            rx_pop(conn);
-            if (conn->peer == NULL)
-                return false;
-            continue;
-        }
-        rx_frame(peer, conn, frame, size);
+        if (what == TPR_SHORT_OTHER)
+            rx_other(context, conn, frame, size);
         if (conn->peer == NULL)
             return false;          /* it ended; the conn is buried */
         if (!context->dispatching && !tpb_list_empty(&context->done))

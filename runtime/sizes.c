@@ -272,6 +272,7 @@ void tpr_links_sizes(struct tpr_peer *peer)
         sizes_append(links, link);
     }
     sizes_wishes(peer);
+    tpr_tx_brief(peer);
 }
 
 static void sizes_raise(size_t *from)

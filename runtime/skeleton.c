@@ -65,8 +65,7 @@ void tpr_skeleton_free(struct tpr_skeleton *skeleton)
         skeleton->storage = NULL;
         skeleton->capacity = 0;
     }
-    skeleton->next = pipe->free_skeletons;
-    pipe->free_skeletons = skeleton;
+    tpr_skeleton_put(skeleton);
 }
 
 void tpr_skeletons_fini(tp_pipe *pipe)
@@ -81,23 +80,9 @@ void tpr_skeletons_fini(tp_pipe *pipe)
     }
 }
 
-struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe, size_t length)
+struct tpr_skeleton *tpr_skeleton_first(tp_pipe *pipe)
 {
-    struct tpr_skeleton *skeleton = pipe->free_skeletons;
-    tp_payload *payload;
-
-    if (TPB_LIKELY(skeleton != NULL && skeleton->storage != NULL))
-        pipe->free_skeletons = skeleton->next;
-    else
-        skeleton = skeleton_new(pipe, sizeof(tp_payload));
-    if (skeleton == NULL)
-        return NULL;
-    payload = (tp_payload *)(void *)skeleton->storage;
-    *payload = (tp_payload){ .length = length };
-    skeleton->message = (tp_message){ .payloads = payload,
-                                      .payload_count = 1 };
-    skeleton->data_length = skeleton->stream_length = length;
-    return skeleton;
+    return skeleton_new(pipe, sizeof(tp_payload));
 }
 
 /* ---- decoding ----------------------------------------------------------- */

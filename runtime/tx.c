@@ -166,26 +166,6 @@ static bool tx_is_short(const tp_message *message)
            && message->payloads[0].metadata_length == 0;
 }
 
-/*
- * Copies a piece of a frame that begins at `room` and has not been announced.
- * What is in the frame's first cache line is written last: its receiver may be
- * looking there for the announcement, and would take the line away before that
- * is written.
- */
-static inline void tx_copy(const unsigned char *room, unsigned char *to,
-                           const void *from, size_t length)
-{
-    const unsigned char *line = room - (uintptr_t)room % TPB_CACHE_LINE
-                                + TPB_CACHE_LINE;
-    size_t lead = to < line ? (size_t)(line - to) : 0;
-
-    if (length > lead)
-        memcpy(to + lead, (const unsigned char *)from + lead, length - lead);
-    else
-        lead = length;
-    tpb_copy(to, from, lead);
-}
-
 /* Copies the next `length` bytes of the stream. */
 static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
 {
@@ -219,23 +199,18 @@ static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
     }
 }
 
-static inline bool tx_short(tp_pipe *pipe, struct tpf_conn *conn,
-                            const void *data, size_t length)
+static bool tx_short(tp_pipe *pipe, struct tpf_conn *conn, const void *data,
+                     size_t length)
 {
     size_t size = sizeof(struct wire_frame) + length;
-    unsigned char *room;
 
     if (!tx_credit_for(pipe, size))
         return false;
-    room = tx_reserve(pipe, size);
-    if (room == NULL)
+    if (!tpf_post(conn, tpr_short_head(pipe, length), data, length)) {
+        tx_block(pipe);
         return false;
-    if (length <= 16)
-        tpb_copy(room + sizeof(struct wire_frame), data, length);
-    else
-        tx_copy(room, room + sizeof(struct wire_frame), data, length);
-    tx_head(pipe, room, WIRE_MESSAGE, WIRE_SHORT, length);
-    conn->backend->commit(conn, size);
+    }
+    pipe->advertised = pipe->consumed;
     pipe->sent += (uint32_t)size;
     return true;
 }
@@ -624,40 +599,39 @@ bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length)
     return true;
 }
 
-/* No channel is to be asked for so short a message. */
-static bool tx_is_brief(const tp_pipe *pipe, size_t length)
-{
-    const struct tpr_links *links = pipe->peer->links;
-
-    return length <= TX_AT_ONCE && (links == NULL || length < links->least);
-}
-
-bool tpr_tx_at_once(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
-                    void *arg, struct tpr_sync *sync)
+bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
+                    struct tpr_sync *sync)
 {
     tp_context *context = pipe->context;
     const tp_payload *payload = &message->payloads[0];
-    struct tpr_op *op = NULL;
     bool sent;
 
     if (!tpr_enter_in_turn(context))
         return false;
-    if (done != NULL && sync == NULL)
-        op = tpr_op_bare(context);
-    sent = (op != NULL || done == NULL || sync != NULL) && !context->closed
-           && tx_is_brief(pipe, payload->length)
+    sent = !context->closed && payload->length < pipe->peer->brief
            && tpr_tx_short(pipe, payload->data, payload->length);
-    if (sent && op != NULL) {
-        tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);
-        tpb_list_append(&context->done, &op->link);
-    } else if (op != NULL) {
-        tpr_op_free(context, op);
-    } else if (sent && sync != NULL) {
+    if (sent) {
         sync->status = TP_OK;
         atomic_store_explicit(&sync->over, 1, memory_order_relaxed);
     }
     tpr_leave(context);
     return sent;
+}
+
+/* No channel is to be asked for so short a message, and it fits a frame. */
+void tpr_tx_brief(struct tpr_peer *peer)
+{
+    const struct tpr_links *links = peer->links;
+    size_t most = TX_AT_ONCE;
+
+    peer->brief = 0;
+    if (peer->state != TPR_PEER_CONNECTED)
+        return;
+    if (links != NULL && most >= links->least)
+        most = links->least - 1;
+    if (most > peer->conn->max_frame - sizeof(struct wire_frame))
+        most = peer->conn->max_frame - sizeof(struct wire_frame);
+    peer->brief = most + 1;
 }
 
 /* Nothing can be written any more. */

@@ -340,6 +340,41 @@ static void shm_commit(struct tpf_conn *base, size_t size)
         shm_ring_ahead(&conn->out, size);
 }
 
+/*
+ * What is in the record's first cache line is written last: the consumer may be
+ * looking there for the announcement, and would take the line away before that
+ * is written.
+ */
+static void shm_copy(unsigned char *to, const void *data, size_t length)
+{
+    size_t lead = TPB_CACHE_LINE - (uintptr_t)to % TPB_CACHE_LINE;
+
+    if (length > lead) {
+        memcpy(to + lead, (const unsigned char *)data + lead, length - lead);
+        length = lead;
+    }
+    tpb_copy(to, data, length);
+}
+
+static bool shm_post(struct tpf_conn *base, struct tpf_head head,
+                     const void *data, size_t length)
+{
+    size_t size = sizeof(head) + length;
+    unsigned char *room = shm_reserve(base, size);
+
+    if (TPB_UNLIKELY(room == NULL))
+        return false;
+    if (TPB_LIKELY(length == sizeof(uint64_t)))
+        memcpy(room + sizeof(head), data, sizeof(uint64_t));
+    else
+        shm_copy(room + sizeof(head), data, length);
+    memcpy(room, &head.words[0], sizeof(head.words[0]));
+    memcpy(room + sizeof(head.words[0]), &head.words[1],
+           sizeof(head.words[1]));
+    shm_commit(base, size);
+    return true;
+}
+
 static const void *shm_peek(struct tpf_conn *base, size_t *size)
 {
     struct shm_conn *conn = shm_conn(base);
@@ -494,6 +529,7 @@ const struct tpf_backend tpf_shm = {
     .disconnect = shm_disconnect,
     .reserve = shm_reserve,
     .commit = shm_commit,
+    .post = shm_post,
     .peek = shm_peek,
     .pop = shm_pop,
     .flushed = shm_flushed,

@@ -190,6 +190,15 @@ START_TEST(test_peek_is_stable)
 }
 END_TEST
 
+/* 16 bytes, 17 and so on, up to stream->fixed, again and again. */
+static size_t post_size(const struct tpx_stream *stream, size_t max_frame)
+{
+    size_t size = sizeof(struct tpf_head)
+                  + stream->next % (stream->fixed - sizeof(struct tpf_head));
+
+    return size < max_frame ? size : max_frame;
+}
+
 /* Room asked for and left, asked for again, and used in part. */
 START_TEST(test_commit_less)
 {
@@ -217,6 +226,40 @@ START_TEST(test_commit_less)
         }
     }
     TPX_UNTIL(tpx_pair_step(&pair), pair.ba->in.next == 3000);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
+/* Frames of every length that reserve() and commit() made in one call, and
+ * some others in between. */
+START_TEST(test_post)
+{
+    enum { POSTS = 6000, LONGEST = 1500 };
+    struct tpx_pair pair;
+    struct tpf_conn *conn;
+
+    tpx_pair_open(&pair, tpx_backend);
+    tpx_stream_set(pair.ab, pair.ba, 9, post_size, LONGEST);
+    conn = pair.ab->conn;
+    while (pair.ab->out.next < POSTS) {
+        struct tpx_stream *out = &pair.ab->out;
+        size_t size = out->size(out, conn->max_frame);
+        const unsigned char *bytes = tpx_bytes(out, out->next);
+        struct tpf_head head;
+        bool sent;
+
+        memcpy(&head, bytes, sizeof(head));
+        if (out->next % 7 == 0) {
+            sent = tpx_send(pair.ab);
+        } else {
+            sent = tpf_post(conn, head, bytes + sizeof(head),
+                            size - sizeof(head));
+            out->next += sent;
+        }
+        if (!sent)
+            tpx_pair_step(&pair);
+    }
+    TPX_UNTIL(tpx_pair_step(&pair), pair.ba->in.next == POSTS);
     tpx_pair_close(&pair);
 }
 END_TEST
@@ -323,6 +366,7 @@ void tpx_add_frame_tests(Suite *suite)
     tcase_add_test(tests, test_writable_is_not_lost);
     tcase_add_test(tests, test_peek_is_stable);
     tcase_add_test(tests, test_commit_less);
+    tcase_add_test(tests, test_post);
     tcase_add_test(tests, test_many_conns);
     if (tpx_backend->send_data != NULL)
         tcase_add_test(tests, test_send_data);

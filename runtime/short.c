@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The straight path of short messages: one payload, nothing else, in one frame.
+ *
+ * Here is what happens where nothing is in the way: nothing is queued on the
+ * pipe, the callback that waits gets the message where it lies in the backend's
+ * memory, reads it at once and arms again.  Whatever differs goes the way of
+ * tx.c and rx.c, which leads to the same; each function says so by returning
+ * false, before it has changed anything.  Ten or twenty million times a second
+ * each instruction counts, so all of it stands in one file, to be one function
+ * per call.
+ */
+#include "config.h"
+
+#include "runtime/channels.h"
+#include "runtime/core.h"
+
+/* ---- writing ------------------------------------------------------------ */
+
+static inline bool short_is_plain(const tp_message *message)
+{
+    return message != NULL && message->payload_count == 1
+           && message->tensor_count == 0 && message->metadata_length == 0
+           && message->payloads != NULL
+           && message->payloads[0].metadata_length == 0
+           && (message->payloads[0].data != NULL
+               || message->payloads[0].length == 0);
+}
+
+/* Its frame is under way. */
+static inline bool short_send(tp_pipe *pipe, const tp_payload *payload)
+{
+    const struct tpr_peer *peer = pipe->peer;
+    struct tpf_conn *conn = peer->conn;
+    size_t length = payload->length, size = sizeof(struct wire_frame) + length;
+    uint32_t under_way = pipe->sent - pipe->acknowledged;
+    struct tp_stats *stats = &pipe->record->stats;
+
+    if (length >= peer->brief || pipe->tx_end != TP_OK
+        || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
+        || (under_way != 0 && under_way + size > conn->window)
+        || !tpf_post(conn, tpr_short_head(pipe, length), payload->data,
+                     length))
+        return false;
+    pipe->advertised = pipe->consumed;
+    pipe->sent += (uint32_t)size;
+    TPR_COUNT(stats->messages_sent, 1);
+    TPR_COUNT(stats->bytes_sent, length);
+    return true;
+}
+
+/* The operation that the pool gives next, which stays there; or NULL. */
+static inline struct tpr_op *short_op(tp_context *context)
+{
+    return context->free_ops;
+}
+
+static inline void short_op_take(tp_context *context)
+{
+    struct tpr_op *op = context->free_ops;
+
+    context->free_ops = (struct tpr_op *)(void *)op->link.next;
+    context->free_op_count--;
+}
+
+static inline __attribute__((always_inline)) bool
+short_write(tp_pipe *pipe, tp_message *message,
+                               tp_message_fn *done, void *arg)
+{
+    tp_context *context = pipe->context;
+    struct tpr_op *op = short_op(context);
+
+    if (TPB_UNLIKELY(context->closed || op == NULL)
+        || !short_send(pipe, &message->payloads[0]))
+        return false;
+    if (TPB_LIKELY(done != NULL)) {
+        short_op_take(context);
+        tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);
+        tpb_list_append(&context->done, &op->link);
+    }
+    return true;
+}
+
+static __attribute__((noinline)) bool
+short_write_outside(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
+                    void *arg)
+{
+    bool sent;
+
+    if (!tpr_enter_token(pipe->context))
+        return false;
+    sent = short_write(pipe, message, done, arg);
+    tpr_leave_token(pipe->context);
+    return sent;
+}
+
+/* Who is inside a callback has the token, and nothing to give back.  But his
+ * call may have to become a task, see tpr_enter_in_turn(). */
+static inline bool short_in_turn(tp_context *context)
+{
+    return atomic_load_explicit(&context->tasks, memory_order_relaxed) == NULL;
+}
+
+tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,
+                        tp_message_fn *done, void *arg)
+{
+    if (TPB_LIKELY(pipe != NULL && short_is_plain(message))
+        && (TPB_LIKELY(tpr_holds(pipe->context))
+            ? short_in_turn(pipe->context)
+              && short_write(pipe, message, done, arg)
+            : short_write_outside(pipe, message, done, arg)))
+        return TP_OK;
+    return tpr_call_write(pipe, message, done, arg, NULL);
+}
+
+/* ---- arming ------------------------------------------------------------- */
+
+/* If nothing is there to be given to it, and the pipe is in order. */
+static inline __attribute__((always_inline)) bool
+short_arm(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
+{
+    tp_context *context = pipe->context;
+    struct tpr_op *op = short_op(context);
+
+    if (TPB_UNLIKELY(context->closed || op == NULL)
+        || pipe->peer->state != TPR_PEER_CONNECTED
+        || pipe->rx_state == TPR_RX_HELD || pipe->rx_end != TP_OK
+        || !tpb_list_empty(&pipe->backlog)
+        || !tpb_list_empty(&pipe->unread_link))
+        return false;
+    short_op_take(context);
+    tpr_op_bare_set(op, TPR_OP_DESCRIPTOR, pipe, NULL, arrived, arg);
+    tpb_list_append(&pipe->armed, &op->link);
+    TPR_COUNT(pipe->record->stats.reads_pending, 1);
+    return true;
+}
+
+static __attribute__((noinline)) bool
+short_arm_outside(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
+{
+    bool armed;
+
+    if (!tpr_enter_token(pipe->context))
+        return false;
+    armed = short_arm(pipe, arrived, arg);
+    tpr_leave_token(pipe->context);
+    return armed;
+}
+
+tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
+                                  void *arg)
+{
+    if (pipe == NULL || arrived == NULL)
+        return TP_ERR_INVALID;
+    if (TPB_LIKELY(tpr_holds(pipe->context))
+        ? short_in_turn(pipe->context) && short_arm(pipe, arrived, arg)
+        : short_arm_outside(pipe, arrived, arg))
+        return TP_OK;
+    return tpr_call_descriptor(pipe->context, pipe, arrived, arg, NULL);
+}
+
+/* ---- reading ------------------------------------------------------------ */
+
+/*
+ * The message that lies in the open frame, whose reader is being told of it
+ * right now, see short_take().  He has the token.
+ */
+static inline __attribute__((always_inline)) bool
+short_read(tp_pipe *pipe, tp_message *message, bool borrow,
+           tp_message_fn *done, void *arg)
+{
+    struct tpr_open_frame *open = &pipe->context->open;
+    struct tp_stats *stats = &pipe->record->stats;
+    uint32_t length = open->length;
+    struct tpr_op *op = open->spare;
+    tp_payload *payload;
+
+    if (open->offered != message || open->pipe != pipe
+        || pipe->rx_state != TPR_RX_OFFERED
+        || atomic_load_explicit(&pipe->offered, memory_order_relaxed)
+           != message
+        || message->payload_count != 1 || message->tensor_count != 0)
+        return false;
+    payload = &message->payloads[0];
+    if (payload->length != length)
+        return false;
+    if (borrow)
+        payload->data = length == 0 ? NULL : tpr_borrow_copy(message, length);
+    if (payload->data == NULL && length > 0)
+        return false;
+    /* No exchange: whoever claims it in another thread reads the same message
+     * twice, and is told so by tpr_rx_read(). */
+    atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
+    tpb_copy(payload->data, open->bytes, length);
+    open->taken = length;
+    open->offered = NULL;
+    open->spare = NULL;
+    open->read = op;
+    pipe->skeleton = NULL;
+    pipe->missing = 0;
+    pipe->rx_state = TPR_RX_IDLE;
+    TPR_COUNT(stats->messages_received, 1);
+    TPR_COUNT(stats->bytes_received, length);
+    op->kind = TPR_OP_READ;
+    op->done = done;
+    op->arg = arg;
+    op->borrow = borrow;
+    return true;
+}
+
+tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
+                       tp_message_fn *done, void *arg)
+{
+    if (TPB_LIKELY(pipe != NULL && skeleton != NULL && done != NULL
+                   && tpr_holds(pipe->context))
+        && short_read(pipe, skeleton, false, done, arg))
+        return TP_OK;
+    return tpr_call_read(pipe, skeleton, false, done, arg, NULL);
+}
+
+tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
+                         tp_message_fn *done, void *arg)
+{
+    if (done == NULL)
+        return TP_ERR_INVALID;     /* nobody could give it back */
+    if (TPB_LIKELY(pipe != NULL && skeleton != NULL
+                   && tpr_holds(pipe->context))
+        && short_read(pipe, skeleton, true, done, arg))
+        return TP_OK;
+    return tpr_call_read(pipe, skeleton, true, done, arg, NULL);
+}
+
+/* ---- arriving ----------------------------------------------------------- */
+
+/* Is the frame a whole short message of a rank's ready-made pipe, and says
+ * nothing else? */
+static inline bool short_is_whole(const struct tpr_peer *peer,
+                                  const tp_pipe *pipe,
+                                  const struct wire_frame *frame, size_t size)
+{
+    return frame->type == WIRE_MESSAGE && frame->flags == WIRE_SHORT
+           && frame->wishes == peer->wished && frame->number == 0
+           && frame->length == size - sizeof(*frame) && pipe != NULL;
+}
+
+/* What it says of credit may end writes, whose callbacks come first. */
+static inline bool short_credit(tp_pipe *pipe, uint32_t credit)
+{
+    if (TPB_LIKELY(credit == pipe->acknowledged))
+        return true;
+    tpr_tx_credit(pipe, credit);
+    return tpb_list_empty(&pipe->context->done);
+}
+
+/* A callback waits for it, and nothing is before either. */
+static inline bool short_wanted(const tp_context *context,
+                                const tp_pipe *pipe)
+{
+    return pipe->rx_state == TPR_RX_IDLE && pipe->rx_end == TP_OK
+           && !context->closing && !tpb_list_empty(&pipe->armed)
+           && tpb_list_empty(&pipe->backlog) && tpb_list_empty(&pipe->reads)
+           && TPB_CONTAINER(pipe->armed.next, struct tpr_op, link)->sync
+              == NULL;
+}
+
+static inline void short_open(struct tpr_open_frame *open, tp_pipe *pipe,
+                              struct tpf_conn *conn, struct tpr_op *op,
+                              struct tpr_skeleton *skeleton)
+{
+    open->pipe = pipe;             /* `read` is NULL between frames */
+    open->conn = conn;
+    open->type = WIRE_MESSAGE;
+    open->flags = WIRE_SHORT;
+    open->started = true;
+    open->length = (uint32_t)skeleton->data_length;
+    open->taken = 0;
+    open->spare = op;
+    open->offered = &skeleton->message;
+    pipe->skeleton = skeleton;
+    pipe->missing = skeleton->data_length;
+    pipe->rx_state = TPR_RX_OFFERED;
+    atomic_store_explicit(&pipe->offered, &skeleton->message,
+                          memory_order_release);
+    TPR_COUNT(pipe->record->stats.reads_pending, -1);
+    tpb_list_unlink(&op->link);
+    op->status = TP_OK;
+    op->message = &skeleton->message;
+}
+
+/* The frame's reader has been told: true if he read it, as most do. */
+static inline bool short_was_read(tp_context *context)
+{
+    struct tpr_open_frame *open = &context->open;
+
+    if (TPB_UNLIKELY(open->pipe == NULL))
+        return false;              /* stashed by a nested wait */
+    open->offered = NULL;
+    if (TPB_UNLIKELY(open->spare != NULL)) {
+        tpr_op_free(context, open->spare);
+        open->spare = NULL;
+    }
+    return open->read != NULL && open->pipe->rx_end == TP_OK;
+}
+
+/* Its frame goes, then its reader is told that it is over. */
+static inline void short_end(tp_context *context, tp_pipe *pipe,
+                             struct tpf_conn *conn)
+{
+    struct tpr_open_frame *open = &context->open;
+    struct tpr_op *read = open->read;
+    tp_message *message = read->message;
+    tp_message_fn *done = read->done;
+    void *arg = read->arg;
+    bool borrowed = read->borrow;
+
+    open->read = NULL;
+    open->pipe = NULL;
+    pipe->consumed += open->length + (uint32_t)sizeof(struct wire_frame);
+    conn->backend->pop(conn);
+    if (TPB_UNLIKELY(pipe->consumed - pipe->advertised >= conn->window / 4))
+        tpr_tx_return_credit(pipe);
+    if (TPB_UNLIKELY(borrowed)) {
+        tpr_borrow_begin(read);
+        read->borrow = false;
+    }
+    /* Most callbacks begin the next operation, and find its memory in the
+     * cache. */
+    tpr_op_free(context, read);
+    done(pipe, TP_OK, message, arg);
+    tpr_op_told(context, 1);
+    if (TPB_LIKELY(!borrowed))     /* else it may be given back by now */
+        tpr_skeleton_put((struct tpr_skeleton *)(void *)message);
+}
+
+/* False: it goes the other way, nothing is done. */
+static inline bool short_take(tp_context *context, struct tpr_peer *peer,
+                              struct tpf_conn *conn,
+                              const unsigned char *bytes, size_t size)
+{
+    tp_pipe *pipe = atomic_load_explicit(&peer->ready_made,
+                                         memory_order_acquire);
+    struct tpr_skeleton *skeleton;
+    struct wire_frame frame;
+    struct tpr_op *op;
+
+    if (size < sizeof(frame))
+        return false;
+    memcpy(&frame, bytes, sizeof(frame));
+    if (!short_is_whole(peer, pipe, &frame, size)
+        || !short_credit(pipe, frame.credit) || !short_wanted(context, pipe)
+        || (skeleton = tpr_skeleton_short(pipe, frame.length)) == NULL)
+        return false;
+    op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+    context->open.bytes = bytes + sizeof(frame);
+    short_open(&context->open, pipe, conn, op, skeleton);
+    context->dispatching = true;
+    context->depth++;
+    op->done(pipe, TP_OK, &skeleton->message, op->arg);
+    tpr_op_told(context, 1);
+    if (TPB_LIKELY(short_was_read(context)))
+        short_end(context, pipe, conn);
+    context->depth--;
+    context->dispatching = false;
+    if (TPB_UNLIKELY(context->open.pipe != NULL))
+        tpr_rx_run_open(context);
+    return true;
+}
+
+enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
+                               int *left, const unsigned char **frame,
+                               size_t *size)
+{
+    /* Inside a callback nobody is called, and what is due comes first. */
+    bool others = context->dispatching || !tpb_list_empty(&context->done);
+
+    for (; *left > 0; --*left) {
+        struct tpr_peer *peer = conn->peer;
+        const unsigned char *bytes = conn->backend->peek(conn, size);
+
+        *frame = bytes;
+        if (bytes == NULL)
+            return TPR_SHORT_NONE;
+        if (others || peer == NULL || peer->state != TPR_PEER_CONNECTED)
+            return TPR_SHORT_OTHER;
+        /* Credit may have set writes going, and one of them ended the conn. */
+        if (!short_take(context, peer, conn, bytes, *size))
+            return conn->peer == peer ? TPR_SHORT_OTHER : TPR_SHORT_PAUSE;
+        /* A waiting caller has what it wanted.  It may ask for the next frame
+         * in a moment: until then that is better left where it is. */
+        if (context->served || conn->peer == NULL
+            || !tpb_list_empty(&context->done))
+            break;
+    }
+    return TPR_SHORT_PAUSE;
+}
