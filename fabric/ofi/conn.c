@@ -444,9 +444,14 @@ bool ofi_conn_flushed(struct tpf_conn *common)
 
 tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error)
 {
-    const struct ofi_kind *kind = ofi_endpoint_of(conn->common.endpoint)->kind;
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
+    const struct ofi_kind *kind = endpoint->kind;
     struct ofi_slot *slot;
 
+    /* What waited in libfabric for a buffer fills it at once, and a silent
+     * rail wakes nobody for that. */
+    if (endpoint->armed && conn->rail->silent && conn->told)
+        tpf_conn_ready(&conn->common);
     while ((kind->posts == 0 || conn->posts < kind->posts)
            && (slot = ofi_slot_take(&conn->receive)) != NULL) {
         ssize_t code = fi_recv(conn->ep, slot->head,

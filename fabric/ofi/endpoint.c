@@ -22,7 +22,8 @@ static const struct ofi_kind endpoint_kinds[] = {
      * begins when all of one is there.  With its heads it is four packets of
      * the network within a host, and not four and a nearly empty one.  Few
      * buffers in turn stay in the receiver's cache. */
-    { .backend = "ofi:tcp", .provider = "tcp", .type = FI_EP_MSG,
+    { .backend = "ofi:tcp", .provider = "tcp", .heir = "net",
+      .type = FI_EP_MSG,
       .max_frame = 4 * 65456, .slots = 64, .posts = 4,
       .join = &ofi_join_msg },
     { .backend = "ofi:verbs", .provider = "verbs", .type = FI_EP_MSG,
@@ -232,7 +233,7 @@ static bool endpoint_rails(struct ofi_endpoint *endpoint)
     TPB_LIST_EACH(node, &endpoint->rails) {
         struct ofi_rail *rail = TPB_CONTAINER(node, struct ofi_rail, link);
 
-        if (rail->eq == NULL)
+        if (rail->events.eq == NULL)
             continue;
         any |= ofi_rail_drain(rail, false);
         if (seldom || rail->joining > 0 || rail->door.pep != NULL)
@@ -281,6 +282,7 @@ static bool endpoint_arm(struct tpf_endpoint *common)
 {
     struct ofi_endpoint *endpoint = ofi_endpoint_of(common);
 
+    endpoint->armed = true;
     if (!tpb_list_empty(&endpoint->due))
         return false;
     if (endpoint->kind->type != FI_EP_MSG)
@@ -295,7 +297,7 @@ static bool endpoint_arm(struct tpf_endpoint *common)
 
 static void endpoint_disarm(struct tpf_endpoint *common)
 {
-    (void)common;
+    ofi_endpoint_of(common)->armed = false;
 }
 
 /* ---- the tables -------------------------------------------------------- */

@@ -157,7 +157,7 @@ bool ofi_meet_settled(struct ofi_meet *meet)
     struct ofi_conn *conn = meet->conn;
 
     if (meet->stage != OFI_JOINING || conn == NULL || conn->rail == NULL
-        || conn->rail->eq == NULL)
+        || conn->rail->events.eq == NULL)
         return false;
     ofi_msg_events(conn->rail);
     return meet->conn != conn;

@@ -75,6 +75,8 @@ struct ofi_where;
 struct ofi_kind {
     const char *backend;           /* "ofi:tcp" */
     const char *provider;          /* "tcp", as libfabric calls it */
+    const char *heir;              /* before libfabric 1.18: what took that
+                                      one's place and name then; or NULL */
     enum fi_ep_type type;          /* FI_EP_MSG or FI_EP_RDM */
     bool within_host;              /* meet over a Unix socket */
     bool rdma;                     /* at addresses of RDMA devices only */
@@ -157,9 +159,14 @@ extern const struct ofi_library *ofi_lib;
 /* "libfabric: what: words of code" (a negative fi_errno). */
 tp_status ofi_fail(struct tpb_error *error, int code, const char *what);
 
-/* fi_getinfo() for this kind; `node` is a numeric address or NULL. */
-tp_status ofi_info(const struct ofi_kind *kind, const char *node,
-                   struct fi_info **info, struct tpb_error *error);
+/* fi_getinfo() for this kind; `node` is a numeric address or NULL.  `wish`: the
+ * provider, "-" for the better one (TP_OFI_TCP). */
+tp_status ofi_info(const struct ofi_kind *kind, const char *wish,
+                   const char *node, struct fi_info **info,
+                   struct tpb_error *error);
+/* Is it the provider that needs no signal of its own for each completion?  Its
+ * queues of events wake whoever sleeps on them for all of the domain. */
+bool ofi_info_silent(const struct fi_info *info);
 /* A copy for an endpoint that will be connected to there (dest_addr): verbs
  * chooses route and device by that.  NULL: no memory. */
 struct fi_info *ofi_info_towards(const struct fi_info *info,
@@ -396,12 +403,18 @@ uint64_t ofi_life_next(const struct ofi_endpoint *endpoint);
 
 /* ---- rail.c ------------------------------------------------------------ */
 
+/* A queue of connection events, and its descriptor in the env's epoll set. */
+struct ofi_events {
+    struct fid_eq *eq;
+    struct fid_wait *wait;         /* of a silent rail's */
+    struct tpf_watch watch;
+};
+
 /* MSG: while somebody is expected, a passive endpoint with its own event
  * queue, so that nothing of a stranger's outlives it. */
 struct ofi_door {
     struct fid_pep *pep;
-    struct fid_eq *eq;
-    struct tpf_watch watch;
+    struct ofi_events events;
     struct ofi_rail *rail;
     unsigned expected;             /* conns that have been invited */
 };
@@ -415,7 +428,7 @@ struct ofi_cq {
     struct tpb_list link;          /* in rail->cqs */
     struct ofi_rail *rail;
     struct fid_cq *cq;
-    struct tpf_watch watch;
+    struct tpf_watch watch;        /* not of a silent rail's */
     unsigned conns, limit;         /* those it has, and has room for */
 };
 
@@ -428,9 +441,9 @@ struct ofi_rail {
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
-    struct fid_eq *eq;             /* MSG */
+    struct ofi_events events;      /* MSG */
     struct tpb_list cqs;           /* MSG; RDM has one per conn */
-    struct tpf_watch eq_watch;
+    bool silent;                   /* events' descriptor tells of cqs, too */
     struct ofi_door door;
     unsigned joining;              /* conns for which eq matters now */
     unsigned holds;                /* of the endpoint, and of RDM conns */
@@ -452,6 +465,10 @@ struct ofi_cq *ofi_cq_hold(struct ofi_rail *rail, struct tpb_error *error);
 void ofi_cq_drop(struct ofi_cq *cq);
 /* All of the rail's queues, as ofi_cq_drain(). */
 bool ofi_rail_drain(struct ofi_rail *rail, bool all);
+/* One that has not been opened may be closed, too. */
+tp_status ofi_events_open(struct ofi_rail *rail, struct ofi_events *events,
+                          struct tpb_error *error);
+void ofi_events_close(struct ofi_rail *rail, struct ofi_events *events);
 /* The descriptor behind a queue, in the env's epoll set. */
 tp_status ofi_watch_fid(struct ofi_endpoint *endpoint, struct fid *fid,
                         struct tpf_watch *watch, struct tpb_error *error);
@@ -708,6 +725,7 @@ struct ofi_endpoint {
     struct tpb_list due;           /* conns with upcalls to be made */
     struct tpb_list stuck;         /* ... that libfabric had no room for */
     unsigned strangers;
+    bool armed;                    /* whoever drives may sleep */
     unsigned turns;                /* of progress(), to do some things seldom */
 };
 
