@@ -24,7 +24,7 @@ static const struct ofi_kind endpoint_kinds[] = {
      * buffers in turn stay in the receiver's cache. */
     { .backend = "ofi:tcp", .provider = "tcp", .heir = "net",
       .type = FI_EP_MSG,
-      .max_frame = 4 * 65456, .slots = 64, .posts = 4,
+      .max_frame = 4 * 65456, .slots = 64, .posts = 4, .splits = true,
       .join = &ofi_join_msg },
     { .backend = "ofi:verbs", .provider = "verbs", .type = FI_EP_MSG,
       .rdma = true, .rma = true, .max_frame = 32768, .slots = 32,
@@ -316,6 +316,8 @@ static void endpoint_disarm(struct tpf_endpoint *common)
     .send_data = ofi_conn_send_data, \
     .peek = ofi_conn_peek, \
     .pop = ofi_conn_pop, \
+    .coming = ofi_conn_coming, \
+    .land = ofi_conn_land, \
     .flushed = ofi_conn_flushed, \
     .progress = endpoint_progress, \
     .arm = endpoint_arm, \

@@ -325,7 +325,6 @@ static void library_hints(const struct ofi_kind *kind, struct fi_info *hints)
     hints->rx_attr->msg_order = FI_ORDER_SAS;
 }
 
-
 static tp_status library_info(const struct ofi_kind *kind,
                               const char *provider, const char *node,
                               struct fi_info **info, struct tpb_error *error)

@@ -324,6 +324,8 @@ bool ofi_cq_drain(struct fid_cq *cq, bool all)
 
             if (slot->use == OFI_RECEIVE)
                 ofi_conn_received(slot->conn, slot, entries[i].len);
+            else if (slot->use == OFI_BODY)
+                ofi_land_done(slot->conn, entries[i].len);
             else if (slot->use == OFI_READ)
                 ofi_rma_done(slot, 0);
             else
