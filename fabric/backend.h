@@ -112,6 +112,7 @@ struct tpf_env {
                                       them, copies some, see channel.h */
     uint32_t joining;              /* conns that the core does not know yet,
                                       and whose coming no descriptor tells */
+    bool lands;                    /* the core calls coming() and land() */
     bool crowded;                  /* more ranks than cpus: sleeps often */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };
@@ -127,8 +128,11 @@ struct tpf_conn {
     struct tpf_endpoint *endpoint;
     void *peer;                    /* the core's; NULL until it sets it */
     void *links;                   /* the core's too */
+    void *landing, *landed;        /* and these: where a body goes, land() */
     struct tpb_list ready;         /* in env->ready, or unlinked */
     size_t max_frame;              /* set before connected/incoming */
+    size_t lands;                  /* set likewise: frames of send_data() whose
+                                      bodies are so long may come(); 0: none */
     size_t window;                 /* set likewise: bytes of frames that it
                                       pays to have under way on one pipe */
     uint16_t both_number;          /* both.c: the last buffer of which the peer
@@ -239,6 +243,17 @@ struct tpf_backend {
      */
     const void *(*peek)(struct tpf_conn *conn, size_t *size);
     void (*pop)(struct tpf_conn *conn);
+
+    /*
+     * Each may be NULL; for those that set env->lands.  A frame of which only
+     * the first *head of *size bytes are here; NULL if there is none, or others
+     * have arrived before it.  It goes on when land() has said where the rest
+     * is to be: behind the head (NULL), or `to`, where the backend may write
+     * until peek() has that frame, or disconnect() returns.  That frame's
+     * memory then has the head only.
+     */
+    const void *(*coming)(struct tpf_conn *conn, size_t *head, size_t *size);
+    void (*land)(struct tpf_conn *conn, void *to);
 
     /* Everything committed is out of this process's hands: it arrives even if
      * this process ends now (and the other one and the network live). */

@@ -93,6 +93,8 @@ void tpr_pull_cancel(struct tpr_op *op, tp_status status);
 /* PUSH; false: nonsense. */
 bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
                      const unsigned char *bytes, size_t length);
+/* A frame's body does not write to the read's memory any more. */
+void tpr_pull_landed(struct tpr_op *op);
 /* For pulled upcalls, and for pulls whose conn is gone. */
 void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
                    const char *text);

@@ -403,6 +403,7 @@ static tp_context *context_new(void)
     tpb_list_init(&context->env.ready);
     context->env.upcalls = &tpr_upcalls;
     context->env.core = context;
+    context->env.lands = true;
     context->env.settings = &context->settings;
     context->env.card = &context->card;
     context->env.memories = &context->memories;

@@ -108,6 +108,8 @@ struct tpr_op {
     uint32_t pulls;                /* of a read: buffers still to come */
     bool streamed;                 /* of a read: all of the stream is there */
     bool borrow;                   /* a read that lends what it can */
+    bool landing;                  /* of a read: one of `pulls` is the body of
+                                      a frame, see land.c */
 
     /* Of a write. */
     bool weighed;                  /* which buffers go by channels is settled */
@@ -748,6 +750,13 @@ void tpr_rx_finish(tp_pipe *pipe);
 /* The pipe cannot go on, and the peer is told. */
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);
 void tpr_rx_conn(tp_context *context, struct tpf_conn *conn);
+
+/* ---- land.c -------------------------------------------------------------- */
+
+/* Says where the body of a frame that has begun to come is to be received. */
+void tpr_land(struct tpf_conn *conn);
+/* It is there, or it never will be: where.  The read may end by that. */
+void *tpr_landed(struct tpf_conn *conn);
 void tpr_rx_stash_open(tp_context *context);
 /* The open frame: steps, and callbacks in between, so that a reader may ask for
  * the data while it still lies in the backend's memory. */

@@ -48,6 +48,8 @@ void tpr_bury_now(tp_context *context)
         context->polled -= (conn->backend->flags & TPF_POLLED) != 0;
         conn->endpoint->conns--;
         conn->backend->disconnect(conn);
+        if (conn->landing != NULL)
+            tpr_landed(conn);
         tpr_links_free(conn->links);
         tpb_list_unlink(&conn->ready);
         tpf_conn_free(conn);

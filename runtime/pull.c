@@ -122,6 +122,18 @@ static void pull_last(tp_pipe *pipe)
         tpr_tx_pump(pipe);
 }
 
+void tpr_pull_landed(struct tpr_op *op)
+{
+    tp_pipe *pipe = op->pipe;
+
+    op->landing = false;
+    op->pulls--;
+    if (op->status != TP_OK) {     /* see cancel */
+        tpr_rx_land(pipe);
+        pull_last(pipe);
+    }
+}
+
 void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
                    const char *text)
 {
@@ -258,7 +270,7 @@ bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op)
 
 void tpr_pull_cancel(struct tpr_op *op, tp_status status)
 {
-    uint32_t left = 0;
+    uint32_t left = op->landing;
 
     op->status = status;
     if (op->pulls == 0)

@@ -303,6 +303,8 @@ static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
             tpr_rx_break(pipe, TP_ERR_BACKEND, text);
             return false;
         }
+    } else if (data == bytes) {
+        /* It has landed there. */
     } else if (TPB_UNLIKELY(pipe->skeleton->stream_length >= TPB_COPY_PAST)) {
         tpb_copy_past(data, bytes, left);
     } else {
@@ -654,7 +656,9 @@ static void rx_frame(struct tpr_peer *peer, struct tpf_conn *conn,
         peer->bye = true;
         tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer has left the job");
     } else {
-        rx_pipe_frame(peer, conn, &frame, bytes + sizeof(frame));
+        rx_pipe_frame(peer, conn, &frame,
+                      TPB_LIKELY(conn->landing == NULL)
+                          ? bytes + sizeof(frame) : tpr_landed(conn));
     }
 }
 
@@ -665,7 +669,8 @@ static void rx_other(tp_context *context, struct tpf_conn *conn,
     struct tpr_peer *peer = conn->peer;
 
     if (peer == NULL || peer->state != TPR_PEER_CONNECTED) {
-        tpr_hello_frame(context, conn, frame, size);
+        if (conn->landing == NULL)
+            tpr_hello_frame(context, conn, frame, size);
         rx_pop(conn);
     } else {
         rx_frame(peer, conn, frame, size);
@@ -681,8 +686,11 @@ static bool rx_serve(tp_context *context, struct tpf_conn *conn)
         size_t size;
 
         what = tpr_short_serve(context, conn, &left, &frame, &size);
-        if (what == TPR_SHORT_NONE)
+        if (what == TPR_SHORT_NONE) {
+            if (conn->backend->coming != NULL)
+                tpr_land(conn);
             return false;
+        }
         if (what == TPR_SHORT_OTHER)
             rx_other(context, conn, frame, size);
         if (conn->peer == NULL)

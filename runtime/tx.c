@@ -264,8 +264,11 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     size_t most = conn->max_frame - sizeof(struct wire_frame), length;
     unsigned char *room;
 
+    /* What may land in place is better not with its descriptor: there is no
+     * reader yet. */
     if (!op->begun && tx_is_short(op->message) && op->offers == NULL
-        && op->data_length <= most) {
+        && op->data_length <= most
+        && (conn->lands == 0 || op->data_length < conn->lands)) {
         bool lend = conn->backend->send_data != NULL
                     && op->data_length >= TX_ZERO_COPY;
 

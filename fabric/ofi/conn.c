@@ -21,9 +21,7 @@ TPB_LOG_COMPONENT("ofi");
 enum {
     CONN_BROKEN_MS = 1000,         /* from the first error in sending on */
     CONN_IN_PLACE = 4096,          /* less is copied sooner than described */
-    CONN_WINDOW = 2 * 1024 * 1024, /* of one pipe */
-    CONN_PING = 1,                 /* in flags: tell me what you have got */
-    CONN_NUMBER_SHIFT = 8          /* above it in flags: the frame's number */
+    CONN_WINDOW = 2 * 1024 * 1024  /* of one pipe */
 };
 
 /* ---- life -------------------------------------------------------------- */
@@ -70,6 +68,8 @@ tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
     conn->common.max_frame = max_frame < kind->max_frame ? max_frame
                                                          : kind->max_frame;
     conn->limit = slots < kind->slots ? slots : kind->slots;
+    conn->common.lands = kind->splits && note->splits == 1
+                         && conn->common.endpoint->env->lands ? OFI_SPLIT : 0;
     conn->common.window = conn->common.max_frame * conn->limit / 2;
     if (conn->common.window > CONN_WINDOW)
         conn->common.window = CONN_WINDOW;
@@ -121,8 +121,10 @@ void ofi_conn_reset(struct ofi_conn *conn)
     memset(&conn->arrived, 0, sizeof(conn->arrived));
     memset(&conn->waiting, 0, sizeof(conn->waiting));
     conn->lent = conn->arrived;
-    conn->reserved = NULL;
-    conn->posts = 0;
+    conn->reserved = conn->half = conn->coming = NULL;
+    conn->place = NULL;
+    conn->landing = false;
+    conn->posts = conn->careful = 0;
     conn->rail = NULL;
     conn->broken = false;
 }
@@ -189,7 +191,7 @@ void ofi_conn_disconnect(struct tpf_conn *common)
 
 /* Libfabric said no to sending.  What came in before is still to be read, so
  * the end is left to the event that follows; if none does, to the clock. */
-static void conn_broken(struct ofi_conn *conn, int code)
+void ofi_conn_broken(struct ofi_conn *conn, int code)
 {
     if (conn->broken || conn->lost)
         return;
@@ -226,13 +228,14 @@ static bool conn_submit(struct ofi_conn *conn, struct ofi_slot *slot)
     if (code == 0)
         return true;
     if (code != -FI_EAGAIN)
-        conn_broken(conn, (int)code);
+        ofi_conn_broken(conn, (int)code);
     return false;
 }
 
 static void conn_send(struct ofi_conn *conn, struct ofi_slot *slot)
 {
-    if (conn->waiting.first == NULL && conn_submit(conn, slot))
+    if (conn->waiting.first == NULL && conn->half == NULL
+        && conn_submit(conn, slot))
         return;
     ofi_queue_add(&conn->waiting, slot);
     ofi_conn_is_due(conn);
@@ -242,7 +245,7 @@ static void conn_number(struct ofi_conn *conn, struct ofi_slot *slot,
                         size_t size)
 {
     slot->head->size = htole32((uint32_t)size);
-    slot->head->flags = htole32(conn->frames_sent << CONN_NUMBER_SHIFT);
+    slot->head->flags = htole32(conn->frames_sent << OFI_NUMBER_SHIFT);
     conn->frames_sent++;
 }
 
@@ -251,7 +254,7 @@ static bool conn_control(struct ofi_conn *conn)
 {
     struct ofi_slot *slot;
 
-    if (conn->waiting.first != NULL)
+    if (conn->waiting.first != NULL || conn->half != NULL)
         return false;
     slot = ofi_slot_take(&conn->send);
     if (slot == NULL)
@@ -259,7 +262,7 @@ static bool conn_control(struct ofi_conn *conn)
     slot->use = OFI_SEND;
     slot->size = 0;
     slot->head->size = 0;
-    slot->head->flags = htole32(conn->ping_due ? CONN_PING : 0);
+    slot->head->flags = htole32(conn->ping_due ? OFI_FLAG_PING : 0);
     if (!conn_submit(conn, slot)) {
         ofi_slot_give(&conn->send, slot);
         return false;
@@ -287,6 +290,8 @@ bool ofi_conn_push(struct ofi_conn *conn)
                           "the other side does not answer any more");
         return conn->lost;
     }
+    if (!ofi_land_push(conn) || !ofi_land_post(conn))
+        return false;
     if (ofi_conn_post(conn, &error) != TP_OK) {
         ofi_conn_lost(conn, TP_ERR_BACKEND, "%s", error.text);
         return true;
@@ -377,10 +382,10 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
 {
     struct ofi_conn *conn = ofi_conn_of(common);
     struct ofi_slot *slot;
-    bool copy;
+    bool copy, split;
     ssize_t code;
 
-    if (conn->waiting.first != NULL) {
+    if (conn->waiting.first != NULL || conn->half != NULL) {
         conn->blocked = true;
         return false;
     }
@@ -396,12 +401,15 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     memcpy(slot->head + 1, head, head_length);
     conn_number(conn, slot, slot->size);
     slot->mr = NULL;
-    copy = !conn_in_place(conn, slot);
+    split = conn->common.lands > 0 && length >= conn->common.lands;
+    copy = !split && !conn_in_place(conn, slot);
     if (copy)
         memcpy((char *)(slot->head + 1) + head_length, data, length);
     slot->posted = true;
     conn_fill(conn, slot);
-    if (copy)
+    if (split)
+        code = ofi_land_send(conn, slot, head_length);
+    else if (copy)
         code = fi_send(conn->ep, slot->head,
                        sizeof(*slot->head) + slot->size, slot->desc,
                        conn->peer, &slot->context);
@@ -419,7 +427,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     if (code == -FI_EAGAIN)
         ofi_conn_is_due(conn);
     else
-        conn_broken(conn, (int)code);
+        ofi_conn_broken(conn, (int)code);
     return false;
 }
 
@@ -444,10 +452,17 @@ bool ofi_conn_flushed(struct tpf_conn *common)
 
 tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error)
 {
-    const struct ofi_kind *kind = ofi_endpoint_of(conn->common.endpoint)->kind;
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
+    const struct ofi_kind *kind = endpoint->kind;
     struct ofi_slot *slot;
+    uint32_t most;
 
-    while ((kind->posts == 0 || conn->posts < kind->posts)
+    /* What waited in libfabric for a buffer fills it at once, and a silent
+     * rail wakes nobody for that. */
+    if (endpoint->armed && conn->rail->silent && conn->told)
+        tpf_conn_ready(&conn->common);
+    most = ofi_land_posts(conn, kind->posts);
+    while ((kind->posts == 0 || conn->posts < most)
            && (slot = ofi_slot_take(&conn->receive)) != NULL) {
         ssize_t code = fi_recv(conn->ep, slot->head,
                                sizeof(*slot->head) + kind->max_frame,
@@ -512,20 +527,33 @@ static bool conn_told(struct ofi_conn *conn, const struct ofi_head *head)
 static const char *conn_check(struct ofi_conn *conn,
                               const struct ofi_head *head, size_t length)
 {
-    uint32_t number = le32toh(head->flags) >> CONN_NUMBER_SHIFT;
+    uint32_t number = le32toh(head->flags) >> OFI_NUMBER_SHIFT;
+    bool split = conn->common.lands > 0
+                 && (le32toh(head->flags) & OFI_FLAG_SPLIT) != 0;
 
     if (length < sizeof(*head)
-        || le32toh(head->size) != length - sizeof(*head)
+        || le32toh(head->size) < length - sizeof(*head)
+        || split != (le32toh(head->size) > length - sizeof(*head))
         || le32toh(head->size) > conn->common.max_frame)
         return "a message has the wrong length";
     if (!conn_told(conn, head))
         return "it acknowledges what was not sent";
     if (head->size == 0)
         return NULL;
-    if (number != (conn->got & (UINT32_MAX >> CONN_NUMBER_SHIFT)))
+    if (number != (conn->got & (UINT32_MAX >> OFI_NUMBER_SHIFT)))
         return "frames came out of order";
     return conn->got - conn->popped >= conn->limit
                ? "it sends more than it may" : NULL;
+}
+
+void ofi_conn_arrived(struct ofi_conn *conn, struct ofi_slot *slot)
+{
+    conn->got++;
+    ofi_queue_add(&conn->arrived, slot);
+    if (conn->posts == 0 && !ofi_conn_push(conn))
+        ofi_conn_is_due(conn);
+    if (conn->told)
+        tpf_conn_ready(&conn->common);
 }
 
 void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
@@ -538,6 +566,10 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
 
     slot->posted = false;
     conn->posts--;
+    if (TPB_UNLIKELY(conn->coming != NULL && !conn->landing && !conn->lost)) {
+        ofi_land_slot(conn, slot, length);
+        return;
+    }
     wrong = conn->lost ? NULL : conn_check(conn, head, length);
     if (wrong != NULL)
         ofi_conn_lost(conn, TP_ERR_PROTOCOL, "%s", wrong);
@@ -550,16 +582,15 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
         ofi_life_heard(conn);
     if (!conn->joined)
         join->first(conn);
-    if (le32toh(head->flags) & CONN_PING && head->size == 0)
+    if (le32toh(head->flags) & OFI_FLAG_PING && head->size == 0)
         conn->pong_due = true;
-    if (head->size != 0) {
+    if (le32toh(head->size) > length - sizeof(*head)) {
+        ofi_land_head(conn, slot, length);
+    } else if (head->size != 0) {
         slot->size = le32toh(head->size);
-        conn->got++;
-        ofi_queue_add(&conn->arrived, slot);
-        if (conn->posts == 0 && !ofi_conn_push(conn))
-            ofi_conn_is_due(conn);
-        if (conn->told)
-            tpf_conn_ready(&conn->common);
+        if (conn->careful > 0)
+            conn->careful--;
+        ofi_conn_arrived(conn, slot);
     } else {
         ofi_slot_give(&conn->receive, slot);
         if (!ofi_conn_push(conn))
@@ -585,16 +616,20 @@ void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code)
     slot->posted = false;
     if (slot->use == OFI_READ) {
         ofi_rma_done(slot, code);
-        conn_broken(conn, code);
+        ofi_conn_broken(conn, code);
         return;
     }
-    if (slot->use == OFI_RECEIVE) {
-        conn->posts--;
-        ofi_slot_give(&conn->receive, slot);
+    if (slot->use == OFI_RECEIVE || slot->use == OFI_BODY) {
+        if (slot->use == OFI_BODY) {
+            conn->landing = false;
+        } else {
+            conn->posts--;
+            ofi_slot_give(&conn->receive, slot);
+        }
         /* For those that are cancelled an event says what happened; if none
          * does, the clock. */
         if (code == FI_ECANCELED)
-            conn_broken(conn, code);
+            ofi_conn_broken(conn, code);
         else
             ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "receiving failed: %s",
                           ofi_lib->strerror(code));
@@ -602,7 +637,7 @@ void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code)
     }
     if (slot->use == OFI_SEND)
         ofi_slot_give(&conn->send, slot);
-    conn_broken(conn, code);
+    ofi_conn_broken(conn, code);
 }
 
 /* ---- upcalls ----------------------------------------------------------- */
@@ -633,7 +668,7 @@ static void conn_upcalls(struct ofi_conn *conn)
             env->upcalls->incoming(env->core, &conn->common);
         else
             env->upcalls->connected(env->core, &conn->common);
-        if (conn->arrived.first != NULL)
+        if (conn->arrived.first != NULL || conn->coming != NULL)
             tpf_conn_ready(&conn->common);
     }
     conn_hand_back(conn);

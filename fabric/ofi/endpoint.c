@@ -22,8 +22,9 @@ static const struct ofi_kind endpoint_kinds[] = {
      * begins when all of one is there.  With its heads it is four packets of
      * the network within a host, and not four and a nearly empty one.  Few
      * buffers in turn stay in the receiver's cache. */
-    { .backend = "ofi:tcp", .provider = "tcp", .type = FI_EP_MSG,
-      .max_frame = 4 * 65456, .slots = 64, .posts = 4,
+    { .backend = "ofi:tcp", .provider = "tcp", .heir = "net",
+      .type = FI_EP_MSG,
+      .max_frame = 4 * 65456, .slots = 64, .posts = 4, .splits = true,
       .join = &ofi_join_msg },
     { .backend = "ofi:verbs", .provider = "verbs", .type = FI_EP_MSG,
       .rdma = true, .rma = true, .max_frame = 32768, .slots = 32,
@@ -232,7 +233,7 @@ static bool endpoint_rails(struct ofi_endpoint *endpoint)
     TPB_LIST_EACH(node, &endpoint->rails) {
         struct ofi_rail *rail = TPB_CONTAINER(node, struct ofi_rail, link);
 
-        if (rail->eq == NULL)
+        if (rail->events.eq == NULL)
             continue;
         any |= ofi_rail_drain(rail, false);
         if (seldom || rail->joining > 0 || rail->door.pep != NULL)
@@ -281,6 +282,7 @@ static bool endpoint_arm(struct tpf_endpoint *common)
 {
     struct ofi_endpoint *endpoint = ofi_endpoint_of(common);
 
+    endpoint->armed = true;
     if (!tpb_list_empty(&endpoint->due))
         return false;
     if (endpoint->kind->type != FI_EP_MSG)
@@ -295,7 +297,7 @@ static bool endpoint_arm(struct tpf_endpoint *common)
 
 static void endpoint_disarm(struct tpf_endpoint *common)
 {
-    (void)common;
+    ofi_endpoint_of(common)->armed = false;
 }
 
 /* ---- the tables -------------------------------------------------------- */
@@ -314,6 +316,8 @@ static void endpoint_disarm(struct tpf_endpoint *common)
     .send_data = ofi_conn_send_data, \
     .peek = ofi_conn_peek, \
     .pop = ofi_conn_pop, \
+    .coming = ofi_conn_coming, \
+    .land = ofi_conn_land, \
     .flushed = ofi_conn_flushed, \
     .progress = endpoint_progress, \
     .arm = endpoint_arm, \

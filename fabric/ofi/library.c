@@ -325,8 +325,9 @@ static void library_hints(const struct ofi_kind *kind, struct fi_info *hints)
     hints->rx_attr->msg_order = FI_ORDER_SAS;
 }
 
-tp_status ofi_info(const struct ofi_kind *kind, const char *node,
-                   struct fi_info **info, struct tpb_error *error)
+static tp_status library_info(const struct ofi_kind *kind,
+                              const char *provider, const char *node,
+                              struct fi_info **info, struct tpb_error *error)
 {
     struct fi_info *hints = ofi_lib->dupinfo(NULL);
     char what[96];
@@ -335,7 +336,7 @@ tp_status ofi_info(const struct ofi_kind *kind, const char *node,
     if (hints == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "no memory for fi_info");
     library_hints(kind, hints);
-    hints->fabric_attr->prov_name = strdup(kind->provider);
+    hints->fabric_attr->prov_name = strdup(provider);
     code = ofi_lib->getinfo(FI_VERSION(1, 17), node, NULL,
                             node != NULL ? FI_SOURCE | FI_NUMERICHOST : 0,
                             hints, info);
@@ -343,9 +344,37 @@ tp_status ofi_info(const struct ofi_kind *kind, const char *node,
     if (code == 0)
         return TP_OK;
     snprintf(what, sizeof(what), "libfabric's provider %s%s%s",
-             kind->provider, node != NULL ? " at " : "",
+             provider, node != NULL ? " at " : "",
              node != NULL ? node : "");
     return ofi_fail(error, code, what);
+}
+
+/* libfabric 1.17 has the new code of TCP beside the old one, under the name
+ * "net"; on the wire they are the same. */
+tp_status ofi_info(const struct ofi_kind *kind, const char *wish,
+                   const char *node, struct fi_info **info,
+                   struct tpb_error *error)
+{
+    bool better = kind->heir != NULL
+                  && FI_VERSION_LT(ofi_lib->version, FI_VERSION(1, 18));
+
+    if (kind->heir == NULL || strcmp(wish, "-") == 0)
+        wish = better ? kind->heir : kind->provider;
+    else
+        better = false;
+    if (library_info(kind, wish, node, info, better ? NULL : error) == TP_OK)
+        return TP_OK;
+    return better ? library_info(kind, kind->provider, node, info, error)
+                  : TP_ERR_BACKEND;
+}
+
+bool ofi_info_silent(const struct fi_info *info)
+{
+    const char *name = info->fabric_attr->prov_name;
+
+    return strcmp(name, "net") == 0
+           || (strcmp(name, "tcp") == 0
+               && FI_VERSION_GE(ofi_lib->version, FI_VERSION(1, 18)));
 }
 
 struct fi_info *ofi_info_towards(const struct fi_info *info,

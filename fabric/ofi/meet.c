@@ -122,6 +122,7 @@ bool ofi_meet_note(struct ofi_meet *meet, const uint8_t *key)
     meet->ours.magic = htole32(OFI_MAGIC);
     meet->ours.max_frame = htole32(kind->max_frame);
     meet->ours.slots = htole32(kind->slots);
+    meet->ours.splits = kind->splits && meet->endpoint->common.env->lands;
     if (key != NULL)
         memcpy(meet->ours.key, key, OFI_KEY);
     if (kind->within_host)
@@ -157,7 +158,7 @@ bool ofi_meet_settled(struct ofi_meet *meet)
     struct ofi_conn *conn = meet->conn;
 
     if (meet->stage != OFI_JOINING || conn == NULL || conn->rail == NULL
-        || conn->rail->eq == NULL)
+        || conn->rail->events.eq == NULL)
         return false;
     ofi_msg_events(conn->rail);
     return meet->conn != conn;

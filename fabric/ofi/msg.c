@@ -21,7 +21,8 @@ static bool door_events(struct ofi_rail *rail);
 
 static void door_ready(struct tpf_watch *watch, uint32_t events)
 {
-    struct ofi_door *door = TPB_CONTAINER(watch, struct ofi_door, watch);
+    struct ofi_door *door = TPB_CONTAINER(watch, struct ofi_door,
+                                          events.watch);
 
     (void)events;
     door_events(door->rail);
@@ -31,43 +32,34 @@ void ofi_door_close(struct ofi_rail *rail)
 {
     struct ofi_door *door = &rail->door;
 
-    if (door->watch.fd >= 0)
-        tpf_watch_remove(rail->endpoint->common.env, &door->watch);
-    door->watch.fd = -1;
     /* Nothing may read this queue once the pep is gone. */
     if (door->pep != NULL)
         fi_close(&door->pep->fid);
-    if (door->eq != NULL)
-        fi_close(&door->eq->fid);
     door->pep = NULL;
-    door->eq = NULL;
+    ofi_events_close(rail, &door->events);
 }
 
 static tp_status door_open(struct ofi_rail *rail, struct tpb_error *error)
 {
-    struct fi_eq_attr attr = { .wait_obj = FI_WAIT_FD };
     struct ofi_door *door = &rail->door;
     int code;
 
     if (door->pep != NULL)
         return TP_OK;
-    door->watch.ready = door_ready;
-    code = fi_eq_open(rail->fabric, &attr, &door->eq, NULL);
-    if (code == 0)
-        code = fi_passive_ep(rail->fabric, rail->info, &door->pep, NULL);
-    if (code == 0)
-        code = fi_pep_bind(door->pep, &door->eq->fid, 0);
-    if (code == 0)
-        code = fi_listen(door->pep);
-    if (code != 0)
-        ofi_fail(error, code, "a passive endpoint");
-    if (code != 0
-        || ofi_watch_fid(rail->endpoint, &door->eq->fid, &door->watch,
-                         error) != TP_OK) {
+    door->events.watch.ready = door_ready;
+    if (ofi_events_open(rail, &door->events, error) != TP_OK) {
         ofi_door_close(rail);
         return TP_ERR_BACKEND;
     }
-    return TP_OK;
+    code = fi_passive_ep(rail->fabric, rail->info, &door->pep, NULL);
+    if (code == 0)
+        code = fi_pep_bind(door->pep, &door->events.eq->fid, 0);
+    if (code == 0)
+        code = fi_listen(door->pep);
+    if (code == 0)
+        return TP_OK;
+    ofi_door_close(rail);
+    return ofi_fail(error, code, "a passive endpoint");
 }
 
 static void door_expect(struct ofi_conn *conn)
@@ -98,7 +90,7 @@ static tp_status msg_endpoint(struct ofi_conn *conn, struct fi_info *info,
         return TP_ERR_BACKEND;
     code = fi_endpoint(rail->domain, info, &conn->ep, conn);
     if (code == 0)
-        code = fi_ep_bind(conn->ep, &rail->eq->fid, 0);
+        code = fi_ep_bind(conn->ep, &rail->events.eq->fid, 0);
     if (code == 0)
         code = fi_ep_bind(conn->ep, &conn->shared->cq->fid,
                           FI_TRANSMIT | FI_RECV);
@@ -283,8 +275,8 @@ static bool door_events(struct ofi_rail *rail)
     struct ofi_request request;
     bool any = false;
 
-    while (rail->door.eq != NULL
-           && ofi_request_read(rail->door.eq, &request)) {
+    while (rail->door.events.eq != NULL
+           && ofi_request_read(rail->door.events.eq, &request)) {
         if (request.info != NULL)
             door_request(rail, request.info, request.ticket, request.length);
         any = true;
@@ -297,7 +289,7 @@ static void msg_error(struct ofi_rail *rail)
     struct fi_eq_err_entry entry = { .err_data_size = 0 };
     struct ofi_conn *conn;
 
-    if (fi_eq_readerr(rail->eq, &entry, 0) < 0 || entry.fid == NULL)
+    if (fi_eq_readerr(rail->events.eq, &entry, 0) < 0 || entry.fid == NULL)
         return;
     conn = msg_conn_of(rail, entry.fid);
     if (conn == NULL)
@@ -345,7 +337,8 @@ bool ofi_msg_events(struct ofi_rail *rail)
     for (;;) {
         union ofi_event event;
         uint32_t kind = 0;
-        ssize_t got = fi_eq_read(rail->eq, &kind, &event, sizeof(event), 0);
+        ssize_t got = fi_eq_read(rail->events.eq, &kind, &event,
+                                 sizeof(event), 0);
 
         if (got == -FI_EAVAIL)
             msg_error(rail);

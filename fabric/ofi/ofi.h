@@ -30,6 +30,7 @@
  *   rma.c       the channel: big buffers by remote reads
  *   any.c       providers that are known by their name only
  *   buffers.c   slots: a buffer with its libfabric context
+ *   land.c      long frames, received where the reader wants them
  *   endpoint.c  the backend's table; open, close, progress, sleep
  */
 #ifndef TPF_OFI_H
@@ -56,6 +57,7 @@ enum {
     OFI_NAME = 64,                 /* of a datagram endpoint, with its NUL */
     OFI_SLOTS_MAX = 256,           /* frames under way, whatever a peer says */
     OFI_CONTROL_SLOTS = 8,         /* receive slots beyond the credits */
+    OFI_SPLIT = 128 * 1024,        /* frames from this body on, see land.c */
     OFI_STRANGERS = 64             /* visitors that have not shown the key */
 };
 
@@ -75,10 +77,13 @@ struct ofi_where;
 struct ofi_kind {
     const char *backend;           /* "ofi:tcp" */
     const char *provider;          /* "tcp", as libfabric calls it */
+    const char *heir;              /* before libfabric 1.18: what took that
+                                      one's place and name then; or NULL */
     enum fi_ep_type type;          /* FI_EP_MSG or FI_EP_RDM */
     bool within_host;              /* meet over a Unix socket */
     bool rdma;                     /* at addresses of RDMA devices only */
     bool rma;                      /* big buffers by remote reads */
+    bool splits;                   /* long frames in two messages, land.c */
     uint32_t max_frame;
     uint32_t slots;                /* frames under way in one direction */
     uint32_t posts;                /* receive buffers at a time; 0: all */
@@ -157,9 +162,14 @@ extern const struct ofi_library *ofi_lib;
 /* "libfabric: what: words of code" (a negative fi_errno). */
 tp_status ofi_fail(struct tpb_error *error, int code, const char *what);
 
-/* fi_getinfo() for this kind; `node` is a numeric address or NULL. */
-tp_status ofi_info(const struct ofi_kind *kind, const char *node,
-                   struct fi_info **info, struct tpb_error *error);
+/* fi_getinfo() for this kind; `node` is a numeric address or NULL.  `wish`: the
+ * provider, "-" for the better one (TP_OFI_TCP). */
+tp_status ofi_info(const struct ofi_kind *kind, const char *wish,
+                   const char *node, struct fi_info **info,
+                   struct tpb_error *error);
+/* Is it the provider that needs no signal of its own for each completion?  Its
+ * queues of events wake whoever sleeps on them for all of the domain. */
+bool ofi_info_silent(const struct fi_info *info);
 /* A copy for an endpoint that will be connected to there (dest_addr): verbs
  * chooses route and device by that.  NULL: no memory. */
 struct fi_info *ofi_info_towards(const struct fi_info *info,
@@ -276,7 +286,8 @@ struct ofi_note {
     uint32_t max_frame, slots;
     struct ofi_where where;        /* host's, MSG: where to connect to */
     uint8_t name_length;           /* any.c: bytes of the name */
-    uint8_t unused[3];
+    uint8_t splits;                /* takes frames in two messages */
+    uint8_t unused[2];
     char name[OFI_NAME];           /* RDM: the endpoint's name */
     char text[128];                /* host's: why it refuses */
 };
@@ -396,12 +407,18 @@ uint64_t ofi_life_next(const struct ofi_endpoint *endpoint);
 
 /* ---- rail.c ------------------------------------------------------------ */
 
+/* A queue of connection events, and its descriptor in the env's epoll set. */
+struct ofi_events {
+    struct fid_eq *eq;
+    struct fid_wait *wait;         /* of a silent rail's */
+    struct tpf_watch watch;
+};
+
 /* MSG: while somebody is expected, a passive endpoint with its own event
  * queue, so that nothing of a stranger's outlives it. */
 struct ofi_door {
     struct fid_pep *pep;
-    struct fid_eq *eq;
-    struct tpf_watch watch;
+    struct ofi_events events;
     struct ofi_rail *rail;
     unsigned expected;             /* conns that have been invited */
 };
@@ -415,7 +432,7 @@ struct ofi_cq {
     struct tpb_list link;          /* in rail->cqs */
     struct ofi_rail *rail;
     struct fid_cq *cq;
-    struct tpf_watch watch;
+    struct tpf_watch watch;        /* not of a silent rail's */
     unsigned conns, limit;         /* those it has, and has room for */
 };
 
@@ -428,9 +445,9 @@ struct ofi_rail {
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
-    struct fid_eq *eq;             /* MSG */
+    struct ofi_events events;      /* MSG */
     struct tpb_list cqs;           /* MSG; RDM has one per conn */
-    struct tpf_watch eq_watch;
+    bool silent;                   /* events' descriptor tells of cqs, too */
     struct ofi_door door;
     unsigned joining;              /* conns for which eq matters now */
     unsigned holds;                /* of the endpoint, and of RDM conns */
@@ -452,6 +469,10 @@ struct ofi_cq *ofi_cq_hold(struct ofi_rail *rail, struct tpb_error *error);
 void ofi_cq_drop(struct ofi_cq *cq);
 /* All of the rail's queues, as ofi_cq_drain(). */
 bool ofi_rail_drain(struct ofi_rail *rail, bool all);
+/* One that has not been opened may be closed, too. */
+tp_status ofi_events_open(struct ofi_rail *rail, struct ofi_events *events,
+                          struct tpb_error *error);
+void ofi_events_close(struct ofi_rail *rail, struct ofi_events *events);
 /* The descriptor behind a queue, in the env's epoll set. */
 tp_status ofi_watch_fid(struct ofi_endpoint *endpoint, struct fid *fid,
                         struct tpf_watch *watch, struct tpb_error *error);
@@ -533,7 +554,14 @@ struct ofi_head {
 };
 _Static_assert(sizeof(struct ofi_head) == 16, "frames are aligned");
 
-enum ofi_use { OFI_RECEIVE, OFI_SEND, OFI_SEND_DATA, OFI_READ };
+/* In the low byte of flags. */
+enum {
+    OFI_FLAG_PING = 1,             /* tell me what you have got */
+    OFI_FLAG_SPLIT = 2,            /* the rest is the next message */
+    OFI_NUMBER_SHIFT = 8
+};
+
+enum ofi_use { OFI_RECEIVE, OFI_SEND, OFI_SEND_DATA, OFI_READ, OFI_BODY };
 
 struct ofi_slot {
     struct fi_context2 context;    /* first: libfabric hands back its address */
@@ -546,7 +574,8 @@ struct ofi_slot {
     bool posted;                   /* libfabric has it */
     const void *data;              /* OFI_SEND_DATA: the caller's memory */
     struct ofi_mr *mr;             /* ... its registration, or NULL */
-    size_t length;
+    size_t length;                 /* ... its bytes; in conn->coming: those
+                                      of the frame that are there */
     void *token;
 };
 
@@ -620,6 +649,14 @@ struct ofi_conn {
     struct ofi_queue waiting;      /* sent when libfabric takes them */
     struct ofi_queue lent;         /* OFI_SEND_DATA, oldest first */
     struct ofi_slot *reserved;
+    struct ofi_slot *half;         /* whose body is still to be sent */
+    struct ofi_slot *coming;       /* whose body is not here yet */
+    struct ofi_slot body;          /* the context of its receive */
+    void *place;                   /* where it is to be posted; NULL: nowhere,
+                                      or it is */
+    bool landing;                  /* it is */
+    uint32_t careful;              /* not more than one buffer is posted for
+                                      that many short frames */
     uint32_t posts;                /* receive slots that libfabric has */
     uint32_t limit;                /* frames that the peer has room for */
     uint32_t frames_sent, peer_popped, peer_got;
@@ -675,6 +712,31 @@ const void *ofi_conn_peek(struct tpf_conn *conn, size_t *size);
 void ofi_conn_pop(struct tpf_conn *conn);
 bool ofi_conn_flushed(struct tpf_conn *conn);
 
+/* A frame is there, whole, in its slot or where the core wants it. */
+void ofi_conn_arrived(struct ofi_conn *conn, struct ofi_slot *slot);
+/* Libfabric said no to sending: soon lost. */
+void ofi_conn_broken(struct ofi_conn *conn, int code);
+
+/* ---- land.c -------------------------------------------------------------- */
+
+/* A filled slot of the caller's data, in two messages.  As fi_send(). */
+ssize_t ofi_land_send(struct ofi_conn *conn, struct ofi_slot *slot,
+                      size_t head_length);
+/* What libfabric had no room for; false: it has none. */
+bool ofi_land_push(struct ofi_conn *conn);
+bool ofi_land_post(struct ofi_conn *conn);
+/* How many receive slots may be posted, of `most`. */
+uint32_t ofi_land_posts(const struct ofi_conn *conn, uint32_t most);
+/* A message that is a head; a slot that got a body; the body in its place. */
+void ofi_land_head(struct ofi_conn *conn, struct ofi_slot *slot,
+                   size_t length);
+void ofi_land_slot(struct ofi_conn *conn, struct ofi_slot *slot,
+                   size_t length);
+void ofi_land_done(struct ofi_conn *conn, size_t length);
+/* The backend's functions. */
+const void *ofi_conn_coming(struct tpf_conn *conn, size_t *head, size_t *size);
+void ofi_conn_land(struct tpf_conn *conn, void *to);
+
 /* ---- any.c --------------------------------------------------------------- */
 
 /* The kind of a backend that tpf_ofi_make() made; and what these are like. */
@@ -708,6 +770,7 @@ struct ofi_endpoint {
     struct tpb_list due;           /* conns with upcalls to be made */
     struct tpb_list stuck;         /* ... that libfabric had no room for */
     unsigned strangers;
+    bool armed;                    /* whoever drives may sleep */
     unsigned turns;                /* of progress(), to do some things seldom */
 };
 

@@ -8,6 +8,8 @@
 #include "fabric/ofi/ofi.h"
 #include "runtime/base/alloc.h"
 
+TPB_LOG_COMPONENT("ofi");
+
 enum {
     RAIL_CQ = 4096,                /* soft-RoCE has room for 32767 */
     RAIL_READ = 16
@@ -46,10 +48,51 @@ static void rail_cq_ready(struct tpf_watch *watch, uint32_t events)
 
 static void rail_eq_ready(struct tpf_watch *watch, uint32_t events)
 {
-    struct ofi_rail *rail = TPB_CONTAINER(watch, struct ofi_rail, eq_watch);
+    struct ofi_rail *rail = TPB_CONTAINER(watch, struct ofi_rail,
+                                          events.watch);
 
     (void)events;
     ofi_msg_events(rail);
+}
+
+/* ---- queues of events -------------------------------------------------- */
+
+/*
+ * A silent rail's completion queues have no descriptor, so that libfabric does
+ * not write to one for each completion.  Its queues of events have one that
+ * wakes for all that the domain's sockets bring.  It also stays readable from
+ * the first event on, until a wait set of ours puts it back (fi_trywait() of
+ * libfabric 1.17 does not).
+ */
+tp_status ofi_events_open(struct ofi_rail *rail, struct ofi_events *events,
+                          struct tpb_error *error)
+{
+    struct fi_wait_attr wait = { .wait_obj = FI_WAIT_FD };
+    struct fi_eq_attr attr = { .wait_obj = FI_WAIT_FD };
+    int code = 0;
+
+    if (rail->silent) {
+        code = fi_wait_open(rail->fabric, &wait, &events->wait);
+        attr.wait_obj = FI_WAIT_SET;
+        attr.wait_set = events->wait;
+    }
+    if (code == 0)
+        code = fi_eq_open(rail->fabric, &attr, &events->eq, NULL);
+    if (code != 0)
+        return ofi_fail(error, code, "an event queue");
+    return ofi_watch_fid(rail->endpoint, &events->eq->fid, &events->watch,
+                         error);
+}
+
+void ofi_events_close(struct ofi_rail *rail, struct ofi_events *events)
+{
+    rail_unwatch(rail, &events->watch);
+    if (events->eq != NULL)
+        fi_close(&events->eq->fid);
+    if (events->wait != NULL)
+        fi_close(&events->wait->fid);
+    events->eq = NULL;
+    events->wait = NULL;
 }
 
 /* ---- completion queues ------------------------------------------------- */
@@ -110,11 +153,13 @@ static struct ofi_cq *cq_new(struct ofi_rail *rail, struct tpb_error *error)
     cq->rail = rail;
     cq->watch.fd = -1;
     cq->watch.ready = rail_cq_ready;
-    cq->cq = cq_make(rail, &size, FI_WAIT_FD, error);
+    cq->cq = cq_make(rail, &size, rail->silent ? FI_WAIT_NONE : FI_WAIT_FD,
+                     error);
     cq->limit = (unsigned)(size / share);
     if (cq->cq == NULL
-        || ofi_watch_fid(rail->endpoint, &cq->cq->fid, &cq->watch, error)
-               != TP_OK) {
+        || (!rail->silent
+            && ofi_watch_fid(rail->endpoint, &cq->cq->fid, &cq->watch, error)
+                   != TP_OK)) {
         cq_free(cq);
         return NULL;
     }
@@ -156,32 +201,24 @@ bool ofi_rail_drain(struct ofi_rail *rail, bool all)
 
 /* ---- opening ----------------------------------------------------------- */
 
-static tp_status rail_events(struct ofi_rail *rail, struct tpb_error *error)
-{
-    struct fi_eq_attr attr = { .wait_obj = FI_WAIT_FD };
-    int code = fi_eq_open(rail->fabric, &attr, &rail->eq, rail);
-
-    if (code != 0)
-        return ofi_fail(error, code, "an event queue");
-    return ofi_watch_fid(rail->endpoint, &rail->eq->fid, &rail->eq_watch,
-                         error);
-}
-
 static tp_status rail_open(struct ofi_rail *rail, struct tpb_error *error)
 {
     const struct ofi_kind *kind = rail->endpoint->kind;
+    const struct tpb_settings *settings =
+        rail->endpoint->common.env->settings;
+    const char *wish = settings->text[TPB_SET_OFI_TCP];
     bool msg = kind->type == FI_EP_MSG;
     char text[64];
-    tp_status status = ofi_info(kind, rail->where.family != 0
-                                          ? ofi_where_text(&rail->where, false,
-                                                           text)
-                                          : NULL,
+    tp_status status = ofi_info(kind, wish, rail->where.family != 0
+                                                ? ofi_where_text(&rail->where,
+                                                                 false, text)
+                                                : NULL,
                                 &rail->info, error);
     int code;
 
     /* Not every provider goes by addresses. */
     if (status != TP_OK && !msg && rail->where.family != 0)
-        status = ofi_info(kind, NULL, &rail->info, error);
+        status = ofi_info(kind, wish, NULL, &rail->info, error);
     if (status != TP_OK)
         return status;
     code = ofi_lib->fabric(rail->info->fabric_attr, &rail->fabric, NULL);
@@ -196,7 +233,10 @@ static tp_status rail_open(struct ofi_rail *rail, struct tpb_error *error)
     rail->rma = (rail->info->caps & FI_RMA) != 0
                 && !(rail->info->domain_attr->mr_mode
                      & (FI_MR_RAW | FI_MR_ENDPOINT));
-    return msg ? rail_events(rail, error) : TP_OK;
+    rail->silent = msg && ofi_info_silent(rail->info);
+    tpb_info("%s goes over libfabric's provider %s", kind->backend,
+             rail->info->fabric_attr->prov_name);
+    return msg ? ofi_events_open(rail, &rail->events, error) : TP_OK;
 }
 
 void ofi_rail_drop(struct ofi_rail *rail)
@@ -206,9 +246,7 @@ void ofi_rail_drop(struct ofi_rail *rail)
     ofi_door_close(rail);
     TPB_LIST_EACH(node, &rail->cqs)
         cq_free(TPB_CONTAINER(node, struct ofi_cq, link));
-    rail_unwatch(rail, &rail->eq_watch);
-    if (rail->eq != NULL)
-        fi_close(&rail->eq->fid);
+    ofi_events_close(rail, &rail->events);
     ofi_mr_close(rail);
     if (rail->domain != NULL)
         fi_close(&rail->domain->fid);
@@ -243,8 +281,8 @@ struct ofi_rail *ofi_rail_get(struct ofi_endpoint *endpoint,
         rail->where = *where;
     tpb_list_init(&rail->cqs);
     tpb_list_init(&rail->mrs);
-    rail->eq_watch.fd = rail->door.watch.fd = -1;
-    rail->eq_watch.ready = rail_eq_ready;
+    rail->events.watch.fd = rail->door.events.watch.fd = -1;
+    rail->events.watch.ready = rail_eq_ready;
     rail->door.rail = rail;
     if (rail_open(rail, error) != TP_OK) {
         ofi_rail_drop(rail);
@@ -286,6 +324,8 @@ bool ofi_cq_drain(struct fid_cq *cq, bool all)
 
             if (slot->use == OFI_RECEIVE)
                 ofi_conn_received(slot->conn, slot, entries[i].len);
+            else if (slot->use == OFI_BODY)
+                ofi_land_done(slot->conn, entries[i].len);
             else if (slot->use == OFI_READ)
                 ofi_rma_done(slot, 0);
             else
@@ -301,13 +341,24 @@ static bool rail_trywait(struct ofi_rail *rail, struct fid *fid)
     return fi_trywait(rail->fabric, &fid, 1) == FI_SUCCESS;
 }
 
+/* An event that comes in after this makes the descriptor readable. */
+static bool rail_calm(struct ofi_rail *rail, struct ofi_events *events)
+{
+    if (events->wait != NULL)
+        return fi_wait(events->wait, 0) == -FI_ETIMEDOUT;
+    return events->eq == NULL || rail_trywait(rail, &events->eq->fid);
+}
+
 bool ofi_rail_sleepy(struct ofi_rail *rail)
 {
+    if (rail->silent)              /* completions come last: none tells */
+        return rail_calm(rail, &rail->events)
+               && rail_calm(rail, &rail->door.events)
+               && !ofi_rail_drain(rail, true);
     TPB_LIST_EACH(node, &rail->cqs)
         if (!rail_trywait(rail, &TPB_CONTAINER(node, struct ofi_cq,
                                                link)->cq->fid))
             return false;
-    if (rail->eq != NULL && !rail_trywait(rail, &rail->eq->fid))
-        return false;
-    return rail->door.eq == NULL || rail_trywait(rail, &rail->door.eq->fid);
+    return rail_calm(rail, &rail->events)
+           && rail_calm(rail, &rail->door.events);
 }

@@ -93,6 +93,7 @@ static void endpoint_sub_init(struct rails_endpoint *endpoint,
     sub->env = *env;
     sub->env.upcalls = &rails_upcalls;
     sub->env.core = sub;
+    sub->env.lands = false;
     sub->env.settings = &sub->settings;
     tpb_list_init(&sub->env.ready);
 }

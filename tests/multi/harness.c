@@ -82,6 +82,11 @@ static void harness_environment(const struct harness_run *run, int rank)
         setenv("TP_REQUIRE", run->job->require, 1);
     if (run->job->progress != NULL)
         setenv("TP_PROGRESS", run->job->progress, 1);
+    /* In one mode the ranks go over different providers of libfabric's for TCP,
+     * which speak the same: others than the best one are tried by that, too. */
+    if (run->job->progress != NULL && rank % 2 == 1
+        && strcmp(run->job->progress, "thread") == 0)
+        setenv("TP_OFI_TCP", "tcp", 0);
     for (char *const *more = run->job->environment;
          more != NULL && *more != NULL; more++)
         putenv(*more);

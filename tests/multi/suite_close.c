@@ -440,6 +440,50 @@ static void close_sleeper(void)
     tpx_me.context = NULL;
 }
 
+/* The reader closes while a long message comes in: once its read has ended
+ * nothing writes to its memory any more, whatever is still under way. */
+static void close_midway_read(tp_pipe *pipe, unsigned char *memory)
+{
+    unsigned before = __atomic_load_n(&close_total, __ATOMIC_ACQUIRE);
+    tp_message *skeleton;
+
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+    skeleton->payloads[0].data = memory;
+    tpx_ok(tp_pipe_read(pipe, skeleton, close_done, NULL));
+    /* A little further each time. */
+    for (unsigned i = 0; i < 4 * before; i++) {
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+        usleep(before);
+    }
+    tpx_ok(tp_pipe_close(pipe));
+    tpx_until(&close_total, before + 1);
+    memset(memory, 0, CLOSE_BIG);
+}
+
+static void close_midway(void)
+{
+    unsigned char *memory = close_memory(CLOSE_BIG);
+    tp_payload payload = { memory, CLOSE_BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+    tpx_meet(!tpx_me.rank);
+    for (unsigned i = 1; i <= CLOSE_MANY; i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, i);
+
+        if (tpx_me.rank == 0) {
+            memset(memory, 1, CLOSE_BIG);
+            tpx_ok(tp_pipe_write(pipe, &message, close_done, NULL));
+            tpx_until(&close_total, i);
+        } else {
+            close_midway_read(pipe, memory);
+        }
+        tpx_meet(!tpx_me.rank);    /* behind all that was under way */
+        for (size_t k = 0; tpx_me.rank == 1 && k < CLOSE_BIG; k++)
+            tpx_check(memory[k] == 0, "byte %zu was written late", k);
+    }
+    free(memory);
+}
+
 /* Nothing was ever used. */
 static void close_idle(void)
 {
@@ -463,6 +507,7 @@ const struct tpx_spmd tpx_close[] = {
       TPX_BARE | TPX_CHANNELS | TPX_KILLS | TPX_MANUAL, 20 },
     { "close_forked", close_forked, 2, 0, 20 },
     { "close_sleeper", close_sleeper, 2, TPX_BARE | TPX_MANUAL, 20 },
+    { "close_midway", close_midway, 2, TPX_CHANNELS, 40 },
     { "close_idle", close_idle, 3, 0, 20 },
     { NULL }
 };
