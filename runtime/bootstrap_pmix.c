@@ -60,8 +60,6 @@ struct pmix_fetch {
  * take minutes to call tp_init.  The contact's own deadline ends it. */
 enum { PMIX_SLICE_SECONDS = 2 };   /* see pmix_poll() */
 
-static atomic_uint pmix_contexts;
-
 /* The contexts that want to hear of deaths.  libpmix tells a function, not an
  * object; several contexts of a process share the one registration. */
 static pthread_mutex_t pmix_live_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -501,13 +499,12 @@ static tp_status pmix_job(struct pmix_bootstrap *self,
 }
 
 tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
-                             tp_context *context,
+                             tp_context *context, uint32_t number,
                              struct tpr_bootstrap **result,
                              struct tpb_error *error)
 {
     struct pmix_bootstrap *self = tpb_zalloc(sizeof(*self));
     pmix_status_t code;
-    unsigned number;
     tp_status status;
 
     if (self == NULL)
@@ -540,7 +537,6 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                         server != NULL ? server : "of unknown version",
                         PMIx_Get_version());
     }
-    number = atomic_fetch_add(&pmix_contexts, 1);
     snprintf(self->key, sizeof(self->key), "tp.card.%u", number);
     snprintf(self->left_key, sizeof(self->left_key), "tp.left.%u", number);
     status = pmix_job(self, settings, error);
@@ -552,7 +548,8 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                                number);
     pmix_hear_of_deaths(self, settings);
     /* For peers that PMIx does not reach. */
-    self->broker = tpr_broker_open(settings, context, self->base.rank, false);
+    self->broker = tpr_broker_open(settings, context, self->base.rank,
+                                   number, false);
     *result = &self->base;
     return TP_OK;
 }
