@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Cards over PMIx: put once, fetched by direct modex when first needed.  No
- * fence.  The only file of libtp that includes PMIx's headers.
+ * fence.
  *
  * A process may make several contexts one after the other, or at once; the
  * k-th of one rank meets the k-th of another, so the key carries the number.
  * (libpmix 4.2 returns stale values for a key that is put again.)
  */
 #include "config.h"
-
-#include <pmix.h>
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,6 +19,7 @@
 #include "runtime/base/library.h"
 #include "runtime/base/log.h"
 #include "runtime/bootstrap_asks.h"
+#include "runtime/bootstrap_libpmix.h"
 #include "runtime/broker.h"
 #include "runtime/core.h"
 #include "runtime/report.h"
@@ -518,6 +517,11 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     pthread_mutex_init(&self->lock, NULL);
     pthread_mutex_init(&self->lists, NULL);
     /* The launcher may have another one. */
+    status = tpr_pmix_load(error);
+    if (status != TP_OK) {
+        pmix_drop(self);
+        return status;
+    }
     if (!tpb_pmix_fits(PMIx_Get_version(),
                        (void *)(uintptr_t)PMIx_Get_version,
                        PMIX_VERSION_MAJOR, PMIX_VERSION_MINOR, error)) {
