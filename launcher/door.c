@@ -85,8 +85,8 @@ void tpl_door_open(int ranks)
     /* These two hold the numbers that each rank's pair takes in its turn. */
     door.door.host = door_socket();
     door.door.launcher = door_socket();
-    if (door.ranks == NULL || door.deaths == NULL || door.watch.fd < 0 || door.door.host < 0
-        || door.door.launcher < 0) {
+    if (door.ranks == NULL || door.deaths == NULL || door.watch.fd < 0
+        || door.door.host < 0 || door.door.launcher < 0) {
         tpb_info("no doors: %s", strerror(errno));
         tpl_door_close(NULL);
         return;
