@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,22 +17,47 @@
 
 TPB_LOG_COMPONENT("door");
 
-enum { DOOR_TURN = 64 };           /* messages read at a time */
+enum {
+    DOOR_TURN = 64,                /* messages read at a time */
+    DOOR_SEATS = 64,               /* of a rank: then those that left go */
+    DOOR_AGAIN_MS = 20             /* what did not fit into a rank's queue */
+};
 
-/* What is known of a rank. */
-struct door_rank {
-    void *card;
+/* A context of a rank, or one that others expect there. */
+struct door_seat {
+    struct tpb_list link;          /* in its rank's seats, the newest first */
+    int rank;
+    uint32_t number;
+    void *card;                    /* or NULL: it has not spoken */
     size_t length;
-    bool alone;                    /* it has no PMIx */
+    uint64_t *waiting;             /* by rank: who wants the card; or NULL */
+    bool alone;                    /* it does not use PMIx */
     bool left;                     /* by tp_finalize() */
+    int deaths_told;
     struct sockaddr_storage from;  /* its socket, once it has spoken */
     socklen_t from_length;
+};
+
+struct door_rank {
+    struct tpb_list seats;
+    int seat_count;
+    bool left;                     /* PMIx, in its last context with that */
+    bool dead;
+};
+
+struct door_death {
+    int rank;
+    char words[40];
 };
 
 static struct door {
     struct tpl_watch watch;
     struct tpb_door door;
     struct door_rank *ranks;
+    struct door_death *deaths;     /* in their order */
+    int death_count;
+    struct tpl_timer again;        /* runs while something is owed */
+    struct tpl_loop *loop;
     tpl_pmix_fn *fn;
 } door = { .watch = { .fd = -1 } };
 
@@ -47,6 +73,9 @@ void tpl_door_open(int ranks)
 
     unsetenv("TP_DOOR");
     door.ranks = tpb_array((size_t)ranks, sizeof(*door.ranks));
+    door.deaths = tpb_array((size_t)ranks, sizeof(*door.deaths));
+    for (int i = 0; door.ranks != NULL && i < ranks; i++)
+        tpb_list_init(&door.ranks[i].seats);
     door.watch.fd = tpb_door_open(door.door.name);
     door.door.size = ranks;
     door.door.net_namespace = tpb_net_namespace();
@@ -56,8 +85,8 @@ void tpl_door_open(int ranks)
     /* These two hold the numbers that each rank's pair takes in its turn. */
     door.door.host = door_socket();
     door.door.launcher = door_socket();
-    if (door.ranks == NULL || door.watch.fd < 0 || door.door.host < 0
-        || door.door.launcher < 0) {
+    if (door.ranks == NULL || door.deaths == NULL || door.watch.fd < 0
+        || door.door.host < 0 || door.door.launcher < 0) {
         tpb_info("no doors: %s", strerror(errno));
         tpl_door_close(NULL);
         return;
@@ -85,86 +114,285 @@ void tpl_door_next(int doors[2])
     doors[1] = door.door.launcher;
 }
 
+/* ---- seats --------------------------------------------------------------- */
+
+static struct door_seat *door_seat_find(int rank, uint32_t number)
+{
+    TPB_LIST_EACH(node, &door.ranks[rank].seats) {
+        struct door_seat *seat = TPB_CONTAINER(node, struct door_seat, link);
+
+        if (seat->number == number)
+            return seat;
+    }
+    return NULL;
+}
+
+static void door_seat_free(struct door_seat *seat)
+{
+    tpb_list_unlink(&seat->link);
+    door.ranks[seat->rank].seat_count--;
+    tpb_free(seat->waiting);
+    tpb_free(seat->card);
+    tpb_free(seat);
+}
+
+/* A program may make contexts for ever. */
+static void door_seat_trim(struct door_rank *rank)
+{
+    struct door_seat *oldest = TPB_CONTAINER(rank->seats.prev,
+                                             struct door_seat, link);
+
+    if (rank->seat_count >= DOOR_SEATS && oldest->left)
+        door_seat_free(oldest);
+}
+
+/* NULL without memory. */
+static struct door_seat *door_seat_get(int rank, uint32_t number)
+{
+    struct door_rank *owner = &door.ranks[rank];
+    struct door_seat *seat = door_seat_find(rank, number);
+
+    if (seat != NULL)
+        return seat;
+    door_seat_trim(owner);
+    seat = tpb_zalloc(sizeof(*seat));
+    if (seat == NULL)
+        return NULL;
+    seat->rank = rank;
+    seat->number = number;
+    tpb_list_append(owner->seats.next, &seat->link);
+    owner->seat_count++;
+    return seat;
+}
+
+/* ---- what ranks are told ------------------------------------------------- */
+
+/* False: its queue is full for now.  Who is gone needs nothing more. */
+static bool door_send(const struct tpb_door_message *message,
+                      const void *rest, size_t length, struct door_seat *to)
+{
+    struct tpb_door_message copy = *message;
+    struct iovec parts[2] = { { &copy, sizeof(copy) },
+                              { (void *)(uintptr_t)rest, length } };
+    struct msghdr header = { .msg_name = &to->from,
+                             .msg_namelen = to->from_length,
+                             .msg_iov = parts, .msg_iovlen = 2 };
+
+    if (to->from_length == 0)
+        return true;
+    memcpy(copy.magic, tpb_door_magic, sizeof(copy.magic));
+    memcpy(copy.cookie, door.door.cookie, sizeof(copy.cookie));
+    copy.number = to->number;
+    if (sendmsg(door.watch.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+        return true;
+    if (errno == EAGAIN || errno == ENOBUFS)
+        return false;
+    to->from_length = 0;
+    return true;
+}
+
+static void door_owe(void)
+{
+    if (door.loop != NULL && door.again.at == 0)
+        tpl_timer_set(door.loop, &door.again,
+                      tpb_now() + DOOR_AGAIN_MS * UINT64_C(1000000));
+}
+
+static bool door_tell_death(const struct door_death *death,
+                            struct door_seat *to)
+{
+    struct tpb_door_message message = { .type = TPB_DOOR_DIED, .sender = -1,
+                                        .rank = death->rank };
+
+    return door_send(&message, death->words, strlen(death->words), to);
+}
+
+/* Those who have PMIx hear of deaths there. */
+static bool door_tell_deaths(struct door_seat *to)
+{
+    while (to->alone && to->deaths_told < door.death_count) {
+        if (!door_tell_death(&door.deaths[to->deaths_told], to))
+            return false;
+        to->deaths_told++;
+    }
+    return true;
+}
+
+/* One who asked before the card was there. */
+static bool door_answer_one(struct door_seat *seat, int asker)
+{
+    struct tpb_door_message answer = { .type = TPB_DOOR_ANSWER,
+                                       .sender = -1, .rank = seat->rank };
+    struct door_seat *to = door_seat_find(asker, seat->number);
+
+    if (to == NULL || (!seat->alone && !to->alone))
+        return true;               /* both have PMIx: it comes from there */
+    return door_send(&answer, seat->card, seat->length, to);
+}
+
+/* All who wait for it; false if some have no room. */
+static bool door_answer(struct door_seat *seat)
+{
+    size_t words = ((size_t)door.door.size + 63) / 64;
+    bool all = true;
+
+    if (seat->waiting == NULL || seat->card == NULL)
+        return true;
+    for (size_t i = 0; i < words; i++)
+        for (uint64_t bits = seat->waiting[i]; bits != 0; bits &= bits - 1) {
+            int bit = __builtin_ctzll(bits);
+
+            if (door_answer_one(seat, (int)i * 64 + bit))
+                seat->waiting[i] &= ~(UINT64_C(1) << bit);
+            else
+                all = false;
+        }
+    if (all) {
+        tpb_free(seat->waiting);
+        seat->waiting = NULL;
+    }
+    return all;
+}
+
+static void door_tell_all(void)
+{
+    bool all = true;
+
+    for (int rank = 0; rank < door.door.size; rank++)
+        TPB_LIST_EACH(node, &door.ranks[rank].seats) {
+            struct door_seat *seat = TPB_CONTAINER(node, struct door_seat,
+                                                   link);
+
+            all &= door_answer(seat);
+            all &= door_tell_deaths(seat);
+        }
+    if (!all)
+        door_owe();
+}
+
+static void door_again(struct tpl_timer *timer)
+{
+    (void)timer;
+    door_tell_all();
+}
+
+void tpl_door_died(int rank, const char *words)
+{
+    struct door_death *death;
+
+    if (door.ranks == NULL || door.ranks[rank].dead)
+        return;
+    door.ranks[rank].dead = true;
+    death = &door.deaths[door.death_count++];
+    death->rank = rank;
+    snprintf(death->words, sizeof(death->words), "%s", words);
+    TPB_LIST_EACH(node, &door.ranks[rank].seats)
+        TPB_CONTAINER(node, struct door_seat, link)->from_length = 0;
+    door_tell_all();
+}
+
 /* ---- what ranks say ------------------------------------------------------ */
 
 static void door_event(enum tpl_pmix_what what, int rank, int status,
                        const char *reason)
 {
-    struct tpl_pmix_event event = { what, rank, status, reason };
+    struct tpl_pmix_event event = { what, rank, status, reason, true };
 
     door.fn(&event, NULL);
 }
 
-static void door_put(const struct tpb_door_message *message,
-                     const void *card, size_t length)
+static void door_put(struct door_seat *seat, bool alone, const void *card,
+                     size_t length)
 {
-    struct door_rank *rank = &door.ranks[message->sender];
     void *copy = tpb_zalloc(length + 1);
 
     if (copy == NULL)
-        return;                    /* it asks again, or the others do */
+        return;                    /* who waits for it has a deadline */
     memcpy(copy, card, length);
-    tpb_free(rank->card);
-    rank->card = copy;
-    rank->length = length;
-    rank->alone = message->alone != 0;
-    if (rank->alone)
-        door_event(TPL_PMIX_CONNECTED, message->sender, 0, "");
+    tpb_free(seat->card);
+    seat->card = copy;
+    seat->length = length;
+    seat->alone = alone;
+    seat->left = false;
+    if (alone)
+        door_event(TPL_PMIX_CONNECTED, seat->rank, 0, "");
+    if (!door_answer(seat) || !door_tell_deaths(seat))
+        door_owe();
 }
 
-/* As far as there is room in the rank's socket. */
-static void door_send(const struct tpb_door_message *message,
-                      const void *rest, size_t length,
-                      const struct sockaddr_storage *to, socklen_t to_length)
+static bool door_wait(struct door_seat *seat, int asker)
 {
-    struct tpb_door_message copy = *message;
-    struct iovec parts[2] = { { &copy, sizeof(copy) },
-                              { (void *)(uintptr_t)rest, length } };
-    struct msghdr header = { .msg_name = (void *)(uintptr_t)to,
-                             .msg_namelen = to_length, .msg_iov = parts,
-                             .msg_iovlen = 2 };
+    size_t words = ((size_t)door.door.size + 63) / 64;
 
-    memcpy(copy.magic, tpb_door_magic, sizeof(copy.magic));
-    memcpy(copy.cookie, door.door.cookie, sizeof(copy.cookie));
-    sendmsg(door.watch.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (seat->waiting == NULL)
+        seat->waiting = tpb_array(words, sizeof(*seat->waiting));
+    if (seat->waiting == NULL)
+        return false;
+    seat->waiting[asker / 64] |= UINT64_C(1) << (asker % 64);
+    return true;
 }
 
-/* Those who have PMIx get what PMIx has from there. */
-static void door_get(const struct tpb_door_message *message,
-                     const struct sockaddr_storage *from, socklen_t length)
+static void door_get(struct door_seat *asker, int rank)
 {
-    const struct door_rank *rank = &door.ranks[message->rank];
-    struct tpb_door_message answer = { .type = TPB_DOOR_ANSWER,
-                                       .sender = -1, .rank = message->rank };
+    struct door_seat *seat = door_seat_get(rank, asker->number);
 
-    if (rank->card == NULL || (!rank->alone && !message->alone))
-        return;                    /* not yet: it asks again */
-    door_send(&answer, rank->card, rank->length, from, length);
+    if (seat == NULL || !door_wait(seat, asker->rank))
+        return;                    /* it asks again */
+    if (!door_answer(seat))
+        door_owe();
+    if (seat->card != NULL || !door.ranks[rank].dead)
+        return;
+    /* It was told of that, but may not have cared then. */
+    for (int i = 0; i < door.death_count; i++)
+        if (door.deaths[i].rank == rank)
+            (void)door_tell_death(&door.deaths[i], asker);
 }
 
 void tpl_door_left(int rank)
 {
-    if (door.ranks != NULL)
-        door.ranks[rank].left = true;
+    if (door.ranks == NULL)
+        return;
+    door.ranks[rank].left = true;
+    TPB_LIST_EACH(node, &door.ranks[rank].seats) {
+        struct door_seat *seat = TPB_CONTAINER(node, struct door_seat, link);
+
+        seat->left |= !seat->alone;
+    }
 }
 
-static void door_left(const struct tpb_door_message *message,
-                      const struct sockaddr_storage *from, socklen_t length)
+static void door_left(struct door_seat *asker, int rank)
 {
     struct tpb_door_message answer = { .type = TPB_DOOR_LEFT, .sender = -1,
-                                       .rank = message->rank };
+                                       .rank = rank };
+    const struct door_seat *seat;
 
     tpl_pmix_dispatch();           /* what is said there was said first */
-    answer.flag = door.ranks[message->rank].left;
-    door_send(&answer, NULL, 0, from, length);
+    seat = door_seat_find(rank, asker->number);
+    answer.flag = seat != NULL && seat->card != NULL ? seat->left
+                                                     : door.ranks[rank].left;
+    (void)door_send(&answer, NULL, 0, asker);
 }
 
 static void door_call(const struct tpb_door_message *message)
 {
-    const struct door_rank *rank = &door.ranks[message->rank];
+    struct door_seat *seat = door_seat_find(message->rank, message->number);
 
-    if (rank->from_length > 0)
-        door_send(message, NULL, 0, &rank->from, rank->from_length);
+    if (seat != NULL)
+        (void)door_send(message, NULL, 0, seat);
+}
+
+static void door_leave(struct door_seat *seat)
+{
+    seat->left = true;
+    if (!seat->alone)
+        return;
+    TPB_LIST_EACH(node, &door.ranks[seat->rank].seats) {
+        struct door_seat *other = TPB_CONTAINER(node, struct door_seat, link);
+
+        if (other->alone && !other->left)
+            return;
+    }
+    door_event(TPL_PMIX_FINALIZED, seat->rank, 0, "");
 }
 
 static void door_message(const struct tpb_door_message *message,
@@ -172,38 +400,26 @@ static void door_message(const struct tpb_door_message *message,
                          const struct sockaddr_storage *from,
                          socklen_t from_length)
 {
-    struct door_rank *sender = &door.ranks[message->sender];
+    struct door_seat *sender = door_seat_get(message->sender,
+                                             message->number);
     bool whom = message->rank >= 0 && message->rank < door.door.size;
 
+    if (sender == NULL)
+        return;
     sender->from = *from;
     sender->from_length = from_length;
-    switch (message->type) {
-    case TPB_DOOR_PUT:
-        door_put(message, rest, length);
-        break;
-    case TPB_DOOR_GET:
-        if (whom)
-            door_get(message, from, from_length);
-        break;
-    case TPB_DOOR_LEFT:
-        if (whom)
-            door_left(message, from, from_length);
-        break;
-    case TPB_DOOR_CALL:
-        if (whom)
-            door_call(message);
-        break;
-    case TPB_DOOR_ABORT:
+    if (message->type == TPB_DOOR_PUT)
+        door_put(sender, message->alone != 0, rest, length);
+    else if (message->type == TPB_DOOR_GET && whom)
+        door_get(sender, message->rank);
+    else if (message->type == TPB_DOOR_LEFT && whom)
+        door_left(sender, message->rank);
+    else if (message->type == TPB_DOOR_CALL && whom)
+        door_call(message);
+    else if (message->type == TPB_DOOR_ABORT)
         door_event(TPL_PMIX_ABORT, message->sender, message->rank, rest);
-        break;
-    case TPB_DOOR_LEAVE:
-        sender->left = true;
-        if (message->alone != 0)
-            door_event(TPL_PMIX_FINALIZED, message->sender, 0, "");
-        break;
-    default:
-        break;
-    }
+    else if (message->type == TPB_DOOR_LEAVE)
+        door_leave(sender);
 }
 
 /* Whether there was a message. */
@@ -249,6 +465,8 @@ void tpl_door_dispatch(void)
 void tpl_door_watch(struct tpl_loop *loop, tpl_pmix_fn *fn)
 {
     door.fn = fn;
+    door.loop = loop;
+    door.again.fire = door_again;
     door.watch.ready = door_ready;
     if (door.watch.fd >= 0)
         tpl_watch_set(loop, &door.watch, EPOLLIN);
@@ -258,11 +476,17 @@ void tpl_door_close(struct tpl_loop *loop)
 {
     if (loop != NULL && door.watch.fd >= 0)
         tpl_watch_close(loop, &door.watch);
+    if (door.loop != NULL)
+        tpl_timer_set(door.loop, &door.again, 0);
     tpb_close(&door.watch.fd);
     tpb_close(&door.door.host);
     tpb_close(&door.door.launcher);
     for (int i = 0; door.ranks != NULL && i < door.door.size; i++)
-        tpb_free(door.ranks[i].card);
+        while (!tpb_list_empty(&door.ranks[i].seats))
+            door_seat_free(TPB_CONTAINER(door.ranks[i].seats.next,
+                                         struct door_seat, link));
+    tpb_free(door.deaths);
     tpb_free(door.ranks);
+    door.deaths = NULL;
     door.ranks = NULL;
 }

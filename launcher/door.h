@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What helps ranks whose network namespace is not tprun's: sockets that were
- * made in ours, see runtime/base/door.h, and cards for those whom PMIx, which
- * speaks TCP, does not reach.
+ * By doors ranks of ours find each other: tprun keeps their cards, hands them
+ * out as soon as they are there, and tells of deaths.  They cost a rank less
+ * than PMIx, and lead out of network namespaces; see runtime/base/door.h.
  */
 #ifndef TPL_DOOR_H
 #define TPL_DOOR_H
@@ -10,8 +10,8 @@
 #include "launcher/loop.h"
 #include "launcher/pmix_server.h"
 
-/* Puts TP_DOOR into the environment.  Without it (no Unix sockets) ranks in
- * namespaces of their own do without, and say so. */
+/* Puts TP_DOOR into the environment.  Without it (no Unix sockets) ranks use
+ * PMIx; those in namespaces of their own do without, and say so. */
 void tpl_door_open(int ranks);
 void tpl_door_watch(struct tpl_loop *loop, tpl_pmix_fn *fn);
 /* A fresh pair for the next rank, close-on-exec, at the descriptors that
@@ -19,6 +19,9 @@ void tpl_door_watch(struct tpl_loop *loop, tpl_pmix_fn *fn);
 void tpl_door_next(int doors[2]);
 /* A rank has left by way of PMIx: for those who ask here. */
 void tpl_door_left(int rank);
+/* A rank has ended in a way it should not have: all others hear of it, at once
+ * or as soon as they can.  Short words, for people. */
+void tpl_door_died(int rank, const char *words);
 /* Works off what has arrived by now. */
 void tpl_door_dispatch(void);
 void tpl_door_close(struct tpl_loop *loop);

@@ -223,6 +223,13 @@ void tpl_job_signal(struct tpl_job *job, int signal)
     }
 }
 
+/* A rank may have joined by libtp's door, by PMIx, or by both. */
+static void job_membership(struct tpl_rank *rank, bool by_door, bool in)
+{
+    *(by_door ? &rank->in_doors : &rank->in_pmix) = in;
+    rank->finalized = !rank->in_doors && !rank->in_pmix;
+}
+
 void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event)
 {
     struct tpl_rank *rank = &job->ranks[event->rank];
@@ -230,11 +237,12 @@ void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event)
     switch (event->what) {
     case TPL_PMIX_CONNECTED:
         rank->initialized = job->joined = true;
-        rank->finalized = false;
+        job_membership(rank, event->by_door, true);
         break;
     case TPL_PMIX_FINALIZED:
-        rank->finalized = true;
-        tpl_door_left(event->rank);
+        job_membership(rank, event->by_door, false);
+        if (!event->by_door)
+            tpl_door_left(event->rank);
         break;
     case TPL_PMIX_ABORT:
         /* As exit(3) would: the low eight bits, but a failure stays one. */
@@ -254,6 +262,22 @@ static int job_find(const struct tpl_job *job, pid_t pid)
         if (job->ranks[i].pid == pid && !job->ranks[i].ended)
             return i;
     return -1;
+}
+
+/* A job that is being ended has no use for it. */
+static void job_tell_doors(const struct tpl_job *job, int rank,
+                           enum tpl_verdict verdict, int status)
+{
+    char words[40] = "without tp_finalize";
+
+    if (verdict == TPL_WELL || job->phase != TPL_RUNNING)
+        return;
+    if (WIFSIGNALED(status))
+        snprintf(words, sizeof(words), "by signal %d", WTERMSIG(status));
+    else if (verdict == TPL_BY_STATUS)
+        snprintf(words, sizeof(words), "with status %d",
+                 WEXITSTATUS(status));
+    tpl_door_died(rank, words);
 }
 
 /* Writes down how a rank ended and lets the others know. */
@@ -280,6 +304,7 @@ static void job_note(struct tpl_job *job, int index, int status)
         verdict = TPL_UNFINALIZED;
     tpl_pmix_ended(index, ends[verdict], WIFSIGNALED(status)
                    ? WTERMSIG(status) : WEXITSTATUS(status));
+    job_tell_doors(job, index, verdict, status);
     if (job->options->verbose) {
         char text[768];
 

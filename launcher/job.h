@@ -27,7 +27,8 @@ struct tpl_rank {
     pid_t pid;                     /* 0: not started */
     int status;                    /* from waitpid, once ended */
     bool ended;
-    bool initialized, finalized;   /* PMIx */
+    bool initialized, finalized;   /* by every way that it joined */
+    bool in_pmix, in_doors;        /* joined, and has not left */
 };
 
 struct tpl_job {
@@ -43,7 +44,7 @@ struct tpl_job {
     int signal;                    /* that ended the job; 0: none */
     char report[1024];             /* the line said last; "" if none */
     bool reported;
-    bool joined;                   /* a rank has connected by PMIx */
+    bool joined;                   /* a rank has initialized */
     bool kill_orphans;             /* they had their time */
     struct tpl_timer timeout, grace, hurry, slow;
     uint64_t slow_since;

@@ -30,6 +30,7 @@ struct tpl_pmix_event {
     int rank;
     int status;                    /* ABORT */
     const char *reason;            /* ABORT; valid during the call; maybe "" */
+    bool by_door;                  /* not by PMIx; see launcher/door.h */
 };
 typedef void tpl_pmix_fn(const struct tpl_pmix_event *event, void *arg);
 

@@ -2,6 +2,7 @@
 /* Which bootstrap, and the one for a process that nobody launched. */
 #include "config.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -91,21 +92,45 @@ static bool bootstrap_is_apart(const struct tpb_settings *settings)
            && tpb_door_apart(&door);
 }
 
+/* Programs that our ranks start under other launchers inherit the variables,
+ * and so would those of another tprun: hence the look at the name. */
+static bool bootstrap_is_tprun(const struct tpb_settings *settings)
+{
+    const char *launcher = settings->text[TPB_SET_LAUNCHER];
+    const char *job = getenv("PMIX_NAMESPACE");
+    char start[64];
+
+    launcher += strcspn(launcher, ":");
+    if (*launcher == '\0' || job == NULL)
+        return false;
+    snprintf(start, sizeof(start), "tprun-%s-", launcher + 1);
+    return strncmp(job, start, strlen(start)) == 0;
+}
+
+/* Under tprun its door is the shorter way; `door` asks for it. */
 static tp_status bootstrap_launched(const struct tpb_settings *settings,
-                                    tp_context *context,
+                                    tp_context *context, bool door,
                                     struct tpr_bootstrap **bootstrap,
                                     struct tpb_error *error)
 {
+    static _Atomic uint32_t contexts;
+    uint32_t number = atomic_fetch_add(&contexts, 1);
     bool apart = bootstrap_is_apart(settings);
     struct tpb_error why = { "" };
-    tp_status status;
+    tp_status status = TP_ERR_NOT_FOUND;
 
+    if (door && bootstrap_is_tprun(settings))
+        status = tpr_bootstrap_door(settings, context, number, bootstrap,
+                                    &why);
+    if (status != TP_ERR_NOT_FOUND)
+        return status;
     if (!apart) {
-        status = tpr_bootstrap_pmix(settings, context, bootstrap, error);
+        status = tpr_bootstrap_pmix(settings, context, number, bootstrap,
+                                    error);
         if (status != TP_ERR_NOT_FOUND)
             return status;
     }
-    status = tpr_bootstrap_door(settings, context, bootstrap, &why);
+    status = tpr_bootstrap_door(settings, context, number, bootstrap, &why);
     /* What libpmix said tells more, if it was asked. */
     if (status != TP_OK && (apart || status != TP_ERR_NOT_FOUND))
         tpb_fail(error, status, "%s", why.text);
@@ -118,8 +143,8 @@ static tp_status bootstrap_auto(const struct tpb_settings *settings,
                                 struct tpb_error *error)
 {
     if (getenv("PMIX_NAMESPACE") != NULL) {
-        tp_status status = bootstrap_launched(settings, context, bootstrap,
-                                              error);
+        tp_status status = bootstrap_launched(settings, context, true,
+                                              bootstrap, error);
 
         if (status != TP_ERR_NOT_FOUND)
             return status;
@@ -144,7 +169,8 @@ tp_status tpr_bootstrap_open(const struct tpb_settings *settings,
     if (strcmp(way, "auto") == 0)
         status = bootstrap_auto(settings, context, bootstrap, error);
     else if (strcmp(way, "pmix") == 0)
-        status = bootstrap_launched(settings, context, bootstrap, error);
+        status = bootstrap_launched(settings, context, false, bootstrap,
+                                    error);
     else if (strcmp(way, "single") == 0)
         status = tpr_bootstrap_single(bootstrap, error);
     else if (strncmp(way, "dir:", 4) == 0 && way[4] != '\0')

@@ -61,14 +61,16 @@ tp_status tpr_bootstrap_open(const struct tpb_settings *settings,
                              struct tpr_bootstrap **bootstrap,
                              struct tpb_error *error);
 
-/* The ways themselves.  NOT_FOUND from pmix: no launcher. */
+/* The ways themselves; `number` counts the contexts of this process, since the
+ * k-th of one rank meets the k-th of another.  NOT_FOUND from pmix: no
+ * launcher. */
 tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
-                             tp_context *context,
+                             tp_context *context, uint32_t number,
                              struct tpr_bootstrap **bootstrap,
                              struct tpb_error *error);
-/* tprun's door, where PMIx does not reach; NOT_FOUND: there is none. */
+/* tprun's door; NOT_FOUND: there is none. */
 tp_status tpr_bootstrap_door(const struct tpb_settings *settings,
-                             tp_context *context,
+                             tp_context *context, uint32_t number,
                              struct tpr_bootstrap **bootstrap,
                              struct tpb_error *error);
 tp_status tpr_bootstrap_directory(const struct tpb_settings *settings,

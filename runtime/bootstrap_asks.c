@@ -8,14 +8,13 @@
  */
 #include "config.h"
 
-#include <pmix.h>
-
 #include <pthread.h>
 #include <stdio.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
 #include "runtime/bootstrap_asks.h"
+#include "runtime/bootstrap_libpmix.h"
 #include "runtime/core.h"
 
 TPB_LOG_COMPONENT("pmix");

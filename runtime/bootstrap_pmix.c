@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Cards over PMIx: put once, fetched by direct modex when first needed.  No
- * fence.  The only file of libtp that includes PMIx's headers.
+ * fence.
  *
  * A process may make several contexts one after the other, or at once; the
  * k-th of one rank meets the k-th of another, so the key carries the number.
  * (libpmix 4.2 returns stale values for a key that is put again.)
  */
 #include "config.h"
-
-#include <pmix.h>
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,6 +19,7 @@
 #include "runtime/base/library.h"
 #include "runtime/base/log.h"
 #include "runtime/bootstrap_asks.h"
+#include "runtime/bootstrap_libpmix.h"
 #include "runtime/broker.h"
 #include "runtime/core.h"
 #include "runtime/report.h"
@@ -59,8 +58,6 @@ struct pmix_fetch {
 /* libpmix answers after this, if not sooner, and we ask again: a rank may
  * take minutes to call tp_init.  The contact's own deadline ends it. */
 enum { PMIX_SLICE_SECONDS = 2 };   /* see pmix_poll() */
-
-static atomic_uint pmix_contexts;
 
 /* The contexts that want to hear of deaths.  libpmix tells a function, not an
  * object; several contexts of a process share the one registration. */
@@ -501,13 +498,12 @@ static tp_status pmix_job(struct pmix_bootstrap *self,
 }
 
 tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
-                             tp_context *context,
+                             tp_context *context, uint32_t number,
                              struct tpr_bootstrap **result,
                              struct tpb_error *error)
 {
     struct pmix_bootstrap *self = tpb_zalloc(sizeof(*self));
     pmix_status_t code;
-    unsigned number;
     tp_status status;
 
     if (self == NULL)
@@ -521,6 +517,11 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     pthread_mutex_init(&self->lock, NULL);
     pthread_mutex_init(&self->lists, NULL);
     /* The launcher may have another one. */
+    status = tpr_pmix_load(error);
+    if (status != TP_OK) {
+        pmix_drop(self);
+        return status;
+    }
     if (!tpb_pmix_fits(PMIx_Get_version(),
                        (void *)(uintptr_t)PMIx_Get_version,
                        PMIX_VERSION_MAJOR, PMIX_VERSION_MINOR, error)) {
@@ -540,7 +541,6 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                         server != NULL ? server : "of unknown version",
                         PMIx_Get_version());
     }
-    number = atomic_fetch_add(&pmix_contexts, 1);
     snprintf(self->key, sizeof(self->key), "tp.card.%u", number);
     snprintf(self->left_key, sizeof(self->left_key), "tp.left.%u", number);
     status = pmix_job(self, settings, error);
@@ -552,7 +552,8 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                                number);
     pmix_hear_of_deaths(self, settings);
     /* For peers that PMIx does not reach. */
-    self->broker = tpr_broker_open(settings, context, self->base.rank, false);
+    self->broker = tpr_broker_open(settings, context, self->base.rank,
+                                   number, false);
     *result = &self->base;
     return TP_OK;
 }

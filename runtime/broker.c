@@ -18,20 +18,26 @@
 
 TPB_LOG_COMPONENT("broker");
 
-enum { BROKER_PATIENCE_MS = 5000, BROKER_AGAIN_MS = 50 };
+enum { BROKER_PATIENCE_MS = 5000, BROKER_AGAIN_MS = 1000 };
 
 struct tpr_broker {
     tp_context *context;
     struct tpf_watch watch;
     struct tpb_door door;
     int rank;
+    uint32_t number;               /* of the context */
     bool alone;
     bool left;                     /* tprun knows */
-    bool *wanted;                  /* by rank: a card is asked for */
-    int wanted_count;
+    bool full;                     /* tprun's queue, when last tried */
+    struct tpb_list wanted;        /* broker_want */
     uint64_t again;                /* when to ask again */
-    struct sockaddr_storage launcher;
-    socklen_t launcher_length;
+};
+
+/* A card that is asked for. */
+struct broker_want {
+    struct tpb_list link;
+    int rank;
+    bool asked;
 };
 
 static int broker_send_flag(struct tpr_broker *broker,
@@ -40,12 +46,10 @@ static int broker_send_flag(struct tpr_broker *broker,
 {
     struct tpb_door_message message = {
         .type = (uint8_t)type, .alone = broker->alone, .flag = flag,
-        .sender = broker->rank, .rank = rank };
+        .sender = broker->rank, .rank = rank, .number = broker->number };
     struct iovec parts[2] = { { &message, sizeof(message) },
                               { (void *)(uintptr_t)rest, length } };
-    struct msghdr header = { .msg_name = &broker->launcher,
-                             .msg_namelen = broker->launcher_length,
-                             .msg_iov = parts, .msg_iovlen = 2 };
+    struct msghdr header = { .msg_iov = parts, .msg_iovlen = 2 };
 
     memcpy(message.magic, tpb_door_magic, sizeof(message.magic));
     memcpy(message.cookie, broker->door.cookie, sizeof(message.cookie));
@@ -84,14 +88,36 @@ static bool broker_blocks(int fd)
                          sizeof(patience)) == 0;
 }
 
+static void broker_want_free(struct broker_want *want)
+{
+    tpb_list_unlink(&want->link);
+    tpb_free(want);
+}
+
 static void broker_card(struct tpr_broker *broker, int rank,
                         const void *card, size_t length)
 {
-    if (!broker->wanted[rank])
+    TPB_LIST_EACH(node, &broker->wanted) {
+        struct broker_want *want = TPB_CONTAINER(node, struct broker_want,
+                                                 link);
+
+        if (want->rank != rank)
+            continue;
+        broker_want_free(want);
+        tpr_card_arrived(broker->context, rank, TP_OK, card, length, "");
         return;
-    broker->wanted[rank] = false;
-    broker->wanted_count--;
-    tpr_card_arrived(broker->context, rank, TP_OK, card, length, "");
+    }
+}
+
+static void broker_died(const struct tpr_broker *broker, int rank,
+                        const unsigned char *words, size_t length)
+{
+    char text[40];
+
+    snprintf(text, sizeof(text), "%.*s", (int)(length < sizeof(text)
+                                               ? length : sizeof(text)),
+             (const char *)words);
+    tpr_rank_died(broker->context, rank, text);
 }
 
 /* `bytes` is more than a message. */
@@ -104,6 +130,7 @@ static void broker_message(struct tpr_broker *broker,
     if (memcmp(message.magic, tpb_door_magic, sizeof(message.magic)) != 0
         || !tpb_equal_secret(message.cookie, broker->door.cookie,
                              sizeof(message.cookie))
+        || message.number != broker->number
         || message.rank < 0 || message.rank >= broker->door.size)
         return;
     if (message.type == TPB_DOOR_ANSWER)
@@ -113,6 +140,36 @@ static void broker_message(struct tpr_broker *broker,
         tpr_rank_left(broker->context, message.rank, message.flag != 0);
     else if (message.type == TPB_DOOR_CALL)
         tpr_peer_asks(broker->context, message.sender, message.flag != 0);
+    else if (message.type == TPB_DOOR_DIED)
+        broker_died(broker, message.rank, bytes + sizeof(message),
+                    length - sizeof(message));
+}
+
+/* As many questions as tprun's queue takes; the kernel tells when there is room
+ * again. */
+static void broker_ask(struct tpr_broker *broker)
+{
+    bool full = false;
+
+    TPB_LIST_EACH(node, &broker->wanted) {
+        struct broker_want *want = TPB_CONTAINER(node, struct broker_want,
+                                                 link);
+        int code;
+
+        if (full || want->asked)
+            continue;
+        code = broker_send(broker, TPB_DOOR_GET, want->rank, NULL, 0,
+                           MSG_DONTWAIT);
+        full = code == EAGAIN;
+        want->asked = code == 0;
+        if (code != 0 && !full)
+            tpb_debug("tprun cannot be asked for a card: %s",
+                      strerror(code));
+    }
+    if (full != broker->full)
+        tpf_watch_change(&broker->context->env, &broker->watch,
+                         full ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    broker->full = full;
 }
 
 static void broker_ready(struct tpf_watch *watch, uint32_t events)
@@ -122,50 +179,40 @@ static void broker_ready(struct tpf_watch *watch, uint32_t events)
     unsigned char bytes[sizeof(struct tpb_door_message) + TPB_DOOR_CARD];
     ssize_t got;
 
-    (void)events;
+    if ((events & EPOLLOUT) != 0)
+        broker_ask(broker);
     while ((got = recv(watch->fd, bytes, sizeof(bytes),
                        MSG_DONTWAIT)) >= 0)
         if ((size_t)got >= sizeof(struct tpb_door_message))
             broker_message(broker, bytes, (size_t)got);
 }
 
-static void broker_free(struct tpr_broker *broker)
-{
-    tpb_free(broker->wanted);
-    tpb_free(broker);
-}
-
 struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
-                                   tp_context *context, int rank, bool alone)
+                                   tp_context *context, int rank,
+                                   uint32_t number, bool alone)
 {
     struct tpr_broker *broker;
     struct tpb_door door;
-    char name[TPB_DOOR_NAME];
 
     if (!tpb_door_parse(settings->text[TPB_SET_DOOR], &door)
-        || !tpb_door_take(door.launcher, name))
+        || rank < 0 || rank >= door.size)
         return NULL;
     broker = tpb_zalloc(sizeof(*broker));
-    if (broker == NULL || rank < 0 || rank >= door.size
-        || (broker->wanted = tpb_array((size_t)door.size, sizeof(bool)))
-           == NULL) {
-        if (broker != NULL)
-            broker_free(broker);
-        tpb_close(&door.launcher);
+    if (broker == NULL)
         return NULL;
-    }
+    tpb_list_init(&broker->wanted);
     broker->context = context;
     broker->door = door;
     broker->rank = rank;
+    broker->number = number;
     broker->alone = alone;
-    broker->launcher_length = tpb_door_address(door.name, &broker->launcher);
-    broker->watch = (struct tpf_watch){ .fd = door.launcher,
+    broker->watch = (struct tpf_watch){ .fd = tpb_door_enter(&door),
                                         .ready = broker_ready };
-    if (broker_blocks(door.launcher)
+    if (broker->watch.fd >= 0 && broker_blocks(broker->watch.fd)
         && tpf_watch_add(&context->env, &broker->watch, EPOLLIN) == 0)
         return broker;
     tpb_close(&broker->watch.fd);
-    broker_free(broker);
+    tpb_free(broker);
     return NULL;
 }
 
@@ -179,32 +226,30 @@ tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
                                               " take this rank's card");
 }
 
-static void broker_ask(struct tpr_broker *broker, int rank)
-{
-    int code = broker_send(broker, TPB_DOOR_GET, rank, NULL, 0,
-                           MSG_DONTWAIT);
-
-    if (code != 0 && code != EAGAIN)
-        tpb_debug("tprun cannot be asked for a card: %s", strerror(code));
-    broker->again = tpb_now() + BROKER_AGAIN_MS * UINT64_C(1000000);
-}
-
 void tpr_broker_fetch(struct tpr_broker *broker, int rank)
 {
-    if (rank >= broker->door.size || broker->wanted[rank])
-        return;
-    broker->wanted[rank] = true;
-    broker->wanted_count++;
-    broker_ask(broker, rank);
+    struct broker_want *want = tpb_zalloc(sizeof(*want));
+
+    if (want == NULL)
+        return;                    /* the contact's deadline will tell */
+    want->rank = rank;
+    if (tpb_list_empty(&broker->wanted))
+        broker->again = tpb_now() + BROKER_AGAIN_MS * UINT64_C(1000000);
+    tpb_list_append(&broker->wanted, &want->link);
+    broker_ask(broker);
 }
 
+/* tprun answers as soon as there is a card, unless it had no memory. */
 void tpr_broker_poll(struct tpr_broker *broker)
 {
-    if (broker->wanted_count == 0 || tpb_now() < broker->again)
+    uint64_t now = tpb_now();
+
+    if (tpb_list_empty(&broker->wanted) || now < broker->again)
         return;
-    for (int rank = 0; rank < broker->door.size; rank++)
-        if (broker->wanted[rank])
-            broker_ask(broker, rank);
+    broker->again = now + BROKER_AGAIN_MS * UINT64_C(1000000);
+    TPB_LIST_EACH(node, &broker->wanted)
+        TPB_CONTAINER(node, struct broker_want, link)->asked = false;
+    broker_ask(broker);
 }
 
 /* Of who has PMIx tprun hears it from there, too, a little later. */
@@ -244,7 +289,10 @@ void tpr_broker_close(struct tpr_broker *broker)
     tpr_broker_leave(broker);
     tpf_watch_remove(&broker->context->env, &broker->watch);
     tpb_close(&broker->watch.fd);
-    broker_free(broker);
+    while (!tpb_list_empty(&broker->wanted))
+        broker_want_free(TPB_CONTAINER(broker->wanted.next,
+                                       struct broker_want, link));
+    tpb_free(broker);
 }
 
 /* ---- the bootstrap ------------------------------------------------------- */
@@ -318,7 +366,7 @@ static const struct tpr_bootstrap_ops door_ops = {
 };
 
 tp_status tpr_bootstrap_door(const struct tpb_settings *settings,
-                             tp_context *context,
+                             tp_context *context, uint32_t number,
                              struct tpr_bootstrap **result,
                              struct tpb_error *error)
 {
@@ -339,11 +387,12 @@ tp_status tpr_bootstrap_door(const struct tpb_settings *settings,
     snprintf(self->base.job, sizeof(self->base.job), "%s",
              strlen(job) < sizeof(self->base.job)
              ? job : job + strlen(job) - sizeof(self->base.job) + 1);
-    self->broker = tpr_broker_open(settings, context, self->base.rank, true);
+    self->broker = tpr_broker_open(settings, context, self->base.rank,
+                                   number, true);
     if (self->broker == NULL) {
         tpb_free(self);
         return tpb_fail(error, TP_ERR_NOT_FOUND, "tprun's door is closed, or"
-                        " taken by another context");
+                        " does not lead out of here");
     }
     *result = &self->base;
     return TP_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Cards by way of tprun itself, where PMIx does not reach: a rank in a network
- * namespace of its own, and its peers.  See runtime/base/door.h.
+ * Cards by way of tprun itself, see runtime/base/door.h: it costs a rank less
+ * than PMIx, and reaches into network namespaces.
  */
 #ifndef TPR_BROKER_H
 #define TPR_BROKER_H
@@ -11,10 +11,11 @@
 
 struct tpr_broker;
 
-/* NULL if there is none: not launched by tprun, or the door is taken.  `alone`:
- * this rank has no PMIx. */
+/* NULL if there is none: not launched by tprun, or no way leads to it.
+ * `number` is that of the context.  `alone`: it does not use PMIx. */
 struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
-                                   tp_context *context, int rank, bool alone);
+                                   tp_context *context, int rank,
+                                   uint32_t number, bool alone);
 /* Blocks for as long as tprun is busy, at most some seconds; SYSTEM. */
 tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
                              size_t length, struct tpb_error *error);

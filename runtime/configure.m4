@@ -1,20 +1,29 @@
 dnl SPDX-License-Identifier: BSD-3-Clause
+dnl Libraries that libtp loads when it needs them, under the names that linking
+dnl would note.  TP_LOADED_LIBRARY(variable, library, function)
+AC_DEFUN([TP_LOADED_LIBRARY], [
+AC_MSG_CHECKING([under which name lib$2 is loaded])
+tp_loaded_name=
+tp_saved_LIBS=$LIBS
+LIBS="[$]$1_LIBS $LIBS"
+AC_LINK_IFELSE([AC_LANG_PROGRAM([[void $3(void);]], [[$3();]])],
+    [tp_loaded_name=`$OBJDUMP -p conftest$ac_exeext |
+        awk '[$]1 == "NEEDED" && [$]2 ~ /^lib$2/ { print [$]2 }'`])
+LIBS=$tp_saved_LIBS
+AC_MSG_RESULT([$tp_loaded_name])
+AS_IF([test -z "$tp_loaded_name"],
+      [AC_MSG_ERROR([lib$2 is not a shared library that can be linked])])
+AC_DEFINE_UNQUOTED([$1_LIBRARY], ["$tp_loaded_name"], [The file name of lib$2])
+])
+
 dnl HMAC-SHA-256 for peers outside the job.
 TP_REQUIRE_PACKAGE([NETTLE], [nettle >= 3.4], [nettle-dev])
 tp_nettle_version=`$PKG_CONFIG --modversion nettle`
+TP_LOADED_LIBRARY([NETTLE], [nettle], [nettle_hmac_sha256_digest])
 
-dnl Loaded when a secret is first used, under the name that linking would note.
-AC_MSG_CHECKING([under which name libnettle is loaded])
-tp_nettle_library=
-tp_saved_LIBS=$LIBS
-LIBS="$NETTLE_LIBS $LIBS"
-AC_LINK_IFELSE([AC_LANG_PROGRAM([[void nettle_hmac_sha256_digest(void);]],
-                                [[nettle_hmac_sha256_digest();]])],
-    [tp_nettle_library=`$OBJDUMP -p conftest$ac_exeext |
-        awk '$1 == "NEEDED" && $2 ~ /^libnettle/ { print $2 }'`])
-LIBS=$tp_saved_LIBS
-AC_MSG_RESULT([$tp_nettle_library])
-AS_IF([test -z "$tp_nettle_library"],
-      [AC_MSG_ERROR([libnettle is not a shared library that can be linked])])
-AC_DEFINE_UNQUOTED([NETTLE_LIBRARY], ["$tp_nettle_library"],
-                   [The file name of libnettle])
+dnl Cards, under other launchers than tprun.
+TP_REQUIRE_PACKAGE([PMIX], [pmix >= 4.2], [libpmix-dev])
+TP_LOADED_LIBRARY([PMIX], [pmix], [PMIx_Init])
+AC_DEFINE_UNQUOTED([PMIX_LIBRARY_PLACE],
+    ["`$PKG_CONFIG --variable=libdir pmix`/$tp_loaded_name"],
+    [Where libpmix was when tp was built])

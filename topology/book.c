@@ -333,7 +333,8 @@ tp_status tpt_book_enter(struct tpt_book *book, const struct tpt_card *card,
         return tpb_fail(error, status, "out of memory");
     made->facts = tpt_book_share_facts(book, card);
     made->words = tpt_book_share_words(book, card);
-    made->host = tpt_book_share(book, &card->host, sizeof(card->host));
+    made->host = tpt_book_share_recent(book, BOOK_HOST, &card->host,
+                                       sizeof(card->host));
     made->place = tpt_book_share(book, &card->place, sizeof(card->place));
     made->gpus = tpt_book_share_gpus(book, card);
     if (made->facts == NULL || made->words == NULL || made->host == NULL

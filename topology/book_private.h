@@ -62,11 +62,15 @@ enum book_trial_kind {
     BOOK_DEMOTED, BOOK_RESTORED, BOOK_MINE, BOOK_YOURS
 };
 
+/* What a card mostly has in common with the one before: found by a look. */
+enum book_recent { BOOK_FACTS, BOOK_HOST, BOOK_GPUS, BOOK_WORDS, BOOK_RECENT };
+
 struct tpt_book {
     const struct tpt_card *mine;
     struct tpt_policy policy;
     struct book_shared **buckets;
     uint32_t bucket_count;         /* a power of two */
+    struct book_shared *recent[BOOK_RECENT];   /* or NULL; not counted */
     struct tpt_book_size size;
 };
 
@@ -88,6 +92,10 @@ struct tpt_entry {
 /* The thing with these bytes, made if need be; NULL: no memory.  Counted. */
 struct book_shared *tpt_book_share(struct tpt_book *book, const void *bytes,
                                size_t length);
+/* The same, after a look at what was found last of that kind. */
+struct book_shared *tpt_book_share_recent(struct tpt_book *book,
+                                          enum book_recent kind,
+                                          const void *bytes, size_t length);
 void tpt_book_unshare(struct tpt_book *book, struct book_shared *shared);
 
 struct book_shared *tpt_book_share_facts(struct tpt_book *book,

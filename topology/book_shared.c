@@ -87,6 +87,31 @@ static bool shared_grow(struct tpt_book *book)
     return true;
 }
 
+/* The one found last, if it has these bytes; counted. */
+static struct book_shared *shared_recent(struct tpt_book *book,
+                                         enum book_recent kind,
+                                         const void *bytes, size_t length)
+{
+    struct book_shared *recent = book->recent[kind];
+
+    if (recent == NULL || recent->length != length
+        || memcmp(recent->bytes, bytes, length) != 0)
+        return NULL;
+    recent->count++;
+    return recent;
+}
+
+struct book_shared *tpt_book_share_recent(struct tpt_book *book,
+                                          enum book_recent kind,
+                                          const void *bytes, size_t length)
+{
+    struct book_shared *shared = shared_recent(book, kind, bytes, length);
+
+    if (shared == NULL)
+        shared = book->recent[kind] = tpt_book_share(book, bytes, length);
+    return shared;
+}
+
 struct book_shared *tpt_book_share(struct tpt_book *book, const void *bytes,
                                    size_t length)
 {
@@ -124,6 +149,9 @@ void tpt_book_unshare(struct tpt_book *book, struct book_shared *shared)
 
     if (shared == NULL || --shared->count > 0)
         return;
+    for (size_t i = 0; i < BOOK_RECENT; i++)
+        if (book->recent[i] == shared)
+            book->recent[i] = NULL;
     at = &book->buckets[shared->hash & (book->bucket_count - 1)];
     while (*at != shared)
         at = &(*at)->next;
@@ -165,24 +193,47 @@ struct book_shared *tpt_book_share_facts(struct tpt_book *book,
     memcpy(bytes + sizeof(head), card->nics, nics);
     for (uint32_t i = 0; i < card->backend_count; i++)
         shared_pack(&card->backends[i], &facts[i]);
-    return tpt_book_share(book, bytes, sizeof(head) + nics
-                          + card->backend_count * sizeof(*facts));
+    return tpt_book_share_recent(book, BOOK_FACTS, bytes, sizeof(head) + nics
+                                 + card->backend_count * sizeof(*facts));
+}
+
+/* A kilobyte that need not be copied together to see that it is the same. */
+static bool shared_words_same(const struct book_shared *shared,
+                              const struct tpt_card *card)
+{
+    const struct book_words *words
+        = (const struct book_words *)(const void *)shared->bytes;
+
+    if (words->size != card->size
+        || words->backend_count != card->backend_count
+        || memcmp(words->job, card->job, sizeof(words->job)) != 0)
+        return false;
+    for (uint32_t i = 0; i < card->backend_count; i++)
+        if (memcmp(words->why[i], card->backends[i].why, TPT_WORDS) != 0)
+            return false;
+    return true;
 }
 
 struct book_shared *tpt_book_share_words(struct tpt_book *book,
                                          const struct tpt_card *card)
 {
+    struct book_shared *recent = book->recent[BOOK_WORDS];
     _Alignas(8) unsigned char bytes[sizeof(struct book_words)
                                     + TPT_BACKENDS * (size_t)TPT_WORDS];
     struct book_words *words = (struct book_words *)(void *)bytes;
     unsigned char *why = bytes + sizeof(*words);
 
+    if (recent != NULL && shared_words_same(recent, card)) {
+        recent->count++;
+        return recent;
+    }
     memcpy(words->job, card->job, sizeof(words->job));
     words->size = card->size;
     words->backend_count = card->backend_count;
     for (uint32_t i = 0; i < card->backend_count; i++, why += TPT_WORDS)
         memcpy(why, card->backends[i].why, TPT_WORDS);
-    return tpt_book_share(book, bytes, (size_t)(why - bytes));
+    return book->recent[BOOK_WORDS]
+           = tpt_book_share(book, bytes, (size_t)(why - bytes));
 }
 
 /* Their number and their bytes, without the zeros at the end: most of the room
@@ -197,7 +248,7 @@ struct book_shared *tpt_book_share_gpus(struct tpt_book *book,
     memcpy(bytes + 4, card->gpus, length - 4);
     while (length > 4 && bytes[length - 1] == 0)
         length--;
-    return tpt_book_share(book, bytes, length);
+    return tpt_book_share_recent(book, BOOK_GPUS, bytes, length);
 }
 
 void tpt_book_unpack_gpus(const struct book_shared *gpus,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Datagram sockets that lead out of a network namespace. */
+/* Datagram sockets between ranks and tprun, and their names. */
 #include "config.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "runtime/base/door.h"
 #include "runtime/base/io.h"
 
-const char tpb_door_magic[4] = { 't', 'p', 'd', 'o' };
+const char tpb_door_magic[4] = { 't', 'p', 'd', 'r' };
 
 void tpb_door_format(const struct tpb_door *door, char *text, size_t size)
 {
@@ -121,6 +121,26 @@ bool tpb_door_take(int fd, char name[TPB_DOOR_NAME])
            && length == offsetof(struct sockaddr_un, sun_path)
            && door_bind(fd, name) && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0
            && fcntl(fd, F_SETFL, O_NONBLOCK) == 0;
+}
+
+/* Connected, since only then does epoll tell of room at the other end; and
+ * nobody else's words arrive. */
+int tpb_door_enter(const struct tpb_door *door)
+{
+    struct sockaddr_storage name;
+    socklen_t length = tpb_door_address(door->name, &name);
+    char own[TPB_DOOR_NAME];
+    int fd = door->launcher;
+
+    if (!tpb_door_take(fd, own))
+        fd = tpb_door_open(own);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&name, length) < 0) {
+        int code = errno;
+
+        tpb_close(&fd);
+        errno = code;
+    }
+    return fd;
 }
 
 uint64_t tpb_net_namespace(void)

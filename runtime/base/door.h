@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Doors: datagram sockets that tprun makes for its ranks.  An abstract Unix
- * name is known in one network namespace, that of the socket's maker.  So
- * ranks in containers with networks of their own still find each other, and
- * tprun, through sockets that were made outside.  Nothing of it has a name in
- * a file system.
+ * Doors: datagram sockets by which ranks talk to tprun, and find each other.
+ * An abstract Unix name is known in one network namespace, that of the socket's
+ * maker.  So tprun makes its ranks' doors, and those in containers with
+ * networks of their own use them as well.  Nothing of it has a name in a file
+ * system.
  *
  * Each rank inherits two: one for backends inside a host, which receives the
- * ends of connections (shm's own messages), and one to talk to tprun.
+ * ends of connections (shm's own messages), and one to talk to tprun.  A rank
+ * that lost the latter, or has another context, makes one itself, where it can.
  */
 #ifndef TPB_DOOR_H
 #define TPB_DOOR_H
@@ -39,9 +40,13 @@ int tpb_door_open(char name[TPB_DOOR_NAME]);
 /* Is the inherited descriptor one that nobody has taken yet?  Then it is this
  * process's, close-on-exec, and has that name. */
 bool tpb_door_take(int fd, char name[TPB_DOOR_NAME]);
+/* This process's end of the way to tprun, connected: the inherited one, or if
+ * that is taken or lost a new one; -1 with errno. */
+int tpb_door_enter(const struct tpb_door *door);
 socklen_t tpb_door_address(const char *name, struct sockaddr_storage *address);
 
-/* Between ranks and tprun.  A card follows PUT and ANSWER, words ABORT. */
+/* Between ranks and tprun.  A card follows PUT and ANSWER, words ABORT and
+ * DIED.  A card that is not there yet is sent as soon as it is. */
 enum tpb_door_type {
     TPB_DOOR_PUT = 1,              /* this rank's card */
     TPB_DOOR_GET,                  /* asks for that rank's */
@@ -49,19 +54,22 @@ enum tpb_door_type {
     TPB_DOOR_ABORT,                /* `rank` is the exit status */
     TPB_DOOR_LEAVE,                /* tp_finalize() */
     TPB_DOOR_LEFT,                 /* has `rank` left?  The answer: `flag` */
-    TPB_DOOR_CALL                  /* `rank` shall call `sender`, who has given
+    TPB_DOOR_CALL,                 /* `rank` shall call `sender`, who has given
                                     * up if `flag`; passed on to it */
+    TPB_DOOR_DIED                  /* from tprun: how `rank` ended, in words */
 };
 
 struct tpb_door_message {
-    char magic[4];                 /* "tpdo" */
+    char magic[4];                 /* "tpdr" */
     uint8_t type;
-    uint8_t alone;                 /* the sender has no PMIx */
+    uint8_t alone;                 /* the sender does not use PMIx */
     uint8_t flag, zero;
     int32_t sender, rank;
     uint8_t cookie[16];
+    uint32_t number;               /* of the context: the k-th of one rank
+                                    * meets the k-th of another */
 };
-_Static_assert(sizeof(struct tpb_door_message) == 32, "layout");
+_Static_assert(sizeof(struct tpb_door_message) == 36, "layout");
 
 extern const char tpb_door_magic[4];
 

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Finds libpmix and what is used of it. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+/* The names as strings: before the header makes them members. */
+static const char *const libpmix_names[] = {
+    "PMIx_Abort", "PMIx_Commit", "PMIx_Error_string", "PMIx_Finalize",
+    "PMIx_Get", "PMIx_Get_nb", "PMIx_Get_version", "PMIx_Info_load",
+    "PMIx_Init", "PMIx_Lookup_nb", "PMIx_Publish_nb", "PMIx_Put",
+    "PMIx_Register_event_handler", "PMIx_Value_destruct", "PMIx_Value_load",
+};
+
+#include "runtime/bootstrap_libpmix.h"
+
+struct tpr_pmix_calls tpr_pmix;
+
+_Static_assert(sizeof(tpr_pmix) == sizeof(libpmix_names),
+               "a name per function, in their order");
+
+static struct {
+    pthread_once_t once;
+    bool loaded;
+    struct tpb_error error;
+} libpmix = { .once = PTHREAD_ONCE_INIT };
+
+/* Global, as if it were linked: its plug-ins rely on that.  By its name first,
+ * so that LD_LIBRARY_PATH counts; then where it was when tp was built. */
+static void *libpmix_open(void)
+{
+    void *handle = dlopen(PMIX_LIBRARY, RTLD_LAZY | RTLD_GLOBAL);
+
+    return handle != NULL ? handle
+                          : dlopen(PMIX_LIBRARY_PLACE,
+                                   RTLD_LAZY | RTLD_GLOBAL);
+}
+
+static void libpmix_load(void)
+{
+    void *handle = libpmix_open();
+
+    if (handle == NULL) {
+        tpb_fail(&libpmix.error, TP_ERR_BACKEND, "this launcher's ranks need "
+                 PMIX_LIBRARY ", which cannot be loaded: %.200s", dlerror());
+        return;
+    }
+    for (size_t i = 0; i < TPB_COUNT(libpmix_names); i++) {
+        void *found = dlsym(handle, libpmix_names[i]);
+
+        if (found == NULL) {
+            tpb_fail(&libpmix.error, TP_ERR_BACKEND, PMIX_LIBRARY " is not"
+                     " what tp was built with, and needs 4.2 or newer:"
+                     " %.200s", dlerror());
+            return;
+        }
+        memcpy((unsigned char *)&tpr_pmix + i * sizeof(found), &found,
+               sizeof(found));
+    }
+    libpmix.loaded = true;
+}
+
+tp_status tpr_pmix_load(struct tpb_error *error)
+{
+    pthread_once(&libpmix.once, libpmix_load);
+    if (libpmix.loaded)
+        return TP_OK;
+    *error = libpmix.error;
+    return TP_ERR_BACKEND;
+}

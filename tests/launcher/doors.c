@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A rank of test_doors.sh:
+ *
+ *   doors ring    a word to the right, one from the left
+ *   doors again   the same in three contexts, of which two live at once
+ *   doors half    makes two contexts and ends one of them
+ *   doors mourn   the last rank kills itself before it joins; all others ask
+ *                 for it, some before and some after its end
+ *   doors heir    the last rank dies and leaves a child that has its sockets
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/tp.h"
+
+static void doors_need(tp_status status, const char *what, const tp_pipe *pipe)
+{
+    if (status == TP_OK)
+        return;
+    fprintf(stderr, "doors: %s: %s: %s\n", what, tp_strerror(status),
+            pipe != NULL ? tp_pipe_error(pipe) : "");
+    exit(9);
+}
+
+static tp_context *doors_init(void)
+{
+    tp_context *context = NULL;
+
+    doors_need(tp_init(NULL, &context), "tp_init", NULL);
+    return context;
+}
+
+static tp_pipe *doors_pipe(tp_context *context, int rank)
+{
+    tp_pipe *pipe = NULL;
+
+    doors_need(tp_pipe_to_rank(context, rank, &pipe), "tp_pipe_to_rank", NULL);
+    return pipe;
+}
+
+static void doors_ring(tp_context *context, int word)
+{
+    int rank = tp_rank(context), size = tp_size(context), got = -1;
+    tp_pipe *to = doors_pipe(context, (rank + 1) % size);
+    tp_pipe *from = doors_pipe(context, (rank + size - 1) % size);
+    size_t length;
+
+    doors_need(tp_pipe_send(to, &word, sizeof(word)), "send", to);
+    doors_need(tp_pipe_recv(from, &got, sizeof(got), &length), "recv", from);
+    if (got != word) {
+        fprintf(stderr, "doors: word %d instead of %d: another context's\n",
+                got, word);
+        exit(9);
+    }
+}
+
+static void doors_again(void)
+{
+    tp_context *first = doors_init(), *second, *third;
+
+    doors_ring(first, 1);
+    second = doors_init();
+    doors_ring(second, 2);
+    doors_ring(first, 3);
+    doors_need(tp_finalize(first), "tp_finalize", NULL);
+    third = doors_init();
+    doors_ring(third, 4);
+    doors_ring(second, 5);
+    doors_need(tp_finalize(second), "tp_finalize", NULL);
+    doors_need(tp_finalize(third), "tp_finalize", NULL);
+}
+
+/* Reads from the last rank, which is to end in vain. */
+static void doors_read_last(tp_context *context)
+{
+    tp_pipe *pipe = doors_pipe(context, tp_size(context) - 1);
+    char word;
+    size_t length;
+    tp_status status = tp_pipe_recv(pipe, &word, 1, &length);
+
+    printf("rank %d: %s: %s\n", tp_rank(context), tp_strerror(status),
+           tp_pipe_error(pipe));
+    if (status != TP_ERR_PEER_FAILED)
+        exit(9);
+}
+
+static void doors_mourn(void)
+{
+    const char *rank = getenv("PMIX_RANK"), *last = getenv("DOORS_LAST");
+    tp_context *context;
+
+    if (rank != NULL && last != NULL && strcmp(rank, last) == 0) {
+        usleep(300000);
+        raise(SIGKILL);
+    }
+    context = doors_init();
+    usleep((useconds_t)tp_rank(context) * 300000);
+    doors_read_last(context);
+    doors_need(tp_finalize(context), "tp_finalize", NULL);
+}
+
+static void doors_heir(void)
+{
+    tp_context *context = doors_init();
+    int last = tp_size(context) - 1;
+
+    if (tp_rank(context) == last) {
+        tp_pipe *pipe = doors_pipe(context, 0);
+
+        doors_need(tp_pipe_send(pipe, "w", 1), "send", pipe);
+        if (fork() == 0) {
+            sleep(20);
+            _exit(0);
+        }
+        raise(SIGKILL);
+    } else if (tp_rank(context) == 0) {
+        tp_pipe *pipe = doors_pipe(context, last);
+        char word;
+        size_t length;
+
+        doors_need(tp_pipe_recv(pipe, &word, 1, &length), "recv", pipe);
+        doors_read_last(context);
+    }
+    doors_need(tp_finalize(context), "tp_finalize", NULL);
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+
+    if (strcmp(mode, "ring") == 0) {
+        tp_context *context = doors_init();
+
+        doors_ring(context, 1);
+        doors_need(tp_finalize(context), "tp_finalize", NULL);
+    } else if (strcmp(mode, "again") == 0) {
+        doors_again();
+    } else if (strcmp(mode, "half") == 0) {
+        tp_context *kept = doors_init();
+
+        doors_need(tp_finalize(doors_init()), "tp_finalize", NULL);
+        return kept == NULL;
+    } else if (strcmp(mode, "mourn") == 0) {
+        doors_mourn();
+    } else if (strcmp(mode, "heir") == 0) {
+        doors_heir();
+    } else {
+        return 97;
+    }
+    return 0;
+}

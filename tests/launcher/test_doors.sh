@@ -1,0 +1,98 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Ranks of tprun find each other by its doors, without libpmix; with it where
+# that is asked for; and both find each other, whatever became of the sockets
+# that they inherited.  Who waits for a rank that dies hears of it.
+# shellcheck source=tests/lib/lint.sh
+. "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+
+doors=$build/tests/launcher/doors
+
+# job STATUS OPTIONS... -- COMMAND...: what it says is in $work/said.
+job()
+{
+    expected=$1
+    shift
+    timeout --kill-after=5 60 "$build/launcher/tprun" "$@" \
+        >"$work/said" 2>&1
+    status=$?
+    if [ $status -eq "$expected" ]; then
+        pass
+    else
+        fail "$*: status $status instead of $expected, and"
+        head -n 20 "$work/said" | sed 's/^/    /'
+    fi
+}
+
+# says PATTERN WHY
+says()
+{
+    if grep -q "$1" "$work/said"; then
+        pass
+    else
+        fail "$2: not /$1/ but"
+        head -n 20 "$work/said" | sed 's/^/    /'
+    fi
+}
+
+# loads NUMBER: so many processes loaded libpmix, says the dynamic linker.
+loads()
+{
+    found=$(grep -l 'calling init: .*/libpmix' "$work"/ld.* 2>/dev/null |
+        wc -l)
+    rm -f "$work"/ld.*
+    if [ "$found" -eq "$1" ]; then
+        pass
+    else
+        fail "$found processes loaded libpmix instead of $1"
+    fi
+}
+
+# ---- which way ---------------------------------------------------------------
+
+watched="env LD_DEBUG=files LD_DEBUG_OUTPUT=$work/ld"
+# shellcheck disable=SC2086 # two words
+job 0 -n 4 $watched "$doors" ring
+loads 0
+# shellcheck disable=SC2086
+job 0 -n 4 $watched TP_BOOTSTRAP=pmix "$doors" ring
+loads 4
+
+# Every other one by PMIx.
+# shellcheck disable=SC2016 # for the inner shell
+job 0 -n 6 sh -c 'case $PMIX_RANK in [024]) export TP_BOOTSTRAP=pmix;; esac
+    exec "$0" ring' "$doors"
+
+# ---- sockets that did not come -----------------------------------------------
+
+# Some programs close what they do not know before they start another.
+# shellcheck disable=SC2016
+job 0 -n 4 bash -c 'case $PMIX_RANK in
+    [12]) IFS=: read -r a b rest <<X
+$TP_DOOR
+X
+        eval "exec $a>&- $b>&-" ;;
+    esac
+    exec "$0" ring' "$doors"
+
+# ---- contexts ----------------------------------------------------------------
+
+job 0 -n 3 "$doors" again
+job 0 -n 3 env TP_BOOTSTRAP=pmix "$doors" again
+job 1 -n 1 "$doors" half
+says 'rank 0 .*tp_finalize' 'a context that was not ended'
+
+# ---- deaths ------------------------------------------------------------------
+
+# The contact's own limit would end it with another status, later than this
+# test.
+job 137 -n 4 --keep-going env DOORS_LAST=3 TP_CONNECT_TIMEOUT=300s \
+    "$doors" mourn
+for rank in 0 1 2; do
+    says "^rank $rank: .*as the launcher says (by signal 9)" \
+        "a rank that died before it joined"
+done
+job 137 -n 3 --keep-going env TP_BACKENDS=ofi:tcp "$doors" heir
+says '^rank 0: ' "a rank that left its sockets to a child"
+finish
