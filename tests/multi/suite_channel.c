@@ -538,7 +538,8 @@ static void channel_short_lent(tp_pipe *pipe, tp_status status,
 
     tpx_ok(status);
     shorts->held[index % CHANNEL_HELD] = message;
-    if (index % 3 == 0)
+    /* A longer one may go by a channel, and its send ends with this. */
+    if (index % 3 == 0 || channel_short_length(index) > 65)
         channel_short_back(shorts, index);
     if (shorts->held[(index + 1) % CHANNEL_HELD] != NULL)
         channel_short_back(shorts, index + 1 - CHANNEL_HELD);
