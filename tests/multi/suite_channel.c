@@ -570,9 +570,10 @@ static void channel_borrow_short(void)
     tpx_barrier();
     for (unsigned i = 0; tpx_me.rank == 0 && i < CHANNEL_SHORTS; i++) {
         tpx_fill(memory, channel_short_length(i), i);
-        tpx_ok(tp_pipe_send(shorts.pipe, memory, channel_short_length(i)));
+        /* First: by a channel the other ends only when it is given back. */
         if (i % 40 == 39)
             tpx_ok(tp_pipe_send(shorts.other, "x", 1));
+        tpx_ok(tp_pipe_send(shorts.pipe, memory, channel_short_length(i)));
     }
     if (tpx_me.rank == 1) {
         tpx_ok(tp_pipe_read_descriptor(shorts.pipe, channel_short_arrived,
