@@ -335,6 +335,8 @@ tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
  * gets the pipe it came on; read it there.  A pipe gives its next skeleton only
  * after this one was asked to be read; pipes take turns, so that none waits for
  * ever.  A pipe with an armed tp_pipe_read_descriptor() serves that first.
+ * Whoever serves a pipe alone arms it again before the read: with the read over
+ * and nobody armed its next message is for any reader.
  * The end of a pipe is no message and is not told here.
  */
 tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,

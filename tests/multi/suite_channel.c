@@ -654,7 +654,46 @@ static void channel_close_mapped(void)
 
 /* ---- copied by both ------------------------------------------------------ */
 
-/* One message after the other, each of which both may copy at once. */
+/* One message there or back, which both may copy at once. */
+static void channel_both_turn(tp_pipe *pipe, unsigned char *memory,
+                              size_t length, unsigned i)
+{
+    size_t got;
+
+    if ((i + (unsigned)tpx_me.rank) % 2 == 0) {
+        tpx_fill(memory, length, i);
+        tpx_ok(tp_pipe_send(pipe, memory, length));
+    } else {
+        memset(memory, 0xee, length + 1);
+        tpx_ok(tp_pipe_recv(pipe, memory, length, &got));
+        tpx_equal(got, length);
+        tpx_equal(tpx_verify(memory, length, i), length);
+        tpx_equal(memory[length], 0xee);
+    }
+}
+
+/* Each has its own memory and maps the other's, which it copies into.  On a busy
+ * machine a sender may come too late time after time, so there are more turns
+ * until both have come in time once. */
+static void channel_both_map(tp_pipe *pipe, unsigned char *memory)
+{
+    unsigned turns = 0, other = 0;
+    bool both = false;
+
+    for (; !both && turns < 20000; turns += 2) {
+        unsigned mine = channel_mappings("rw-s") == 2;
+
+        channel_both_turn(pipe, memory, 1 << 20, turns);
+        channel_both_turn(pipe, memory, 1 << 20, turns + 1);
+        tpx_ok(tp_pipe_send(pipe, &mine, sizeof(mine)));
+        tpx_ok(tp_pipe_recv(pipe, &other, sizeof(other), NULL));
+        both = mine != 0 && other != 0;
+    }
+    tpx_check(both, "the sender did not map the reader's memory in %u turns",
+              turns);
+}
+
+/* One message after the other. */
 static void channel_both_of(channel_memory_fn *make)
 {
     static const size_t lengths[] = { 32767, 32768, 32769, 65535, 65536, 65537,
@@ -666,24 +705,12 @@ static void channel_both_of(channel_memory_fn *make)
     unsigned turns = tpx_me.sanitized ? 8 : 40;
 
     tpx_barrier();
-    for (unsigned i = 0; i < turns * LENGTHS; i++) {
-        size_t length = lengths[i % LENGTHS], got;
-
-        if ((i + (unsigned)tpx_me.rank) % 2 == 0) {
-            tpx_fill(memory, length, i);
-            tpx_ok(tp_pipe_send(pipe, memory, length));
-        } else {
-            memset(memory, 0xee, length + 1);
-            tpx_ok(tp_pipe_recv(pipe, memory, length, &got));
-            tpx_equal(got, length);
-            tpx_equal(tpx_verify(memory, length, i), length);
-            tpx_equal(memory[length], 0xee);
-        }
-    }
+    for (unsigned i = 0; i < turns * LENGTHS; i++)
+        channel_both_turn(pipe, memory, lengths[i % LENGTHS], i);
     tpx_barrier();
     if (make == channel_alloc && channel_is_chosen(pipe, "map")
         && sysconf(_SC_NPROCESSORS_ONLN) >= 2)
-        tpx_equal(channel_mappings("rw-s"), 2);
+        channel_both_map(pipe, memory);
     channel_memory_end(memory);
     channel_mappings_end();
 }
