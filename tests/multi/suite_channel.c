@@ -672,9 +672,9 @@ static void channel_both_turn(tp_pipe *pipe, unsigned char *memory,
     }
 }
 
-/* Each has its own memory and maps the other's, which it copies into.  On a busy
- * machine a sender may come too late time after time, so there are more turns
- * until both have come in time once. */
+/* Each has its own memory and maps the other's, which it copies into.  On a
+ * busy machine a sender may come too late time after time, so there are more
+ * turns until both have come in time once. */
 static void channel_both_map(tp_pipe *pipe, unsigned char *memory)
 {
     unsigned turns = 0, other = 0;
