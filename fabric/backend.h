@@ -63,7 +63,9 @@ struct tpg_gpu;
 
 /* A descriptor in the context's epoll set.  Embedded in the backend's state;
  * `ready` is called with epoll's event bits, level-triggered, by whoever
- * drives the context. */
+ * drives the context; it may be called once more than there is a cause, but
+ * then leaves the descriptor unreadable: else whoever polls never gets to
+ * sleep, and whoever naps without arm() never does. */
 struct tpf_watch {
     int fd;
     void (*ready)(struct tpf_watch *watch, uint32_t events);
@@ -204,6 +206,15 @@ struct tpf_backend {
      * and what is waited for, added to `text` in words for people, each item
      * between a blank and a semicolon. */
     void (*trying)(struct tpf_conn *conn, struct tpb_text *text);
+
+    /* May be NULL.  What a connected conn goes over, in words for explain that
+     * stay as long as the endpoint; NULL: there is nothing to add. */
+    const char *(*carrier)(struct tpf_conn *conn);
+
+    /* May be NULL.  The same before there is one, for tpinfo: what a conn would
+     * go over here, added to `text`.  May load libraries, and so block for a
+     * second; needs no endpoint. */
+    void (*carriers)(const struct tpf_env *env, struct tpb_text *text);
 
     /*
      * Room for one frame of at most `size` (1..max_frame) bytes, contiguous,

@@ -212,19 +212,26 @@ void tpf_both_help(struct tpb_list *helps, struct tpf_pull *help,
     both_pieces(help, both, call);
     tpb_list_append(helps, &help->node);
     help->link->channel->env->helping++;
-    both_help_move(help, ways);
+    if (help->alone)
+        both_help_move(help, ways);
 }
 
 bool tpf_both_progress(struct tpb_list *helps,
                        const struct tpf_both_ways *ways)
 {
     struct tpb_list *node = helps->next;
+    struct tpf_pull *help;
 
     if (node == helps)
+        return false;
+    help = TPB_CONTAINER(node, struct tpf_pull, node);
+    /* What the peer says comes first: it may be that a buffer is the program's
+     * again, and nobody else can write the next message. */
+    if (!help->alone && !tpb_list_empty(&help->link->channel->env->ready))
         return false;
     /* They take turns. */
     tpb_list_unlink(node);
     tpb_list_append(helps, node);
-    both_help_move(TPB_CONTAINER(node, struct tpf_pull, node), ways);
+    both_help_move(help, ways);
     return true;
 }

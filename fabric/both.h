@@ -62,7 +62,8 @@ void tpf_both_quit(struct tpf_pull *pull, const struct tpf_both_ways *ways);
 /* Sender: may it help, with pieces of at least `least` bytes? */
 bool tpf_both_valid(const struct tpf_pull *help,
                     const struct tpf_both_call *call, size_t least);
-/* ... and does: joins `helps` and copies the first piece.  For a valid call. */
+/* ... and does: joins `helps`, and copies the first piece if its message came
+ * alone; else he may have better things to do.  For a valid call. */
 void tpf_both_help(struct tpb_list *helps, struct tpf_pull *help,
                    const struct tpf_both_ways *ways,
                    const struct tpf_both_call *call);

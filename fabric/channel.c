@@ -28,7 +28,8 @@ enum tpf_progress tpf_strides_start(struct tpb_list *pulls,
                                     struct tpf_pull *pull, tpf_move_fn *move,
                                     struct tpb_error *error)
 {
-    enum tpf_progress result = move(pull, error);
+    enum tpf_progress result = pull->later ? TPF_PULL_MORE
+                                           : move(pull, error);
 
     if (result == TPF_PULL_MORE)
         tpb_list_append(pulls, &pull->node);

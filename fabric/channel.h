@@ -77,7 +77,12 @@ struct tpf_pull {
     struct tpf_buffer to;          /* length: what is to come */
     unsigned char source[TPF_SOURCE];
     uint8_t source_length;
-    bool alone;                    /* its sender had nothing else under way */
+    bool alone;                    /* its sender had nothing else under way;
+                                      sender: as this one was written */
+    bool shared;                   /* its sender has found that it pays if he
+                                      copies, too, though he sends others */
+    bool later;                    /* it had to wait for its turn: progress()
+                                      moves it, nothing does at once */
     size_t moved;                  /* bytes at the front that surely are there;
                                       what is missing is asked for from here */
     struct tpb_list node;          /* the channel's */
@@ -129,7 +134,8 @@ struct tpf_channel_kind {
      * is asked, and at last it goes in frames).  *hold, NULL before, is the
      * kind's to use, and is given back with forget() when the receiver has
      * pulled, or never will.  Called on a link whose own trial failed, too, if
-     * the peer's succeeded.
+     * the peer's succeeded; and on one whose conn has ended, until failed() has
+     * told so: then the write is to end for that reason, and for no other.
      */
     size_t (*describe)(struct tpf_link *link, const struct tpf_buffer *buffer,
                        unsigned char source[TPF_SOURCE], void **hold);
@@ -210,7 +216,7 @@ extern const struct tpf_channel_kind *const tpf_channel_kinds[];
 typedef enum tpf_progress tpf_move_fn(struct tpf_pull *pull,
                                       struct tpb_error *error);
 
-/* The first stride, at once; more of it joins `pulls`. */
+/* The first stride, at once unless it is `later`; more of it joins `pulls`. */
 enum tpf_progress tpf_strides_start(struct tpb_list *pulls,
                                     struct tpf_pull *pull, tpf_move_fn *move,
                                     struct tpb_error *error);

@@ -23,11 +23,18 @@ enum {
     DOOR_AGAIN_MS = 20             /* what did not fit into a rank's queue */
 };
 
+/* Which of a rank's programs, one after the other, and which of its contexts:
+ * those meet whose places are equal. */
+struct door_place {
+    uint32_t turn, number;
+};
+
 /* A context of a rank, or one that others expect there. */
 struct door_seat {
     struct tpb_list link;          /* in its rank's seats, the newest first */
     int rank;
-    uint32_t number;
+    struct door_place place;
+    uint8_t program[8];            /* zeros: it has not spoken */
     void *card;                    /* or NULL: it has not spoken */
     size_t length;
     uint64_t *waiting;             /* by rank: who wants the card; or NULL */
@@ -41,18 +48,21 @@ struct door_seat {
 struct door_rank {
     struct tpb_list seats;
     int seat_count;
+    uint32_t turns;                /* programs that have joined */
     bool left;                     /* PMIx, in its last context with that */
-    bool dead;
+    bool over;                     /* its process has ended, in some way */
+    bool dead;                     /* ... in one that all are told of */
 };
 
 struct door_death {
     int rank;
-    char words[40];
+    char words[TPB_DOOR_WORDS];
 };
 
 static struct door {
     struct tpl_watch watch;
     struct tpb_door door;
+    char text[TPB_DOOR_TEXT];      /* TP_DOOR */
     struct door_rank *ranks;
     struct door_death *deaths;     /* in their order */
     int death_count;
@@ -66,17 +76,16 @@ static int door_socket(void)
     return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 }
 
-void tpl_door_open(int ranks)
+void tpl_door_open(const char *job, int ranks)
 {
     static struct tpt_card card;
-    char text[192];
 
     unsetenv("TP_DOOR");
     door.ranks = tpb_array((size_t)ranks, sizeof(*door.ranks));
     door.deaths = tpb_array((size_t)ranks, sizeof(*door.deaths));
     for (int i = 0; door.ranks != NULL && i < ranks; i++)
         tpb_list_init(&door.ranks[i].seats);
-    door.watch.fd = tpb_door_open(door.door.name);
+    door.watch.fd = tpb_door_open_for(job, door.door.name);
     door.door.size = ranks;
     door.door.net_namespace = tpb_net_namespace();
     tpb_random(door.door.cookie, sizeof(door.door.cookie));
@@ -91,8 +100,8 @@ void tpl_door_open(int ranks)
         tpl_door_close(NULL);
         return;
     }
-    tpb_door_format(&door.door, text, sizeof(text));
-    setenv("TP_DOOR", text, 1);
+    tpb_door_format(&door.door, door.text, sizeof(door.text));
+    setenv("TP_DOOR", door.text, 1);
 }
 
 static bool door_renew(int place)
@@ -116,15 +125,36 @@ void tpl_door_next(int doors[2])
 
 /* ---- seats --------------------------------------------------------------- */
 
-static struct door_seat *door_seat_find(int rank, uint32_t number)
+static struct door_seat *door_seat_find(int rank, struct door_place place)
 {
     TPB_LIST_EACH(node, &door.ranks[rank].seats) {
         struct door_seat *seat = TPB_CONTAINER(node, struct door_seat, link);
 
-        if (seat->number == number)
+        if (seat->place.turn == place.turn
+            && seat->place.number == place.number)
             return seat;
     }
     return NULL;
+}
+
+/* Which of its rank's programs is that?  A new one has a turn of its own once
+ * it publishes a card; before, it has none. */
+static bool door_turn(const struct tpb_door_message *message, uint32_t *turn)
+{
+    struct door_rank *rank = &door.ranks[message->sender];
+
+    TPB_LIST_EACH(node, &rank->seats) {
+        struct door_seat *seat = TPB_CONTAINER(node, struct door_seat, link);
+
+        *turn = seat->place.turn;
+        if (memcmp(seat->program, message->program,
+                   sizeof(seat->program)) == 0)
+            return true;
+    }
+    *turn = rank->turns;
+    if (message->type == TPB_DOOR_PUT)
+        rank->turns++;
+    return message->type == TPB_DOOR_PUT;
 }
 
 static void door_seat_free(struct door_seat *seat)
@@ -147,10 +177,10 @@ static void door_seat_trim(struct door_rank *rank)
 }
 
 /* NULL without memory. */
-static struct door_seat *door_seat_get(int rank, uint32_t number)
+static struct door_seat *door_seat_get(int rank, struct door_place place)
 {
     struct door_rank *owner = &door.ranks[rank];
-    struct door_seat *seat = door_seat_find(rank, number);
+    struct door_seat *seat = door_seat_find(rank, place);
 
     if (seat != NULL)
         return seat;
@@ -159,7 +189,7 @@ static struct door_seat *door_seat_get(int rank, uint32_t number)
     if (seat == NULL)
         return NULL;
     seat->rank = rank;
-    seat->number = number;
+    seat->place = place;
     tpb_list_append(owner->seats.next, &seat->link);
     owner->seat_count++;
     return seat;
@@ -182,7 +212,8 @@ static bool door_send(const struct tpb_door_message *message,
         return true;
     memcpy(copy.magic, tpb_door_magic, sizeof(copy.magic));
     memcpy(copy.cookie, door.door.cookie, sizeof(copy.cookie));
-    copy.number = to->number;
+    copy.number = to->place.number;
+    memcpy(copy.program, to->program, sizeof(copy.program));
     if (sendmsg(door.watch.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
         return true;
     if (errno == EAGAIN || errno == ENOBUFS)
@@ -218,14 +249,40 @@ static bool door_tell_deaths(struct door_seat *to)
     return true;
 }
 
-/* One who asked before the card was there. */
+const char tpl_door_never[] = "without tp_init; did something clear its"
+                              " environment?";
+
+/* A card that will not come: its rank is over without having got so far. */
+static bool door_tell_in_vain(const struct door_seat *seat,
+                              struct door_seat *to)
+{
+    uint32_t turns = door.ranks[seat->rank].turns;
+    struct door_death death = { .rank = seat->rank };
+
+    /* How it died. */
+    for (int i = 0; i < door.death_count; i++)
+        if (door.deaths[i].rank == seat->rank)
+            return door_tell_death(&door.deaths[i], to);
+    if (turns == 0)
+        snprintf(death.words, sizeof(death.words), "%s", tpl_door_never);
+    else
+        snprintf(death.words, sizeof(death.words), "after %u program%s of tp",
+                 turns, turns == 1 ? "" : "s");
+    return door_tell_death(&death, to);
+}
+
+/* One who asked before there was an answer. */
 static bool door_answer_one(struct door_seat *seat, int asker)
 {
     struct tpb_door_message answer = { .type = TPB_DOOR_ANSWER,
                                        .sender = -1, .rank = seat->rank };
-    struct door_seat *to = door_seat_find(asker, seat->number);
+    struct door_seat *to = door_seat_find(asker, seat->place);
 
-    if (to == NULL || (!seat->alone && !to->alone))
+    if (to == NULL)
+        return true;
+    if (seat->card == NULL)
+        return door_tell_in_vain(seat, to);
+    if (!seat->alone && !to->alone)
         return true;               /* both have PMIx: it comes from there */
     return door_send(&answer, seat->card, seat->length, to);
 }
@@ -236,7 +293,8 @@ static bool door_answer(struct door_seat *seat)
     size_t words = ((size_t)door.door.size + 63) / 64;
     bool all = true;
 
-    if (seat->waiting == NULL || seat->card == NULL)
+    if (seat->waiting == NULL
+        || (seat->card == NULL && !door.ranks[seat->rank].over))
         return true;
     for (size_t i = 0; i < words; i++)
         for (uint64_t bits = seat->waiting[i]; bits != 0; bits &= bits - 1) {
@@ -276,13 +334,26 @@ static void door_again(struct tpl_timer *timer)
     door_tell_all();
 }
 
+void tpl_door_over(int rank)
+{
+    bool all = true;
+
+    if (door.ranks == NULL || door.ranks[rank].over)
+        return;
+    door.ranks[rank].over = true;
+    TPB_LIST_EACH(node, &door.ranks[rank].seats)
+        all &= door_answer(TPB_CONTAINER(node, struct door_seat, link));
+    if (!all)
+        door_owe();
+}
+
 void tpl_door_died(int rank, const char *words)
 {
     struct door_death *death;
 
     if (door.ranks == NULL || door.ranks[rank].dead)
         return;
-    door.ranks[rank].dead = true;
+    door.ranks[rank].dead = door.ranks[rank].over = true;
     death = &door.deaths[door.death_count++];
     death->rank = rank;
     snprintf(death->words, sizeof(death->words), "%s", words);
@@ -334,18 +405,12 @@ static bool door_wait(struct door_seat *seat, int asker)
 
 static void door_get(struct door_seat *asker, int rank)
 {
-    struct door_seat *seat = door_seat_get(rank, asker->number);
+    struct door_seat *seat = door_seat_get(rank, asker->place);
 
     if (seat == NULL || !door_wait(seat, asker->rank))
         return;                    /* it asks again */
     if (!door_answer(seat))
         door_owe();
-    if (seat->card != NULL || !door.ranks[rank].dead)
-        return;
-    /* It was told of that, but may not have cared then. */
-    for (int i = 0; i < door.death_count; i++)
-        if (door.deaths[i].rank == rank)
-            (void)door_tell_death(&door.deaths[i], asker);
 }
 
 void tpl_door_left(int rank)
@@ -367,32 +432,47 @@ static void door_left(struct door_seat *asker, int rank)
     const struct door_seat *seat;
 
     tpl_pmix_dispatch();           /* what is said there was said first */
-    seat = door_seat_find(rank, asker->number);
-    answer.flag = seat != NULL && seat->card != NULL ? seat->left
-                                                     : door.ranks[rank].left;
+    seat = door_seat_find(rank, asker->place);
+    if (seat != NULL && seat->card != NULL)
+        answer.flag = seat->left;
+    else
+        answer.flag = asker->place.turn == 0 && door.ranks[rank].left;
     (void)door_send(&answer, NULL, 0, asker);
 }
 
-static void door_call(const struct tpb_door_message *message)
+static void door_call(const struct door_seat *sender,
+                      const struct tpb_door_message *message)
 {
-    struct door_seat *seat = door_seat_find(message->rank, message->number);
+    struct door_seat *seat = door_seat_find(message->rank, sender->place);
 
     if (seat != NULL)
         (void)door_send(message, NULL, 0, seat);
 }
 
+/* Earlier programs of the rank are over, however that came. */
 static void door_leave(struct door_seat *seat)
 {
     seat->left = true;
-    if (!seat->alone)
-        return;
+    seat->from_length = 0;         /* what it inherited may stay open */
+    tpl_pmix_dispatch();           /* what is said there was said first */
     TPB_LIST_EACH(node, &door.ranks[seat->rank].seats) {
         struct door_seat *other = TPB_CONTAINER(node, struct door_seat, link);
 
-        if (other->alone && !other->left)
+        if (other->card != NULL && !other->left
+            && other->alone == seat->alone
+            && other->place.turn == seat->place.turn)
             return;
     }
-    door_event(TPL_PMIX_FINALIZED, seat->rank, 0, "");
+    door_event(seat->alone ? TPL_PMIX_FINALIZED : TPL_PMIX_LEFT, seat->rank,
+               0, "");
+}
+
+static void door_tell_turn(struct door_seat *asker)
+{
+    struct tpb_door_message answer = { .type = TPB_DOOR_TURN, .sender = -1,
+                                       .rank = (int32_t)asker->place.turn };
+
+    (void)door_send(&answer, NULL, 0, asker);
 }
 
 static void door_message(const struct tpb_door_message *message,
@@ -400,12 +480,15 @@ static void door_message(const struct tpb_door_message *message,
                          const struct sockaddr_storage *from,
                          socklen_t from_length)
 {
-    struct door_seat *sender = door_seat_get(message->sender,
-                                             message->number);
     bool whom = message->rank >= 0 && message->rank < door.door.size;
+    struct door_place place = { .number = message->number };
+    struct door_seat *sender = NULL;
 
+    if (door_turn(message, &place.turn))
+        sender = door_seat_get(message->sender, place);
     if (sender == NULL)
         return;
+    memcpy(sender->program, message->program, sizeof(sender->program));
     sender->from = *from;
     sender->from_length = from_length;
     if (message->type == TPB_DOOR_PUT)
@@ -415,11 +498,29 @@ static void door_message(const struct tpb_door_message *message,
     else if (message->type == TPB_DOOR_LEFT && whom)
         door_left(sender, message->rank);
     else if (message->type == TPB_DOOR_CALL && whom)
-        door_call(message);
+        door_call(sender, message);
     else if (message->type == TPB_DOOR_ABORT)
         door_event(TPL_PMIX_ABORT, message->sender, message->rank, rest);
     else if (message->type == TPB_DOOR_LEAVE)
         door_leave(sender);
+    else if (message->type == TPB_DOOR_TURN)
+        door_tell_turn(sender);
+}
+
+/* Somebody in between has not handed TP_DOOR on.  Whoever asks is answered, so
+ * that a stranger need not wait. */
+static void door_tell_where(const struct sockaddr_storage *from,
+                            socklen_t from_length, bool trusted)
+{
+    struct tpb_door_message answer = { .type = TPB_DOOR_WHERE, .sender = -1 };
+    struct iovec parts[2] = { { &answer, sizeof(answer) },
+                              { door.text, trusted ? strlen(door.text) : 0 } };
+    struct msghdr header = { .msg_name = (void *)(uintptr_t)from,
+                             .msg_namelen = from_length,
+                             .msg_iov = parts, .msg_iovlen = 2 };
+
+    memcpy(answer.magic, tpb_door_magic, sizeof(answer.magic));
+    (void)sendmsg(door.watch.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* Whether there was a message. */
@@ -429,8 +530,9 @@ static bool door_receive(struct tpl_watch *watch)
     struct sockaddr_storage from;
     socklen_t from_length = sizeof(from);
     struct tpb_door_message message;
-    ssize_t got = recvfrom(watch->fd, bytes, sizeof(bytes) - 1, MSG_DONTWAIT,
-                           (struct sockaddr *)&from, &from_length);
+    bool trusted;
+    ssize_t got = tpb_door_receive(watch->fd, bytes, sizeof(bytes) - 1, &from,
+                                   &from_length, &trusted);
 
     if (got < 0)
         return false;
@@ -438,10 +540,13 @@ static bool door_receive(struct tpl_watch *watch)
         return true;
     memcpy(&message, bytes, sizeof(message));
     bytes[got] = '\0';
-    if (memcmp(message.magic, tpb_door_magic, sizeof(message.magic)) == 0
-        && tpb_equal_secret(message.cookie, door.door.cookie,
-                            sizeof(message.cookie))
-        && message.sender >= 0 && message.sender < door.door.size)
+    if (memcmp(message.magic, tpb_door_magic, sizeof(message.magic)) != 0)
+        return true;
+    if (message.type == TPB_DOOR_WHERE)
+        door_tell_where(&from, from_length, trusted);
+    else if (tpb_equal_secret(message.cookie, door.door.cookie,
+                              sizeof(message.cookie))
+             && message.sender >= 0 && message.sender < door.door.size)
         door_message(&message, bytes + sizeof(message),
                      (size_t)got - sizeof(message), &from, from_length);
     return true;

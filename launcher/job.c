@@ -16,6 +16,7 @@
 #include "launcher/progress.h"
 #include "launcher/signals.h"
 #include "launcher/verdict.h"
+#include "runtime/base/door.h"
 
 static const uint64_t job_second = 1000000000;
 enum {
@@ -230,6 +231,13 @@ static void job_membership(struct tpl_rank *rank, bool by_door, bool in)
     rank->finalized = !rank->in_doors && !rank->in_pmix;
 }
 
+/* libpmix gives up after some seconds if our server is too busy to hear that a
+ * rank ends; tp_finalize() has told it here before. */
+static void job_left(struct tpl_rank *rank)
+{
+    rank->finalized = !rank->in_doors;
+}
+
 void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event)
 {
     struct tpl_rank *rank = &job->ranks[event->rank];
@@ -243,6 +251,9 @@ void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event)
         job_membership(rank, event->by_door, false);
         if (!event->by_door)
             tpl_door_left(event->rank);
+        break;
+    case TPL_PMIX_LEFT:
+        job_left(rank);
         break;
     case TPL_PMIX_ABORT:
         /* As exit(3) would: the low eight bits, but a failure stays one. */
@@ -268,10 +279,16 @@ static int job_find(const struct tpl_job *job, pid_t pid)
 static void job_tell_doors(const struct tpl_job *job, int rank,
                            enum tpl_verdict verdict, int status)
 {
-    char words[40] = "without tp_finalize";
+    char words[TPB_DOOR_WORDS] = "without tp_finalize";
 
-    if (verdict == TPL_WELL || job->phase != TPL_RUNNING)
+    if (job->phase != TPL_RUNNING)
         return;
+    if (verdict == TPL_WELL) {
+        tpl_door_over(rank);
+        return;
+    }
+    if (verdict == TPL_UNFINALIZED && !job->ranks[rank].initialized)
+        snprintf(words, sizeof(words), "%s", tpl_door_never);
     if (WIFSIGNALED(status))
         snprintf(words, sizeof(words), "by signal %d", WTERMSIG(status));
     else if (verdict == TPL_BY_STATUS)

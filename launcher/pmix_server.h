@@ -22,7 +22,12 @@
 #include "launcher/loop.h"
 #include "topology/bind.h"
 
-enum tpl_pmix_what { TPL_PMIX_CONNECTED, TPL_PMIX_FINALIZED, TPL_PMIX_ABORT };
+enum tpl_pmix_what {
+    TPL_PMIX_CONNECTED,
+    TPL_PMIX_FINALIZED,
+    TPL_PMIX_LEFT,                 /* tp_finalize(), before FINALIZED */
+    TPL_PMIX_ABORT
+};
 
 /* What a rank did. */
 struct tpl_pmix_event {

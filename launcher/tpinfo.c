@@ -40,8 +40,13 @@ static tp_status tpinfo_load(struct tpinfo *info, struct tpb_error *error)
 
 static void tpinfo_report(struct tpinfo *info)
 {
-    char *json = tpt_report_json(&info->card, info->topology, &info->settings);
+    struct tpinfo_carriers carriers = { .words = { NULL } };
+    char *json;
 
+    tpinfo_carriers(&info->settings, &info->card, &carriers);
+    json = tpt_report_json(&info->card, carriers.words, info->topology,
+                           &info->settings);
+    tpinfo_carriers_fini(&carriers);
     info->text.failed |= json == NULL;
     if (json != NULL)
         tpb_text_add(&info->text, "%s\n", json);

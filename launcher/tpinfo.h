@@ -32,6 +32,17 @@ bool tpinfo_parse(int argc, char **argv, struct tpinfo_options *options,
 void tpinfo_backends(const struct tpb_settings *settings, bool assume,
                      struct tpt_card *card);
 
+/* What each backend of the card would go over here, in words; nothing where
+ * there is nothing to add.  Loads libraries; `carriers` is zeros before. */
+struct tpinfo_carriers {
+    struct tpb_text text[TPT_BACKENDS];
+    const char *words[TPT_BACKENDS];       /* the same; NULL for "" */
+};
+void tpinfo_carriers(const struct tpb_settings *settings,
+                     const struct tpt_card *card,
+                     struct tpinfo_carriers *carriers);
+void tpinfo_carriers_fini(struct tpinfo_carriers *carriers);
+
 /* The GPUs that a process started here would see, onto the card. */
 void tpinfo_gpus(const struct tpb_settings *settings,
                  struct tpt_topology *topology, struct tpt_card *card);

@@ -131,24 +131,59 @@ void tpinfo_backends(const struct tpb_settings *settings, bool assume,
     tpb_free(costs);
 }
 
-static void show_backends(const struct tpt_card *card, struct tpb_text *text)
+void tpinfo_carriers(const struct tpb_settings *settings,
+                     const struct tpt_card *card,
+                     struct tpinfo_carriers *carriers)
 {
+    const struct tpf_env env = {
+        .epoll = -1, .settings = settings, .card = card
+    };
+
+    for (uint32_t i = 0; i < card->backend_count; i++) {
+        const struct tpt_backend_card *entry = &card->backends[i];
+        const struct tpf_backend *backend = tpf_backend_find(entry->name);
+        struct tpb_text *text = &carriers->text[i];
+
+        if (!entry->usable || backend == NULL || backend->carriers == NULL)
+            continue;
+        backend->carriers(&env, text);
+        if (!text->failed && text->length > 0)
+            carriers->words[i] = text->text;
+    }
+}
+
+void tpinfo_carriers_fini(struct tpinfo_carriers *carriers)
+{
+    for (size_t i = 0; i < TPT_BACKENDS; i++)
+        tpb_text_fini(&carriers->text[i]);
+}
+
+static void show_backends(const struct tpt_card *card,
+                          const struct tpb_settings *settings,
+                          struct tpb_text *text)
+{
+    struct tpinfo_carriers carriers = { .words = { NULL } };
+
+    tpinfo_carriers(settings, card, &carriers);
     tpb_text_add(text, "Backends\n  %-12s %-9s %-8s %11s %7s  %s\n", "name",
                  "role", "reaches", "latency", "MB/s", "state");
     for (uint32_t i = 0; i < card->backend_count; i++) {
         const struct tpt_backend_card *backend = &card->backends[i];
 
-        tpb_text_add(text, "  %-12s %-9s %-8s %8.2f us %7u  %s%s%s\n",
+        tpb_text_add(text, "  %-12s %-9s %-8s %8.2f us %7u  %s%s%s%s%s\n",
                      backend->name,
                      tpt_role_name((enum tpt_role)backend->role),
                      tpt_reach_name((enum tpt_reach)backend->reach),
                      backend->latency_ns / 1000.0, backend->megabytes,
                      backend->usable ? "works" : "does not work: ",
                      backend->usable ? "" : backend->why,
+                     carriers.words[i] != NULL ? ", over " : "",
+                     carriers.words[i] != NULL ? carriers.words[i] : "",
                      backend->forbidden ? ", forbidden by TP_BACKENDS" : "");
     }
     if (card->backend_count == 0)
         tpb_text_add(text, "  none in this build\n");
+    tpinfo_carriers_fini(&carriers);
 }
 
 void tpinfo_gpus(const struct tpb_settings *settings,
@@ -269,7 +304,7 @@ void tpinfo_show(unsigned show, const struct tpt_card *card,
     if (show == 0 || (show & TPINFO_TOPOLOGY) != 0)
         show_topology(card, topology, text);
     if (show == 0 || (show & TPINFO_BACKENDS) != 0)
-        show_backends(card, text);
+        show_backends(card, settings, text);
     if ((show & TPINFO_COSTS) != 0)
         tpinfo_costs(card, settings, text);
     if ((show & TPINFO_ENV) != 0)

@@ -152,7 +152,7 @@ static void tprun_tell(const struct tprun_shared *shared)
     snprintf(launcher, sizeof(launcher), "%s:%d", PACKAGE_VERSION,
              (int)getpid());
     setenv("TP_LAUNCHER", launcher, 1);
-    tpl_door_open(tprun.options.ranks);
+    tpl_door_open(tprun.name, tprun.options.ranks);
 }
 
 /* What --display-map and --dry-run print. */

@@ -55,6 +55,8 @@ static struct rank {
     struct tpl_mark mark;          /* rank, pid and host filled in */
     pid_t pid;
     int report;                    /* our end; the rank's is TP_REPORT */
+    int turn;                      /* programs that have joined */
+    char word[32];                 /* the newest one's */
     int parent;                    /* a pidfd, or -1 */
     int out, err;                  /* of the program */
     struct tpl_relay relay;
@@ -263,8 +265,24 @@ static int rank_start(void)
     return code;
 }
 
-/* "I", "F", or "A STATUS REASON" from libtp in the rank, which waits for our
- * answer to the last. */
+/* A program of the rank has joined; it may have others after it, and the n-th
+ * meets the n-th of other ranks.  Waits for our answer. */
+static void rank_joined(const char *word)
+{
+    char text[32];
+    int length;
+
+    rank.initialized = true;
+    rank.finalized = false;
+    if (strncmp(word, rank.word, 31) != 0)
+        rank.turn++;
+    snprintf(rank.word, sizeof(rank.word), "%.31s", word);
+    length = snprintf(text, sizeof(text), "T %d", rank.turn - 1);
+    send(rank.report, text, (size_t)length, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* "I PROGRAM", "F", or "A STATUS REASON" from libtp in the rank, which waits
+ * for our answer to the first and the last. */
 static void rank_listen(void)
 {
     char text[600];
@@ -275,8 +293,7 @@ static void rank_listen(void)
            > 0) {
         text[got] = '\0';
         if (text[0] == 'I') {
-            rank.initialized = true;
-            rank.finalized = false;
+            rank_joined(text + 1);
         } else if (text[0] == 'F') {
             rank.finalized = true;
         } else if (sscanf(text, "A %d %n", &status, &used) == 1) {

@@ -2,13 +2,14 @@
 /* Which bootstrap, and the one for a process that nobody launched. */
 #include "config.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/door.h"
+#include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/core.h"
 
@@ -82,6 +83,45 @@ static void bootstrap_warn_alone(void)
                  " prterun or Open MPI's mpirun)", size);
 }
 
+/* The program that started `pid`, and that one's name; 0: not to be told. */
+static pid_t bootstrap_parent(pid_t pid, char name[16])
+{
+    char path[32], *text, *open, *close;
+    int parent = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    text = tpb_read_file(path, NULL);
+    open = text != NULL ? strchr(text, '(') : NULL;
+    close = open != NULL ? strrchr(open, ')') : NULL;
+    if (close != NULL && sscanf(close + 1, " %*c %d", &parent) == 1) {
+        *close = '\0';
+        snprintf(name, 16, "%s", open + 1);
+    }
+    tpb_free(text);
+    return (pid_t)parent;
+}
+
+/* A rank whose whole environment is gone cannot know which one it is. */
+static void bootstrap_warn_cleared(void)
+{
+    enum { GENERATIONS = 32 };
+    char name[16] = "";
+    pid_t pid = getpid(), parent;
+
+    if (getenv("PMIX_NAMESPACE") != NULL)
+        return;
+    for (int i = 0; i < GENERATIONS && pid > 1; i++, pid = parent) {
+        parent = bootstrap_parent(pid, name);
+        if (strcmp(name, "tprun") != 0 && strcmp(name, "lt-tprun") != 0)
+            continue;
+        tpb_warn("tprun (pid %d) started this process, but its environment"
+                 " was cleared on the way (env -i, sudo?), so it is on its own:"
+                 " hand on PMIX_* and TP_* (sudo --preserve-env);"
+                 " TP_BOOTSTRAP=single says that this is meant", (int)pid);
+        return;
+    }
+}
+
 /* PMIx speaks TCP with tprun: from another network namespace that cannot be,
  * and libpmix would complain about it. */
 static bool bootstrap_is_apart(const struct tpb_settings *settings)
@@ -96,15 +136,45 @@ static bool bootstrap_is_apart(const struct tpb_settings *settings)
  * and so would those of another tprun: hence the look at the name. */
 static bool bootstrap_is_tprun(const struct tpb_settings *settings)
 {
-    const char *launcher = settings->text[TPB_SET_LAUNCHER];
     const char *job = getenv("PMIX_NAMESPACE");
-    char start[64];
+    struct tpb_door door;
 
-    launcher += strcspn(launcher, ":");
-    if (*launcher == '\0' || job == NULL)
-        return false;
-    snprintf(start, sizeof(start), "tprun-%s-", launcher + 1);
-    return strncmp(job, start, strlen(start)) == 0;
+    return job != NULL
+           && tpb_door_of_job(settings->text[TPB_SET_DOOR], job, &door);
+}
+
+/* Is this process one of tprun's?  One that lost what tprun told it, by a
+ * program in between that handed on less, asks for it: tprun knows its jobs by
+ * names that cannot be guessed. */
+static bool bootstrap_of_tprun(tp_context *context)
+{
+    struct tpb_settings *settings = &context->settings;
+    const char *job = getenv("PMIX_NAMESPACE");
+    char text[TPB_DOOR_TEXT];
+
+    if (bootstrap_is_tprun(settings))
+        return true;
+    return job != NULL && strncmp(job, "tprun-", 6) == 0
+           && tpb_door_ask(job, text, sizeof(text))
+           && tpb_settings_set(settings, TPB_SET_DOOR, text, NULL) == TP_OK;
+}
+
+/* How many contexts this process has made; a child that was forked is another
+ * program, and begins anew. */
+static uint32_t bootstrap_number(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static uint32_t contexts;
+    static pid_t owner;
+    uint32_t number;
+
+    pthread_mutex_lock(&lock);
+    if (owner != getpid())
+        contexts = 0;
+    owner = getpid();
+    number = contexts++;
+    pthread_mutex_unlock(&lock);
+    return number;
 }
 
 /* Under tprun its door is the shorter way; `door` asks for it. */
@@ -113,13 +183,13 @@ static tp_status bootstrap_launched(const struct tpb_settings *settings,
                                     struct tpr_bootstrap **bootstrap,
                                     struct tpb_error *error)
 {
-    static _Atomic uint32_t contexts;
-    uint32_t number = atomic_fetch_add(&contexts, 1);
+    uint32_t number = bootstrap_number();
+    bool ours = bootstrap_of_tprun(context);
     bool apart = bootstrap_is_apart(settings);
     struct tpb_error why = { "" };
     tp_status status = TP_ERR_NOT_FOUND;
 
-    if (door && bootstrap_is_tprun(settings))
+    if (door && ours)
         status = tpr_bootstrap_door(settings, context, number, bootstrap,
                                     &why);
     if (status != TP_ERR_NOT_FOUND)
@@ -155,6 +225,7 @@ static tp_status bootstrap_auto(const struct tpb_settings *settings,
                  getenv("PMIX_NAMESPACE"));
     }
     bootstrap_warn_alone();
+    bootstrap_warn_cleared();
     return tpr_bootstrap_single(bootstrap, error);
 }
 

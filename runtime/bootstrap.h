@@ -42,6 +42,10 @@ struct tpr_bootstrap_ops {
     /* Ends the job; does not return. */
     void (*abort)(struct tpr_bootstrap *bootstrap, int code,
                   const char *reason);
+    /* May be NULL: it has no thread of its own.  From now on the context hears
+     * nothing more from other threads, so it may be taken apart; close comes
+     * next.  May wait for a call that is under way. */
+    void (*quiet)(struct tpr_bootstrap *bootstrap);
     void (*close)(struct tpr_bootstrap *bootstrap);
 };
 

@@ -32,22 +32,21 @@ struct pmix_bootstrap {
     struct tpr_asks *asks;         /* the same */
     struct tpb_list live;          /* in pmix_live */
     pmix_proc_t me;
+    uint32_t number, turn;         /* of the context, and of the program */
     char key[32];                  /* of the card */
     char left_key[32];             /* put by tp_finalize */
     /* Fetches under way hold the object; the last one frees it. */
     _Atomic uint32_t holders;
     /* Held while the context hears of a card, so that none comes after
      * `closed`.  What it then does may fetch another, on the same thread: so
-     * the lists have a lock of their own, and nobody calls out under it. */
+     * the lists have a lock of their own. */
     pthread_mutex_t lock;
     bool closed;                   /* under lock */
-    pthread_mutex_t lists;
-    struct tpb_list asked;         /* under lists: pmix_fetch, under way ... */
-    struct tpb_list retries;       /* ... and to start again */
+    struct tpb_list retries;       /* pmix_fetch, to start again */
 };
 
 struct pmix_fetch {
-    struct tpb_list link;          /* in the bootstrap's asked or retries */
+    struct tpb_list link;          /* in pmix_asked, or in retries */
     struct pmix_bootstrap *bootstrap;
     int rank;
     bool leaving;                  /* not the card: has it left? */
@@ -64,11 +63,23 @@ enum { PMIX_SLICE_SECONDS = 2 };   /* see pmix_poll() */
 static pthread_mutex_t pmix_live_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tpb_list pmix_live = { &pmix_live, &pmix_live };
 
+/* Those that have called PMIx_Init, and whether libpmix knows pmix_died():
+ * both also while PMIx_Init or PMIx_Finalize runs. */
+static pthread_mutex_t pmix_users_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned pmix_users;
+static uint32_t pmix_turn;         /* this program's, as tprun-rank says */
+static bool pmix_registered;
+
+/* The fetches under way, of all contexts, and its lock, that of retries, too:
+ * nobody calls out under it.  Those of a context that has ended are among them
+ * until they are answered, or libpmix ends. */
+static pthread_mutex_t pmix_lists = PTHREAD_MUTEX_INITIALIZER;
+static struct tpb_list pmix_asked = { &pmix_asked, &pmix_asked };
+
 static void pmix_drop(struct pmix_bootstrap *self)
 {
     if (atomic_fetch_sub(&self->holders, 1) != 1)
         return;
-    pthread_mutex_destroy(&self->lists);
     pthread_mutex_destroy(&self->lock);
     tpb_free(self);
 }
@@ -91,13 +102,49 @@ static bool pmix_number(const pmix_proc_t *proc, const char *key,
     return true;
 }
 
+/* The n-th program of a rank meets the n-th of another, and libpmix 4.2 keeps
+ * what an earlier one put: so theirs have other names. */
+static void pmix_keys(struct pmix_bootstrap *self, uint32_t turn)
+{
+    char suffix[16] = "";
+
+    self->turn = turn;
+    if (turn > 0)
+        snprintf(suffix, sizeof(suffix), ".%u", turn);
+    snprintf(self->key, sizeof(self->key), "tp.card.%u%s", self->number,
+             suffix);
+    snprintf(self->left_key, sizeof(self->left_key), "tp.left.%u%s",
+             self->number, suffix);
+}
+
+/* It also knows which program this is. */
+static tp_status pmix_publish_to_tprun(struct pmix_bootstrap *self,
+                                       const void *blob, size_t length,
+                                       struct tpb_error *error)
+{
+    uint32_t turn;
+    tp_status status;
+
+    if (self->broker == NULL)
+        return TP_OK;
+    status = tpr_broker_publish(self->broker, blob, length, error);
+    if (status == TP_OK)
+        status = tpr_broker_turn(self->broker, &turn, error);
+    if (status == TP_OK)
+        pmix_keys(self, turn);
+    return status;
+}
+
 static tp_status pmix_publish(struct tpr_bootstrap *base, const void *blob,
                               size_t length, struct tpb_error *error)
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+    tp_status status = pmix_publish_to_tprun(self, blob, length, error);
     pmix_value_t value;
     pmix_status_t code;
 
+    if (status != TP_OK)
+        return status;
     PMIX_VALUE_CONSTRUCT(&value);
     value.type = PMIX_BYTE_OBJECT;
     value.data.bo.bytes = (char *)(uintptr_t)blob;
@@ -109,9 +156,6 @@ static tp_status pmix_publish(struct tpr_bootstrap *base, const void *blob,
         return tpb_fail(error, TP_ERR_BACKEND,
                         "PMIx does not take this rank's card: %s",
                         PMIx_Error_string(code));
-    if (self->broker != NULL
-        && tpr_broker_publish(self->broker, blob, length, error) != TP_OK)
-        tpb_info("%s", error->text);
     return TP_OK;
 }
 
@@ -148,13 +192,21 @@ static void pmix_fetch_failed(struct pmix_fetch *fetch, pmix_status_t code)
 /* From one list to another, or to none. */
 static void pmix_fetch_move(struct pmix_fetch *fetch, struct tpb_list *to)
 {
-    struct pmix_bootstrap *self = fetch->bootstrap;
-
-    pthread_mutex_lock(&self->lists);
+    pthread_mutex_lock(&pmix_lists);
     tpb_list_unlink(&fetch->link);
     if (to != NULL)
         tpb_list_append(to, &fetch->link);
-    pthread_mutex_unlock(&self->lists);
+    pthread_mutex_unlock(&pmix_lists);
+}
+
+/* Not there yet: tprun says so after the slice, Open MPI's mpirun at once, also
+ * of a rank on another host that is between two programs.  pmix_poll() asks
+ * again. */
+static bool pmix_not_yet(const struct pmix_bootstrap *self,
+                         pmix_status_t code)
+{
+    return code == PMIX_ERR_TIMEOUT || code == PMIX_ERR_NOT_FOUND
+           || (code == PMIX_ERR_PROC_ENTRY_NOT_FOUND && self->turn > 0);
 }
 
 /* On libpmix's thread. */
@@ -173,9 +225,7 @@ static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg)
                    && value->type == PMIX_BYTE_OBJECT) {
             tpr_card_arrived(self->base.context, fetch->rank, TP_OK,
                              value->data.bo.bytes, value->data.bo.size, "");
-        } else if (code == PMIX_ERR_TIMEOUT || code == PMIX_ERR_NOT_FOUND) {
-            /* Not there yet: tprun says so after the slice, Open MPI's mpirun
-             * at once.  pmix_poll() asks again. */
+        } else if (pmix_not_yet(self, code)) {
             pmix_fetch_move(fetch, &self->retries);
             again = true;
         } else {
@@ -193,7 +243,7 @@ static void pmix_fetch_ask(struct pmix_fetch *fetch)
     struct pmix_bootstrap *self = fetch->bootstrap;
     pmix_status_t code;
 
-    pmix_fetch_move(fetch, &self->asked);
+    pmix_fetch_move(fetch, &pmix_asked);
     code = PMIx_Get_nb(&fetch->proc,
                        fetch->leaving ? self->left_key : self->key,
                        fetch->limit, 1, pmix_fetched, fetch);
@@ -248,10 +298,10 @@ static uint64_t pmix_poll(struct tpr_bootstrap *base)
     if (self->broker != NULL)
         tpr_broker_poll(self->broker);
     tpb_list_init(&again);
-    pthread_mutex_lock(&self->lists);
+    pthread_mutex_lock(&pmix_lists);
     while ((node = tpb_list_take(&self->retries)) != NULL)
         tpb_list_append(&again, node);
-    pthread_mutex_unlock(&self->lists);
+    pthread_mutex_unlock(&pmix_lists);
     while ((node = tpb_list_take(&again)) != NULL)
         pmix_fetch_ask(TPB_CONTAINER(node, struct pmix_fetch, link));
     return 0;
@@ -353,29 +403,30 @@ static void pmix_died(size_t id, pmix_status_t code,
         done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, arg);
 }
 
-static void pmix_registered(pmix_status_t code, size_t id, void *arg)
+static void pmix_heard(pmix_status_t code, size_t id, void *arg)
 {
     (void)code, (void)id, (void)arg;
 }
 
-/* Codes by name: libpmix 4.2 never calls a handler for all codes. */
-static void pmix_hear_of_deaths(struct pmix_bootstrap *self,
-                                const struct tpb_settings *settings)
+/* Codes by name: libpmix 4.2 never calls a handler for all codes.  It forgets
+ * them when it ends. */
+static void pmix_hear_of_deaths(struct pmix_bootstrap *self)
 {
     static pmix_status_t codes[] = { PMIX_ERR_PROC_ABORTED_BY_SIG,
                                      PMIX_ERR_PROC_TERM_WO_SYNC,
                                      PMIX_ERR_EXIT_NONZERO_TERM };
-    static bool registered;
+    bool registered;
 
     pthread_mutex_lock(&pmix_live_lock);
-    if (tpb_list_empty(&pmix_live))
-        tpr_report_joined(settings);
     tpb_list_append(&pmix_live, &self->live);
+    pthread_mutex_unlock(&pmix_live_lock);
+    pthread_mutex_lock(&pmix_users_lock);
+    registered = pmix_registered;
+    pmix_registered = true;
     if (!registered)
         PMIx_Register_event_handler(codes, TPB_COUNT(codes), NULL, 0,
-                                    pmix_died, pmix_registered, NULL);
-    registered = true;
-    pthread_mutex_unlock(&pmix_live_lock);
+                                    pmix_died, pmix_heard, NULL);
+    pthread_mutex_unlock(&pmix_users_lock);
 }
 
 static void pmix_abort(struct tpr_bootstrap *base, int code,
@@ -391,34 +442,69 @@ static void pmix_abort(struct tpr_bootstrap *base, int code,
     _exit(code);
 }
 
-static void pmix_close(struct tpr_bootstrap *base)
+/* libpmix's thread may have an answer just when the context ends: a card that
+ * was asked for, when the peer had come to us by itself meanwhile. */
+static void pmix_quiet(struct tpr_bootstrap *base)
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
-    struct tpb_list *node;
-    pmix_status_t code;
-    bool last;
 
-    tpr_broker_close(self->broker);
-    self->broker = NULL;
     tpr_asks_close(self->asks);
     self->asks = NULL;
     pthread_mutex_lock(&pmix_live_lock);
     tpb_list_unlink(&self->live);
-    last = tpb_list_empty(&pmix_live);
-    if (last)
-        tpr_report_left();
     pthread_mutex_unlock(&pmix_live_lock);
     pthread_mutex_lock(&self->lock);
     self->closed = true;
     pthread_mutex_unlock(&self->lock);
+}
+
+static pmix_status_t pmix_begin(struct pmix_bootstrap *self,
+                                const struct tpb_settings *settings)
+{
+    pmix_status_t code;
+
+    pthread_mutex_lock(&pmix_users_lock);
+    code = PMIx_Init(&self->me, NULL, 0);
+    if (code == PMIX_SUCCESS && pmix_users++ == 0)
+        pmix_turn = tpr_report_joined(settings);
+    pmix_keys(self, pmix_turn);
+    pthread_mutex_unlock(&pmix_users_lock);
+    return code;
+}
+
+/* libpmix counts as well, and ends with the last one.  It forgets then what it
+ * was asked, and tells nobody; as long as another context uses it the answers
+ * still come. */
+static void pmix_end(void)
+{
+    struct tpb_list *node;
+    pmix_status_t code;
+    bool last;
+
+    pthread_mutex_lock(&pmix_users_lock);
+    last = --pmix_users == 0;
+    if (last) {
+        tpr_report_left();
+        pmix_registered = false;
+    }
     code = PMIx_Finalize(NULL, 0);
+    while (last && (node = tpb_list_take(&pmix_asked)) != NULL)
+        pmix_fetch_end(TPB_CONTAINER(node, struct pmix_fetch, link));
+    pthread_mutex_unlock(&pmix_users_lock);
     if (code != PMIX_SUCCESS)
         tpb_info("PMIx_Finalize: %s", PMIx_Error_string(code));
+}
+
+static void pmix_close(struct tpr_bootstrap *base)
+{
+    struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+    struct tpb_list *node;
+
+    pmix_quiet(base);
+    tpr_broker_close(self->broker);
+    self->broker = NULL;
+    pmix_end();
     while ((node = tpb_list_take(&self->retries)) != NULL)
-        pmix_fetch_end(TPB_CONTAINER(node, struct pmix_fetch, link));
-    /* libpmix forgets what it was asked when it ends, and tells nobody; as long
-     * as another context uses it the answers still come. */
-    while (last && (node = tpb_list_take(&self->asked)) != NULL)
         pmix_fetch_end(TPB_CONTAINER(node, struct pmix_fetch, link));
     pmix_drop(self);
 }
@@ -434,6 +520,7 @@ static const struct tpr_bootstrap_ops pmix_ops = {
     .leave = pmix_leave,
     .left = pmix_left,
     .abort = pmix_abort,
+    .quiet = pmix_quiet,
     .close = pmix_close,
 };
 
@@ -444,17 +531,10 @@ static const struct tpr_bootstrap_ops pmix_ops = {
 static int pmix_ours(const struct pmix_bootstrap *self,
                      const struct tpb_settings *settings)
 {
-    const char *launcher = settings->text[TPB_SET_LAUNCHER];
     struct tpb_door door;
-    char start[64];
 
-    launcher += strcspn(launcher, ":");
-    if (*launcher == '\0'
-        || !tpb_door_parse(settings->text[TPB_SET_DOOR], &door))
-        return 0;
-    snprintf(start, sizeof(start), "tprun-%s-", launcher + 1);
-    return strncmp(self->me.nspace, start, strlen(start)) == 0 ? door.size
-                                                               : 0;
+    return tpb_door_of_job(settings->text[TPB_SET_DOOR], self->me.nspace, &door)
+           ? door.size : 0;
 }
 
 /* Asks PMIx: false if it does not tell the job's size. */
@@ -511,11 +591,10 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     self->base.ops = &pmix_ops;
     self->base.context = context;  /* before libpmix's thread tells of deaths */
     tpb_list_init(&self->live);
-    tpb_list_init(&self->asked);
     tpb_list_init(&self->retries);
+    self->number = number;
     atomic_init(&self->holders, 1);
     pthread_mutex_init(&self->lock, NULL);
-    pthread_mutex_init(&self->lists, NULL);
     /* The launcher may have another one. */
     status = tpr_pmix_load(error);
     if (status != TP_OK) {
@@ -528,7 +607,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
         pmix_drop(self);
         return TP_ERR_BACKEND;
     }
-    code = PMIx_Init(&self->me, NULL, 0);
+    code = pmix_begin(self, settings);
     if (code != PMIX_SUCCESS) {
         const char *server = getenv("PMIX_VERSION");
 
@@ -541,8 +620,6 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                         server != NULL ? server : "of unknown version",
                         PMIx_Get_version());
     }
-    snprintf(self->key, sizeof(self->key), "tp.card.%u", number);
-    snprintf(self->left_key, sizeof(self->left_key), "tp.left.%u", number);
     status = pmix_job(self, settings, error);
     if (status != TP_OK) {
         pmix_close(&self->base);
@@ -550,7 +627,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     }
     self->asks = tpr_asks_open(context, self->me.nspace, self->base.rank,
                                number);
-    pmix_hear_of_deaths(self, settings);
+    pmix_hear_of_deaths(self);
     /* For peers that PMIx does not reach. */
     self->broker = tpr_broker_open(settings, context, self->base.rank,
                                    number, false);

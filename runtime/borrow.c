@@ -153,13 +153,15 @@ void tpr_borrow_begin(struct tpr_op *op)
 
 /* ---- giving back --------------------------------------------------------- */
 
-static void borrow_unmap(tp_context *context, struct tpr_skeleton *skeleton)
+void tpr_borrow_unmap(struct tpr_skeleton *skeleton)
 {
+    const tp_context *context = skeleton->pipe->context;
+
     for (struct tpr_offer *offer = skeleton->offers; offer != NULL;
          offer = offer->next) {
         struct tpf_channel *channel = context->channels[offer->channel];
 
-        if (offer->borrowed)
+        if (offer->borrowed && channel != NULL)
             channel->kind->unmap(channel, offer->hold);
         offer->borrowed = false;
     }
@@ -183,7 +185,7 @@ static void borrow_recall(struct tpr_op *op)
     pthread_mutex_lock(&context->table_lock);
     tpb_list_unlink(&skeleton->lent_link);
     pthread_mutex_unlock(&context->table_lock);
-    borrow_unmap(context, skeleton);
+    tpr_borrow_unmap(skeleton);
     op->pipe->lent--;
     op->status = TP_ERR_CLOSED;
 }
@@ -200,13 +202,12 @@ void tpr_borrow_recall(const tp_pipe *pipe)
 }
 
 /* The token; the skeleton is not in context->lent any more. */
-static void borrow_over(tp_context *context, struct tpr_skeleton *skeleton)
+static void borrow_over(struct tpr_skeleton *skeleton)
 {
     struct wire_about about = { .message = skeleton->number };
     tp_pipe *pipe = skeleton->pipe;
     bool offers = skeleton->offers != NULL;
 
-    borrow_unmap(context, skeleton);
     tpr_skeleton_free(skeleton);
     pipe->lent--;
     if (pipe->tell_due && pipe->lent == 0)
@@ -228,7 +229,7 @@ static void borrow_end(tp_context *context, struct tpr_skeleton *skeleton)
     }
     tpg_work_end(skeleton->release);
     skeleton->release = NULL;
-    borrow_over(context, skeleton);
+    borrow_over(skeleton);
 }
 
 bool tpr_borrow_progress(tp_context *context)
@@ -320,7 +321,6 @@ void tpr_borrow_fini(tp_context *context)
                                                       lent_link);
 
         tpg_work_end(skeleton->release);
-        borrow_unmap(context, skeleton);
         tpr_skeleton_free(skeleton);
     }
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -24,8 +25,11 @@ struct tpr_broker {
     tp_context *context;
     struct tpf_watch watch;
     struct tpb_door door;
+    uint8_t program[8];
     int rank;
     uint32_t number;               /* of the context */
+    uint32_t turn;                 /* of the program, once ... */
+    bool turn_known;
     bool alone;
     bool left;                     /* tprun knows */
     bool full;                     /* tprun's queue, when last tried */
@@ -53,6 +57,7 @@ static int broker_send_flag(struct tpr_broker *broker,
 
     memcpy(message.magic, tpb_door_magic, sizeof(message.magic));
     memcpy(message.cookie, broker->door.cookie, sizeof(message.cookie));
+    memcpy(message.program, broker->program, sizeof(message.program));
     return sendmsg(broker->watch.fd, &header, flags | MSG_NOSIGNAL) < 0
            ? errno : 0;
 }
@@ -112,7 +117,7 @@ static void broker_card(struct tpr_broker *broker, int rank,
 static void broker_died(const struct tpr_broker *broker, int rank,
                         const unsigned char *words, size_t length)
 {
-    char text[40];
+    char text[TPB_DOOR_WORDS];
 
     snprintf(text, sizeof(text), "%.*s", (int)(length < sizeof(text)
                                                ? length : sizeof(text)),
@@ -130,8 +135,15 @@ static void broker_message(struct tpr_broker *broker,
     if (memcmp(message.magic, tpb_door_magic, sizeof(message.magic)) != 0
         || !tpb_equal_secret(message.cookie, broker->door.cookie,
                              sizeof(message.cookie))
-        || message.number != broker->number
-        || message.rank < 0 || message.rank >= broker->door.size)
+        || memcmp(message.program, broker->program,
+                  sizeof(message.program)) != 0
+        || message.number != broker->number)
+        return;
+    if (message.type == TPB_DOOR_TURN) {
+        broker->turn = (uint32_t)message.rank;
+        broker->turn_known = true;
+    }
+    if (message.rank < 0 || message.rank >= broker->door.size)
         return;
     if (message.type == TPB_DOOR_ANSWER)
         broker_card(broker, message.rank, bytes + sizeof(message),
@@ -172,19 +184,25 @@ static void broker_ask(struct tpr_broker *broker)
     broker->full = full;
 }
 
+static void broker_receive(struct tpr_broker *broker)
+{
+    unsigned char bytes[sizeof(struct tpb_door_message) + TPB_DOOR_CARD];
+    ssize_t got;
+
+    while ((got = recv(broker->watch.fd, bytes, sizeof(bytes),
+                       MSG_DONTWAIT)) >= 0)
+        if ((size_t)got >= sizeof(struct tpb_door_message))
+            broker_message(broker, bytes, (size_t)got);
+}
+
 static void broker_ready(struct tpf_watch *watch, uint32_t events)
 {
     struct tpr_broker *broker = TPB_CONTAINER(watch, struct tpr_broker,
                                               watch);
-    unsigned char bytes[sizeof(struct tpb_door_message) + TPB_DOOR_CARD];
-    ssize_t got;
 
     if ((events & EPOLLOUT) != 0)
         broker_ask(broker);
-    while ((got = recv(watch->fd, bytes, sizeof(bytes),
-                       MSG_DONTWAIT)) >= 0)
-        if ((size_t)got >= sizeof(struct tpb_door_message))
-            broker_message(broker, bytes, (size_t)got);
+    broker_receive(broker);
 }
 
 struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
@@ -203,6 +221,7 @@ struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
     tpb_list_init(&broker->wanted);
     broker->context = context;
     broker->door = door;
+    tpb_door_program(broker->program);
     broker->rank = rank;
     broker->number = number;
     broker->alone = alone;
@@ -224,6 +243,24 @@ tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
 
     return code == 0 ? TP_OK : tpb_fail_errno(error, code, "tprun does not"
                                               " take this rank's card");
+}
+
+tp_status tpr_broker_turn(struct tpr_broker *broker, uint32_t *turn,
+                          struct tpb_error *error)
+{
+    uint64_t limit = tpb_now() + BROKER_PATIENCE_MS * UINT64_C(1000000);
+    struct pollfd answer = { broker->watch.fd, POLLIN, 0 };
+    int code = broker_insist(broker, TPB_DOOR_TURN, broker->rank, NULL, 0);
+
+    while (code == 0 && !broker->turn_known && tpb_now() < limit) {
+        poll(&answer, 1, BROKER_AGAIN_MS);
+        broker_receive(broker);
+    }
+    if (!broker->turn_known)
+        return tpb_fail_errno(error, code != 0 ? code : ETIMEDOUT, "tprun does"
+                              " not say which of its rank's programs this is");
+    *turn = broker->turn;
+    return TP_OK;
 }
 
 void tpr_broker_fetch(struct tpr_broker *broker, int rank)

@@ -19,6 +19,10 @@ struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
 /* Blocks for as long as tprun is busy, at most some seconds; SYSTEM. */
 tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
                              size_t length, struct tpb_error *error);
+/* Which of its rank's programs this is, from 0: after publishing.  Blocks as
+ * that does; SYSTEM. */
+tp_status tpr_broker_turn(struct tpr_broker *broker, uint32_t *turn,
+                          struct tpb_error *error);
 /* The answer comes through tpr_card_arrived(), once, or never. */
 void tpr_broker_fetch(struct tpr_broker *broker, int rank);
 /* Asks again for what was not there. */

@@ -117,6 +117,8 @@ bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
 unsigned char *tpr_borrow_copy(tp_message *message, size_t length);
 /* The read that borrows has ended well: its message is lent from now on. */
 void tpr_borrow_begin(struct tpr_op *op);
+/* What of a message is lent where it lies is so no more. */
+void tpr_borrow_unmap(struct tpr_skeleton *skeleton);
 /* The pipe is closed here, and the peer may soon change what it has lent: a
  * loan whose callback is still to come is none, its read ends with CLOSED. */
 void tpr_borrow_recall(const tp_pipe *pipe);

@@ -432,6 +432,8 @@ static void context_free(tp_context *context)
     struct tpb_list *node;
 
     tpr_thread_stop(context);
+    if (context->bootstrap != NULL && context->bootstrap->ops->quiet != NULL)
+        context->bootstrap->ops->quiet(context->bootstrap);
     tpr_bury_now(context);
     tpr_desk_fini(context);
     tpr_borrow_fini(context);

@@ -54,7 +54,8 @@ struct tpr_offer {
     uint64_t at;                   /* ... from here on */
     uint64_t length;
     struct tpr_op *op;
-    struct tpb_list link;          /* in pipe->pushes, or in links->pulls */
+    struct tpb_list link;          /* in pipe->pushes; in links->pulls, or in
+                                      pipe->turns before */
 
     /* At the sender. */
     struct tpf_link *to;           /* NULL: forgotten */
@@ -62,6 +63,7 @@ struct tpr_offer {
     bool helping;                  /* copies, too: `pull` is in use */
 
     /* At the receiver. */
+    bool waiting;                  /* in pipe->turns */
     bool pulling;                  /* the pulled upcall is to come */
     bool borrowed;                 /* `hold` is mapped */
 
@@ -213,7 +215,10 @@ struct tp_pipe {
     struct tpb_list reads;         /* tpr_op, in order; the last of them is in
                                       TPR_RX_DATA if that is the state, others
                                       wait for their channels */
-    bool alone;                    /* the message that comes in is WIRE_ALONE */
+    bool alone, shared;            /* the message that comes in is WIRE_ALONE,
+                                      WIRE_SHARED */
+    uint32_t copying;              /* of context->copying the pipe's ... */
+    struct tpb_list turns;         /* ... and tpr_offer that wait for these */
     uint32_t offered_to_me;        /* messages with offers so far */
     bool offers_seen;              /* ... also such as were not looked into */
     uint32_t lent;                 /* messages that the user has borrowed */
@@ -327,6 +332,8 @@ struct tpr_peer {
     _Atomic(const char *) name;    /* atomic: one of the two below */
     char first_name[16], full_name[128];
     _Atomic(const char *) transport;   /* atomic: a constant; "" before */
+    _Atomic(const char *) carrier; /* atomic: what that goes over, for explain;
+                                      its endpoint's, or NULL */
 };
 
 /* A conn of the peer's that greeted while ours was under way, and what it said
@@ -703,6 +710,15 @@ void tpr_desk_fini(tp_context *context);
 
 /* ---- tx.c --------------------------------------------------------------- */
 
+/* May a frame of that length go?  Without anything under way always, so that
+ * a window smaller than a frame cannot stop a pipe. */
+static inline bool tpr_tx_credit_for(const tp_pipe *pipe, size_t length)
+{
+    uint32_t under_way = pipe->sent - pipe->acknowledged;
+
+    return under_way == 0
+           || under_way + length <= pipe->peer->conn->window;
+}
 /* Of the frame of a short message, as struct wire_frame. */
 static inline struct tpf_head tpr_short_head(const tp_pipe *pipe,
                                              size_t length)
@@ -750,13 +766,6 @@ void tpr_rx_finish(tp_pipe *pipe);
 /* The pipe cannot go on, and the peer is told. */
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);
 void tpr_rx_conn(tp_context *context, struct tpf_conn *conn);
-
-/* ---- land.c -------------------------------------------------------------- */
-
-/* Says where the body of a frame that has begun to come is to be received. */
-void tpr_land(struct tpf_conn *conn);
-/* It is there, or it never will be: where.  The read may end by that. */
-void *tpr_landed(struct tpf_conn *conn);
 void tpr_rx_stash_open(tp_context *context);
 /* The open frame: steps, and callbacks in between, so that a reader may ask for
  * the data while it still lies in the backend's memory. */
@@ -816,6 +825,13 @@ bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
 bool tpr_message_buffer(const tp_message *message, size_t index,
                         struct tpf_buffer *buffer);
 
+/* ---- land.c -------------------------------------------------------------- */
+
+/* Says where the body of a frame that has begun to come is to be received. */
+void tpr_land(struct tpf_conn *conn);
+/* It is there, or it never will be: where.  The read may end by that. */
+void *tpr_landed(struct tpf_conn *conn);
+
 /* ---- short.c ------------------------------------------------------------- */
 
 enum tpr_short {
@@ -866,6 +882,13 @@ void tpr_pipe_both_closed(tp_pipe *pipe);
 void tpr_pipe_fail(tp_pipe *pipe, const char *text);
 void tpr_pipe_fini(tp_pipe *pipe);
 bool tpr_message_valid(const tp_message *message);
+/* Of a valid one, or before it is known: is it one payload and nothing else? */
+static inline bool tpr_message_plain(const tp_message *message)
+{
+    return message->payload_count == 1 && message->tensor_count == 0
+           && message->metadata_length == 0 && message->payloads != NULL
+           && message->payloads[0].metadata_length == 0;
+}
 
 #define TPR_COUNT(field, n) \
     __atomic_store_n(&(field), (field) + (uint64_t)(n), __ATOMIC_RELAXED)

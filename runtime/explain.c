@@ -21,11 +21,14 @@ static struct explain *explain_new(const struct tpr_peer *peer)
 {
     struct explain *explain = tpb_zalloc(sizeof(*explain));
 
-    if (explain != NULL
-        && tpt_entry_explain(peer->entry, &explain->plan, &explain->card))
-        return explain;
-    tpb_free(explain);
-    return NULL;
+    if (explain == NULL
+        || !tpt_entry_explain(peer->entry, &explain->plan, &explain->card)) {
+        tpb_free(explain);
+        return NULL;
+    }
+    tpt_plan_carried(&explain->plan, atomic_load(&peer->transport),
+                     atomic_load(&peer->carrier));
+    return explain;
 }
 
 void tpr_explain_print(const struct tpr_peer *peer)

@@ -111,7 +111,7 @@ static bool offer_streams(tp_pipe *pipe, struct tpr_op *op,
         return false;
     if (!op->pace_asked)
         offer_pace(pipe, op);
-    return op->way == TPR_PACE_PULLED;
+    return op->way != TPR_PACE_FRAMES;
 }
 
 /* The best link that takes this buffer describes it. */
@@ -498,6 +498,7 @@ bool tpr_offer_called(tp_pipe *pipe, const struct wire_about *about,
     help = offer_help(offer);
     memset(offer->pull, 0, sizeof(offer->pull));
     help->link = offer->to;
+    help->alone = op->alone;
     tpb_list_init(&help->node);
     if (!tpr_message_buffer(op->message, offer->buffer, &help->to)
         || !offer->to->kind->help(help, words, length))

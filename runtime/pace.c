@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "runtime/pace.h"
 
@@ -35,25 +36,79 @@ static void pace_begin(struct tpr_pace *pace, uint64_t now)
     pace->count = 0;
 }
 
-static void pace_turn(struct tpr_pace *pace)
+static void pace_turn(struct tpr_pace *pace, enum tpr_pace_way way)
 {
-    pace->way = pace->way == TPR_PACE_FRAMES ? TPR_PACE_PULLED
-                                            : TPR_PACE_FRAMES;
+    pace->way = way;
     pace->laps = 0;
     pace->since = 0;
+}
+
+void tpr_pace_share(struct tpr_pace *pace, bool shares)
+{
+    bool begun = pace->patience > 0 || pace->since > 0;
+
+    if (shares && !begun)
+        pace->way = TPR_PACE_SHARED;
+    else if (!shares && pace->way == TPR_PACE_SHARED)
+        pace_turn(pace, TPR_PACE_FRAMES);
+    pace->shares = shares;
+}
+
+static unsigned pace_ways(const struct tpr_pace *pace)
+{
+    return pace->shares ? TPR_PACE_WAYS : TPR_PACE_SHARED;
+}
+
+/* Of the ways but the lap's one that has not been measured, else the fastest
+ * one. */
+static enum tpr_pace_way pace_rival(const struct tpr_pace *pace)
+{
+    unsigned ways = pace_ways(pace);
+    enum tpr_pace_way best = pace->way;
+
+    for (unsigned i = 1; i < ways; i++) {
+        enum tpr_pace_way way = (pace->way + ways - i) % ways;
+
+        if (pace->speed[way] == 0)
+            return way;
+        if (best == pace->way || pace->speed[way] > pace->speed[best])
+            best = way;
+    }
+    return best;
+}
+
+static uint64_t pace_best(const struct tpr_pace *pace)
+{
+    uint64_t best = 0;
+
+    for (unsigned i = 0; i < TPR_PACE_WAYS; i++)
+        if (pace->speed[i] > best)
+            best = pace->speed[i];
+    return best;
+}
+
+/* Out of patience: the one whose turn it is to be tried again. */
+static enum tpr_pace_way pace_probe(struct tpr_pace *pace)
+{
+    unsigned ways = pace_ways(pace);
+
+    do
+        pace->probed = (pace->probed + 1) % ways;
+    while (pace->probed == pace->way);
+    return pace->probed;
 }
 
 /* A lap is over: who is faster?  By a little does not count, or it would go to
  * and fro. */
 static void pace_judge(struct tpr_pace *pace, uint64_t speed)
 {
-    uint64_t *mine = &pace->speed[pace->way];
-    uint64_t *other = &pace->speed[pace->way == TPR_PACE_FRAMES];
+    uint64_t *mine = &pace->speed[pace->way], other;
     bool changed = *mine > 0 && (speed > *mine + *mine / 2
                                  || speed + speed / 2 < *mine);
+    enum tpr_pace_way rival;
 
-    if (changed) {
-        *other = 0;                /* it is another stream now */
+    if (changed) {                 /* it is another stream now */
+        memset(pace->speed, 0, sizeof(pace->speed));
         pace->patience = 0;
     }
     /* The first lap by a way touches for the first time what the others find
@@ -64,14 +119,17 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed)
         *mine = (3 * *mine + speed) / 4;
     if (pace->patience == 0)
         pace->patience = PACE_PATIENCE;
-    if (++pace->laps < PACE_TRIAL)
+    rival = pace_rival(pace);
+    other = pace->speed[rival];
+    /* Far behind after one lap is enough. */
+    if (++pace->laps < PACE_TRIAL && pace_best(pace) <= speed + speed / 4)
         return;
-    if (*other == 0 || *other > *mine + *mine / 16) {
-        pace_turn(pace);
+    if (other == 0 || other > *mine + *mine / 16) {
+        pace_turn(pace, rival);
     } else if (pace->laps >= pace->patience) {
         if (pace->patience < PACE_PATIENCE_MOST)
             pace->patience *= 2;
-        pace_turn(pace);
+        pace_turn(pace, pace_probe(pace));
     }
 }
 

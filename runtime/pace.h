@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which of two ways is the faster one for long messages: found out by sending
- * over both, since it is another one from machine to machine, and with what the
- * program does to its buffers.  Of a stream its sender finds out; of messages
- * that come alone their receiver, who alone knows when one has arrived, and who
- * tells the sender what he wishes in every frame.
+ * Which way is the fastest one for long messages: found out by sending over
+ * all of them, since it is another one from machine to machine, and with what
+ * the program does to its buffers.  Of a stream its sender finds out; of
+ * messages that come alone their receiver, who alone knows when one has
+ * arrived, and who tells the sender what he wishes in every frame.
+ *
+ * In a stream both sides work at the same time, so it is as fast as the one who
+ * is busier: frames give the sender a copy of each message to make, a pull
+ * leaves all to the receiver.  With TPR_PACE_SHARED the sender does some of it
+ * whenever he has nothing else to do.
  */
 #ifndef TPR_PACE_H
 #define TPR_PACE_H
@@ -15,7 +20,9 @@
 
 enum tpr_pace_way {
     TPR_PACE_FRAMES,                /* as the model of the plan says */
-    TPR_PACE_PULLED                 /* by a channel that it says is slower */
+    TPR_PACE_PULLED,                /* by a channel that it says is slower */
+    TPR_PACE_SHARED,                /* the same, and both ends copy (both.h) */
+    TPR_PACE_WAYS
 };
 
 enum { TPR_PACE_LEAST = 64 * 1024 };   /* shorter messages go in frames */
@@ -32,13 +39,17 @@ struct tpr_pace {
     uint32_t patience;             /* so many until the other is tried again;
                                       0: as many as at first */
     enum tpr_pace_way way;         /* of the lap */
-    uint64_t speed[2];             /* as last measured; 0: not, or long ago */
+    enum tpr_pace_way probed;      /* what was tried out of patience last */
+    bool shares;                   /* TPR_PACE_SHARED is one of the ways */
+    uint64_t speed[TPR_PACE_WAYS]; /* as last measured; 0: not, or long ago */
 };
 
 enum { TPR_PACES = 9 };           /* no more than wire_frame.wishes has bits */
 /* Which of TPR_PACES paces a message of that size belongs to: twice the size is
  * the next one. */
 unsigned tpr_pace_class(uint64_t bytes);
+/* One that has not begun yet: begins with TPR_PACE_SHARED, if there is that. */
+void tpr_pace_share(struct tpr_pace *pace, bool shares);
 /* A message that went that way has ended, while others were waiting. */
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
                     uint64_t bytes, uint64_t now);

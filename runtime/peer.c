@@ -68,6 +68,7 @@ struct tpr_peer *tpr_peer_new(tp_context *context, int rank)
     snprintf(peer->first_name, sizeof(peer->first_name), "rank %d", rank);
     atomic_init(&peer->name, peer->first_name);
     atomic_init(&peer->transport, "");
+    atomic_init(&peer->carrier, NULL);
     return peer;
 }
 
@@ -103,6 +104,7 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     tpb_list_init(&pipe->device_link);
     tpb_list_init(&pipe->armed);
     tpb_list_init(&pipe->reads);
+    tpb_list_init(&pipe->turns);
     tpb_list_init(&pipe->backlog);
     tpb_list_init(&pipe->unread_link);
     atomic_init(&pipe->error, "");
@@ -367,6 +369,15 @@ void tpr_peer_failed(struct tpr_peer *peer, const char *text)
         tpr_peer_next(peer);
 }
 
+static void peer_carried(struct tpr_peer *peer)
+{
+    const struct tpf_backend *backend = peer->conn->backend;
+
+    if (backend->carrier != NULL)
+        atomic_store(&peer->carrier, backend->carrier(peer->conn));
+    atomic_store(&peer->transport, backend->name);
+}
+
 void tpr_peer_connected(struct tpr_peer *peer)
 {
     peer->state = TPR_PEER_CONNECTED;
@@ -377,7 +388,7 @@ void tpr_peer_connected(struct tpr_peer *peer)
     pthread_mutex_lock(&peer->context->table_lock);
     tpt_entry_forget_addresses(peer->entry);
     pthread_mutex_unlock(&peer->context->table_lock);
-    atomic_store(&peer->transport, peer->conn->backend->name);
+    peer_carried(peer);
     peer_timer_stop(peer);
     tpb_debug("%s: connected over %s", peer->full_name,
               peer->conn->backend->name);

@@ -36,14 +36,7 @@ static bool pipe_tensor_valid(const tp_tensor *tensor)
                || pipe_device_valid(tensor->target));
 }
 
-/* One payload and nothing else, as most messages are. */
-static bool pipe_is_plain(const tp_message *message)
-{
-    return message->payload_count == 1 && message->tensor_count == 0
-           && message->metadata_length == 0 && message->payloads != NULL
-           && message->payloads[0].metadata_length == 0;
-}
-
+/* Of one payload and nothing else, as most messages are. */
 static bool pipe_plain_valid(const tp_message *message)
 {
     return message->payloads[0].length <= SIZE_MAX / 2
@@ -55,7 +48,7 @@ bool tpr_message_valid(const tp_message *message)
 {
     uint64_t total = 0;
 
-    if (message != NULL && TPB_LIKELY(pipe_is_plain(message)))
+    if (message != NULL && TPB_LIKELY(tpr_message_plain(message)))
         return pipe_plain_valid(message);
     if (message == NULL
         || !pipe_memory_valid(message->metadata, message->metadata_length)
@@ -212,7 +205,7 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
 
     if (pipe == NULL || !tpr_message_valid(message))
         return TP_ERR_INVALID;
-    if (sync != NULL && TPB_LIKELY(pipe_is_plain(message))
+    if (sync != NULL && TPB_LIKELY(tpr_message_plain(message))
         && tpr_tx_at_once(pipe, message, sync))
         return TP_OK;
     claimed = tpr_device_claim(pipe->context, message, &work);

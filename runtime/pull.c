@@ -86,6 +86,16 @@ static void pull_buffer_done(struct tpr_op *op)
     tpr_pull_settle(op);
 }
 
+static void pull_no_more(struct tpr_offer *offer)
+{
+    bool ours = pull_is_ours(pull_of(offer)->link->kind);
+
+    tpb_list_unlink(&offer->link);
+    offer->op->context->copying -= ours;
+    offer->op->pipe->copying -= ours;
+    offer->pulling = false;
+}
+
 /* The rest of the buffer shall come in frames.  `channel` refused it; NONE: it
  * was not asked. */
 static void pull_ask(struct tpr_offer *offer, unsigned channel,
@@ -134,44 +144,17 @@ void tpr_pull_landed(struct tpr_op *op)
     }
 }
 
-void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
-                   const char *text)
-{
-    struct tpf_pull *pull = pull_of(offer);
-    struct tpr_op *op = offer->op;
-    tp_pipe *pipe = op->pipe;
-
-    tpb_list_unlink(&offer->link);
-    if (offer->pulling && pull_is_ours(pull->link->kind))
-        op->context->copying--;
-    offer->pulling = false;
-    if (op->status != TP_OK) {     /* see cancel */
-        op->pulls--;
-        tpr_rx_land(pipe);
-        pull_last(pipe);
-    } else if (result == TPF_PULL_DONE) {
-        pull_buffer_done(op);
-    } else {
-        offer->at = pull->moved;
-        pull_ask(offer, offer->channel, text);
-    }
-}
-
 /* ---- the beginning ------------------------------------------------------- */
 
 /* From now on something may touch its memory. */
 static void pull_under_way(struct tpr_offer *offer, struct tpr_links *links)
 {
+    bool ours = pull_is_ours(pull_of(offer)->link->kind);
+
     offer->pulling = true;
     tpb_list_append(&links->pulls, &offer->link);
-    offer->op->context->copying += pull_is_ours(pull_of(offer)->link->kind);
-}
-
-static void pull_no_more(struct tpr_offer *offer)
-{
-    tpb_list_unlink(&offer->link);
-    offer->op->context->copying -= pull_is_ours(pull_of(offer)->link->kind);
-    offer->pulling = false;
+    offer->op->context->copying += ours;
+    offer->op->pipe->copying += ours;
 }
 
 /* Tells the sender that he may copy, too.  False: the peer has ended, and with
@@ -196,26 +179,15 @@ static bool pull_call(struct tpr_op *op, struct tpr_offer *offer)
     return true;
 }
 
-static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
+/* Its turn has come. */
+static void pull_go(struct tpr_op *op, struct tpr_offer *offer)
 {
     struct tpr_links *links = op->pipe->peer->links;
-    struct tpr_link *slot = links != NULL ? &links->of[offer->channel] : NULL;
+    struct tpr_link *slot = &links->of[offer->channel];
     struct tpf_pull *pull = pull_of(offer);
-    struct tpb_error error = { "the channel is closed here" };
-    enum tpf_progress result = TPF_PULL_REFUSED;
+    struct tpb_error error = { "" };
+    enum tpf_progress result;
 
-    offer->op = op;
-    if (slot == NULL || slot->link == NULL) {
-        pull_ask(offer, offer->channel, error.text);
-        return;
-    }
-    if (op->borrow && tpr_borrow_map(op, offer, slot->link)) {
-        op->pulls--;
-        return;
-    }
-    if (op->status != TP_OK)
-        return;                    /* no memory for a copy */
-    memset(offer->pull, 0, sizeof(offer->pull));
     pull->link = slot->link;
     tpr_message_buffer(op->message, offer->buffer, &pull->to);
     if (pull->to.device.type != TP_DEVICE_CPU
@@ -225,7 +197,6 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
     }
     memcpy(pull->source, offer->source, offer->source_length);
     pull->source_length = offer->source_length;
-    pull->alone = op->pipe->alone;
     tpb_list_init(&pull->node);
     if (slot->link->kind->call != NULL && !pull_call(op, offer))
         return;
@@ -240,6 +211,82 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
         pull_ask(offer, result == TPF_PULL_PASS ? TPF_CHANNEL_NONE
                         : offer->channel, error.text);
     }
+}
+
+static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
+{
+    struct tpr_links *links = op->pipe->peer->links;
+    struct tpr_link *slot = links != NULL ? &links->of[offer->channel] : NULL;
+    struct tpf_pull *pull = pull_of(offer);
+
+    offer->op = op;
+    if (slot == NULL || slot->link == NULL) {
+        pull_ask(offer, offer->channel, "the channel is closed here");
+        return;
+    }
+    if (op->borrow && tpr_borrow_map(op, offer, slot->link)) {
+        op->pulls--;
+        return;
+    }
+    if (op->status != TP_OK)
+        return;                    /* no memory for a copy */
+    memset(offer->pull, 0, sizeof(offer->pull));
+    pull->alone = op->pipe->alone;
+    pull->shared = op->pipe->shared;
+    if (pull_is_ours(slot->link->kind)
+        && (op->pipe->copying > 0 || !tpb_list_empty(&op->pipe->turns))) {
+        offer->waiting = pull->later = true;
+        tpb_list_append(&op->pipe->turns, &offer->link);
+        return;
+    }
+    pull_go(op, offer);
+}
+
+/*
+ * One buffer of a pipe after the other: a sender who waits for the first one is
+ * not helped if half of each is there.  Those of other pipes take turns.
+ */
+static void pull_turns(tp_pipe *pipe)
+{
+    const struct tpr_peer *peer = pipe->peer;
+    struct tpb_list *node;
+
+    while (peer->state == TPR_PEER_CONNECTED && peer->links != NULL
+           && pipe->copying == 0
+           && (node = tpb_list_take(&pipe->turns)) != NULL) {
+        struct tpr_offer *offer = TPB_CONTAINER(node, struct tpr_offer, link);
+        struct tpr_op *op = offer->op;
+
+        offer->waiting = false;
+        op->pulls++;               /* it is not over before it has begun */
+        pull_go(op, offer);
+        if (peer->state != TPR_PEER_CONNECTED)
+            return;                /* all reads have ended */
+        pull_buffer_done(op);
+    }
+}
+
+void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
+                   const char *text)
+{
+    struct tpf_pull *pull = pull_of(offer);
+    struct tpr_op *op = offer->op;
+    tp_pipe *pipe = op->pipe;
+
+    if (offer->pulling)
+        pull_no_more(offer);
+    if (op->status != TP_OK) {     /* see cancel */
+        op->pulls--;
+        tpr_rx_land(pipe);
+        pull_last(pipe);
+    } else if (result == TPF_PULL_DONE) {
+        pull_buffer_done(op);
+    } else {
+        offer->at = pull->moved;
+        pull_ask(offer, offer->channel, text);
+    }
+    if (pipe->copying == 0)
+        pull_turns(pipe);
 }
 
 bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op)
@@ -279,6 +326,9 @@ void tpr_pull_cancel(struct tpr_op *op, tp_status status)
          offer = offer->next) {
         struct tpf_pull *pull = pull_of(offer);
 
+        if (offer->waiting)
+            tpb_list_unlink(&offer->link);
+        offer->waiting = false;
         if (!offer->pulling)
             continue;
         if (!pull->link->kind->cancel(pull)) {

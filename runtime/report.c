@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
+#include "runtime/base/door.h"
 #include "runtime/report.h"
 
 enum { REPORT_PATIENCE = 1000 };   /* ms */
@@ -24,13 +25,31 @@ static bool report_is_ours(int fd)
            && type == SOCK_SEQPACKET;
 }
 
-void tpr_report_joined(const struct tpb_settings *settings)
+uint32_t tpr_report_joined(const struct tpb_settings *settings)
 {
     int fd = (int)settings->number[TPB_SET_REPORT];
+    struct pollfd answer = { fd, POLLIN, 0 };
+    uint8_t program[8];
+    char text[32] = "";
+    unsigned turn = 0;
+    int length;
 
     report_fd = report_is_ours(fd) ? fd : -1;
-    if (report_fd >= 0)
-        send(report_fd, "I", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (report_fd < 0)
+        return 0;
+    tpb_door_program(program);
+    length = snprintf(text, sizeof(text), "I ");
+    for (size_t i = 0; i < sizeof(program); i++)
+        length += snprintf(text + length, sizeof(text) - (size_t)length,
+                           "%02x", program[i]);
+    if (send(report_fd, text, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0
+        || poll(&answer, 1, REPORT_PATIENCE) <= 0)
+        return 0;
+    memset(text, 0, sizeof(text));
+    if (recv(report_fd, text, sizeof(text) - 1, MSG_DONTWAIT) <= 0
+        || sscanf(text, "T %u", &turn) != 1)
+        turn = 0;
+    return turn;
 }
 
 void tpr_report_left(void)

@@ -9,8 +9,9 @@
 
 #include "runtime/base/settings.h"
 
-/* The process has its first context, or has closed its last. */
-void tpr_report_joined(const struct tpb_settings *settings);
+/* The process has its first context, or has closed its last.  Which of its
+ * rank's programs it is, from 0; that is answered, within a second. */
+uint32_t tpr_report_joined(const struct tpb_settings *settings);
 void tpr_report_left(void);
 
 /* The job ends with that status, for that reason.  Waits up to a second until

@@ -98,7 +98,7 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
             return;
         }
     }
-    pipe->alone = false;
+    pipe->alone = pipe->shared = false;
     if (pipe->missing == 0)
         rx_complete(pipe);
 }
@@ -183,6 +183,7 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
     *view->started = true;
     if ((view->flags & WIRE_SHORT) == 0) {
         pipe->alone = (view->flags & WIRE_ALONE) != 0;
+        pipe->shared = (view->flags & WIRE_SHARED) != 0;
         pipe->gathered = 0;
         pipe->rx_state = TPR_RX_DESCRIPTOR;
         return true;

@@ -19,10 +19,7 @@
 
 static inline bool short_is_plain(const tp_message *message)
 {
-    return message != NULL && message->payload_count == 1
-           && message->tensor_count == 0 && message->metadata_length == 0
-           && message->payloads != NULL
-           && message->payloads[0].metadata_length == 0
+    return message != NULL && tpr_message_plain(message)
            && (message->payloads[0].data != NULL
                || message->payloads[0].length == 0);
 }
@@ -33,12 +30,11 @@ static inline bool short_send(tp_pipe *pipe, const tp_payload *payload)
     const struct tpr_peer *peer = pipe->peer;
     struct tpf_conn *conn = peer->conn;
     size_t length = payload->length, size = sizeof(struct wire_frame) + length;
-    uint32_t under_way = pipe->sent - pipe->acknowledged;
     struct tp_stats *stats = &pipe->record->stats;
 
     if (length >= peer->brief || pipe->tx_end != TP_OK
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
-        || (under_way != 0 && under_way + size > conn->window)
+        || !tpr_tx_credit_for(pipe, size)
         || !tpf_post(conn, tpr_short_head(pipe, length), payload->data,
                      length))
         return false;
@@ -64,8 +60,7 @@ static inline void short_op_take(tp_context *context)
 }
 
 static inline __attribute__((always_inline)) bool
-short_write(tp_pipe *pipe, tp_message *message,
-                               tp_message_fn *done, void *arg)
+short_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done, void *arg)
 {
     tp_context *context = pipe->context;
     struct tpr_op *op = short_op(context);

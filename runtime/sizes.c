@@ -228,6 +228,15 @@ static void sizes_stream(struct tpr_peer *peer, struct tpr_link *link)
         peer->links->stream = link;
 }
 
+/* May both ends copy at once by this link, with a cpu for each? */
+static bool sizes_both(const struct tpr_peer *peer,
+                       const struct tpr_link *link)
+{
+    return link->mine && link->link->kind->call != NULL
+           && peer->conn->backend->shared != NULL
+           && !peer->context->env.crowded;
+}
+
 /* Where both ends can copy at once a pull is tried first: it is half of the
  * work of frames, and a program may send too few for that to be found out. */
 static void sizes_wishes(struct tpr_peer *peer)
@@ -235,13 +244,21 @@ static void sizes_wishes(struct tpr_peer *peer)
     struct tpr_links *links = peer->links;
     const struct tpr_link *link = links->stream;
 
-    if (link == NULL || !link->mine || link->link->kind->call == NULL
-        || peer->conn->backend->shared == NULL
-        || peer->context->env.crowded)
+    if (link == NULL || !sizes_both(peer, link))
         return;
     for (unsigned i = tpr_pace_class(2 * TPR_PACE_LEAST); i < TPR_PACES; i++)
         if (tpr_taste_prefer(&links->tastes[i], TPR_PACE_PULLED))
             peer->wishes |= (uint16_t)(1u << i);
+}
+
+/* Can both ends copy the messages of a stream? */
+static void sizes_paces(struct tpr_peer *peer)
+{
+    struct tpr_links *links = peer->links;
+    bool shares = links->stream != NULL && sizes_both(peer, links->stream);
+
+    for (unsigned i = 0; i < TPR_PACES; i++)
+        tpr_pace_share(&links->paces[i], shares);
 }
 
 void tpr_links_sizes(struct tpr_peer *peer)
@@ -272,6 +289,7 @@ void tpr_links_sizes(struct tpr_peer *peer)
         sizes_append(links, link);
     }
     sizes_wishes(peer);
+    sizes_paces(peer);
     tpr_tx_brief(peer);
 }
 

@@ -45,6 +45,9 @@ void tpr_skeleton_free(struct tpr_skeleton *skeleton)
     tp_pipe *pipe = skeleton->pipe;
 
     skeleton->release = NULL;
+    /* Also of a read that ended while others of its buffers were to come. */
+    if (skeleton->offers != NULL)
+        tpr_borrow_unmap(skeleton);
     while (skeleton->offers != NULL) {
         struct tpr_offer *offer = skeleton->offers;
 

@@ -149,23 +149,6 @@ static unsigned char *tx_reserve(tp_pipe *pipe, size_t length)
     return room;
 }
 
-/* May a frame of that length go?  Without anything under way always, so that
- * a window smaller than a frame cannot stop a pipe. */
-static bool tx_credit_for(const tp_pipe *pipe, size_t length)
-{
-    uint32_t under_way = pipe->sent - pipe->acknowledged;
-
-    return under_way == 0
-           || under_way + length <= pipe->peer->conn->window;
-}
-
-static bool tx_is_short(const tp_message *message)
-{
-    return message->payload_count == 1 && message->tensor_count == 0
-           && message->metadata_length == 0
-           && message->payloads[0].metadata_length == 0;
-}
-
 /* Copies the next `length` bytes of the stream. */
 static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
 {
@@ -204,7 +187,7 @@ static bool tx_short(tp_pipe *pipe, struct tpf_conn *conn, const void *data,
 {
     size_t size = sizeof(struct wire_frame) + length;
 
-    if (!tx_credit_for(pipe, size))
+    if (!tpr_tx_credit_for(pipe, size))
         return false;
     if (!tpf_post(conn, tpr_short_head(pipe, length), data, length)) {
         tx_block(pipe);
@@ -227,7 +210,7 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn,
         return false;
     if (left > most)
         left = most;
-    if (!tx_credit_for(pipe, sizeof(head) + left))
+    if (!tpr_tx_credit_for(pipe, sizeof(head) + left))
         return false;
     tx_head(pipe, head, type, flags, left);
     if (!conn->backend->send_data(conn, head, sizeof(head), data, left, op)) {
@@ -254,7 +237,8 @@ static void tx_wait_device(tp_pipe *pipe, struct tpr_op *op)
 static unsigned tx_flags(const struct tpr_op *op)
 {
     return (op->offers != NULL ? WIRE_OFFERS : 0u)
-           | (op->alone ? WIRE_ALONE : 0u);
+           | (op->alone ? WIRE_ALONE : 0u)
+           | (op->paced && op->way == TPR_PACE_SHARED ? WIRE_SHARED : 0u);
 }
 
 /* The next frame of a write.  False: no room or no credit now. */
@@ -266,7 +250,7 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
 
     /* What may land in place is better not with its descriptor: there is no
      * reader yet. */
-    if (!op->begun && tx_is_short(op->message) && op->offers == NULL
+    if (!op->begun && tpr_message_plain(op->message) && op->offers == NULL
         && op->data_length <= most
         && (conn->lands == 0 || op->data_length < conn->lands)) {
         bool lend = conn->backend->send_data != NULL
@@ -294,7 +278,7 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
             return false;
         }
     }
-    if (!tx_credit_for(pipe, sizeof(struct wire_frame) + length))
+    if (!tpr_tx_credit_for(pipe, sizeof(struct wire_frame) + length))
         return false;
     room = tx_reserve(pipe, sizeof(struct wire_frame) + length);
     if (room == NULL)

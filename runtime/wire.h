@@ -50,8 +50,10 @@ enum wire_type {
 enum {
     WIRE_SHORT = 1,    /* the body is the one payload, whole, no metadata */
     WIRE_OFFERS = 2,   /* some buffers go by a channel */
-    WIRE_ALONE = 4     /* long, and no other was under way from here: what
+    WIRE_ALONE = 4,    /* long, and no other was under way from here: what
                           `wishes` are for */
+    WIRE_SHARED = 8    /* of a stream, whose sender copies some of what goes by
+                          channels if he is called */
 };
 
 struct wire_frame {

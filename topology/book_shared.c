@@ -87,29 +87,18 @@ static bool shared_grow(struct tpt_book *book)
     return true;
 }
 
-/* The one found last, if it has these bytes; counted. */
-static struct book_shared *shared_recent(struct tpt_book *book,
-                                         enum book_recent kind,
-                                         const void *bytes, size_t length)
-{
-    struct book_shared *recent = book->recent[kind];
-
-    if (recent == NULL || recent->length != length
-        || memcmp(recent->bytes, bytes, length) != 0)
-        return NULL;
-    recent->count++;
-    return recent;
-}
-
 struct book_shared *tpt_book_share_recent(struct tpt_book *book,
                                           enum book_recent kind,
                                           const void *bytes, size_t length)
 {
-    struct book_shared *shared = shared_recent(book, kind, bytes, length);
+    struct book_shared *recent = book->recent[kind];
 
-    if (shared == NULL)
-        shared = book->recent[kind] = tpt_book_share(book, bytes, length);
-    return shared;
+    if (recent != NULL && recent->length == length
+        && memcmp(recent->bytes, bytes, length) == 0) {
+        recent->count++;
+        return recent;
+    }
+    return book->recent[kind] = tpt_book_share(book, bytes, length);
 }
 
 struct book_shared *tpt_book_share(struct tpt_book *book, const void *bytes,

@@ -76,13 +76,21 @@ static json_t *explain_verdict(const struct tpt_card *card,
                      "why", tpt_json_text(backend->why), "trial", trial);
 }
 
+void tpt_plan_carried(struct tpt_plan *plan, const char *name,
+                      const char *carrier)
+{
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (strcmp(plan->candidates[i].name, name) == 0)
+            plan->candidates[i].carrier = carrier;
+}
+
 static json_t *explain_candidate(const struct tpt_candidate *candidate,
                                  const struct tpt_card *mine,
                                  const struct tpt_card *yours)
 {
     return json_pack(
         "{s:o, s:s, s:b, s:b, s:s, s:i, s:s, s:o, s:f, s:f, s:f, s:o, s:s,"
-        " s:{s:f, s:f}, s:o, s:o, s:o, s:o, s:o}",
+        " s:{s:f, s:f}, s:o, s:o, s:o, s:o, s:o, s:o}",
         "name", tpt_json_text(candidate->name),
         "role", tpt_role_name((enum tpt_role)candidate->role),
         "devices", (int)candidate->devices,
@@ -103,6 +111,8 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
         "megabytes_per_second", (double)candidate->model_megabytes,
         "nic", candidate->nic[0] != '\0' ? tpt_json_text(candidate->nic)
                : json_null(),
+        "carrier", candidate->carrier != NULL
+                   ? tpt_json_text(candidate->carrier) : json_null(),
         "evidence", tpt_json_text(candidate->evidence),
         "remedy", tpt_json_text(candidate->remedy),
         "mine", explain_verdict(mine, candidate, TPT_MINE),
@@ -262,7 +272,10 @@ static void explain_line(const struct tpt_candidate *candidate,
     tpb_text_add(text, "  %s: ", tpt_reason_name(candidate->reason));
     if (candidate->possible)
         explain_from(candidate, text);
-    tpb_text_add(text, "%s\n", candidate->evidence);
+    tpb_text_add(text, "%s", candidate->evidence);
+    if (candidate->carrier != NULL)
+        tpb_text_add(text, ", over %s", candidate->carrier);
+    tpb_text_add(text, "\n");
     explain_line_trials(candidate, text);
     if (candidate->remedy[0] != '\0')
         tpb_text_add(text, "  %-12s %34sremedy: %s\n", "", "",

@@ -70,21 +70,24 @@ static json_t *report_measured(const struct tpt_backend_card *backend)
     return list;
 }
 
-static json_t *report_backends(const struct tpt_card *card)
+static json_t *report_backends(const struct tpt_card *card,
+                               const char *const *carriers)
 {
     json_t *list = json_array();
 
     for (uint32_t i = 0; i < card->backend_count; i++) {
         const struct tpt_backend_card *backend = &card->backends[i];
+        const char *carrier = carriers != NULL ? carriers[i] : NULL;
 
         json_array_append_new(list, json_pack(
-            "{s:o, s:s, s:s, s:b, s:b, s:o, s:f, s:I, s:o}",
+            "{s:o, s:s, s:s, s:b, s:b, s:o, s:o, s:f, s:I, s:o}",
             "name", tpt_json_text(backend->name),
             "role", tpt_role_name((enum tpt_role)backend->role),
             "reach", tpt_reach_name((enum tpt_reach)backend->reach),
             "usable", (int)backend->usable,
             "forbidden", (int)backend->forbidden,
             "why", tpt_json_text(backend->why),
+            "carrier", carrier != NULL ? tpt_json_text(carrier) : json_null(),
             "latency_us", backend->latency_ns / 1000.0,
             "megabytes_per_second", (json_int_t)backend->megabytes,
             "measured", report_measured(backend)));
@@ -110,6 +113,7 @@ static json_t *report_settings(const struct tpb_settings *settings)
 }
 
 char *tpt_report_json(const struct tpt_card *card,
+                      const char *const *carriers,
                       struct tpt_topology *topology,
                       const struct tpb_settings *settings)
 {
@@ -117,7 +121,7 @@ char *tpt_report_json(const struct tpt_card *card,
         "{s:i, s:s, s:o, s:o, s:o, s:o, s:o}", "version", 1, "tp",
         tp_version(), "machine", report_machine(card, topology),
         "nics", report_nics(card), "gpus", tpt_json_gpus(card),
-        "backends", report_backends(card),
+        "backends", report_backends(card, carriers),
         "settings", report_settings(settings)));
 }
 

@@ -11,10 +11,12 @@
 
 /*
  * Version, machine, NICs, backends and settings as one JSON object, described
- * in tpinfo(1).  `card` gives the NICs and backends.  The caller frees it with
+ * in tpinfo(1).  `card` gives the NICs and backends, `carriers` (may be NULL,
+ * as each of them) what each of those would go over.  The caller frees it with
  * free().  NULL if memory lacks.
  */
 char *tpt_report_json(const struct tpt_card *card,
+                      const char *const *carriers,
                       struct tpt_topology *topology,
                       const struct tpb_settings *settings);
 

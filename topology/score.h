@@ -75,6 +75,8 @@ struct tpt_candidate {
     uint64_t from_bytes;           /* channel: the smallest buffer that is
                                       cheaper through it than through the
                                       transport; UINT64_MAX: none is */
+    const char *carrier;           /* what a connected pair goes over, beneath
+                                      the backend; NULL: nothing to add */
     char evidence[TPT_EVIDENCE];   /* what the verdict rests on */
     char remedy[TPT_WORDS * 2];    /* what to do about it; "" if nothing */
     struct tpt_trial trials[2];    /* by enum tpt_side; a channel is one way:
@@ -271,6 +273,11 @@ void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text);
  * nothing.
  */
 void tpt_card_pretend(struct tpt_card *card, const char *hook);
+
+/* `name` has connected the pair, over that (may be NULL; it stays the caller's
+ * and must outlive the plan). */
+void tpt_plan_carried(struct tpt_plan *plan, const char *name,
+                      const char *carrier);
 
 /* The plan as JSON (an object as tp_explain(7) describes it, to be freed with
  * free()) and as a table for people.  `mine` and `yours` are the cards that

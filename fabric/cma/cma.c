@@ -33,9 +33,12 @@ enum {
      * Of a long one it is as much as one may wait for in the end. */
     CMA_PIECE_LEAST = 64 * 1024, CMA_PIECE_MOST = 256 * 1024,
     CMA_PAGE = 4096,
-    /* Who sends one message after the other has something else to do, but what
-     * is longer is worth it all the same. */
-    CMA_CALL_ALWAYS = 4 * 1024 * 1024,
+    /* The same in a stream, whose sender has other things to do, and does not
+     * hear of them meanwhile. */
+    CMA_SHARED_LEAST = 32 * 1024, CMA_SHARED_MOST = 64 * 1024,
+    CMA_SHARED_LONG = 256 * 1024,
+    /* He may not have found out yet whether it pays, but it is worth it. */
+    CMA_CALL_ALWAYS = 4 * 1024 * 1024
 };
 
 /* What is published: where the token is and what it is. */
@@ -291,10 +294,12 @@ static const struct tpf_both_ways cma_ways = {
 /* ---- the receiver -------------------------------------------------------- */
 
 /* A piece for each, or one for the receiver and more for both. */
-static size_t cma_piece(size_t length)
+static size_t cma_piece(size_t length, bool shared)
 {
     size_t piece = (length / 2 + CMA_PAGE - 1) & ~(size_t)(CMA_PAGE - 1);
 
+    if (shared)
+        return length < CMA_SHARED_LONG ? CMA_SHARED_LEAST : CMA_SHARED_MOST;
     if (piece < CMA_PIECE_LEAST)
         return CMA_PIECE_LEAST;
     return piece < CMA_PIECE_MOST ? piece : CMA_PIECE_MOST;
@@ -304,8 +309,9 @@ static size_t cma_call(struct tpf_pull *pull, unsigned char words[TPF_CALL])
 {
     struct cma_call call = { .place = (uint64_t)(uintptr_t)pull->to.data };
 
-    if ((!pull->alone && pull->to.length < CMA_CALL_ALWAYS)
-        || !tpf_both_begin(pull, &cma_ways, cma_piece(pull->to.length),
+    if ((!pull->alone && !pull->shared && pull->to.length < CMA_CALL_ALWAYS)
+        || !tpf_both_begin(pull, &cma_ways,
+                           cma_piece(pull->to.length, pull->shared),
                            &call.pieces))
         return 0;
     memcpy(words, &call, sizeof(call));

@@ -222,6 +222,29 @@ static size_t endpoint_address(struct tpf_endpoint *common, void *buffer,
     return ofi_card_encode(&ofi_endpoint_of(common)->card, buffer, capacity);
 }
 
+static const char *endpoint_carrier(struct tpf_conn *common)
+{
+    const struct ofi_rail *rail = ofi_conn_of(common)->rail;
+
+    return rail != NULL ? rail->carrier : NULL;
+}
+
+static void endpoint_carriers_tcp(const struct tpf_env *env,
+                                  struct tpb_text *text)
+{
+    struct fi_info *info;
+    char words[64];
+
+    if (!ofi_library_wait()
+        || ofi_info(endpoint_kind(&tpf_ofi_tcp),
+                    env->settings->text[TPB_SET_OFI_TCP], NULL, &info, NULL)
+               != TP_OK)
+        return;
+    ofi_info_words(info, words, sizeof(words));
+    ofi_lib->freeinfo(info);
+    tpb_text_add(text, "%s", words);
+}
+
 /* ---- moving on --------------------------------------------------------- */
 
 /* Connection events cost a system call, so they are only asked for while
@@ -236,7 +259,8 @@ static bool endpoint_rails(struct ofi_endpoint *endpoint)
         if (rail->events.eq == NULL)
             continue;
         any |= ofi_rail_drain(rail, false);
-        if (seldom || rail->joining > 0 || rail->door.pep != NULL)
+        if (seldom || rail->joining > 0 || rail->door.expected > 0
+            || (rail->door.pep != NULL && !rail->silent))
             any |= ofi_msg_events(rail);
     }
     return any;
@@ -311,6 +335,7 @@ static void endpoint_disarm(struct tpf_endpoint *common)
     .connect = ofi_conn_connect, \
     .disconnect = ofi_conn_disconnect, \
     .trying = ofi_conn_trying, \
+    .carrier = endpoint_carrier, \
     .reserve = ofi_conn_reserve, \
     .commit = ofi_conn_commit, \
     .send_data = ofi_conn_send_data, \
@@ -330,6 +355,7 @@ const struct tpf_backend tpf_ofi_tcp = {
     .megabytes = 3000,
     .nic_kind = TPT_NIC_IP,
     .probe = endpoint_probe_tcp,
+    .carriers = endpoint_carriers_tcp,
     ENDPOINT_COMMON
 };
 

@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@
 
 enum {
     LIBRARY_WAITERS = 64,
+    LIBRARY_WAIT_MS = 10000,       /* for who blocks until it is there */
     LIBRARY_PIECE = 1 << 20        /* bytes of one remote read */
 };
 
@@ -294,6 +296,24 @@ void ofi_library_forget(int eventfd)
     library_unlock(library.count == 0);
 }
 
+bool ofi_library_wait(void)
+{
+    struct pollfd wait = { .fd = tpb_eventfd(), .events = POLLIN };
+    struct tpb_error error;
+    tp_status status = TP_OK;
+    bool there = false;
+
+    ofi_library_environment();
+    while (wait.fd >= 0 && status == TP_OK && !there) {
+        there = ofi_library_get(wait.fd, &status, &error) != NULL;
+        if (!there && status == TP_OK && poll(&wait, 1, LIBRARY_WAIT_MS) <= 0)
+            break;
+    }
+    ofi_library_forget(wait.fd);
+    tpb_close(&wait.fd);
+    return there;
+}
+
 /* ---- asking ------------------------------------------------------------ */
 
 tp_status ofi_fail(struct tpb_error *error, int code, const char *what)
@@ -366,6 +386,13 @@ tp_status ofi_info(const struct ofi_kind *kind, const char *wish,
         return TP_OK;
     return better ? library_info(kind, kind->provider, node, info, error)
                   : TP_ERR_BACKEND;
+}
+
+void ofi_info_words(const struct fi_info *info, char *words, size_t size)
+{
+    snprintf(words, size, "libfabric %u.%u's provider %s",
+             FI_MAJOR(ofi_lib->version), FI_MINOR(ofi_lib->version),
+             info->fabric_attr->prov_name);
 }
 
 bool ofi_info_silent(const struct fi_info *info)

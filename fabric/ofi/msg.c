@@ -5,6 +5,11 @@
  * port and a ticket; who comes to the door with the ticket is let in.  When
  * nobody is expected any more the door is closed together with its event
  * queue, so that whatever strangers left hanging there is gone too.
+ *
+ * Not so with libfabric's `net` (a silent rail): who has called there, and has
+ * not said anything yet, is kept with a pointer to the passive endpoint, which
+ * is used when he says something, also after it was closed.  So it stays open
+ * as long as the rail, whose progress those callers are part of.
  */
 #include "config.h"
 
@@ -25,7 +30,8 @@ static void door_ready(struct tpf_watch *watch, uint32_t events)
                                           events.watch);
 
     (void)events;
-    door_events(door->rail);
+    if (!door_events(door->rail))
+        ofi_events_calm(door->rail, &door->events);
 }
 
 void ofi_door_close(struct ofi_rail *rail)
@@ -332,7 +338,7 @@ bool ofi_msg_events(struct ofi_rail *rail)
 {
     bool any = door_events(rail);
 
-    if (rail->door.pep != NULL && rail->door.expected == 0)
+    if (rail->door.pep != NULL && rail->door.expected == 0 && !rail->silent)
         ofi_door_close(rail);
     for (;;) {
         union ofi_event event;

@@ -152,6 +152,8 @@ tp_status ofi_library_probe(struct tpb_error *error);
 const struct ofi_library *ofi_library_get(int eventfd, tp_status *status,
                                           struct tpb_error *error);
 void ofi_library_forget(int eventfd);
+/* Blocks until it is loaded; false: it cannot be. */
+bool ofi_library_wait(void);
 /* Call before the first thread of ours: sets what libfabric and the libraries
  * under it read from the environment. */
 void ofi_library_environment(void);
@@ -167,6 +169,8 @@ tp_status ofi_fail(struct tpb_error *error, int code, const char *what);
 tp_status ofi_info(const struct ofi_kind *kind, const char *wish,
                    const char *node, struct fi_info **info,
                    struct tpb_error *error);
+/* "libfabric 1.17's provider net" */
+void ofi_info_words(const struct fi_info *info, char *words, size_t size);
 /* Is it the provider that needs no signal of its own for each completion?  Its
  * queues of events wake whoever sleeps on them for all of the domain. */
 bool ofi_info_silent(const struct fi_info *info);
@@ -414,8 +418,9 @@ struct ofi_events {
     struct tpf_watch watch;
 };
 
-/* MSG: while somebody is expected, a passive endpoint with its own event
- * queue, so that nothing of a stranger's outlives it. */
+/* MSG: while somebody is expected, or from then on (msg.c says why), a passive
+ * endpoint with its own event queue, so that nothing of a stranger's outlives
+ * it. */
 struct ofi_door {
     struct fid_pep *pep;
     struct ofi_events events;
@@ -448,6 +453,7 @@ struct ofi_rail {
     struct ofi_events events;      /* MSG */
     struct tpb_list cqs;           /* MSG; RDM has one per conn */
     bool silent;                   /* events' descriptor tells of cqs, too */
+    char carrier[64];              /* what explain says of it */
     struct ofi_door door;
     unsigned joining;              /* conns for which eq matters now */
     unsigned holds;                /* of the endpoint, and of RDM conns */
@@ -473,6 +479,9 @@ bool ofi_rail_drain(struct ofi_rail *rail, bool all);
 tp_status ofi_events_open(struct ofi_rail *rail, struct ofi_events *events,
                           struct tpb_error *error);
 void ofi_events_close(struct ofi_rail *rail, struct ofi_events *events);
+/* Puts its descriptor back: an event that comes in after this makes it
+ * readable again.  False: there is one already. */
+bool ofi_events_calm(struct ofi_rail *rail, struct ofi_events *events);
 /* The descriptor behind a queue, in the env's epoll set. */
 tp_status ofi_watch_fid(struct ofi_endpoint *endpoint, struct fid *fid,
                         struct tpf_watch *watch, struct tpb_error *error);

@@ -40,10 +40,22 @@ static void rail_unwatch(struct ofi_rail *rail, struct tpf_watch *watch)
     watch->fd = -1;
 }
 
+static bool rail_trywait(struct ofi_rail *rail, struct fid *fid)
+{
+    return fi_trywait(rail->fabric, &fid, 1) == FI_SUCCESS;
+}
+
+/* What brought one event stays readable until it is put back, which arm() does
+ * before somebody sleeps.  Who polls, or naps without arming, would find it
+ * readable each time and take that for something that happened; so it is put
+ * back here when there was nothing behind it. */
 static void rail_cq_ready(struct tpf_watch *watch, uint32_t events)
 {
+    struct ofi_cq *cq = TPB_CONTAINER(watch, struct ofi_cq, watch);
+
     (void)events;
-    ofi_cq_drain(TPB_CONTAINER(watch, struct ofi_cq, watch)->cq, false);
+    if (!ofi_cq_drain(cq->cq, false))
+        rail_trywait(cq->rail, &cq->cq->fid);
 }
 
 static void rail_eq_ready(struct tpf_watch *watch, uint32_t events)
@@ -52,7 +64,9 @@ static void rail_eq_ready(struct tpf_watch *watch, uint32_t events)
                                           events.watch);
 
     (void)events;
-    ofi_msg_events(rail);
+    if (!ofi_msg_events(rail)
+        && !(rail->silent && ofi_rail_drain(rail, false)))
+        ofi_events_calm(rail, &rail->events);
 }
 
 /* ---- queues of events -------------------------------------------------- */
@@ -82,6 +96,13 @@ tp_status ofi_events_open(struct ofi_rail *rail, struct ofi_events *events,
         return ofi_fail(error, code, "an event queue");
     return ofi_watch_fid(rail->endpoint, &events->eq->fid, &events->watch,
                          error);
+}
+
+bool ofi_events_calm(struct ofi_rail *rail, struct ofi_events *events)
+{
+    if (events->wait != NULL)
+        return fi_wait(events->wait, 0) == -FI_ETIMEDOUT;
+    return events->eq == NULL || rail_trywait(rail, &events->eq->fid);
 }
 
 void ofi_events_close(struct ofi_rail *rail, struct ofi_events *events)
@@ -234,8 +255,8 @@ static tp_status rail_open(struct ofi_rail *rail, struct tpb_error *error)
                 && !(rail->info->domain_attr->mr_mode
                      & (FI_MR_RAW | FI_MR_ENDPOINT));
     rail->silent = msg && ofi_info_silent(rail->info);
-    tpb_info("%s goes over libfabric's provider %s", kind->backend,
-             rail->info->fabric_attr->prov_name);
+    ofi_info_words(rail->info, rail->carrier, sizeof(rail->carrier));
+    tpb_info("%s goes over %s", kind->backend, rail->carrier);
     return msg ? ofi_events_open(rail, &rail->events, error) : TP_OK;
 }
 
@@ -336,29 +357,18 @@ bool ofi_cq_drain(struct fid_cq *cq, bool all)
     return any;
 }
 
-static bool rail_trywait(struct ofi_rail *rail, struct fid *fid)
-{
-    return fi_trywait(rail->fabric, &fid, 1) == FI_SUCCESS;
-}
-
-/* An event that comes in after this makes the descriptor readable. */
-static bool rail_calm(struct ofi_rail *rail, struct ofi_events *events)
-{
-    if (events->wait != NULL)
-        return fi_wait(events->wait, 0) == -FI_ETIMEDOUT;
-    return events->eq == NULL || rail_trywait(rail, &events->eq->fid);
-}
-
 bool ofi_rail_sleepy(struct ofi_rail *rail)
 {
-    if (rail->silent)              /* completions come last: none tells */
-        return rail_calm(rail, &rail->events)
-               && rail_calm(rail, &rail->door.events)
+    /* Completions come last: none tells.  Strangers at the door may wake us. */
+    if (rail->silent)
+        return ofi_events_calm(rail, &rail->events)
+               && (rail->door.expected == 0
+                   || ofi_events_calm(rail, &rail->door.events))
                && !ofi_rail_drain(rail, true);
     TPB_LIST_EACH(node, &rail->cqs)
         if (!rail_trywait(rail, &TPB_CONTAINER(node, struct ofi_cq,
                                                link)->cq->fid))
             return false;
-    return rail_calm(rail, &rail->events)
-           && rail_calm(rail, &rail->door.events);
+    return ofi_events_calm(rail, &rail->events)
+           && ofi_events_calm(rail, &rail->door.events);
 }

@@ -115,10 +115,12 @@ static size_t rma_describe(struct tpf_link *link,
     struct rma_source where;
     struct ofi_mr *mr;
 
-    /* What is meant for a device goes there by cuda_gdr, or staged. */
+    /* What is meant for a device goes there by cuda_gdr, or staged.  One that
+     * is lost still describes: that its buffers go no way is not why the write
+     * fails, and the core is about to be told why. */
     if (buffer->device.type != TP_DEVICE_CPU
         || buffer->target.type == TP_DEVICE_CUDA || conn == NULL
-        || conn->rail == NULL || !conn->rail->rma || conn->lost)
+        || conn->rail == NULL || !conn->rail->rma)
         return 0;
     mr = ofi_mr_hold(conn->rail, buffer->data, buffer->length, FI_REMOTE_READ,
                      &error);

@@ -468,6 +468,7 @@ const struct tpf_backend tpf_rails = {
     .connect = rails_connect,
     .disconnect = rails_disconnect,
     .trying = rails_trying,
+    .carrier = rails_carrier,
     .reserve = rails_reserve,
     .commit = rails_commit,
     .send_data = rails_send_data,

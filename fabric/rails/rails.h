@@ -314,6 +314,7 @@ void rails_join(struct rails_conn *conn, struct rails_rail *rail);
 /* WELCOME has come. */
 void rails_welcomed(struct rails_rail *rail, const struct rails_join *join);
 void rails_trying(struct tpf_conn *common, struct tpb_text *text);
+const char *rails_carrier(struct tpf_conn *common);
 
 /* ---- host.c ------------------------------------------------------------ */
 

@@ -165,6 +165,21 @@ void rails_join(struct rails_conn *conn, struct rails_rail *rail)
     rails_ticks(rail->endpoint);
 }
 
+/* Of the rails that are up: all go over the same. */
+const char *rails_carrier(struct tpf_conn *common)
+{
+    const struct rails_conn *conn = rails_conn_of(common);
+
+    for (unsigned i = 0; i < RAILS_MAX; i++) {
+        const struct rails_rail *rail = conn->rails[i];
+
+        if (rail != NULL && rail->conn != NULL
+            && rail->conn->backend->carrier != NULL)
+            return rail->conn->backend->carrier(rail->conn);
+    }
+    return NULL;
+}
+
 void rails_trying(struct tpf_conn *common, struct tpb_text *text)
 {
     struct rails_conn *conn = rails_conn_of(common);

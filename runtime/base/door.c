@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -14,6 +16,10 @@
 #include "runtime/base/io.h"
 
 const char tpb_door_magic[4] = { 't', 'p', 'd', 'r' };
+
+static const char door_version[] = ":2";
+
+enum { DOOR_PATIENCE_MS = 5000 };
 
 void tpb_door_format(const struct tpb_door *door, char *text, size_t size)
 {
@@ -29,6 +35,7 @@ void tpb_door_format(const struct tpb_door *door, char *text, size_t size)
     for (size_t i = 0; i < sizeof(door->boot_id); i++)
         used += snprintf(text + used, size - (size_t)used, "%02x",
                          door->boot_id[i]);
+    snprintf(text + used, size - (size_t)used, "%s", door_version);
 }
 
 bool tpb_door_parse(const char *text, struct tpb_door *door)
@@ -39,13 +46,35 @@ bool tpb_door_parse(const char *text, struct tpb_door *door)
     memset(door, 0, sizeof(*door));
     if (sscanf(text, "%d:%d:%llu:%d:%47[a-z0-9-]:%n", &door->host,
                &door->launcher, &net, &door->size, door->name, &used) != 5
-        || used == 0 || strlen(text + used) != 65 || text[used + 32] != ':'
+        || used == 0 || strlen(text + used) != 65 + strlen(door_version)
+        || text[used + 32] != ':' || strcmp(text + used + 65, door_version) != 0
         || door->host < 3 || door->launcher < 3 || door->size < 1)
         return false;
     door->net_namespace = net;
     return tpb_hex(text + used, sizeof(door->cookie), door->cookie)
            && tpb_hex(text + used + 33, sizeof(door->boot_id),
                       door->boot_id);
+}
+
+bool tpb_door_of_job(const char *text, const char *job, struct tpb_door *door)
+{
+    return tpb_door_parse(text, door) && strcmp(door->name, job) == 0;
+}
+
+void tpb_door_program(uint8_t program[8])
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static uint8_t word[8];
+    static pid_t owner;
+
+    pthread_mutex_lock(&lock);
+    if (owner != getpid()) {
+        tpb_random(word, sizeof(word));
+        word[0] |= 1;              /* zeros are nobody's */
+        owner = getpid();
+    }
+    memcpy(program, word, sizeof(word));
+    pthread_mutex_unlock(&lock);
 }
 
 /* Which network namespace made the socket; 0 before Linux 5.14. */
@@ -83,18 +112,23 @@ socklen_t tpb_door_address(const char *name, struct sockaddr_storage *address)
                        + strlen(name));
 }
 
-static bool door_bind(int fd, char name[TPB_DOOR_NAME])
+static bool door_bind_name(int fd, const char *name)
 {
     struct sockaddr_storage address;
+    socklen_t length = tpb_door_address(name, &address);
+
+    return bind(fd, (struct sockaddr *)&address, length) == 0;
+}
+
+static bool door_bind(int fd, char name[TPB_DOOR_NAME])
+{
     uint8_t random[16];
-    socklen_t length;
 
     tpb_random(random, sizeof(random));
     memcpy(name, "tp-door-", 9);
     for (size_t i = 0; i < sizeof(random); i++)
         snprintf(name + 8 + 2 * i, 3, "%02x", random[i]);
-    length = tpb_door_address(name, &address);
-    return bind(fd, (struct sockaddr *)&address, length) == 0;
+    return door_bind_name(fd, name);
 }
 
 int tpb_door_open(char name[TPB_DOOR_NAME])
@@ -104,6 +138,96 @@ int tpb_door_open(char name[TPB_DOOR_NAME])
     if (fd >= 0 && !door_bind(fd, name))
         tpb_close(&fd);
     return fd;
+}
+
+/* Then the kernel says who sent what. */
+static bool door_asks_names(int fd)
+{
+    int on = 1;
+
+    return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0;
+}
+
+int tpb_door_open_for(const char *job, char name[TPB_DOOR_NAME])
+{
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    snprintf(name, TPB_DOOR_NAME, "%s", job);
+    if (fd >= 0 && (!door_asks_names(fd) || !door_bind_name(fd, name)))
+        tpb_close(&fd);
+    return fd;
+}
+
+ssize_t tpb_door_receive(int fd, void *data, size_t length,
+                         struct sockaddr_storage *from, socklen_t *from_length,
+                         bool *trusted)
+{
+    union {
+        char space[CMSG_SPACE(sizeof(struct ucred))];
+        struct cmsghdr align;
+    } control;
+    struct iovec part = { data, length };
+    struct msghdr message = { .msg_name = from, .msg_iov = &part,
+                              .msg_namelen = sizeof(*from), .msg_iovlen = 1,
+                              .msg_control = control.space,
+                              .msg_controllen = sizeof(control.space) };
+    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    struct ucred sender;
+
+    *trusted = false;
+    if (got < 0)
+        return got;
+    *from_length = message.msg_namelen;
+    if (header != NULL && header->cmsg_level == SOL_SOCKET
+        && header->cmsg_type == SCM_CREDENTIALS) {
+        memcpy(&sender, CMSG_DATA(header), sizeof(sender));
+        *trusted = sender.uid == getuid();
+    }
+    return got;
+}
+
+/* The answer's text, whose sender must be of our user, too. */
+static bool door_answered(int fd, char *text, size_t size)
+{
+    char bytes[sizeof(struct tpb_door_message) + TPB_DOOR_TEXT];
+    struct tpb_door_message message;
+    struct sockaddr_storage from;
+    socklen_t length;
+    bool trusted;
+    ssize_t got = tpb_door_receive(fd, bytes, sizeof(bytes) - 1, &from,
+                                   &length, &trusted);
+
+    if (got < (ssize_t)sizeof(message) || !trusted)
+        return false;
+    bytes[got] = '\0';
+    memcpy(&message, bytes, sizeof(message));
+    snprintf(text, size, "%s", bytes + sizeof(message));
+    return message.type == TPB_DOOR_WHERE && *text != '\0';
+}
+
+bool tpb_door_ask(const char *job, char *text, size_t size)
+{
+    struct tpb_door_message message = { .type = TPB_DOOR_WHERE };
+    struct sockaddr_storage address;
+    char name[TPB_DOOR_NAME];
+    struct pollfd answer;
+    bool asked = false;
+    socklen_t length;
+    int fd;
+
+    if (strlen(job) >= sizeof(name) || (fd = tpb_door_open(name)) < 0)
+        return false;
+    length = tpb_door_address(job, &address);
+    memcpy(message.magic, tpb_door_magic, sizeof(message.magic));
+    answer = (struct pollfd){ .fd = fd, .events = POLLIN };
+    if (door_asks_names(fd) && fcntl(fd, F_SETFL, 0) == 0
+        && connect(fd, (struct sockaddr *)&address, length) == 0
+        && send(fd, &message, sizeof(message), MSG_NOSIGNAL) > 0
+        && poll(&answer, 1, DOOR_PATIENCE_MS) > 0)
+        asked = door_answered(fd, text, size);
+    tpb_close(&fd);
+    return asked;
 }
 
 /* The descriptor may be anything: a program in between may have closed what it

@@ -349,6 +349,7 @@ static bool side_watches(struct tpx_side *side, int ms)
     for (int i = 0; i < count; i++) {
         struct tpf_watch *watch = events[i].data.ptr;
 
+        side->found.fd = watch->fd;
         watch->ready(watch, events[i].events);
     }
     side->wakeups += count > 0;
@@ -357,10 +358,44 @@ static bool side_watches(struct tpx_side *side, int ms)
 
 bool tpx_side_step(struct tpx_side *side)
 {
-    bool any = side_watches(side, 0);
+    bool watches = side_watches(side, 0);
+    bool progress = side->backend->progress(side->endpoint);
+    bool frames = side_frames(side);
 
-    any |= side->backend->progress(side->endpoint);
-    return side_frames(side) || any;
+    side->found.steps++;
+    side->found.watches += watches;
+    side->found.progress += progress;
+    side->found.frames += frames;
+    return watches || progress || frames;
+}
+
+/* Fails with what kept it busy. */
+static void side_restless(const struct tpx_side *side)
+{
+    char name[64], file[64] = "";
+
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", side->found.fd);
+    if (readlink(name, file, sizeof(file) - 1) < 0)
+        file[0] = '\0';
+    ck_abort_msg("there is always something to do: of %llu steps %llu found "
+                 "a descriptor ready, the last one %d (%s), in %llu "
+                 "progress() moved, in %llu frames came",
+                 (unsigned long long)side->found.steps,
+                 (unsigned long long)side->found.watches, side->found.fd,
+                 file, (unsigned long long)side->found.progress,
+                 (unsigned long long)side->found.frames);
+}
+
+void tpx_side_calm(struct tpx_side *side, struct tpx_side *other)
+{
+    uint64_t limit = tpb_now() + TPX_DEADLINE_MS * UINT64_C(1000000);
+
+    memset(&side->found, 0, sizeof(side->found));
+    while (tpx_side_step(side)) {
+        tpx_side_step(other);
+        if (tpb_now() > limit)
+            side_restless(side);
+    }
 }
 
 void tpx_side_sleep(struct tpx_side *side, int ms)

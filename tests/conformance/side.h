@@ -59,6 +59,10 @@ struct tpx_side {
     size_t address_length;
     struct tpx_stream expect;      /* `in` of incoming links */
     uint64_t wakeups;              /* times that epoll returned something */
+    struct {                       /* what its steps found */
+        uint64_t steps, watches, progress, frames;
+        int fd;                    /* the last one that was ready */
+    } found;
 };
 
 /* Opens; the test fails if that fails. */
@@ -71,6 +75,10 @@ void tpx_side_close(struct tpx_side *side);
 
 /* Once around: watches, progress, frames.  True if anything happened. */
 bool tpx_side_step(struct tpx_side *side);
+
+/* Steps both until there is nothing to do for `side`, which never arms: no
+ * descriptor of it stays readable without a cause. */
+void tpx_side_calm(struct tpx_side *side, struct tpx_side *other);
 
 /* The same, but sleeps as the core would, at most `ms`. */
 void tpx_side_sleep(struct tpx_side *side, int ms);

@@ -129,6 +129,28 @@ START_TEST(test_idle)
 }
 END_TEST
 
+/* The same for one that polls all the time and never arms. */
+START_TEST(test_calm)
+{
+    struct tpx_pair pair;
+
+    tpx_pair_open(&pair, tpx_backend);
+    tpx_stream_set(pair.ab, pair.ba, 70, tpx_size_random, 0);
+    if (pair.ab != pair.ba)
+        tpx_stream_set(pair.ba, pair.ab, 71, tpx_size_random, 0);
+    for (int i = 0; i < 3; i++) {
+        TPX_UNTIL(tpx_pair_step(&pair), tpx_send(pair.ab));
+        TPX_UNTIL(tpx_pair_step(&pair), tpx_send(pair.ba));
+        TPX_UNTIL(tpx_pair_step(&pair),
+                  pair.ab->in.next == pair.ab->out.next
+                      && pair.ba->in.next == pair.ba->out.next);
+        tpx_side_calm(pair.a, pair.b);
+        tpx_side_calm(pair.b, pair.a);
+    }
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 static bool suite_possible(void)
 {
     struct tpf_env env = { .epoll = -1 };
@@ -161,6 +183,7 @@ int tpx_conform(const struct tpx_target *target)
         fprintf(stderr, "%s: this build has no such backend\n", target->name);
         return 1;
     }
+    tpx_load(target->name);
     if (!suite_possible())
         return tpx_run(suite);
     tests = tpx_tcase(suite, "endpoint");
@@ -168,6 +191,7 @@ int tpx_conform(const struct tpx_target *target)
     tcase_add_test(tests, test_open_close);
     tcase_add_test(tests, test_open_without_memory);
     tcase_add_test(tests, test_idle);
+    tcase_add_test(tests, test_calm);
     tpx_add_frame_tests(suite);
     tpx_add_life_tests(suite);
     tpx_add_stranger_tests(suite);

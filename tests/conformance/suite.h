@@ -15,6 +15,7 @@
 
 #include <sys/socket.h>
 
+#include "fabric/channel.h"
 #include "tests/conformance/side.h"
 
 struct tpx_target {
@@ -28,6 +29,9 @@ struct tpx_target {
     /* May be NULL.  How many things with a name (files, sockets) the process
      * `pid`, which is dead, has left behind. */
     int (*left_behind)(pid_t pid);
+
+    /* May be NULL.  A channel that goes over its conns. */
+    const struct tpf_channel_kind *channel;
 };
 
 /* Runs the suite; what main() returns.  A backend that cannot work on this

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -172,6 +173,79 @@ START_TEST(test_strangers_at_the_door)
 }
 END_TEST
 
+struct strangers {
+    int held[STRANGERS_SOCKETS];
+    struct sockaddr_storage called[STRANGERS_SOCKETS];
+    int count;
+};
+
+static bool strangers_called(const struct strangers *strangers,
+                             const struct sockaddr_storage *address)
+{
+    for (int i = 0; i < strangers->count; i++)
+        if (memcmp(&strangers->called[i], address, sizeof(*address)) == 0)
+            return true;
+    return false;
+}
+
+/* One at every port of this process, who says nothing. */
+static void strangers_everywhere(struct strangers *strangers)
+{
+    for (int fd = 0; fd < 1024 && strangers->count < STRANGERS_SOCKETS; fd++) {
+        struct sockaddr_storage address;
+        socklen_t length = sizeof(int);
+        int listens = 0;
+
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) < 0
+            || !listens)
+            continue;
+        memset(&address, 0, sizeof(address));
+        length = sizeof(address);
+        if (getsockname(fd, (struct sockaddr *)&address, &length) < 0
+            || (address.ss_family != AF_INET && address.ss_family != AF_INET6)
+            || strangers_called(strangers, &address))
+            continue;
+        strangers->called[strangers->count] = address;
+        strangers->held[strangers->count++] = stranger_call(&address, NULL, 0);
+    }
+}
+
+/* Those who call while a pair is joining, and say something when that is over:
+ * by then libfabric may have freed what would listen.  They talk as its `net`
+ * does.  Memory that was freed is filled, so that this is not by luck. */
+START_TEST(test_strangers_with_patience)
+{
+    static const uint8_t request[32] = { 3 /* version */, 0 /* "connect" */ };
+    struct strangers strangers = { .count = 0 };
+    struct tpx_pair pair;
+    struct tpx_link *again;
+
+    mallopt(M_PERTURB, 0xa5);
+    tpx_pair_open(&pair, tpx_backend);
+    again = tpx_connect(pair.a, pair.b->address, pair.b->address_length);
+    TPX_UNTIL((tpx_pair_step(&pair), strangers_everywhere(&strangers)),
+              again->connected || again->failed);
+    ck_assert_msg(again->connected, "%s", again->text);
+    ck_assert_int_gt(strangers.count, 0);
+    for (int i = 0; i < 300; i++)
+        tpx_pair_step(&pair);
+    for (int i = 0; i < strangers.count; i++)
+        if (strangers.held[i] >= 0)
+            (void)!send(strangers.held[i], request, sizeof(request),
+                        MSG_NOSIGNAL);
+    tpx_stream_set(pair.ab, pair.ba, 43, tpx_size_random, 0);
+    for (int i = 0; i < 100; i++)
+        TPX_UNTIL(tpx_pair_step(&pair), tpx_send(pair.ab));
+    TPX_UNTIL(tpx_pair_step(&pair), pair.ba->in.next == 100);
+    for (int i = 0; i < 300; i++)
+        tpx_pair_step(&pair);
+    tpx_disconnect(again);
+    for (int i = 0; i < strangers.count; i++)
+        tpb_close(&strangers.held[i]);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 /* `spare` descriptors more than are open now. */
 static void strangers_limit(int spare)
 {
@@ -254,6 +328,8 @@ void tpx_add_stranger_tests(Suite *suite)
         return;
     tcase_add_test(tests, test_connect_to_closed);
     tcase_add_test(tests, test_closed_meanwhile);
-    if (tpx_target->listening != NULL)
+    if (tpx_target->listening != NULL) {
         tcase_add_test(tests, test_strangers_at_the_door);
+        tcase_add_test(tests, test_strangers_with_patience);
+    }
 }

@@ -4,10 +4,13 @@
 
 #include "tests/conformance/ofi.h"
 
+extern const struct tpf_channel_kind tpf_rma;
+
 int main(void)
 {
     static const struct tpx_target target = {
-        .name = "ofi:verbs", .listening = tpx_ofi_listening
+        .name = "ofi:verbs", .listening = tpx_ofi_listening,
+        .channel = &tpf_rma
     };
 
     return tpx_conform(&target);

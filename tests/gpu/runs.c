@@ -62,7 +62,6 @@ static bool runs_has(const struct tpx_spmd *test, const struct tpx_run *way)
 Suite *tpx_runs_suite(const char *name, const struct tpx_spmd *const *suites,
                       const struct tpx_run *ways, int count)
 {
-    const char *only = getenv("TP_TEST_ONLY");
     Suite *suite = suite_create(name);
     int tests = 0;
 
@@ -73,7 +72,7 @@ Suite *tpx_runs_suite(const char *name, const struct tpx_spmd *const *suites,
         {
             TCase *cases = tcase_create(test->name);
 
-            if (only != NULL && strcmp(only, test->name) != 0)
+            if (!tpx_chosen(test->name))
                 continue;
             runs_tests[tests] = test;
             tcase_set_timeout(cases, tpx_patience_ms(test->seconds) / 1000.0

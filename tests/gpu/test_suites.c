@@ -212,7 +212,7 @@ int main(void)
     for (size_t s = 0; tpx_suites[s] != NULL; s++)
         for (const struct tpx_spmd *test = tpx_suites[s]; test->name != NULL;
              test++)
-            if (only == NULL || strcmp(only, test->name) == 0)
+            if (tpx_chosen(test->name))
                 suites_add(suite, test, count++);
     tcase_add_test(last, moved);
     suite_add_tcase(suite, last);

@@ -18,7 +18,7 @@
 enum {
     RANK_BIG = 4 << 20,
     RANK_NAP_MS = 9000,
-    RANK_LIMIT_S = 80,
+    RANK_LIMIT_S = 310,
     RANK_IDLE_US = 150000          /* for many seconds of waiting */
 };
 

@@ -36,8 +36,8 @@
 #
 # Exit status: CMD's own (of two, the first that is not 0); 124 when the time
 # ran out; 125 when the machinery itself failed, 126 when a guest froze: its
-# kernel runs no process any more, on one of its processors at least.  The end
-# of its console is printed then.
+# kernel runs no process any more, on one of its processors at least, or keeps
+# one that cannot even be killed.  The end of its console is printed then.
 #
 # Environment:
 #   RDMA_VM_CACHE    where the kernel is kept   (default: ~/.cache/rdma-vm);
@@ -82,8 +82,10 @@ readonly MODULES=(
     rdma_rxe                                # the device itself
 )
 
-# A guest that has not started CMD by then never will.
-readonly BOOT_SECS=120
+# A guest that has not started CMD by then never will: seconds of processor time,
+# of which it takes 20, and of the clock, as a busy machine may give it little.
+readonly BOOT_CPU_SECS=120
+readonly BOOT_SECS=600
 readonly PULSE_SECS=180
 
 die() { printf '%s: %s\n' "$PROG" "$*" >&2; exit 125; }
@@ -276,7 +278,7 @@ guest_stage2() {
     cat <<'EOF'
 C=/run/rdma-vm                    # the control share: written by both sides
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-. $C/settings                     # NODE NODES IP PEER DRIVER WRITABLE
+. $C/settings                     # NODE NODES IP PEER DRIVER WRITABLE STUCK
 
 bb() { $C/busybox "$@"; }
 
@@ -351,11 +353,35 @@ for s in stdout stderr; do
     eval "cat_$s=$!"
 done
 
+# The threads that are stuck in the kernel, waiting (D) or on their way out.
+stuck() {
+    bb awk '{
+        id = $1
+        sub(/.*[)] /, "")
+        if ($1 == "D" || ($1 != "Z" && $1 != "X" && and($7, 4)))
+            print id
+    }' /proc/[0-9]*/task/[0-9]*/stat 2>/dev/null
+}
+
 # The host looks whether this goes on.  Each processor has to run something for
 # it: one that is stuck in the kernel keeps for ever what waits for it alone.
+# It stops for a thread that was found stuck each time in three minutes, too.
 pulse() {
-    n=0 cpus=$(bb nproc)
+    n=0 cpus=$(bb nproc) held= since=0
     while bb sleep 5; do
+        now=" $(stuck | bb tr '\n' ' ')" still=
+        for id in $held; do
+            case $now in *" $id "*) still="$still $id" ;; esac
+        done
+        [ "$still" ] || since=$n
+        held=${still:-$now}
+        if [ $((n - since)) -ge $STUCK ]; then
+            for id in $held; do
+                echo "rdma-vm: stuck: $(bb cat /proc/$id/stat)" >/dev/console
+                bb cat /proc/$id/stack >/dev/console
+            done
+            return
+        fi
         cpu=0
         while [ $cpu -lt $cpus ]; do
             bb taskset $(bb printf %x $((1 << cpu))) $C/busybox true
@@ -416,7 +442,8 @@ prepare_guest() {
     fi
     guest_stage2 >"$dir/control/stage2"
     printf '%s\n' "NODE=$node" "NODES=$nodes" "IP=$ip" "PEER=$peer" \
-        "DRIVER=$DRIVER" "WRITABLE=${#writable[@]}" >"$dir/control/settings"
+        "DRIVER=$DRIVER" "WRITABLE=${#writable[@]}" \
+        "STUCK=$((PULSE_SECS / 5))" >"$dir/control/settings"
     for i in "${!writable[@]}"; do
         printf '%s' "${writable[i]}" >"$dir/control/w$i"
     done
@@ -487,6 +514,16 @@ has_pulse() {
     ((SECONDS - beats[$1] < PULSE_SECS))
 }
 
+# Has guest $1 had time to boot?
+boot_is_over() {
+    local stat ticks
+
+    ((SECONDS < boot)) || return 0
+    stat=$(cat "/proc/${guests[$1]}/stat" 2>/dev/null) || return 1
+    read -r -a ticks <<<"${stat##*) }"    # [11] in user mode, [12] in the kernel
+    ((ticks[11] + ticks[12] >= BOOT_CPU_SECS * $(getconf CLK_TCK)))
+}
+
 # Watch the guests until all have ended or it is over otherwise.  Returns 0,
 # 124, 125, 126 or the status of a CMD that failed while the other went on.
 watch_guests() {
@@ -508,16 +545,16 @@ watch_guests() {
             fi
             if kill -0 "${guests[node]}" 2>/dev/null; then
                 ((alive += 1))
-                if [[ ! -e $control/started ]] && ((SECONDS >= boot)); then
-                    failed=$node
+                if [[ ! -e $control/started ]] && boot_is_over "$node"; then
+                    failed=$node fate="did not boot in $SECONDS s"
                     return 125
                 fi
                 if [[ ! -e $control/status ]] && ! has_pulse "$node"; then
-                    failed=$node
+                    failed=$node fate=froze
                     return 126
                 fi
             elif [[ ! -e $control/status ]]; then
-                failed=$node
+                failed=$node fate=failed
                 return 125
             fi
         done
@@ -558,7 +595,7 @@ clean_up() {
 
 run() {
     local directory=$PWD seconds=300 memory=1024 cpus='' nodes=1 accel=auto
-    local verbose='' writable=() option dir node reader s failed='' rc=0
+    local verbose='' writable=() option dir node reader s failed='' fate='' rc=0
 
     # Global, because clean_up needs them: process ids and scratch directory.
     guests=() readers=() tails=() tmp='' pulses=() beats=()
@@ -626,7 +663,7 @@ run() {
     fi
     if [[ $failed ]]; then
         printf '%s: guest %s %s; its console ends with\n' "$PROG" "$failed" \
-            "$( ((rc == 126)) && echo froze || echo failed)"
+            "$fate"
         tail -n 40 "$tmp/$failed/console" "$tmp/$failed/qemu" | tr -d '\r'
     fi >&2
     exit "$rc"

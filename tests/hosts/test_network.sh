@@ -11,7 +11,7 @@
 world 30 test_network.sh nft nftables
 
 # shellcheck disable=SC2034 # for says
-end=$(($(date +%s) + 85))
+end=$(($(date +%s) + 300))
 unset TP_RANK TP_SIZE TP_BACKENDS TP_PROGRESS TP_IFACE
 
 counts() { "$nethosts" exec "host$1" nstat -asz TcpExtTCPKeepAlive |

@@ -11,11 +11,16 @@ refused='^tprun: rank . on host. .*ended the job with status 1: no '
 refused+='backend reaches rank .* on host.*TP_REQUIRE wants shm for class net'
 
 three=host1,host2,host3
+doors=$build/tests/launcher/doors
 
 jobs_end_well()
 {
     on host1 40 "$tprun" -n 3 --host $three "$ring"
     check "ring over ofi:tcp" ended 0 'every byte right;.*over ofi:tcp' ''
+    # shellcheck disable=SC2016 # for the inner shell
+    on host1 20 "$tprun" -n 3 --host $three sh -c \
+        '[ "$PMIX_RANK" = 2 ] && sleep 0.3; "$0" ring 1 && "$0" ring 2' "$doors"
+    check "several programs of a rank" ended 0 '' ''
     on host1 20 "$tprun" --host host1:2,host3 hostname
     check "as many ranks as slots" ended 0 host1 ''
     check "on the hosts with the slots" [ "$(sort <<<"$out" | tr '\n' ' ')" \

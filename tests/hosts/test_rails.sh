@@ -16,7 +16,7 @@ fi
 export NH_NICS=2
 world 6 test_rails.sh nft nftables
 
-end=$(($(date +%s) + 70))
+end=$(($(date +%s) + 300))
 unset TP_RANK TP_SIZE TP_PROGRESS TP_IFACE TP_RAILS TP_RAILS_OVER TP_REQUIRE \
     TP_BACKENDS
 
@@ -66,17 +66,23 @@ has_got() { [ "$(got || true)" -ge "$1" ] 2>/dev/null; }
 # shellcheck disable=SC2317 # likewise
 has_sent() { [ "$(bytes "$1")" -ge "$2" ]; }
 
+# shellcheck disable=SC2317 # likewise
+shares()    # of the next 32 messages; a machine without processor has no links
+{
+    local count fast slow
+    count=$(got) fast=$(bytes eth0) slow=$(bytes eth1)
+    until has_got $((count + 32)); do
+        [ "$(date +%s)" -lt "$end" ] && lives haul.0 haul.1 || return
+        sleep 0.1
+    done
+    fast=$(($(bytes eth0) - fast)) slow=$(($(bytes eth1) - slow))
+    echo "the links of 400 and 100 Mb/s carried $fast and $slow bytes"
+    [ "$fast" -gt $((slow * 2)) ] && [ "$fast" -lt $((slow * 8)) ]
+}
+
 # Both carry, and the fast one about four times as much as the slow one.
 until_true 'the transfer begins' has_got 8
-fast=$(bytes eth0) slow=$(bytes eth1)
-until_true 'the transfer goes on' has_got 40
-fast=$(($(bytes eth0) - fast)) slow=$(($(bytes eth1) - slow))
-if [ "$fast" -gt $((slow * 2)) ] && [ "$fast" -lt $((slow * 8)) ]; then
-    pass
-else
-    fail "the links of 400 and 100 Mb/s carried $fast and $slow bytes"
-fi
-echo "the links of 400 and 100 Mb/s carried $fast and $slow bytes"
+until_true 'the fast link carries four times as much' shares
 
 # Nobody asked for rails: the plan says why it is.
 for words in '  rails .* chosen: model .*NICs eth0+eth1 of 20 Gb/s together' \

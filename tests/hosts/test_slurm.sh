@@ -24,6 +24,11 @@ jobs()
 {
     here 40 "$tprun" -n 3 "$ring"
     check "ring over ofi:tcp" ended 0 'every byte right;.*over ofi:tcp' ''
+    # shellcheck disable=SC2016 # for the inner shell
+    here 20 "$tprun" -n 3 sh -c \
+        '[ "$PMIX_RANK" = 2 ] && sleep 0.3; "$0" ring 1 && "$0" ring 2' \
+        "$build/tests/launcher/doors"
+    check "several programs of a rank" ended 0 '' ''
     here 20 "$tprun" -n 6 hostname
     check "even blocks" [ "$(sort <<<"$out" | uniq -c | tr -s ' \n' ' ')" \
         = " 2 host1 2 host2 2 host3 " ]

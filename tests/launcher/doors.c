@@ -2,17 +2,24 @@
 /*
  * A rank of test_doors.sh:
  *
- *   doors ring    a word to the right, one from the left
+ *   doors ring [N]  the word N to the right, one from the left
+ *   doors quit    the same, and then the process ends without tp_finalize
+ *   doors alone   joins and leaves
+ *   doors deaf    a ring, and then keeps tprun's PMIx server from hearing more
  *   doors again   the same in three contexts, of which two live at once
+ *   doors unanswered  asks for a card that does not come, in a context that
+ *                 ends before another one of the process
  *   doors half    makes two contexts and ends one of them
  *   doors mourn   the last rank kills itself before it joins; all others ask
  *                 for it, some before and some after its end
  *   doors heir    the last rank dies and leaves a child that has its sockets
  */
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "runtime/tp.h"
@@ -74,6 +81,25 @@ static void doors_again(void)
     doors_need(tp_finalize(third), "tp_finalize", NULL);
 }
 
+static void doors_ended(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                        void *arg)
+{
+    (void)pipe, (void)skeleton, (void)arg;
+    if (status == TP_OK)
+        exit(9);
+}
+
+static void doors_unanswered(void)
+{
+    tp_context *asks = doors_init(), *other = doors_init();
+    tp_pipe *pipe = doors_pipe(asks, tp_size(asks) - 1);
+
+    doors_need(tp_pipe_read_descriptor(pipe, doors_ended, NULL),
+               "tp_pipe_read_descriptor", pipe);
+    doors_need(tp_finalize(asks), "tp_finalize", NULL);
+    doors_need(tp_finalize(other), "tp_finalize", NULL);
+}
+
 /* Reads from the last rank, which is to end in vain. */
 static void doors_read_last(tp_context *context)
 {
@@ -128,6 +154,29 @@ static void doors_heir(void)
     doors_need(tp_finalize(context), "tp_finalize", NULL);
 }
 
+/* libpmix's server waits two seconds for the first words of a connection, and
+ * does nothing else meanwhile; a client gives up after some seconds. */
+static void doors_deafen(void)
+{
+    enum { SILENT = 5 };
+    const char *uri = getenv("PMIX_SERVER_URI4"), *port;
+    struct sockaddr_in address = { .sin_family = AF_INET };
+
+    port = uri != NULL ? strrchr(uri, ':') : NULL;
+    if (port == NULL)
+        exit(9);
+    address.sin_port = htons((uint16_t)atoi(port + 1));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int i = 0; i < SILENT; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+        if (fd < 0 || connect(fd, (struct sockaddr *)&address,
+                              sizeof(address)) < 0)
+            exit(9);
+    }
+    usleep(200000);
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
@@ -135,10 +184,24 @@ int main(int argc, char **argv)
     if (strcmp(mode, "ring") == 0) {
         tp_context *context = doors_init();
 
-        doors_ring(context, 1);
+        doors_ring(context, argc > 2 ? atoi(argv[2]) : 1);
         doors_need(tp_finalize(context), "tp_finalize", NULL);
+    } else if (strcmp(mode, "alone") == 0) {
+        doors_need(tp_finalize(doors_init()), "tp_finalize", NULL);
+    } else if (strcmp(mode, "deaf") == 0) {
+        tp_context *context = doors_init();
+
+        doors_ring(context, 1);
+        if (tp_rank(context) == 0)
+            doors_deafen();
+        doors_need(tp_finalize(context), "tp_finalize", NULL);
+    } else if (strcmp(mode, "quit") == 0) {
+        doors_ring(doors_init(), 1);
+        _exit(0);
     } else if (strcmp(mode, "again") == 0) {
         doors_again();
+    } else if (strcmp(mode, "unanswered") == 0) {
+        doors_unanswered();
     } else if (strcmp(mode, "half") == 0) {
         tp_context *kept = doors_init();
 

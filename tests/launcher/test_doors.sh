@@ -3,7 +3,8 @@
 #
 # Ranks of tprun find each other by its doors, without libpmix; with it where
 # that is asked for; and both find each other, whatever became of the sockets
-# that they inherited.  Who waits for a rank that dies hears of it.
+# that they inherited.  Who waits for a rank that dies hears of it.  Of several
+# programs of a rank each meets its like.
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
 
@@ -76,12 +77,63 @@ X
     esac
     exec "$0" ring' "$doors"
 
+# ---- variables that did not come -----------------------------------------------
+
+# What is left of the environment differs: tprun is asked for the rest.
+# shellcheck disable=SC2016
+job 0 -n 5 sh -c 'case $PMIX_RANK in
+    1) unset TP_DOOR ;;
+    2) unset TP_DOOR TP_LAUNCHER; export TP_BOOTSTRAP=pmix ;;
+    3) exec env -i PMIX_RANK=3 PMIX_NAMESPACE="$PMIX_NAMESPACE" "$0" ring ;;
+    esac
+    exec "$0" ring' "$doors"
+# Whether it ends before the other one joins, or after.
+for late in 0 0.4; do
+    # shellcheck disable=SC2016
+    job 1 -n 2 --keep-going env TP_CONNECT_TIMEOUT=300s LATE=$late sh -c '
+        [ "$PMIX_RANK" = 1 ] && exec env -i "$0" alone
+        sleep $LATE; "$0" ring || exit 1' "$doors"
+    says 'tprun (pid .*environment was cleared' 'a rank without an environment'
+    says 'rank 1 ended, .*clear its environment' \
+        "a rank without an environment, met after $late s"
+done
+# A server that hears too late that a rank has ended.
+job 0 -n 2 env TP_BOOTSTRAP=pmix "$doors" deaf
+
 # ---- contexts ----------------------------------------------------------------
 
 job 0 -n 3 "$doors" again
 job 0 -n 3 env TP_BOOTSTRAP=pmix "$doors" again
+# libpmix is asked, and ends before it can answer (ASan: nothing is lost).
+# shellcheck disable=SC2016
+job 0 -n 2 env TP_BOOTSTRAP=pmix sh -c '
+    [ "$PMIX_RANK" = 1 ] && exec sleep 1; exec "$0" unanswered' "$doors"
 job 1 -n 1 "$doors" half
 says 'rank 0 .*tp_finalize' 'a context that was not ended'
+
+# ---- programs ----------------------------------------------------------------
+
+# Rank 2 is late with its first, rank 0 with its second; rank 1 meets them.
+# shellcheck disable=SC2016
+programs='case $PMIX_RANK in 2) sleep 0.4;; esac
+    "$0" ring 11 || exit
+    case $PMIX_RANK in 0) sleep 0.4;; esac
+    "$0" ring 12 && "$0" again && "$0" ring 14'
+job 0 -n 4 sh -c "$programs" "$doors"
+job 0 -n 4 env TP_BOOTSTRAP=pmix sh -c "$programs" "$doors"
+# shellcheck disable=SC2016
+job 0 -n 4 sh -c 'case $PMIX_RANK in [02]) export TP_BOOTSTRAP=pmix;; esac
+    '"$programs" "$doors"
+# The script decides what the end of a program means.
+# shellcheck disable=SC2016
+job 0 -n 2 sh -c '"$0" quit; "$0" ring 2' "$doors"
+# shellcheck disable=SC2016
+job 1 -n 2 sh -c '"$0" ring 1; "$0" quit' "$doors"
+says 'tp_finalize' 'the last program of a rank quits'
+# shellcheck disable=SC2016
+job 9 -n 2 env TP_CONNECT_TIMEOUT=300s \
+    sh -c '"$0" ring; [ "$PMIX_RANK" = 1 ] || exec "$0" ring' "$doors"
+says 'rank 1 ended, .*(after 1 program of tp)' 'a program that nobody meets'
 
 # ---- deaths ------------------------------------------------------------------
 

@@ -230,6 +230,49 @@ START_TEST(test_trials_transport)
 }
 END_TEST
 
+/* ---- what is beneath --------------------------------------------------- */
+
+/* Libfabric's provider, of ofi:tcp and of what rails make of it; shared memory
+ * has nothing beneath. */
+START_TEST(test_carrier)
+{
+    static const struct {
+        struct reason_case launch;
+        const char *ends;
+    } cases[] = {
+        { { .who = "0", .peer = "1", .backend = "ofi:tcp",
+            .settings = { "*:TP_BACKENDS=ofi:tcp", "0:TP_OFI_TCP=tcp" } },
+          "'s provider tcp" },
+        { { .who = "1", .peer = "0", .backend = "ofi:tcp",
+            .settings = { "*:TP_BACKENDS=ofi:tcp", "0:TP_OFI_TCP=tcp" } },
+          NULL },
+        { { .who = "0", .peer = "1", .backend = "rails",
+            .settings = { "*:TP_BACKENDS=rails", "*:TP_RAILS=2" } }, NULL },
+        { { .who = "0", .peer = "1", .backend = "shm" }, "" },
+    };
+    json_t *root = reasons_launch(&cases[_i].launch, "0"), *carrier;
+    const char *ends = cases[_i].ends, *text;
+
+    carrier = json_object_get(reasons_find(root, cases[_i].launch.backend),
+                              "carrier");
+    text = json_string_value(carrier);
+    if (ends != NULL && *ends == '\0') {
+        ck_assert(json_is_null(carrier));
+    } else {
+        ck_assert_pstr_ne(text, NULL);
+        ck_assert_msg(strncmp(text, "libfabric 1.", 12) == 0, "%s", text);
+        /* Before 1.18 the better one has a name of its own. */
+        if (ends == NULL)
+            ends = strncmp(text, "libfabric 1.17", 14) == 0
+                   ? "'s provider net" : "'s provider tcp";
+        ck_assert_msg(strlen(text) > strlen(ends)
+                      && strcmp(text + strlen(text) - strlen(ends), ends) == 0,
+                      "%s", text);
+    }
+    json_decref(root);
+}
+END_TEST
+
 /* ---- the schema -------------------------------------------------------- */
 
 /* The names of all members, each once, as " name name ". */
@@ -474,6 +517,7 @@ int main(void)
     tcase_add_loop_test(tests, test_reason, 0, REASONS_HERE);
     tcase_add_loop_test(tests, test_trials, 0, 2);
     tcase_add_loop_test(tests, test_trials_transport, 0, 2);
+    tcase_add_loop_test(tests, test_carrier, 0, 4);
     tcase_add_test(tests, test_schema);
     tcase_add_loop_test(tests, test_refused, 0, TPB_COUNT(refusals));
     tcase_add_loop_test(tests, test_broken, 0, 3);

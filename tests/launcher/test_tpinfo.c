@@ -169,6 +169,9 @@ START_TEST(test_sections)
     GOOD("--backends", "Backends", "reaches", "shm", "loop", "ofi:tcp");
     ck_assert_ptr_null(strstr(out, "Topology"));
     GOOD("--topology --backends", "Topology", "Backends");
+    setenv("TP_OFI_TCP", "tcp", 1);
+    GOOD("--backends", "works, over libfabric 1.", "'s provider tcp\n");
+    unsetenv("TP_OFI_TCP");
     setenv("TP_SPIN", "17", 1);
     GOOD("--env", "TP_LOG ", "TP_TOPOLOGY_SHARED", "environment", "default",
          "How long to poll before parking");

@@ -2,6 +2,7 @@
 /* One main for a Check suite. */
 #include "config.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -34,6 +35,19 @@ void tpx_skip(const char *what, const char *reason)
                      required, reason);
     __atomic_add_fetch(tpx_shared(), 1, __ATOMIC_SEQ_CST);
     fprintf(stderr, "SKIP: %s: %s\n", what, reason);
+}
+
+bool tpx_chosen(const char *test)
+{
+    const char *only = getenv("TP_TEST_ONLY");
+
+    return only == NULL || tpb_list_allows(only, test);
+}
+
+void tpx_load(const char *backend)
+{
+    if (strncmp(backend, "ofi:", 4) == 0 || strcmp(backend, "rails") == 0)
+        (void)dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
 }
 
 unsigned tpx_few(unsigned many)

@@ -21,6 +21,14 @@ int tpx_run(Suite *suite);
  */
 void tpx_skip(const char *what, const char *reason);
 
+/* Does TP_TEST_ONLY, a list as of TP_BACKENDS, leave this test in? */
+bool tpx_chosen(const char *test);
+
+/* libfabric takes 0.2 s to load.  Where the backend needs it it is loaded here,
+ * so that not every process forked from this one has to do it again.  (Programs
+ * that tests start load it as a user's do.) */
+void tpx_load(const char *backend);
+
 /* So many, or few of them (a tenth) if TP_TEST_FEW is set: for machines that
  * are emulated. */
 unsigned tpx_few(unsigned many);

@@ -445,6 +445,7 @@ static void harness_find_backends(void)
             || harness_backend_count == HARNESS_BACKENDS - 3
             || !tpb_list_allows(chosen != NULL ? chosen : "", backend->name))
             continue;
+        tpx_load(backend->name);
         if (!harness_usable(backend->name)) {
             tpx_skip(backend->name, "tp_init() with it alone fails; tpinfo"
                      " --backends tells why");
@@ -473,9 +474,20 @@ START_TEST(test_suite)
 }
 END_TEST
 
-static bool harness_mode_is_for(const struct tpx_spmd *test, int backend,
-                                int mode)
+/* Sanitizers make tests slow: each backend gets a test in one mode, in turn.
+ * What is done by hand in one thread has no races to find. */
+static int harness_turn(int index, int backend)
 {
+    const char *sanitizer = getenv("TP_TEST_SANITIZER");
+
+    return strcmp(sanitizer, "thread") == 0 ? (index + backend) % 2
+                                            : (index + backend) % HARNESS_MODES;
+}
+
+static bool harness_mode_is_for(int index, int backend, int mode)
+{
+    const struct tpx_spmd *test = &harness_suite[index];
+
     /* An emulated machine: each test once. */
     if (harness_is_set("TP_TEST_FEW"))
         return mode == ((test->flags & TPX_MANUAL) != 0 ? 2 : 0);
@@ -489,6 +501,8 @@ static bool harness_mode_is_for(const struct tpx_spmd *test, int backend,
         return mode == 0;
     if ((test->flags & TPX_MANUAL) != 0)
         return mode == 2;
+    if (harness_is_set("TP_TEST_SANITIZER") && !harness_is_set("TP_TEST_LONG"))
+        return mode == harness_turn(index, backend);
     return true;
 }
 
@@ -520,7 +534,7 @@ static void harness_add(Suite *suite, int index)
             int at = (index * HARNESS_BACKENDS + backend) * HARNESS_MODES
                      + mode;
 
-            if (harness_mode_is_for(test, backend, mode)
+            if (harness_mode_is_for(index, backend, mode)
                 && harness_backend_is_for(test, backend))
                 tcase_add_loop_test(tests, test_suite, at, at + 1);
         }
@@ -530,7 +544,6 @@ static void harness_add(Suite *suite, int index)
 int tpx_multi_main(const char *name, const struct tpx_spmd *tests)
 {
     Suite *suite = suite_create(name);
-    const char *only = getenv("TP_TEST_ONLY");
 
     harness_suite = tests;
     harness_find_backends();
@@ -540,7 +553,7 @@ int tpx_multi_main(const char *name, const struct tpx_spmd *tests)
                    "limits it sets itself\n", tests[i].name);
         else if (((tests[i].flags & TPX_LONG) == 0
              || harness_is_set("TP_TEST_LONG"))
-            && (only == NULL || strcmp(only, tests[i].name) == 0))
+            && tpx_chosen(tests[i].name))
             harness_add(suite, i);
     return tpx_run(suite);
 }

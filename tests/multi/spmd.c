@@ -19,7 +19,7 @@ struct tpx_rank tpx_me;
 const struct tpx_spmd *const tpx_suites[] = {
     tpx_order, tpx_channel, tpx_huge, tpx_arguments, tpx_nested,
     tpx_pressure, tpx_close, tpx_failure, tpx_blocking, tpx_idle, tpx_bad,
-    tpx_listen, tpx_any, NULL
+    tpx_listen, tpx_any, tpx_streams, NULL
 };
 
 static const char *volatile spmd_stage = "start";
@@ -212,6 +212,30 @@ size_t tpx_resident(void)
         tpx_fail(__FILE__, __LINE__, "cannot read /proc/self/statm");
     fclose(file);
     return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+int tpx_mappings(const char *kind)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    int count = 0;
+
+    tpx_check(maps != NULL, "no /proc/self/maps");
+    while (fgets(line, sizeof(line), maps) != NULL)
+        count += strstr(line, "tp-alloc") != NULL
+                 && strstr(line, kind) != NULL;
+    fclose(maps);
+    return count;
+}
+
+void tpx_mappings_end(void)
+{
+    tpx_meet(!tpx_me.rank);
+    for (int i = 0; i < 1000 && tpx_mappings("") > 0; i++) {
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+        tpx_sleep_ms(1);
+    }
+    tpx_equal(tpx_mappings(""), 0);
 }
 
 /* splitmix64, by Sebastiano Vigna, in the public domain. */

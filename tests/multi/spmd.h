@@ -55,7 +55,8 @@ struct tpx_spmd {
 /* The suites; each ends with a NULL name. */
 extern const struct tpx_spmd tpx_order[], tpx_huge[], tpx_arguments[],
     tpx_nested[], tpx_pressure[], tpx_close[], tpx_failure[], tpx_blocking[],
-    tpx_idle[], tpx_bad[], tpx_channel[], tpx_listen[], tpx_any[];
+    tpx_idle[], tpx_bad[], tpx_channel[], tpx_listen[], tpx_any[],
+    tpx_streams[];
 extern const struct tpx_spmd *const tpx_suites[];      /* NULL-terminated */
 
 /* Sets tpx_me from the environment, opens the context, runs, finalizes.  Does
@@ -118,6 +119,11 @@ uint64_t tpx_now(void);                /* nanoseconds */
 void tpx_sleep_ms(unsigned ms);
 uint64_t tpx_cpu_us(void);             /* of this process so far */
 size_t tpx_resident(void);             /* bytes of memory it holds */
+/* How many mappings of tp_alloc() memory it has, of any kind or such as
+ * "rw-s". */
+int tpx_mappings(const char *kind);
+/* Of two ranks: they meet, then all of these mappings go. */
+void tpx_mappings_end(void);
 
 uint64_t tpx_random(uint64_t *state);  /* advances the state */
 unsigned tpx_below(uint64_t *state, unsigned limit);   /* 0 .. limit-1 */

@@ -338,33 +338,6 @@ static void channel_borrow(void)
     tpx_barrier();
 }
 
-/* How many mappings of tp_alloc() memory this process has, of any kind or such
- * as "rw-s". */
-static int channel_mappings(const char *kind)
-{
-    FILE *maps = fopen("/proc/self/maps", "r");
-    char line[512];
-    int count = 0;
-
-    tpx_check(maps != NULL, "no /proc/self/maps");
-    while (fgets(line, sizeof(line), maps) != NULL)
-        count += strstr(line, "tp-alloc") != NULL
-                 && strstr(line, kind) != NULL;
-    fclose(maps);
-    return count;
-}
-
-/* They all go. */
-static void channel_mappings_end(void)
-{
-    tpx_meet(!tpx_me.rank);
-    for (int i = 0; i < 1000 && channel_mappings("") > 0; i++) {
-        tpx_ok(tp_progress(tpx_me.context, NULL));
-        tpx_sleep_ms(1);
-    }
-    tpx_equal(channel_mappings(""), 0);
-}
-
 /* A freed block leaves the peer, too; one that is lent stays until it is
  * released. */
 static void channel_free(void)
@@ -388,7 +361,7 @@ static void channel_free(void)
         }
     }
     tpx_barrier();
-    channel_mappings_end();
+    tpx_mappings_end();
 }
 
 /* What was borrowed outlives the pipe and the peer. */
@@ -681,7 +654,7 @@ static void channel_both_map(tp_pipe *pipe, unsigned char *memory)
     bool both = false;
 
     for (; !both && turns < 20000; turns += 2) {
-        unsigned mine = channel_mappings("rw-s") == 2;
+        unsigned mine = tpx_mappings("rw-s") == 2;
 
         channel_both_turn(pipe, memory, 1 << 20, turns);
         channel_both_turn(pipe, memory, 1 << 20, turns + 1);
@@ -712,7 +685,7 @@ static void channel_both_of(channel_memory_fn *make)
         && sysconf(_SC_NPROCESSORS_ONLN) >= 2)
         channel_both_map(pipe, memory);
     channel_memory_end(memory);
-    channel_mappings_end();
+    tpx_mappings_end();
 }
 
 static void channel_both(void)

@@ -492,6 +492,53 @@ static void close_idle(void)
     tpx_ok(tp_pipe_to_rank(tpx_me.context, 0, &pipe));
 }
 
+/* ---- while a part is lent ------------------------------------------------ */
+
+enum { CLOSE_LENT = 1 << 20, CLOSE_REST = 64 << 20 };
+
+static void close_half_arrived(tp_pipe *pipe, tp_status status,
+                               tp_message *message, void *arg)
+{
+    (void)arg;
+    tpx_ok(status);
+    tpx_ok(tp_pipe_borrow(pipe, message, close_done, NULL));
+    tpx_ok(tp_pipe_close(pipe));
+}
+
+static void close_half_send(tp_pipe *pipe)
+{
+    static const tp_device cpu = { TP_DEVICE_CPU, 0 };
+    void *lent, *rest = close_memory(CLOSE_REST);
+    tp_payload payloads[] = { { .length = CLOSE_LENT },
+                              { .data = rest, .length = CLOSE_REST } };
+    tp_message message = { .payloads = payloads, .payload_count = 2 };
+
+    tpx_ok(tp_alloc(tpx_me.context, CLOSE_LENT, cpu, &lent));
+    memset(lent, 9, CLOSE_LENT);
+    payloads[0].data = lent;
+    tpx_status(tp_pipe_send_message(pipe, &message, -1), TP_ERR_PEER_CLOSED);
+    tpx_ok(tp_free(tpx_me.context, lent));
+    free(rest);
+}
+
+/* The reader closes while one buffer of a message is lent and the other is to
+ * come: what was lent leaves him with its block. */
+static void close_half(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+
+    tpx_barrier();
+    if (tpx_me.rank == 0) {
+        close_half_send(pipe);
+    } else {
+        tpx_ok(tp_pipe_read_descriptor(pipe, close_half_arrived, NULL));
+        tpx_until(&close_total, 1);
+        tpx_equal(close_ended[TP_ERR_CLOSED], 1);
+    }
+    tpx_barrier();
+    tpx_mappings_end();
+}
+
 const struct tpx_spmd tpx_close[] = {
     { "close_pending", close_pending, 2, TPX_LAUNCH, 20 },
     { "close_first", close_first, 2, 0, 20 },
@@ -507,6 +554,7 @@ const struct tpx_spmd tpx_close[] = {
       TPX_BARE | TPX_CHANNELS | TPX_KILLS | TPX_MANUAL, 20 },
     { "close_forked", close_forked, 2, 0, 20 },
     { "close_sleeper", close_sleeper, 2, TPX_BARE | TPX_MANUAL, 20 },
+    { "close_half", close_half, 2, TPX_CHANNELS, 30 },
     { "close_midway", close_midway, 2, TPX_CHANNELS, 40 },
     { "close_idle", close_idle, 3, 0, 20 },
     { NULL }

@@ -114,6 +114,10 @@ static void failure_pending(tp_pipe *pipe, unsigned char *memory)
         tpx_ok(tp_pipe_read_descriptor(pipe, failure_done, NULL));
     }
     tpx_until(&failure_total, before + 40);
+    for (int i = 0; i < 16; i++)
+        tpx_check(i == TP_ERR_PEER_FAILED || failure_ended[i] == 0,
+                  "%u of 40 ended with \"%s\": %s", failure_ended[i],
+                  tp_strerror(i), tp_pipe_error(pipe));
     tpx_equal(failure_ended[TP_ERR_PEER_FAILED], 40);
     memset(memory, 3, FAILURE_BIG);        /* ours again */
 }

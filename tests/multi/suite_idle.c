@@ -3,10 +3,15 @@
 #include "config.h"
 
 #include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "tests/multi/spmd.h"
 
-enum { IDLE_MS = 1000, IDLE_MOST_US = 20000, IDLE_SANITIZED_US = 80000 };
+enum {
+    IDLE_MS = 1000, IDLE_MOST_US = 20000, IDLE_SANITIZED_US = 80000,
+    IDLE_POLL_US = 100000
+};
 
 static void idle_wake(tp_pipe *pipe, tp_status status, tp_message *skeleton,
                       void *arg)
@@ -76,7 +81,36 @@ static void idle_ways(void)
               (unsigned long long)used, IDLE_MS);
 }
 
+/* Who polls for long before it sleeps comes to sleep all the same, also when it
+ * has just been joined with its peer.  What libfabric had told of that stayed
+ * readable until somebody slept, and was taken for something that happened. */
+static void idle_after_contact(void)
+{
+    char text[16], byte;
+    uint64_t used;
+
+    snprintf(text, sizeof(text), "%d", IDLE_POLL_US);
+    tpx_check(setenv("TP_SPIN", text, 1) == 0
+                  && setenv("TP_CPUS", "2", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tpx_sleep_ms(2 * IDLE_MS);
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 0), "w", 1));
+    } else {
+        used = tpx_cpu_us();
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 0), &byte, 1, NULL));
+        used = tpx_cpu_us() - used;
+        tpx_check(used < 6 * IDLE_POLL_US, "%llu us of CPU in %d ms of waiting,"
+                  " with TP_SPIN=%s", (unsigned long long)used, 2 * IDLE_MS,
+                  text);
+    }
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+}
+
 const struct tpx_spmd tpx_idle[] = {
     { "idle_ways", idle_ways, 5, 0, 20 },
+    { "idle_after_contact", idle_after_contact, 2, TPX_BARE, 20 },
     { NULL }
 };

@@ -90,7 +90,7 @@ static void check_plan(json_t *root)
         check_members(candidate, "name:s role:s devices:b possible:b reason:s "
                       "reason_code:i reach:s over:sn latency_us:r "
                       "megabytes_per_second:r cost_us:r from_bytes:in "
-                      "source:s model:o nic:sn "
+                      "source:s model:o nic:sn carrier:sn "
                       "evidence:s remedy:s mine:o yours:o");
         check_members(json_object_get(candidate, "model"),
                       "latency_us:r megabytes_per_second:r");
@@ -251,6 +251,32 @@ START_TEST(test_text)
 }
 END_TEST
 
+/* Of the one that connected the pair, and in both forms. */
+START_TEST(test_carrier)
+{
+    struct tpb_text text = { 0 };
+    json_t *root, *candidate;
+    size_t i;
+
+    tpt_plan_carried(&plan, "shm", "smoke");
+    tpt_plan_text(&plan, &a, &b, &text);
+    ck_assert_ptr_nonnull(strstr(text.text, "chosen: model for same host, over "
+                                 "smoke\n"));
+    tpb_text_fini(&text);
+    root = parse(tpt_plan_json(&plan, &a, &b, NULL));
+    check_plan(root);
+    json_array_foreach(json_object_get(root, "candidates"), i, candidate) {
+        const char *carrier = text_of(candidate, "carrier");
+
+        if (strcmp(text_of(candidate, "name"), "shm") == 0)
+            ck_assert_pstr_eq(carrier, "smoke");
+        else
+            ck_assert_ptr_null(carrier);
+    }
+    json_decref(root);
+}
+END_TEST
+
 START_TEST(test_plans)
 {
     static struct tpt_planned planned[2];
@@ -272,6 +298,7 @@ END_TEST
 
 START_TEST(test_report)
 {
+    static const char *const carriers[TPT_BACKENDS] = { NULL, "smoke" };
     struct tpt_topology *machine = tpx_machine("nics-rdma");
     struct tpb_settings settings;
     json_t *root, *list;
@@ -279,7 +306,7 @@ START_TEST(test_report)
     setenv("TP_SPIN", "17", 1);
     ck_assert_int_eq(tpb_settings_load(&settings, NULL), TP_OK);
     a.nic_count = tpt_topology_nics(machine, a.nics);
-    root = parse(tpt_report_json(&a, machine, &settings));
+    root = parse(tpt_report_json(&a, carriers, machine, &settings));
     check_members(root, "version:i tp:s machine:o nics:a gpus:a backends:a "
                   "settings:a");
     check_members(json_object_get(root, "machine"), "host:s source:s "
@@ -294,7 +321,11 @@ START_TEST(test_report)
     ck_assert_uint_eq(json_array_size(list), 4);
     check_members(json_array_get(list, 0), "name:s reach:s usable:b "
                   "forbidden:b why:s latency_us:r megabytes_per_second:i "
-                  "role:s measured:a");
+                  "role:s measured:a carrier:n");
+    check_members(json_array_get(list, 1), "name:s reach:s usable:b "
+                  "forbidden:b why:s latency_us:r megabytes_per_second:i "
+                  "role:s measured:a carrier:s");
+    ck_assert_str_eq(text_of(json_array_get(list, 1), "carrier"), "smoke");
     list = json_object_get(root, "settings");
     ck_assert_uint_eq(json_array_size(list), TPB_SET_COUNT);
     check_members(json_array_get(list, TPB_SET_SPIN), "variable:s value:s "
@@ -352,6 +383,7 @@ int main(void)
     tcase_add_test(tests, test_json_random);
     tcase_add_test(tests, test_json_devices);
     tcase_add_test(tests, test_text);
+    tcase_add_test(tests, test_carrier);
     tcase_add_test(tests, test_plans);
     tcase_add_test(tests, test_report);
     tcase_add_test(tests, test_manual);

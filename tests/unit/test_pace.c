@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Of two ways for a stream the faster one is found, and found again. */
+/* Of the ways for a stream the fastest one is found, and found again. */
 #include "config.h"
 
 #include "runtime/pace.h"
@@ -63,6 +63,36 @@ START_TEST(change_is_noticed)
     for (int i = 0; i < 50; i++)
         pulled += stream(&pace, &clock, 16, after);
     ck_assert_uint_le(pulled, 160);
+}
+END_TEST
+
+/* ... and a third one is tried first. */
+START_TEST(fastest_of_three_is_taken)
+{
+    static const uint64_t speeds[][TPR_PACE_WAYS] = {
+        { 9000, 4000, 7000 }, { 9000, 12000, 7000 }, { 9000, 12000, 14000 }
+    };
+
+    for (unsigned best = 0; best < TPR_PACE_WAYS; best++) {
+        struct tpr_pace pace = { 0 };
+        uint64_t clock = 1000;
+        unsigned laps = 0;
+
+        tpr_pace_share(&pace, true);
+        ck_assert_int_eq(pace.way, TPR_PACE_SHARED);
+        for (unsigned i = 0; i < 200; i++) {
+            stream(&pace, &clock, 16, speeds[best]);
+            laps += pace.way == best;
+        }
+        ck_assert_uint_ge(laps, 180);
+        for (unsigned way = 0; way < TPR_PACE_WAYS; way++)
+            ck_assert_uint_ne(pace.speed[way], 0);
+        /* Sizes are settled again, and again: it goes on as it was. */
+        tpr_pace_share(&pace, true);
+        ck_assert_uint_ne(pace.speed[best], 0);
+        tpr_pace_share(&pace, false);
+        ck_assert_int_ne(pace.way, TPR_PACE_SHARED);
+    }
 }
 END_TEST
 
@@ -156,6 +186,7 @@ int main(void)
 
     tcase_add_test(tests, faster_way_is_taken);
     tcase_add_test(tests, change_is_noticed);
+    tcase_add_test(tests, fastest_of_three_is_taken);
     tcase_add_test(tests, long_stream_is_measured_too);
     tcase_add_test(tests, single_messages_are_no_stream);
     tcase_add_test(tests, single_messages_come_as_their_receiver_wishes);
