@@ -7,23 +7,12 @@
 # that is newer than the installed one.
 # Says "good: WORDS" or "bad: WORDS" of everything it has tried.
 set -u
-build=${TP_TEST_BUILD:?}
-said=/tmp/said
+# shellcheck source=tests/hosts/guest.sh
+. "$(dirname "$0")/guest.sh"
 libs=$build/.libs
 newer=/tmp/newer
 
-# See guest_verbs.sh.
-[ ! -w /proc/kallsyms ] || mount --bind /dev/null /proc/kallsyms
-
-good() { echo "good: $*"; }
-
-bad()
-{
-    echo "bad: $*"
-    tail -n 20 "$said" | cut -c 1-400 | sed 's/^/    /'
-}
-
-export TP_TEST_FEW=1 TP_CUDA_LIBRARY="$libs/libcudadouble.so"
+export TP_CUDA_LIBRARY="$libs/libcudadouble.so"
 export TP_BACKENDS=loop,ofi:verbs,cuda_gdr TP_LOG=warn,gdr=info
 export CUDADOUBLE_REUSE=1 CUDADOUBLE_MODE=lazy
 mkdir -p $newer
@@ -77,12 +66,6 @@ mutant()
     else
         bad "$words is not found: status $status, no /$pattern/"
     fi
-}
-
-# also WORDS PATTERN: what the last one said.
-also()
-{
-    if grep -qE "$2" "$said"; then good "$1"; else bad "$1: no /$2/"; fi
 }
 
 # Every way by itself, in every mode of the double.

@@ -9,24 +9,12 @@
 # slower beside others' work.
 # Says "good: WORDS" or "bad: WORDS" of everything it has tried.
 set -u
-build=${TP_TEST_BUILD:?}
-said=/tmp/said
+# shellcheck source=tests/hosts/guest.sh
+. "$(dirname "$0")/guest.sh"
 patience=900 all=450 each=240     # seconds: of a command, a suite, a test
 [ -z "${TP_TEST_LONG:-}" ] || patience=2400 all=2400 each=900
 unset TP_TEST_LONG
-export TP_TEST_FEW=1
-# Half of the time of a rank's start goes by in libfabric, which looks through
-# all the kernel's symbols for what GPUs need, and for other providers.
-[ ! -w /proc/kallsyms ] || mount --bind /dev/null /proc/kallsyms
 [ "$1" = two ] || export FI_PROVIDER=verbs
-
-good() { echo "good: $*"; }
-
-bad()
-{
-    echo "bad: $*"
-    tail -n 20 "$said" | cut -c 1-400 | sed 's/^/    /'
-}
 
 # try WORDS COMMAND...: must end well, in time.
 try()
@@ -38,12 +26,6 @@ try()
     else
         bad "$words: status $?, $(($(date +%s) - begun)) s"
     fi
-}
-
-# also WORDS PATTERN: what the last one said.
-also()
-{
-    if grep -qE "$2" "$said"; then good "$1"; else bad "$1: no /$2/"; fi
 }
 
 # suite NAME: each of its tests is told by its name.
