@@ -6,7 +6,10 @@
  */
 #include "config.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "runtime/base/log.h"
@@ -14,12 +17,38 @@
 
 TPB_LOG_COMPONENT("record");
 
+/* The first context of the rank has the section; others go unrecorded, but one
+ * that comes after it has ended: scripts run several programs in turn. */
+static bool record_claim(const struct tpb_record_section *record)
+{
+    struct tpb_record_rank *rank = record->rank;
+    uint32_t phase = __atomic_load_n(&rank->phase, __ATOMIC_ACQUIRE);
+    uint32_t pid = TPB_RECORD_GET(rank->pid);
+
+    if (phase != TPB_PHASE_NONE && phase != TPB_PHASE_DONE
+        && (pid == 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH))
+        return false;
+    if (!__atomic_compare_exchange_n(&rank->phase, &phase, TPB_PHASE_INIT,
+                                     false, __ATOMIC_ACQUIRE,
+                                     __ATOMIC_RELAXED))
+        return false;
+    if (phase != TPB_PHASE_NONE) {
+        TPB_RECORD_SET(rank->used, 0);
+        TPB_RECORD_SET(rank->unrecorded, 0);
+        TPB_RECORD_SET(rank->wait, (uint32_t)TPB_WAIT_NONE);
+        rank->imports = (struct tpb_record_imports){ 0 };
+        memset(record->pipes, 0, record->slots * sizeof(record->pipes[0]));
+    }
+    TPB_RECORD_SET(rank->pid, (uint32_t)getpid());
+    TPB_RECORD_SET(rank->wait_peer, -1);
+    return true;
+}
+
 void tpr_record_open(tp_context *context)
 {
     const char *text = context->settings.text[TPB_SET_RECORD];
     struct tpb_record_section *record = &context->record;
     struct tpb_error error = { "" };
-    uint32_t free = TPB_PHASE_NONE;
 
     if (*text == '\0')
         return;
@@ -28,15 +57,10 @@ void tpr_record_open(tp_context *context)
         tpb_debug("%s", error.text);
         return;
     }
-    /* The first context of the rank has it; others go unrecorded. */
-    if (!__atomic_compare_exchange_n(&record->rank->phase, &free,
-                                     TPB_PHASE_INIT, false, __ATOMIC_RELAXED,
-                                     __ATOMIC_RELAXED)) {
+    if (!record_claim(record)) {
         tpb_record_detach(record);
         return;
     }
-    TPB_RECORD_SET(record->rank->pid, (uint32_t)getpid());
-    TPB_RECORD_SET(record->rank->wait_peer, -1);
     context->env.imports = &record->rank->imports;
 }
 
@@ -50,7 +74,8 @@ void tpr_record_close(tp_context *context)
 void tpr_record_phase(tp_context *context, uint32_t phase)
 {
     if (context->record.rank != NULL)
-        TPB_RECORD_SET(context->record.rank->phase, phase);
+        __atomic_store_n(&context->record.rank->phase, phase,
+                         __ATOMIC_RELEASE);
 }
 
 void tpr_record_pipe(tp_pipe *pipe)

@@ -187,6 +187,12 @@ static void do_exit(void)
     exit(93);
 }
 
+/* Gone without a word. */
+static void do_loss(void)
+{
+    raise(SIGKILL);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *word; void (*run)(void); } words[] = {
@@ -195,7 +201,7 @@ int main(int argc, char **argv)
         { "talk", do_talk }, { "fall", do_fall },
         { "stay", do_stay }, { "exit", do_exit },
         { "heir", do_heir },
-        { "unmet", do_unmet },
+        { "unmet", do_unmet }, { "loss", do_loss },
     };
     const char *word = argc > 1 ? argv[1] : "";
 

@@ -145,6 +145,29 @@ START_TEST(test_timeout)
 }
 END_TEST
 
+/* A script's next program is told of as the first was, whether that ended as it
+ * should or was killed. */
+START_TEST(test_next)
+{
+    static const char *const scripts[] = {
+        "\"$0\" once && exec \"$0\" full",
+        "\"$0\" loss; exec \"$0\" full",
+    };
+    struct tpx_launch launch = { 0 };
+
+    for (size_t i = 0; i < TPB_COUNT(scripts); i++) {
+        tpx_run_tprun(&launch, "-n", "2", "--timeout", "3", "sh", "-c",
+                      scripts[i], tpx_program("tests/launcher/talk"));
+        ck_assert_int_eq(launch.status, 124);
+        ck_assert_msg(tpx_count(launch.out, "ready ") == 4
+                      && strstr(launch.err, "for rank 1 to take a message; "
+                                "writes pending: 1 to rank 1") != NULL, "%s%s",
+                      launch.out, launch.err);
+        tpx_release(&launch);
+    }
+}
+END_TEST
+
 /* The dead rank's own words, read after its death. */
 START_TEST(test_death)
 {
@@ -386,6 +409,7 @@ int main(void)
     tcase_add_test(tests, test_circle);
     tcase_add_test(tests, test_stopped);
     tcase_add_test(tests, test_timeout);
+    tcase_add_test(tests, test_next);
     tcase_add_test(tests, test_death);
     tcase_add_test(tests, test_keep_going);
     tcase_add_test(tests, test_top);
