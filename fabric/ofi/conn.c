@@ -507,8 +507,8 @@ void ofi_conn_pop(struct tpf_conn *common)
     if (slot == NULL)
         return;
     conn->popped++;
-    if (TPB_UNLIKELY(slot == conn->away))
-        ofi_land_home(conn);
+    if (TPB_UNLIKELY(slot->home != NULL))
+        ofi_land_home(conn, slot);
     ofi_slot_give(&conn->receive, slot);
     if (conn->lost) {
         if (conn->arrived.first == NULL)
@@ -687,8 +687,7 @@ static void conn_upcalls(struct ofi_conn *conn)
         conn->blocked = false;
         env->upcalls->writable(env->core, &conn->common);
     }
-    if (conn->lost && conn->arrived.first == NULL && !conn->over
-        && !(conn->told && ofi_land_whole(conn))) {
+    if (conn->lost && conn->arrived.first == NULL && !conn->over) {
         conn->over = true;
         env->upcalls->failed(env->core, &conn->common, conn->status,
                              conn->text);

@@ -136,6 +136,75 @@ static void land_over(struct ofi_conn *conn)
     ofi_conn_arrived(conn, slot);
 }
 
+/* A buffer for what fits no slot; NULL without memory. */
+static struct ofi_head *land_longer(struct ofi_conn *conn)
+{
+    struct ofi_head *memory = conn->longer;
+
+    conn->longer = NULL;
+    if (memory == NULL)
+        memory = mmap(NULL, sizeof(*memory) + land_kind(conn)->max_lent,
+                      PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+static void land_free(struct ofi_conn *conn, struct ofi_head *memory)
+{
+    if (memory != NULL)
+        munmap(memory, sizeof(*memory) + land_kind(conn)->max_lent);
+}
+
+void ofi_land_home(struct ofi_conn *conn, struct ofi_slot *slot)
+{
+    struct ofi_head *memory = slot->head;
+
+    slot->head = slot->home;
+    slot->home = NULL;
+    land_free(conn, conn->longer);
+    conn->longer = memory;
+}
+
+/* Room behind the head; NULL without memory. */
+static char *land_behind(struct ofi_conn *conn)
+{
+    struct ofi_slot *slot = conn->coming;
+    size_t head = sizeof(*slot->head) + slot->length;
+
+    if (slot->size > ofi_land_room(land_kind(conn))) {
+        struct ofi_head *longer = land_longer(conn);
+
+        if (longer == NULL)
+            return NULL;
+        memcpy(longer, slot->head, head);
+        slot->home = slot->head;
+        slot->head = longer;
+    }
+    return (char *)slot->head + head;
+}
+
+/* The body goes there, or behind the head: that has come of it, and what will
+ * come.  False: it is lost. */
+static bool land_there(struct ofi_conn *conn, void *to)
+{
+    struct ofi_slot *slot;
+    size_t at = 0;
+
+    conn->place = to != NULL ? to : land_behind(conn);
+    if (conn->place == NULL) {
+        ofi_conn_lost(conn, TP_ERR_NO_MEMORY,
+                      "no memory for a frame of %zu bytes",
+                      conn->coming->size);
+        return false;
+    }
+    while ((slot = ofi_queue_take(&conn->early)) != NULL) {
+        memcpy(conn->place + at, slot->head, slot->size);
+        at += slot->size;
+        ofi_slot_give(&conn->receive, slot);
+    }
+    return true;
+}
+
 /* Is it the next piece? */
 static bool land_good(struct ofi_conn *conn, size_t length)
 {
@@ -145,10 +214,12 @@ static bool land_good(struct ofi_conn *conn, size_t length)
     return false;
 }
 
+/* The next frame may be in the next slot: it cannot wait for the core. */
 static void land_came(struct ofi_conn *conn, size_t length)
 {
     conn->here += length;
-    if (conn->place != NULL && conn->here == land_body(conn))
+    if (conn->here == land_body(conn)
+        && (conn->place != NULL || land_there(conn, NULL)))
         land_over(conn);
 }
 
@@ -197,92 +268,37 @@ bool ofi_land_post(struct ofi_conn *conn)
 
 /* ---- for the core -------------------------------------------------------- */
 
-bool ofi_land_whole(const struct ofi_conn *conn)
-{
-    return conn->coming != NULL && conn->place == NULL
-           && conn->here == land_body(conn);
-}
-
 const void *ofi_conn_coming(struct tpf_conn *common, size_t *head,
                             size_t *size)
 {
     struct ofi_conn *conn = ofi_conn_of(common);
 
     if (conn->coming == NULL || conn->place != NULL
-        || conn->arrived.first != NULL
-        || (conn->lost && !ofi_land_whole(conn)))
+        || conn->arrived.first != NULL || conn->lost)
         return NULL;
     *head = conn->coming->length;
     *size = conn->coming->size;
     return conn->coming->head + 1;
 }
 
-/* Room behind the head; NULL without memory.  No frame has arrived that is not
- * used, so that of long ones is free. */
-static char *land_behind(struct ofi_conn *conn)
-{
-    const struct ofi_kind *kind = land_kind(conn);
-    struct ofi_slot *slot = conn->coming;
-    size_t head = sizeof(*slot->head) + slot->length;
-
-    if (slot->size > ofi_land_room(kind)) {
-        if (conn->longer == NULL) {
-            void *memory = mmap(NULL, sizeof(*slot->head) + kind->max_lent,
-                                PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                                -1, 0);
-
-            if (memory == MAP_FAILED)
-                return NULL;
-            conn->longer = memory;
-        }
-        memcpy(conn->longer, slot->head, head);
-        conn->away = slot;
-        conn->home = slot->head;
-        slot->head = conn->longer;
-    }
-    return (char *)slot->head + head;
-}
-
-void ofi_land_home(struct ofi_conn *conn)
-{
-    conn->away->head = conn->home;
-    conn->away = NULL;
-}
-
 void ofi_conn_land(struct tpf_conn *common, void *to)
 {
     struct ofi_conn *conn = ofi_conn_of(common);
-    struct ofi_slot *slot;
-    size_t at = 0;
 
     conn->body.use = OFI_BODY;
     conn->body.conn = conn;
-    conn->place = to != NULL ? to : land_behind(conn);
-    if (conn->place == NULL) {
-        ofi_conn_lost(conn, TP_ERR_NO_MEMORY,
-                      "no memory for a frame of %zu bytes",
-                      conn->coming->size);
-        return;
-    }
-    while ((slot = ofi_queue_take(&conn->early)) != NULL) {
-        memcpy(conn->place + at, slot->head, slot->size);
-        at += slot->size;
-        ofi_slot_give(&conn->receive, slot);
-    }
-    if (conn->here == land_body(conn))
-        land_over(conn);
-    else if (!ofi_conn_push(conn))
+    if (land_there(conn, to) && !ofi_conn_push(conn))
         ofi_conn_is_due(conn);
 }
 
 void ofi_land_leave(struct ofi_conn *conn)
 {
-    if (conn->longer != NULL)
-        munmap(conn->longer, sizeof(*conn->longer)
-                                 + land_kind(conn)->max_lent);
+    for (unsigned i = 0; i < conn->receive.count; i++)
+        if (conn->receive.slot[i].home != NULL)
+            land_free(conn, conn->receive.slot[i].head);
+    land_free(conn, conn->longer);
     conn->longer = NULL;
-    conn->coming = conn->away = NULL;
+    conn->coming = NULL;
     conn->place = NULL;
     conn->careful = 0;
     memset(&conn->early, 0, sizeof(conn->early));

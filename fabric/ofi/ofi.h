@@ -579,6 +579,8 @@ struct ofi_slot {
     struct ofi_conn *conn;
     struct ofi_slot *next;
     struct ofi_head *head;         /* the buffer: head, then frame */
+    struct ofi_head *home;         /* ... that is its own, when it has borrowed
+                                      one for a long frame; or NULL */
     void *desc;
     size_t size;                   /* of the frame */
     enum ofi_use use;
@@ -669,10 +671,8 @@ struct ofi_conn {
     size_t asked, here;            /* bytes that have a receive; that came */
     struct ofi_queue early;        /* slots with what came before the place
                                       was known */
-    struct ofi_head *longer;       /* for one long frame that has no place: it
-                                      fits no slot; NULL before the first */
-    struct ofi_slot *away;         /* whose head is there for now */
-    struct ofi_head *home;         /* ... and belongs here */
+    struct ofi_head *longer;       /* kept for the next long frame that has no
+                                      place, and fits no slot; or NULL */
     uint32_t careful;              /* not more than one buffer is posted for
                                       that many short frames */
     uint32_t posts;                /* receive slots that libfabric has */
@@ -753,10 +753,8 @@ void ofi_land_head(struct ofi_conn *conn, struct ofi_slot *slot,
 void ofi_land_slot(struct ofi_conn *conn, struct ofi_slot *slot,
                    size_t length);
 void ofi_land_done(struct ofi_conn *conn, size_t length);
-/* All of it is here, and will be a frame when the core has named a place. */
-bool ofi_land_whole(const struct ofi_conn *conn);
-/* The frame has been used. */
-void ofi_land_home(struct ofi_conn *conn);
+/* The frame in a borrowed buffer has been used. */
+void ofi_land_home(struct ofi_conn *conn, struct ofi_slot *slot);
 /* The endpoint is closed. */
 void ofi_land_leave(struct ofi_conn *conn);
 /* The backend's functions. */
