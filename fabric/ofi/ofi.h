@@ -31,6 +31,7 @@
  *   any.c       providers that are known by their name only
  *   buffers.c   slots: a buffer with its libfabric context
  *   land.c      long frames, received where the reader wants them
+ *   socket.c    what is set at a socket of libfabric's
  *   endpoint.c  the backend's table; open, close, progress, sleep
  */
 #ifndef TPF_OFI_H
@@ -457,6 +458,7 @@ struct ofi_rail {
     bool silent;                   /* events' descriptor tells of cqs, too */
     char carrier[64];              /* what explain says of it */
     struct ofi_door door;
+    unsigned vain;                 /* wakes without a cause, in a row */
     unsigned joining;              /* conns for which eq matters now */
     unsigned holds;                /* of the endpoint, and of RDM conns */
     size_t inject;                 /* bytes that may be injected */
@@ -760,6 +762,12 @@ void ofi_land_leave(struct ofi_conn *conn);
 /* The backend's functions. */
 const void *ofi_conn_coming(struct tpf_conn *conn, size_t *head, size_t *size);
 void ofi_conn_land(struct tpf_conn *conn, void *to);
+
+/* ---- socket.c ------------------------------------------------------------ */
+
+/* Joined over TCP: without congestion control, as far as that goes, if it does
+ * not leave the host. */
+void ofi_socket_plain(struct ofi_conn *conn);
 
 /* ---- any.c --------------------------------------------------------------- */
 

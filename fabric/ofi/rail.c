@@ -12,7 +12,8 @@ TPB_LOG_COMPONENT("ofi");
 
 enum {
     RAIL_CQ = 4096,                /* soft-RoCE has room for 32767 */
-    RAIL_READ = 16
+    RAIL_READ = 16,
+    RAIL_VAIN = 16                 /* wakes in a row with nothing behind them */
 };
 
 /* ---- watching ---------------------------------------------------------- */
@@ -58,6 +59,17 @@ static void rail_cq_ready(struct tpf_watch *watch, uint32_t events)
         rail_trywait(cq->rail, &cq->cq->fid);
 }
 
+/* Somebody calls whom libfabric cannot let in, for want of descriptors.  From
+ * now on only what is new wakes us: all else is looked at before a sleep. */
+static void rail_vain(struct ofi_rail *rail)
+{
+    if (!rail->silent || ++rail->vain != RAIL_VAIN)
+        return;
+    tpb_info("%s: woken in vain", rail->endpoint->kind->backend);
+    tpf_watch_change(rail->endpoint->common.env, &rail->events.watch,
+                     EPOLLIN | EPOLLET);
+}
+
 /* Mostly it is a message.  What is put back for nothing to be there may have
  * come just now, and would not be told of again. */
 static void rail_eq_ready(struct tpf_watch *watch, uint32_t events)
@@ -66,11 +78,11 @@ static void rail_eq_ready(struct tpf_watch *watch, uint32_t events)
                                           events.watch);
 
     (void)events;
-    if ((rail->silent && ofi_rail_drain(rail, false))
-        || ofi_msg_events(rail))
-        return;
-    if (!ofi_events_calm(rail, &rail->events))
-        ofi_msg_events(rail);
+    if ((rail->silent && ofi_rail_drain(rail, false)) || ofi_msg_events(rail)
+        || ofi_events_calm(rail, &rail->events) || ofi_msg_events(rail))
+        rail->vain = 0;
+    else
+        rail_vain(rail);
 }
 
 /* ---- queues of events -------------------------------------------------- */
