@@ -79,7 +79,7 @@ static void rail_eq_ready(struct tpf_watch *watch, uint32_t events)
 
     (void)events;
     if ((rail->silent && ofi_rail_drain(rail, false)) || ofi_msg_events(rail)
-        || ofi_events_calm(rail, &rail->events) || ofi_msg_events(rail))
+        || (!ofi_events_calm(rail, &rail->events) && ofi_msg_events(rail)))
         rail->vain = 0;
     else
         rail_vain(rail);
