@@ -135,6 +135,8 @@ struct tpf_conn {
     size_t max_frame;              /* set before connected/incoming */
     size_t lands;                  /* set likewise: frames of send_data() whose
                                       bodies are so long may come(); 0: none */
+    size_t max_lent;               /* ... and be this long, at least max_frame;
+                                      0: no longer than others */
     size_t window;                 /* set likewise: bytes of frames that it
                                       pays to have under way on one pipe */
     uint16_t both_number;          /* both.c: the last buffer of which the peer
@@ -240,7 +242,7 @@ struct tpf_backend {
     /*
      * May be NULL.  One frame made of `head` (copied before return) and `data`
      * (used in place until the sent upcall with `token`).  Together at most
-     * max_frame bytes.  False: again, as reserve().  After failed or
+     * max_frame bytes, or max_lent where `length` lands.  False: again, as reserve().  After failed or
      * disconnect() no sent upcall comes and `data` is not touched any more.
      */
     bool (*send_data)(struct tpf_conn *conn, const void *head,

@@ -475,7 +475,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
         tpr_tell_sleepers(context);
         if (context->crowded && tpr_crowd_stays(&context->crowd, turn))
             continue;
-        if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded) {
+        if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded
+            || context->spin_ns == 0) {
             /* A yield has just told it. */
             if (!context->crowded || now == 0)
                 now = tpb_now();

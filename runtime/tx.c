@@ -206,6 +206,8 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn,
     unsigned char head[sizeof(struct wire_frame)], *data;
     size_t left, most = conn->max_frame - sizeof(head);
 
+    if (conn->max_lent > 0)
+        most = conn->max_lent - sizeof(head);
     if (!tpr_cursor_at(op->message, &op->cursor, &data, &left))
         return false;
     if (left > most)

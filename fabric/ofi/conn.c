@@ -21,7 +21,8 @@ TPB_LOG_COMPONENT("ofi");
 enum {
     CONN_BROKEN_MS = 1000,         /* from the first error in sending on */
     CONN_IN_PLACE = 4096,          /* less is copied sooner than described */
-    CONN_WINDOW = 2 * 1024 * 1024  /* of one pipe */
+    CONN_WINDOW = 2 * 1024 * 1024 + 64 * 1024      /* of one pipe: two long
+                                      frames, and what goes before them */
 };
 
 /* ---- life -------------------------------------------------------------- */
@@ -46,7 +47,7 @@ tp_status ofi_conn_buffers(struct ofi_conn *conn, struct tpb_error *error)
     const struct ofi_kind *kind = ofi_endpoint_of(conn->common.endpoint)->kind;
     unsigned count = kind->slots + OFI_CONTROL_SLOTS;
     tp_status status = ofi_slots_open(&conn->receive, conn, count,
-                                      kind->max_frame, FI_RECV, error);
+                                      ofi_land_room(kind), FI_RECV, error);
 
     if (status == TP_OK)
         status = ofi_slots_open(&conn->send, conn, count, kind->max_frame,
@@ -68,8 +69,13 @@ tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
     conn->common.max_frame = max_frame < kind->max_frame ? max_frame
                                                          : kind->max_frame;
     conn->limit = slots < kind->slots ? slots : kind->slots;
-    conn->common.lands = kind->splits && note->splits == 1
-                         && conn->common.endpoint->env->lands ? OFI_SPLIT : 0;
+    conn->common.lands = conn->common.max_lent = 0;
+    if (kind->piece > 0 && note->splits == OFI_PIECES
+        && conn->common.endpoint->env->lands
+        && conn->common.max_frame > OFI_SPLIT + OFI_SPLIT_HEAD) {
+        conn->common.lands = OFI_SPLIT;
+        conn->common.max_lent = kind->max_lent;
+    }
     conn->common.window = conn->common.max_frame * conn->limit / 2;
     if (conn->common.window > CONN_WINDOW)
         conn->common.window = CONN_WINDOW;
@@ -116,15 +122,14 @@ void ofi_conn_reset(struct ofi_conn *conn)
     while (conn->lent.first != NULL)
         ofi_mr_drop(ofi_queue_take(&conn->lent)->mr);
     ofi_life_leave(conn);
+    ofi_land_leave(conn);
     ofi_slots_close(&conn->receive);
     ofi_slots_close(&conn->send);
     memset(&conn->arrived, 0, sizeof(conn->arrived));
     memset(&conn->waiting, 0, sizeof(conn->waiting));
     conn->lent = conn->arrived;
-    conn->reserved = conn->half = conn->coming = NULL;
-    conn->place = NULL;
-    conn->landing = false;
-    conn->posts = conn->careful = 0;
+    conn->reserved = conn->half = NULL;
+    conn->posts = 0;
     conn->rail = NULL;
     conn->broken = false;
 }
@@ -397,6 +402,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     slot->size = head_length + length;
     slot->data = data;
     slot->length = length;
+    slot->pieces = 0;
     slot->token = token;
     memcpy(slot->head + 1, head, head_length);
     conn_number(conn, slot, slot->size);
@@ -465,7 +471,7 @@ tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error)
     while ((kind->posts == 0 || conn->posts < most)
            && (slot = ofi_slot_take(&conn->receive)) != NULL) {
         ssize_t code = fi_recv(conn->ep, slot->head,
-                               sizeof(*slot->head) + kind->max_frame,
+                               sizeof(*slot->head) + ofi_land_room(kind),
                                slot->desc, FI_ADDR_UNSPEC, &slot->context);
 
         slot->use = OFI_RECEIVE;
@@ -501,6 +507,8 @@ void ofi_conn_pop(struct tpf_conn *common)
     if (slot == NULL)
         return;
     conn->popped++;
+    if (TPB_UNLIKELY(slot->home != NULL))
+        ofi_land_home(conn, slot);
     ofi_slot_give(&conn->receive, slot);
     if (conn->lost) {
         if (conn->arrived.first == NULL)
@@ -534,7 +542,8 @@ static const char *conn_check(struct ofi_conn *conn,
     if (length < sizeof(*head)
         || le32toh(head->size) < length - sizeof(*head)
         || split != (le32toh(head->size) > length - sizeof(*head))
-        || le32toh(head->size) > conn->common.max_frame)
+        || le32toh(head->size) > (split ? conn->common.max_lent
+                                        : conn->common.max_frame))
         return "a message has the wrong length";
     if (!conn_told(conn, head))
         return "it acknowledges what was not sent";
@@ -566,7 +575,7 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
 
     slot->posted = false;
     conn->posts--;
-    if (TPB_UNLIKELY(conn->coming != NULL && !conn->landing && !conn->lost)) {
+    if (TPB_UNLIKELY(conn->coming != NULL && !conn->lost)) {
         ofi_land_slot(conn, slot, length);
         return;
     }
@@ -604,6 +613,9 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
 
 void ofi_conn_sent(struct ofi_conn *conn, struct ofi_slot *slot)
 {
+    if (TPB_UNLIKELY(slot->pieces > 0)
+        && (--slot->pieces > 0 || slot == conn->half))
+        return;
     slot->posted = false;
     if (slot->use == OFI_SEND)
         ofi_slot_give(&conn->send, slot);
@@ -620,9 +632,7 @@ void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code)
         return;
     }
     if (slot->use == OFI_RECEIVE || slot->use == OFI_BODY) {
-        if (slot->use == OFI_BODY) {
-            conn->landing = false;
-        } else {
+        if (slot->use == OFI_RECEIVE) {
             conn->posts--;
             ofi_slot_give(&conn->receive, slot);
         }

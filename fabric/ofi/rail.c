@@ -12,7 +12,8 @@ TPB_LOG_COMPONENT("ofi");
 
 enum {
     RAIL_CQ = 4096,                /* soft-RoCE has room for 32767 */
-    RAIL_READ = 16
+    RAIL_READ = 16,
+    RAIL_VAIN = 16                 /* wakes in a row with nothing behind them */
 };
 
 /* ---- watching ---------------------------------------------------------- */
@@ -58,25 +59,41 @@ static void rail_cq_ready(struct tpf_watch *watch, uint32_t events)
         rail_trywait(cq->rail, &cq->cq->fid);
 }
 
+/* Somebody calls whom libfabric cannot let in, for want of descriptors.  From
+ * now on only what is new wakes us: all else is looked at before a sleep. */
+static void rail_vain(struct ofi_rail *rail)
+{
+    if (!rail->silent || ++rail->vain != RAIL_VAIN)
+        return;
+    tpb_info("%s: woken in vain", rail->endpoint->kind->backend);
+    tpf_watch_change(rail->endpoint->common.env, &rail->events.watch,
+                     EPOLLIN | EPOLLET);
+}
+
+/* Mostly it is a message.  What is put back for nothing to be there may have
+ * come just now, and would not be told of again. */
 static void rail_eq_ready(struct tpf_watch *watch, uint32_t events)
 {
     struct ofi_rail *rail = TPB_CONTAINER(watch, struct ofi_rail,
                                           events.watch);
 
     (void)events;
-    if (!ofi_msg_events(rail)
-        && !(rail->silent && ofi_rail_drain(rail, false)))
-        ofi_events_calm(rail, &rail->events);
+    if ((rail->silent && ofi_rail_drain(rail, false)) || ofi_msg_events(rail)
+        || (!ofi_events_calm(rail, &rail->events) && ofi_msg_events(rail)))
+        rail->vain = 0;
+    else
+        rail_vain(rail);
 }
 
 /* ---- queues of events -------------------------------------------------- */
 
 /*
  * A silent rail's completion queues have no descriptor, so that libfabric does
- * not write to one for each completion.  Its queues of events have one that
- * wakes for all that the domain's sockets bring.  It also stays readable from
- * the first event on, until a wait set of ours puts it back (fi_trywait() of
- * libfabric 1.17 does not).
+ * not write to one for each completion.  Its queue of events has one that
+ * wakes for all that the domain's sockets bring, and the door's.  It also stays
+ * readable from the first event on, until a wait set of ours puts it back
+ * (fi_trywait() of libfabric 1.17 does not).  The door's queue shares that: one
+ * of its own would wake us twice for each message.
  */
 tp_status ofi_events_open(struct ofi_rail *rail, struct ofi_events *events,
                           struct tpb_error *error)
@@ -86,14 +103,17 @@ tp_status ofi_events_open(struct ofi_rail *rail, struct ofi_events *events,
     int code = 0;
 
     if (rail->silent) {
-        code = fi_wait_open(rail->fabric, &wait, &events->wait);
+        if (rail->events.wait == NULL)
+            code = fi_wait_open(rail->fabric, &wait, &rail->events.wait);
         attr.wait_obj = FI_WAIT_SET;
-        attr.wait_set = events->wait;
+        attr.wait_set = rail->events.wait;
     }
     if (code == 0)
         code = fi_eq_open(rail->fabric, &attr, &events->eq, NULL);
     if (code != 0)
         return ofi_fail(error, code, "an event queue");
+    if (rail->silent && events != &rail->events)
+        return TP_OK;
     return ofi_watch_fid(rail->endpoint, &events->eq->fid, &events->watch,
                          error);
 }
@@ -359,12 +379,10 @@ bool ofi_cq_drain(struct fid_cq *cq, bool all)
 
 bool ofi_rail_sleepy(struct ofi_rail *rail)
 {
-    /* Completions come last: none tells.  Strangers at the door may wake us. */
+    /* Sockets with something in them wake us, and so does the queue of events;
+     * but not what libfabric has read from them already. */
     if (rail->silent)
-        return ofi_events_calm(rail, &rail->events)
-               && (rail->door.expected == 0
-                   || ofi_events_calm(rail, &rail->door.events))
-               && !ofi_rail_drain(rail, true);
+        return !ofi_rail_drain(rail, true);
     TPB_LIST_EACH(node, &rail->cqs)
         if (!rail_trywait(rail, &TPB_CONTAINER(node, struct ofi_cq,
                                                link)->cq->fid))

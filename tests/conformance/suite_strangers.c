@@ -318,6 +318,34 @@ START_TEST(test_no_descriptors)
 }
 END_TEST
 
+/* Callers who cannot be let in wake nobody for ever, and what comes meanwhile
+ * does. */
+START_TEST(test_no_descriptors_for_callers)
+{
+    struct strangers strangers = { .count = 0 };
+    uint64_t until;
+    struct tpx_pair pair;
+    unsigned wakes = 0;
+
+    tpx_pair_open(&pair, tpx_backend);
+    strangers_everywhere(&strangers);
+    strangers_limit(0);
+    for (until = tpb_now() + 200000000; tpb_now() < until; wakes++)
+        tpx_side_sleep(pair.b, 20);
+    ck_assert_uint_lt(wakes, 200);
+    tpx_stream_set(pair.ab, pair.ba, 44, tpx_size_random, 0);
+    for (uint64_t i = 1; i <= 100; i++) {
+        TPX_UNTIL(tpx_side_step(pair.a), tpx_send(pair.ab));
+        TPX_UNTIL((tpx_side_step(pair.a), tpx_side_sleep(pair.b, 1000)),
+                  pair.ba->in.next == i);
+    }
+    strangers_limit(-1);
+    for (int i = 0; i < strangers.count; i++)
+        tpb_close(&strangers.held[i]);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 void tpx_add_stranger_tests(Suite *suite)
 {
     TCase *tests = tpx_tcase(suite, "strangers");
@@ -326,6 +354,7 @@ void tpx_add_stranger_tests(Suite *suite)
     tcase_add_test(tests, test_no_descriptors);
     if (tpx_backend->flags & TPF_SELF)
         return;
+    tcase_add_test(tests, test_no_descriptors_for_callers);
     tcase_add_test(tests, test_connect_to_closed);
     tcase_add_test(tests, test_closed_meanwhile);
     if (tpx_target->listening != NULL) {
