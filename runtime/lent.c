@@ -165,6 +165,8 @@ void tpr_lent_release(tp_pipe *pipe, uint32_t number)
     struct wire_about about = { .message = number };
     uint64_t body = number;
 
+    /* Most answers are written by the callback that gives back. */
+    pipe->peer->conn->more = pipe->context->dispatching;
     if (tpb_list_empty(&pipe->notes)
         && tpf_post(pipe->peer->conn,
                     tpr_frame_head(pipe, WIRE_RELEASE, 0, sizeof(body)), &body,

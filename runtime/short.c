@@ -197,9 +197,7 @@ static inline bool short_may_read(const tp_pipe *pipe,
 /* One that was copied and might have been lent: its sender shall know. */
 static __attribute__((noinline, cold)) void short_wish(struct tpr_peer *peer)
 {
-    const struct tpr_links *links = peer->links;
-
-    if (links != NULL && links->of[TPF_CHANNEL_MAP].mine)
+    if (peer->lend != NULL)        /* and so may the other way */
         peer->wishes |= WIRE_BORROWS;
 }
 
