@@ -355,7 +355,8 @@ static void shm_copy(unsigned char *to, const void *data, size_t length)
     size_t lead = TPB_CACHE_LINE - (uintptr_t)to % TPB_CACHE_LINE;
 
     if (length > lead) {
-        memcpy(to + lead, (const unsigned char *)data + lead, length - lead);
+        tpb_copy(to + lead, (const unsigned char *)data + lead,
+                 length - lead);
         length = lead;
     }
     tpb_copy(to, data, length);
