@@ -201,9 +201,18 @@ static __attribute__((noinline, cold)) void short_wish(struct tpr_peer *peer)
         peer->wishes |= WIRE_BORROWS;
 }
 
+/* The last that is done, so that its caller has nothing to keep meanwhile. */
+static __attribute__((noinline)) tp_status
+short_copy(void *to, const void *from, size_t length)
+{
+    memcpy(to, from, length);
+    return TP_OK;
+}
+
 /*
  * The message that lies in the open frame, whose reader is being told of it
- * right now, see short_take().  He has the token.
+ * right now, see short_take().  He has the token.  False: nothing is done;
+ * else its bytes are to be copied.
  */
 static inline __attribute__((always_inline)) bool
 short_read(tp_pipe *pipe, tp_message *message, bool borrow,
@@ -226,7 +235,6 @@ short_read(tp_pipe *pipe, tp_message *message, bool borrow,
     }
     if (payload->data == NULL && length > 0)
         return false;
-    tpb_copy(payload->data, open->bytes, length);
     open->taken = length;
     open->offered = NULL;
     short_have(pipe, length, borrow, done, arg);
@@ -263,13 +271,26 @@ static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     return true;
 }
 
+static inline tp_status short_bytes(tp_pipe *pipe, const tp_message *message)
+{
+    const struct tpr_open_frame *open = &pipe->context->open;
+    void *to = message->payloads[0].data;
+
+    if (TPB_LIKELY(open->length >= 8 && open->length <= 16)) {
+        tpb_copy(to, open->bytes, open->length);
+        return TP_OK;
+    }
+    return open->length == 0 ? TP_OK
+                             : short_copy(to, open->bytes, open->length);
+}
+
 tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
                        tp_message_fn *done, void *arg)
 {
     if (TPB_LIKELY(pipe != NULL && skeleton != NULL && done != NULL
                    && tpr_holds(pipe->context))
         && short_read(pipe, skeleton, false, done, arg))
-        return TP_OK;
+        return short_bytes(pipe, skeleton);
     return tpr_call_read(pipe, skeleton, false, done, arg, NULL);
 }
 
@@ -280,8 +301,11 @@ tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
         return TP_ERR_INVALID;     /* nobody could give it back */
     if (TPB_LIKELY(pipe != NULL && skeleton != NULL
                    && tpr_holds(pipe->context))
-        && (short_read(pipe, skeleton, true, done, arg)
-            || short_map(pipe, skeleton, done, arg)))
+        && short_read(pipe, skeleton, true, done, arg))
+        return short_bytes(pipe, skeleton);
+    if (TPB_LIKELY(pipe != NULL && skeleton != NULL
+                   && tpr_holds(pipe->context))
+        && short_map(pipe, skeleton, done, arg))
         return TP_OK;
     return tpr_call_read(pipe, skeleton, true, done, arg, NULL);
 }
