@@ -163,7 +163,7 @@ tp_status tpr_lent_decode(tp_pipe *pipe, const unsigned char *body,
 void tpr_lent_release(tp_pipe *pipe, uint32_t number)
 {
     struct wire_about about = { .message = number };
-    uint64_t body = number;
+    struct wire_release body = { .message = number };
 
     /* Most answers are written by the callback that gives back. */
     pipe->peer->conn->more = pipe->context->dispatching;

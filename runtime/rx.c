@@ -576,7 +576,8 @@ static void rx_about_frame(tp_pipe *pipe, struct tpf_conn *conn,
                            const unsigned char *body)
 {
     bool release = frame->type == WIRE_RELEASE;
-    size_t head = release ? sizeof(uint64_t) : sizeof(struct wire_about);
+    size_t head = release ? sizeof(struct wire_release)
+                          : sizeof(struct wire_about);
     size_t length = frame->length - head;
     bool good = frame->length >= head;
     struct wire_about about = { .message = 0 };

@@ -342,8 +342,8 @@ static inline bool short_is_release(const struct tpr_peer *peer,
 {
     return frame->type == WIRE_RELEASE && frame->flags == 0
            && frame->wishes == peer->wished && frame->number == 0
-           && size == sizeof(*frame) + sizeof(uint64_t)
-           && frame->length == sizeof(uint64_t) && pipe != NULL;
+           && size == sizeof(*frame) + sizeof(struct wire_release)
+           && frame->length == sizeof(struct wire_release) && pipe != NULL;
 }
 
 /* What it says of credit may end writes, whose callbacks come first. */
@@ -488,12 +488,12 @@ static bool short_back(tp_context *context, tp_pipe *pipe,
     struct tpr_op *op;
     tp_message *message;
     tp_message_fn *done;
-    uint64_t number;
+    struct wire_release release;
     void *arg;
 
-    memcpy(&number, body, sizeof(number));
+    memcpy(&release, body, sizeof(release));
     if (!short_credit(pipe, frame->credit)
-        || (op = tpr_lent_back(pipe, (uint32_t)number)) == NULL)
+        || (op = tpr_lent_back(pipe, release.message)) == NULL)
         return false;
     conn->backend->pop(conn);
     TPR_COUNT(stats->writes_pending, -1);

@@ -43,7 +43,7 @@ enum wire_type {
     WIRE_PUSH,         /* a piece of a buffer that was asked for */
     WIRE_CALL,         /* that buffer is being pulled: the sender may help; the
                           channel's words follow */
-    WIRE_RELEASE,      /* as DONE, of a message whose number is the body */
+    WIRE_RELEASE,      /* as DONE, of one message: struct wire_release */
     WIRE_LAST = WIRE_RELEASE
 };
 
@@ -158,6 +158,14 @@ struct wire_lent {
     unsigned char source[WIRE_LENT_SOURCE];
 };
 _Static_assert(sizeof(struct wire_lent) == 32, "wire layout");
+
+/* As long as a cache line with all that is around it: so what follows, which is
+ * mostly the answer, has a line of its own. */
+struct wire_release {
+    uint32_t message, zero;
+    uint64_t zero2;
+};
+_Static_assert(sizeof(struct wire_release) == 16, "wire layout");
 
 /* The body of DONE, and the head of those of ASK, PUSH and CALL. */
 struct wire_about {
