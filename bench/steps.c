@@ -8,7 +8,7 @@
  * every run executes the same instructions.  bench/instructions runs it under
  * callgrind, twice, and takes the difference.
  *
- *     steps ROUNDS [BYTES [stream]]
+ *     steps ROUNDS [BYTES [stream | borrow]]
  */
 #include "config.h"
 
@@ -40,6 +40,7 @@ struct steps {
     int written, caught;
     bool over;                     /* what is still armed ends unread */
     bool stream;
+    bool borrow;                   /* memory of tp_alloc(), read in place */
     /* Of a stream, since it began. */
     long issued, wanted;
     tp_message window[STEPS_WINDOW];
@@ -78,6 +79,13 @@ static void steps_caught(tp_pipe *pipe, tp_status status, tp_message *message,
     steps->caught++;
 }
 
+static void steps_lent(tp_pipe *pipe, tp_status status, tp_message *message,
+                       void *arg)
+{
+    steps_caught(pipe, status, message, arg);
+    steps_expect(pipe, "release", tp_pipe_release(pipe, message));
+}
+
 static void steps_arrived(tp_pipe *pipe, tp_status status,
                           tp_message *skeleton, void *arg)
 {
@@ -89,12 +97,18 @@ static void steps_arrived(tp_pipe *pipe, tp_status status,
     if (skeleton->payload_count != 1
         || skeleton->payloads[0].length != steps->bytes)
         steps_fail(pipe, "read_descriptor", TP_ERR_PROTOCOL);
+    if (steps->borrow) {
+        steps_expect(pipe, "borrow",
+                     tp_pipe_borrow(pipe, skeleton, steps_lent, steps));
+        return;
+    }
     skeleton->payloads[0].data = steps->memory + steps->bytes;
     steps_expect(pipe, "read",
                  tp_pipe_read(pipe, skeleton, steps_caught, steps));
 }
 
-/* Arms for the answer and writes one message. */
+/* Arms for the answer and writes one message.  What is lent is over when it
+ * comes back, before the answer. */
 static void steps_write(struct steps *steps)
 {
     int written = steps->written;
@@ -104,7 +118,7 @@ static void steps_write(struct steps *steps)
     steps_expect(steps->pipe, "write",
                  tp_pipe_write(steps->pipe, &steps->message, steps_written,
                                steps));
-    while (steps->written == written)
+    while (steps->written == written && !steps->borrow)
         steps_expect(NULL, "tp_wait", tp_wait(steps->context, -1, NULL));
 }
 
@@ -255,11 +269,13 @@ static void steps_meet(struct steps *steps)
 }
 
 static int steps_side(int rank, int turn, const char *directory, long rounds,
-                      size_t bytes, bool stream)
+                      size_t bytes, const char *way)
 {
     tp_options options = TP_OPTIONS_INIT;
     struct steps steps = { .rank = rank, .turn = turn, .bytes = bytes,
-                           .stream = stream };
+                           .stream = strcmp(way, "stream") == 0,
+                           .borrow = strcmp(way, "borrow") == 0 };
+    void *memory;
 
     setenv("TP_RANK", rank == 0 ? "0" : "1", 1);
     setenv("TP_SIZE", "2", 1);
@@ -269,26 +285,26 @@ static int steps_side(int rank, int turn, const char *directory, long rounds,
     steps_expect(NULL, "tp_init", tp_init(&options, &steps.context));
     steps_expect(NULL, "tp_pipe_to_rank",
                  tp_pipe_to_rank(steps.context, 1 - rank, &steps.pipe));
-    steps.memory = calloc(2, bytes + 1);
-    if (steps.memory == NULL)
-        steps_fail(NULL, "memory", TP_ERR_NO_MEMORY);
+    steps_expect(NULL, "tp_alloc",
+                 tp_alloc(steps.context, 2 * (bytes + 1),
+                          (tp_device){ TP_DEVICE_CPU, 0 }, &memory));
+    steps.memory = memory;
     steps.payload = (tp_payload){ .data = steps.memory, .length = bytes };
     steps.message = (tp_message){ .payloads = &steps.payload,
                                   .payload_count = 1 };
     steps_meet(&steps);
-    if (stream)
+    if (steps.stream)
         steps_stream(&steps, rounds);
     else
         steps_rounds(&steps, rounds);
     steps.over = true;
     steps_expect(NULL, "tp_finalize", tp_finalize(steps.context));
-    free(steps.memory);
     return 0;
 }
 
 /* Both ranks; the parent is rank 0. */
 static int steps_run(const char *directory, long rounds, size_t bytes,
-                     bool stream)
+                     const char *way)
 {
     char bootstrap[64];
     int sockets[2], status = 1, mine;
@@ -308,9 +324,9 @@ static int steps_run(const char *directory, long rounds, size_t bytes,
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         bench_limit(STEPS_LIMIT_S);
-        exit(steps_side(1, sockets[1], bootstrap, rounds, bytes, stream));
+        exit(steps_side(1, sockets[1], bootstrap, rounds, bytes, way));
     }
-    mine = steps_side(0, sockets[0], bootstrap, rounds, bytes, stream);
+    mine = steps_side(0, sockets[0], bootstrap, rounds, bytes, way);
     waitpid(child, &status, 0);
     return status == 0 ? mine : 1;
 }
@@ -324,8 +340,9 @@ int main(int argc, char **argv)
 
     if (rounds < 1 || argc > 4
         || (argc >= 3 && (!bench_size(argv[2], &bytes) || bytes == 0))
-        || (argc == 4 && strcmp(argv[3], "stream") != 0)) {
-        fprintf(stderr, "usage: steps ROUNDS [BYTES [stream]]\n");
+        || (argc == 4 && strcmp(argv[3], "stream") != 0
+            && strcmp(argv[3], "borrow") != 0)) {
+        fprintf(stderr, "usage: steps ROUNDS [BYTES [stream | borrow]]\n");
         return 2;
     }
     if (mkdtemp(directory) == NULL) {
@@ -333,7 +350,7 @@ int main(int argc, char **argv)
         return 1;
     }
     bench_limit(STEPS_LIMIT_S);
-    status = steps_run(directory, rounds, bytes, argc == 4);
+    status = steps_run(directory, rounds, bytes, argc == 4 ? argv[3] : "");
     snprintf(remove, sizeof(remove), "rm -rf '%s'", directory);
     return system(remove) == 0 ? status : 1;
 }

@@ -142,6 +142,9 @@ struct tpf_conn {
     uint16_t both_number;          /* both.c: the last buffer of which the peer
                                       was called to copy some ... */
     bool both_called;              /* ... and it is not over */
+    bool more;                     /* the core's, before it sends a frame: it is
+                                      likely to send another at once.  A hint,
+                                      which the backend takes back */
 };
 
 /* The first bytes of a frame for post(): in registers, as memory that has just

@@ -78,6 +78,12 @@ static bool memory_grow(struct tpf_memories *memories)
     return true;
 }
 
+/* With the lock.  Pairs with tpf_memory_stamp(). */
+static void memory_changed(struct tpf_memories *memories)
+{
+    atomic_fetch_add_explicit(&memories->stamp, 1, memory_order_release);
+}
+
 tp_status tpf_memory_add(struct tpf_memories *memories,
                          const struct tpf_memory *block)
 {
@@ -92,6 +98,7 @@ tp_status tpf_memory_add(struct tpf_memories *memories,
         memories->blocks[at] = *block;
         memories->blocks[at].id = ++memories->next_id;
         memories->count++;
+        memory_changed(memories);
         status = TP_OK;
     }
     pthread_mutex_unlock(&memories->lock);
@@ -113,6 +120,7 @@ bool tpf_memory_take(struct tpf_memories *memories, const void *address,
         memmove(&memories->blocks[at - 1], &memories->blocks[at],
                 (memories->count - at) * sizeof(*block));
         memories->count--;
+        memory_changed(memories);
     }
     pthread_mutex_unlock(&memories->lock);
     return found;

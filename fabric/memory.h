@@ -7,6 +7,7 @@
 #define TPF_MEMORY_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "runtime/base/base.h"
 
@@ -25,6 +26,9 @@ struct tpf_memories {
     struct tpf_memory *blocks;     /* by address */
     size_t count, capacity;
     uint64_t next_id;
+    _Atomic uint64_t stamp;        /* changes with every block that comes or
+                                      goes: what was found before may not be so
+                                      any more */
 };
 
 void tpf_memories_init(struct tpf_memories *memories);
@@ -48,5 +52,11 @@ bool tpf_memory_take(struct tpf_memories *memories, const void *address,
 /* The block in which all of these bytes lie, copied. */
 bool tpf_memory_find(struct tpf_memories *memories, const void *data,
                      size_t length, struct tpf_memory *block);
+
+/* While it is the same, what tpf_memory_find() found since is still so. */
+static inline uint64_t tpf_memory_stamp(const struct tpf_memories *memories)
+{
+    return atomic_load_explicit(&memories->stamp, memory_order_acquire);
+}
 
 #endif

@@ -143,11 +143,19 @@ bool tpr_borrow_map(struct tpr_op *op, struct tpr_offer *offer,
 
 void tpr_borrow_begin(struct tpr_op *op)
 {
+    struct tpr_skeleton *skeleton = borrow_skeleton(op->message);
     tp_context *context = op->context;
 
     op->pipe->lent++;
+    /* Pairs with borrow_take().  No exchange: without the token nobody puts
+     * one there. */
+    if (TPB_LIKELY(atomic_load_explicit(&context->loan, memory_order_relaxed)
+                   == NULL)) {
+        atomic_store_explicit(&context->loan, skeleton, memory_order_release);
+        return;
+    }
     pthread_mutex_lock(&context->table_lock);
-    tpb_list_append(&context->lent, &borrow_skeleton(op->message)->lent_link);
+    tpb_list_append(&context->lent, &skeleton->lent_link);
     pthread_mutex_unlock(&context->table_lock);
 }
 
@@ -176,18 +184,49 @@ static bool borrow_maps(const struct tpr_skeleton *skeleton)
     return false;
 }
 
+/* Takes it from the lent ones; NULL if it is none of this pipe's. */
+static struct tpr_skeleton *borrow_take(tp_pipe *pipe,
+                                        const tp_message *message)
+{
+    struct tpr_skeleton *found = NULL, *loan;
+
+    /* Pairs with tpr_borrow_begin().  Skeletons stay as long as the pipe. */
+    loan = atomic_load_explicit(&pipe->context->loan, memory_order_acquire);
+    if (TPB_LIKELY(loan != NULL && &loan->message == message
+                   && loan->pipe == pipe)
+        && atomic_compare_exchange_strong(&pipe->context->loan, &loan, NULL))
+        return borrow_skeleton((tp_message *)(uintptr_t)message);
+    pthread_mutex_lock(&pipe->context->table_lock);
+    TPB_LIST_EACH(node, &pipe->context->lent) {
+        struct tpr_skeleton *skeleton = TPB_CONTAINER(node,
+                                                      struct tpr_skeleton,
+                                                      lent_link);
+
+        if (&skeleton->message == message && skeleton->pipe == pipe)
+            found = skeleton;
+    }
+    if (found != NULL)
+        tpb_list_unlink(&found->lent_link);
+    pthread_mutex_unlock(&pipe->context->table_lock);
+    return found;
+}
+
 /* Takes a loan back of which the user has not heard yet. */
 static void borrow_recall(struct tpr_op *op)
 {
     struct tpr_skeleton *skeleton = borrow_skeleton(op->message);
-    tp_context *context = op->context;
 
-    pthread_mutex_lock(&context->table_lock);
-    tpb_list_unlink(&skeleton->lent_link);
-    pthread_mutex_unlock(&context->table_lock);
+    borrow_take(op->pipe, op->message);
     tpr_borrow_unmap(skeleton);
     op->pipe->lent--;
     op->status = TP_ERR_CLOSED;
+}
+
+void tpr_borrow_recall_one(struct tpr_op *op)
+{
+    if (op->kind == TPR_OP_READ && op->borrow && op->status == TP_OK
+        && borrow_maps(borrow_skeleton(op->message)))
+        borrow_recall(op);
 }
 
 void tpr_borrow_recall(const tp_pipe *pipe)
@@ -195,16 +234,15 @@ void tpr_borrow_recall(const tp_pipe *pipe)
     TPB_LIST_EACH(node, &pipe->context->done) {
         struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
 
-        if (op->pipe == pipe && op->kind == TPR_OP_READ && op->borrow
-            && op->status == TP_OK && borrow_maps(borrow_skeleton(op->message)))
-            borrow_recall(op);
+        if (op->pipe == pipe)
+            tpr_borrow_recall_one(op);
     }
 }
 
 /* The token; the skeleton is not in context->lent any more. */
 static void borrow_over(struct tpr_skeleton *skeleton)
 {
-    struct wire_about about = { .message = skeleton->number };
+    uint32_t number = skeleton->number;
     tp_pipe *pipe = skeleton->pipe;
     bool offers = skeleton->offers != NULL;
 
@@ -213,7 +251,7 @@ static void borrow_over(struct tpr_skeleton *skeleton)
     if (pipe->tell_due && pipe->lent == 0)
         tpr_pull_tell_all(pipe, true);
     else if (offers && pipe->peer->state == TPR_PEER_CONNECTED)
-        tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
+        tpr_lent_release(pipe, number);
 }
 
 /* What the user has enqueued on the tensors' streams still reads the memory. */
@@ -227,7 +265,8 @@ static void borrow_end(tp_context *context, struct tpr_skeleton *skeleton)
         tpr_touch(context);
         return;
     }
-    tpg_work_end(skeleton->release);
+    if (TPB_UNLIKELY(skeleton->release != NULL))
+        tpg_work_end(skeleton->release);
     skeleton->release = NULL;
     borrow_over(skeleton);
 }
@@ -252,11 +291,14 @@ bool tpr_borrow_progress(tp_context *context)
  * memory, or a device that fails: then nothing is waited for. */
 static void borrow_mark(tp_context *context, struct tpr_skeleton *skeleton)
 {
-    struct tpb_error error = { "" };
+    struct tpb_error error;
 
-    if (skeleton->offers != NULL
-        && tpg_work_new(context->gpu, &skeleton->message, &skeleton->release,
-                        &error) != TP_OK)
+    if (TPB_LIKELY(skeleton->offers == NULL
+                   || skeleton->message.tensor_count == 0))
+        return;
+    error.text[0] = '\0';
+    if (tpg_work_new(context->gpu, &skeleton->message, &skeleton->release,
+                     &error) != TP_OK)
         tpb_warn("what was borrowed from a device is given back without"
                  " waiting for its stream: %s", error.text);
 }
@@ -264,27 +306,6 @@ static void borrow_mark(tp_context *context, struct tpr_skeleton *skeleton)
 static void borrow_end_run(tp_context *context, struct tpr_task *task)
 {
     borrow_end(context, TPB_CONTAINER(task, struct tpr_skeleton, task));
-}
-
-/* Takes it from the lent ones; NULL if it is none of this pipe's. */
-static struct tpr_skeleton *borrow_take(tp_pipe *pipe,
-                                        const tp_message *message)
-{
-    struct tpr_skeleton *found = NULL;
-
-    pthread_mutex_lock(&pipe->context->table_lock);
-    TPB_LIST_EACH(node, &pipe->context->lent) {
-        struct tpr_skeleton *skeleton = TPB_CONTAINER(node,
-                                                      struct tpr_skeleton,
-                                                      lent_link);
-
-        if (&skeleton->message == message && skeleton->pipe == pipe)
-            found = skeleton;
-    }
-    if (found != NULL)
-        tpb_list_unlink(&found->lent_link);
-    pthread_mutex_unlock(&pipe->context->table_lock);
-    return found;
 }
 
 tp_status tp_pipe_release(tp_pipe *pipe, tp_message *borrowed)
@@ -311,8 +332,11 @@ tp_status tp_pipe_release(tp_pipe *pipe, tp_message *borrowed)
 
 void tpr_borrow_fini(tp_context *context)
 {
+    struct tpr_skeleton *loan = atomic_load(&context->loan);
     struct tpb_list *node;
 
+    if (loan != NULL)
+        tpr_skeleton_free(loan);
     while ((node = tpb_list_take(&context->device_releases)) != NULL)
         tpb_list_append(&context->lent, node);
     while ((node = tpb_list_take(&context->lent)) != NULL) {

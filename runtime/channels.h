@@ -104,6 +104,25 @@ bool tpr_pull_any(const tp_pipe *pipe);
  * memory is lent, unless `now`, or if a channel still fetches from it. */
 void tpr_pull_tell_all(tp_pipe *pipe, bool now);
 
+/* From this size on what can be lent is, to who borrows (WIRE_BORROWS).  Who
+ * reads has it sooner in a frame, up to some KiB. */
+enum { TPR_BORROWED = 1024, TPR_BORROWED_MOST = 8 * 1024 };
+
+/* ---- lent.c: short messages about what lies at their sender -------------- */
+
+/* Sends a message of one payload and nothing else, whose memory peer->lend takes,
+ * in one short frame.  False: not so, nothing is done.  Token. */
+bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
+                    void *arg);
+/* The skeleton that such a frame's body makes, not numbered yet. */
+tp_status tpr_lent_decode(tp_pipe *pipe, const unsigned char *body,
+                          size_t length, struct tpr_skeleton **skeleton);
+/* Tells that the message's buffers are not needed any more. */
+void tpr_lent_release(tp_pipe *pipe, uint32_t number);
+/* The write that RELEASE is about, if there is nothing to do but to end it; NULL:
+ * tpr_offer_done() is to see to it. */
+struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number);
+
 /* ---- borrow.c ------------------------------------------------------------ */
 
 /* Memory for the buffers that cannot be lent; before the read is handed over.
@@ -122,6 +141,7 @@ void tpr_borrow_unmap(struct tpr_skeleton *skeleton);
 /* The pipe is closed here, and the peer may soon change what it has lent: a
  * loan whose callback is still to come is none, its read ends with CLOSED. */
 void tpr_borrow_recall(const tp_pipe *pipe);
+void tpr_borrow_recall_one(struct tpr_op *op);     /* the same for one loan */
 /* Releases whose devices are through with the memory.  Returns whether any
  * ended. */
 bool tpr_borrow_progress(tp_context *context);

@@ -172,7 +172,8 @@ struct tpr_skeleton {
     struct tpr_offer *offers;
     uint32_t number;               /* if it has offers */
     /* Lent by tp_pipe_borrow(). */
-    struct tpb_list lent_link;     /* table: in context->lent, or unlinked */
+    struct tpb_list lent_link;     /* table: in context->lent, or unlinked: not
+                                      lent, or in context->loan */
     struct tpr_copy *copies;       /* memory for what could not be lent ... */
     struct tpr_copy *spare;        /* ... and some for the next message */
     struct tpr_task task;          /* its release */
@@ -308,6 +309,9 @@ struct tpr_peer {
     uint16_t wishes, wished;       /* this side's, the peer's: wire_frame */
     size_t brief;                  /* shorter messages may go by post() at once;
                                       0 unless CONNECTED, see tpr_tx_brief() */
+    size_t lend_least;             /* those from here on may be lent at once,
+                                      see lent.c: by this one; or NULL */
+    struct tpf_link *lend;
     struct tpr_spare *spare;       /* it greeted while ours was under way */
     bool gave_up;                  /* it has no more ways to reach us */
     bool asked;                    /* ... was asked to try, too */
@@ -367,6 +371,8 @@ struct tpr_open_frame {
     struct tpr_op *read;           /* over, its callback is due; or NULL */
     tp_message *offered;           /* while its reader is being told: what
                                       tp_pipe_read() takes from here; or NULL */
+    tp_message *lent;              /* the same, for tp_pipe_borrow(): it lies at
+                                      its sender */
 };
 
 struct tp_context {
@@ -395,7 +401,10 @@ struct tp_context {
     struct tpb_list device_releases;   /* skeletons that are given back */
     uint32_t copying;              /* pulls that only progress() moves */
     struct tpr_offer *free_offers; /* via next */
-    struct tpb_list lent;          /* table: skeletons that are borrowed */
+    /* atomic: the skeleton that is borrowed, as most programs have one at a
+     * time.  Set with the token, cleared by whoever gives it back. */
+    _Atomic(struct tpr_skeleton *) loan;
+    struct tpb_list lent;          /* table: others that are borrowed */
 
     /* The token. */
     _Atomic uint32_t token;        /* atomic: 1 while held */
@@ -719,14 +728,21 @@ static inline bool tpr_tx_credit_for(const tp_pipe *pipe, size_t length)
     return under_way == 0
            || under_way + length <= pipe->peer->conn->window;
 }
-/* Of the frame of a short message, as struct wire_frame. */
+/* Of a frame for post(), as struct wire_frame. */
+static inline struct tpf_head tpr_frame_head(const tp_pipe *pipe,
+                                             enum wire_type type,
+                                             unsigned flags, size_t length)
+{
+    return (struct tpf_head){ {
+        type | flags << 8 | (uint64_t)pipe->peer->wishes << 16
+            | (uint64_t)pipe->number << 32,
+        pipe->consumed | (uint64_t)length << 32 } };
+}
+/* ... of a short message. */
 static inline struct tpf_head tpr_short_head(const tp_pipe *pipe,
                                              size_t length)
 {
-    return (struct tpf_head){ {
-        WIRE_MESSAGE | WIRE_SHORT << 8 | (uint64_t)pipe->peer->wishes << 16
-            | (uint64_t)pipe->number << 32,
-        pipe->consumed | (uint64_t)length << 32 } };
+    return tpr_frame_head(pipe, WIRE_MESSAGE, WIRE_SHORT, length);
 }
 void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op);
 void tpr_tx_pump(tp_pipe *pipe);
@@ -740,7 +756,8 @@ bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length);
  * nothing is before it; any thread.  False: not so, nothing is done. */
 bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
                     struct tpr_sync *sync);
-/* Its state, its conn or its links are others now: sets peer->brief. */
+/* Its state, its conn, its links or what it wishes are others now: sets
+ * peer->brief and peer->lend. */
 void tpr_tx_brief(struct tpr_peer *peer);
 /* A frame of the pipe that no stream has: `about`, then `more`.  Kept for later
  * if there is no room. */

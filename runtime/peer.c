@@ -453,7 +453,7 @@ void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text)
     peer->end_text = copy;
     pthread_mutex_unlock(&context->table_lock);
     peer->state = TPR_PEER_ENDED;
-    peer->brief = 0;
+    tpr_tx_brief(peer);
     peer->end = status;
     peer_timer_stop(peer);
     if (peer->conn != NULL)

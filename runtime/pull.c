@@ -67,7 +67,6 @@ static void pull_measured(const struct tpr_op *op)
 void tpr_pull_settle(struct tpr_op *op)
 {
     tp_pipe *pipe = op->pipe;
-    struct wire_about about = { .message = op->number };
 
     if (op->pulls > 0 || !op->streamed)
         return;
@@ -76,7 +75,7 @@ void tpr_pull_settle(struct tpr_op *op)
     /* What is lent is done when it is released. */
     if (pull_skeleton(op)->offers != NULL && !op->borrow
         && pipe->peer->state == TPR_PEER_CONNECTED)
-        tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
+        tpr_lent_release(pipe, op->number);
     tpr_rx_land(pipe);
 }
 

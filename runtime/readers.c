@@ -59,6 +59,10 @@ void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op)
         tpr_rx_land(pipe);
         return;
     }
+    /* It would have been there sooner in its frame. */
+    if (TPB_UNLIKELY(pipe->skeleton->offers != NULL) && !op->borrow
+        && pipe->skeleton->data_length < TPR_BORROWED_MOST)
+        pipe->peer->wishes &= (uint16_t)~WIRE_BORROWS;
     if (TPB_UNLIKELY(op->work != NULL || op->status != TP_OK)
         && !tpr_device_may_read(pipe, op))
         return;

@@ -172,6 +172,33 @@ void tpr_rx_offer(tp_pipe *pipe)
 
 /* ---- the steps ---------------------------------------------------------- */
 
+/* A descriptor has become the pipe's skeleton, or not. */
+static bool rx_decoded(tp_pipe *pipe, tp_status status)
+{
+    if (status != TP_OK) {
+        tpr_rx_break(pipe, status, status == TP_ERR_PROTOCOL
+                 ? "a descriptor of garbage" : "out of memory for a message");
+        return false;
+    }
+    pipe->missing = pipe->skeleton->stream_length;
+    if (pipe->skeleton->offers != NULL) {
+        pipe->skeleton->number = pipe->offered_to_me++;
+        pipe->offers_seen = true;
+    }
+    tpr_rx_offer(pipe);
+    return pipe->rx_state != TPR_RX_ENDED;     /* else the view is gone */
+}
+
+/* The view has one of lent.c. */
+static bool rx_lent(tp_pipe *pipe, struct rx_view *view)
+{
+    tp_status status = tpr_lent_decode(pipe, view->bytes, view->length,
+                                       &pipe->skeleton);
+
+    *view->taken = view->length;
+    return rx_decoded(pipe, status);
+}
+
 static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
 {
     if (view->type != WIRE_MESSAGE) {
@@ -181,8 +208,11 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
     if (!rx_wanted(pipe))
         return false;
     *view->started = true;
+    pipe->alone = (view->flags & WIRE_ALONE) != 0;
+    if ((view->flags & (WIRE_SHORT | WIRE_OFFERS))
+        == (WIRE_SHORT | WIRE_OFFERS))
+        return rx_lent(pipe, view);
     if ((view->flags & WIRE_SHORT) == 0) {
-        pipe->alone = (view->flags & WIRE_ALONE) != 0;
         pipe->shared = (view->flags & WIRE_SHARED) != 0;
         pipe->gathered = 0;
         pipe->rx_state = TPR_RX_DESCRIPTOR;
@@ -201,21 +231,8 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
 static bool rx_decode(tp_pipe *pipe, const unsigned char *descriptor,
                       uint64_t length)
 {
-    tp_status status = tpr_skeleton_decode(pipe, descriptor, length,
-                                           &pipe->skeleton);
-
-    if (status != TP_OK) {
-        tpr_rx_break(pipe, status, status == TP_ERR_PROTOCOL
-                 ? "a descriptor of garbage" : "out of memory for a message");
-        return false;
-    }
-    pipe->missing = pipe->skeleton->stream_length;
-    if (pipe->skeleton->offers != NULL) {
-        pipe->skeleton->number = pipe->offered_to_me++;
-        pipe->offers_seen = true;
-    }
-    tpr_rx_offer(pipe);
-    return pipe->rx_state != TPR_RX_ENDED;     /* else the view is gone */
+    return rx_decoded(pipe, tpr_skeleton_decode(pipe, descriptor, length,
+                                                &pipe->skeleton));
 }
 
 static bool rx_gather_grow(tp_pipe *pipe, uint64_t need)
@@ -476,10 +493,12 @@ void tpr_rx_stash_open(tp_context *context)
     uint32_t cost = open->length + (uint32_t)sizeof(struct wire_frame);
 
     open->pipe = NULL;
-    open->offered = NULL;
+    open->offered = open->lent = NULL;
     if (open->read != NULL) {
         if (open->read->borrow)
             tpr_borrow_begin(open->read);
+        if (open->read->borrow && pipe->closed)
+            tpr_borrow_recall_one(open->read);
         tpb_list_append(&context->done, &open->read->link);
     } else if (open->spare != NULL) {
         tpr_op_free(context, open->spare);
@@ -551,20 +570,23 @@ static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
     }
 }
 
-/* DONE, ASK, PUSH or CALL.  Pops it. */
+/* DONE, ASK, PUSH, CALL or RELEASE.  Pops it. */
 static void rx_about_frame(tp_pipe *pipe, struct tpf_conn *conn,
                            const struct wire_frame *frame,
                            const unsigned char *body)
 {
-    struct wire_about about;
-    size_t length = frame->length - sizeof(about);
-    bool good = frame->length >= sizeof(about);
+    bool release = frame->type == WIRE_RELEASE;
+    size_t head = release ? sizeof(struct wire_release)
+                          : sizeof(struct wire_about);
+    size_t length = frame->length - head;
+    bool good = frame->length >= head;
+    struct wire_about about = { .message = 0 };
 
     if (good) {
-        memcpy(&about, body, sizeof(about));
-        body += sizeof(about);
+        memcpy(&about, body, release ? sizeof(about.message) : head);
+        body += head;
     }
-    if (good && frame->type == WIRE_DONE)
+    if (good && (release || frame->type == WIRE_DONE))
         good = tpr_offer_done(pipe, &about);
     else if (good && frame->type == WIRE_ASK)
         good = tpr_offer_asked(pipe, &about, (const char *)body, length);
@@ -605,7 +627,10 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     }
     if (TPB_UNLIKELY(pipe->context->closing) && pipe->rx_end == TP_OK)
         tpr_rx_drop(pipe, TP_ERR_CLOSED);      /* a new one */
-    peer->wished = frame->wishes;
+    if (TPB_UNLIKELY(peer->wished != frame->wishes)) {
+        peer->wished = frame->wishes;
+        tpr_tx_brief(peer);
+    }
     tpr_tx_credit(pipe, frame->credit);
     pipe->offers_seen |= (frame->flags & WIRE_OFFERS) != 0;
     if (TPB_UNLIKELY(frame->type > WIRE_BYE)) {

@@ -65,6 +65,9 @@ short_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done, void *arg)
     tp_context *context = pipe->context;
     struct tpr_op *op = short_op(context);
 
+    if (TPB_UNLIKELY(message->payloads[0].length >= pipe->peer->lend_least)
+        && !context->closed && tpr_lent_write(pipe, message, done, arg))
+        return true;
     if (TPB_UNLIKELY(context->closed || op == NULL)
         || !short_send(pipe, &message->payloads[0]))
         return false;
@@ -156,39 +159,17 @@ tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
 
 /* ---- reading ------------------------------------------------------------ */
 
-/*
- * The message that lies in the open frame, whose reader is being told of it
- * right now, see short_take().  He has the token.
- */
-static inline __attribute__((always_inline)) bool
-short_read(tp_pipe *pipe, tp_message *message, bool borrow,
-           tp_message_fn *done, void *arg)
+/* Its reader has asked for the message of the open frame, and has it now. */
+static inline void short_have(tp_pipe *pipe, uint64_t length, bool borrow,
+                              tp_message_fn *done, void *arg)
 {
     struct tpr_open_frame *open = &pipe->context->open;
     struct tp_stats *stats = &pipe->record->stats;
-    uint32_t length = open->length;
     struct tpr_op *op = open->spare;
-    tp_payload *payload;
 
-    if (open->offered != message || open->pipe != pipe
-        || pipe->rx_state != TPR_RX_OFFERED
-        || atomic_load_explicit(&pipe->offered, memory_order_relaxed)
-           != message
-        || message->payload_count != 1 || message->tensor_count != 0)
-        return false;
-    payload = &message->payloads[0];
-    if (payload->length != length)
-        return false;
-    if (borrow)
-        payload->data = length == 0 ? NULL : tpr_borrow_copy(message, length);
-    if (payload->data == NULL && length > 0)
-        return false;
     /* No exchange: whoever claims it in another thread reads the same message
      * twice, and is told so by tpr_rx_read(). */
     atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
-    tpb_copy(payload->data, open->bytes, length);
-    open->taken = length;
-    open->offered = NULL;
     open->spare = NULL;
     open->read = op;
     pipe->skeleton = NULL;
@@ -200,7 +181,107 @@ short_read(tp_pipe *pipe, tp_message *message, bool borrow,
     op->done = done;
     op->arg = arg;
     op->borrow = borrow;
+}
+
+/* Nobody else has it, and it is as it was. */
+static inline bool short_may_read(const tp_pipe *pipe,
+                                  const tp_message *message)
+{
+    return pipe->context->open.pipe == pipe
+           && pipe->rx_state == TPR_RX_OFFERED
+           && atomic_load_explicit(&pipe->offered, memory_order_relaxed)
+              == message
+           && message->payload_count == 1 && message->tensor_count == 0;
+}
+
+/* One that was copied and might have been lent: its sender shall know. */
+static __attribute__((noinline, cold)) void short_wish(struct tpr_peer *peer)
+{
+    if (peer->lend != NULL)        /* and so may the other way */
+        peer->wishes |= WIRE_BORROWS;
+}
+
+/* The last that is done, so that its caller has nothing to keep meanwhile. */
+static __attribute__((noinline)) tp_status
+short_copy(void *to, const void *from, size_t length)
+{
+    memcpy(to, from, length);
+    return TP_OK;
+}
+
+/*
+ * The message that lies in the open frame, whose reader is being told of it
+ * right now, see short_take().  He has the token.  False: nothing is done;
+ * else its bytes are to be copied.
+ */
+static inline __attribute__((always_inline)) bool
+short_read(tp_pipe *pipe, tp_message *message, bool borrow,
+           tp_message_fn *done, void *arg)
+{
+    struct tpr_open_frame *open = &pipe->context->open;
+    uint32_t length = open->length;
+    tp_payload *payload;
+
+    if (open->offered != message || !short_may_read(pipe, message))
+        return false;
+    payload = &message->payloads[0];
+    if (payload->length != length)
+        return false;
+    if (borrow) {
+        payload->data = length == 0 ? NULL : tpr_borrow_copy(message, length);
+        if (length >= TPR_BORROWED
+            && (pipe->peer->wishes & WIRE_BORROWS) == 0)
+            short_wish(pipe->peer);
+    }
+    if (payload->data == NULL && length > 0)
+        return false;
+    open->taken = length;
+    open->offered = NULL;
+    short_have(pipe, length, borrow, done, arg);
     return true;
+}
+
+/* The same for one that lies at its sender. */
+static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
+                      void *arg)
+{
+    struct tpr_open_frame *open = &pipe->context->open;
+    const struct tpr_peer *peer = pipe->peer;
+    struct tpf_buffer buffer = { .data = NULL };
+    struct tpr_offer *offer;
+    struct tpf_link *link;
+    struct tpb_error error;
+
+    if (open->lent != message || !short_may_read(pipe, message)
+        || pipe->rx_end != TP_OK || peer->links == NULL)
+        return false;
+    offer = pipe->skeleton->offers;
+    link = peer->links->of[offer->channel].link;
+    if (link == NULL || link->kind->map == NULL
+        || message->payloads[0].length != offer->length
+        || link->kind->map(link, offer->source, offer->source_length,
+                           offer->length, &buffer, &offer->hold, &error)
+           != TPF_PULL_DONE)
+        return false;
+    offer->borrowed = true;
+    message->payloads[0].data = buffer.data;
+    open->lent = NULL;
+    pipe->alone = pipe->shared = false;
+    short_have(pipe, offer->length, true, done, arg);
+    return true;
+}
+
+static inline tp_status short_bytes(tp_pipe *pipe, const tp_message *message)
+{
+    const struct tpr_open_frame *open = &pipe->context->open;
+    void *to = message->payloads[0].data;
+
+    if (TPB_LIKELY(open->length >= 8 && open->length <= 16)) {
+        tpb_copy(to, open->bytes, open->length);
+        return TP_OK;
+    }
+    return open->length == 0 ? TP_OK
+                             : short_copy(to, open->bytes, open->length);
 }
 
 tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
@@ -209,7 +290,7 @@ tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
     if (TPB_LIKELY(pipe != NULL && skeleton != NULL && done != NULL
                    && tpr_holds(pipe->context))
         && short_read(pipe, skeleton, false, done, arg))
-        return TP_OK;
+        return short_bytes(pipe, skeleton);
     return tpr_call_read(pipe, skeleton, false, done, arg, NULL);
 }
 
@@ -221,6 +302,10 @@ tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
     if (TPB_LIKELY(pipe != NULL && skeleton != NULL
                    && tpr_holds(pipe->context))
         && short_read(pipe, skeleton, true, done, arg))
+        return short_bytes(pipe, skeleton);
+    if (TPB_LIKELY(pipe != NULL && skeleton != NULL
+                   && tpr_holds(pipe->context))
+        && short_map(pipe, skeleton, done, arg))
         return TP_OK;
     return tpr_call_read(pipe, skeleton, true, done, arg, NULL);
 }
@@ -236,6 +321,29 @@ static inline bool short_is_whole(const struct tpr_peer *peer,
     return frame->type == WIRE_MESSAGE && frame->flags == WIRE_SHORT
            && frame->wishes == peer->wished && frame->number == 0
            && frame->length == size - sizeof(*frame) && pipe != NULL;
+}
+
+/* Is it one of lent.c's, that says nothing else? */
+static inline bool short_is_lent(const struct tpr_peer *peer,
+                                 const tp_pipe *pipe,
+                                 const struct wire_frame *frame, size_t size)
+{
+    return (frame->flags & (WIRE_SHORT | WIRE_OFFERS | WIRE_SHARED))
+              == (WIRE_SHORT | WIRE_OFFERS)
+           && frame->type == WIRE_MESSAGE && frame->wishes == peer->wished
+           && frame->number == 0 && frame->length == size - sizeof(*frame)
+           && pipe != NULL;
+}
+
+static inline bool short_is_release(const struct tpr_peer *peer,
+                                    const tp_pipe *pipe,
+                                    const struct wire_frame *frame,
+                                    size_t size)
+{
+    return frame->type == WIRE_RELEASE && frame->flags == 0
+           && frame->wishes == peer->wished && frame->number == 0
+           && size == sizeof(*frame) + sizeof(struct wire_release)
+           && frame->length == sizeof(struct wire_release) && pipe != NULL;
 }
 
 /* What it says of credit may end writes, whose callbacks come first. */
@@ -289,7 +397,7 @@ static inline bool short_was_read(tp_context *context)
 
     if (TPB_UNLIKELY(open->pipe == NULL))
         return false;              /* stashed by a nested wait */
-    open->offered = NULL;
+    open->offered = open->lent = NULL;
     if (TPB_UNLIKELY(open->spare != NULL)) {
         tpr_op_free(context, open->spare);
         open->spare = NULL;
@@ -327,6 +435,98 @@ static inline void short_end(tp_context *context, tp_pipe *pipe,
         tpr_skeleton_put((struct tpr_skeleton *)(void *)message);
 }
 
+/* Its reader is told. */
+static inline __attribute__((always_inline)) void
+short_tell(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
+           struct tpr_op *op, struct tpr_skeleton *skeleton)
+{
+    context->dispatching = true;
+    context->depth++;
+    op->done(pipe, TP_OK, &skeleton->message, op->arg);
+    tpr_op_told(context, 1);
+    if (TPB_LIKELY(short_was_read(context)))
+        short_end(context, pipe, conn);
+    context->depth--;
+    context->dispatching = false;
+    if (TPB_UNLIKELY(context->open.pipe != NULL))
+        tpr_rx_run_open(context);
+}
+
+/* Of one that lies at its sender. */
+static bool short_lent(tp_context *context, tp_pipe *pipe,
+                       struct tpf_conn *conn, const struct wire_frame *frame,
+                       const unsigned char *body)
+{
+    struct tpr_open_frame *open = &context->open;
+    struct tpr_skeleton *skeleton;
+    struct tpr_op *op;
+
+    if (!short_credit(pipe, frame->credit) || !short_wanted(context, pipe)
+        || tpr_lent_decode(pipe, body, frame->length, &skeleton) != TP_OK)
+        return false;
+    skeleton->number = pipe->offered_to_me++;
+    pipe->offers_seen = true;
+    pipe->alone = (frame->flags & WIRE_ALONE) != 0;
+    op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+    open->bytes = body;
+    short_open(open, pipe, conn, op, skeleton);
+    open->flags = frame->flags;
+    open->length = open->taken = frame->length;
+    open->offered = NULL;
+    open->lent = &skeleton->message;
+    pipe->missing = 0;
+    short_tell(context, pipe, conn, op, skeleton);
+    return true;
+}
+
+/* One of ours is given back: its write ends. */
+static bool short_back(tp_context *context, tp_pipe *pipe,
+                       struct tpf_conn *conn, const struct wire_frame *frame,
+                       const unsigned char *body)
+{
+    struct tp_stats *stats = &pipe->record->stats;
+    struct tpr_op *op;
+    tp_message *message;
+    tp_message_fn *done;
+    struct wire_release release;
+    void *arg;
+
+    memcpy(&release, body, sizeof(release));
+    if (!short_credit(pipe, frame->credit)
+        || (op = tpr_lent_back(pipe, release.message)) == NULL)
+        return false;
+    conn->backend->pop(conn);
+    TPR_COUNT(stats->writes_pending, -1);
+    TPR_COUNT(stats->messages_sent, 1);
+    TPR_COUNT(stats->bytes_sent, op->data_length);
+    message = op->message;
+    done = op->done;
+    arg = op->arg;
+    tpr_op_free(context, op);
+    if (done == NULL)
+        return true;
+    context->dispatching = true;
+    context->depth++;
+    done(pipe, TP_OK, message, arg);
+    tpr_op_told(context, 1);
+    context->depth--;
+    context->dispatching = false;
+    return true;
+}
+
+/* What short_take() is not for. */
+static __attribute__((noinline)) bool
+short_take_lent(tp_context *context, const struct tpr_peer *peer,
+                tp_pipe *pipe, struct tpf_conn *conn,
+                const struct wire_frame *frame, const unsigned char *body,
+                size_t size)
+{
+    if (short_is_lent(peer, pipe, frame, size))
+        return short_lent(context, pipe, conn, frame, body);
+    return short_is_release(peer, pipe, frame, size)
+           && short_back(context, pipe, conn, frame, body);
+}
+
 /* False: it goes the other way, nothing is done. */
 static inline bool short_take(tp_context *context, struct tpr_peer *peer,
                               struct tpf_conn *conn,
@@ -341,23 +541,16 @@ static inline bool short_take(tp_context *context, struct tpr_peer *peer,
     if (size < sizeof(frame))
         return false;
     memcpy(&frame, bytes, sizeof(frame));
-    if (!short_is_whole(peer, pipe, &frame, size)
-        || !short_credit(pipe, frame.credit) || !short_wanted(context, pipe)
+    if (!short_is_whole(peer, pipe, &frame, size))
+        return short_take_lent(context, peer, pipe, conn, &frame,
+                               bytes + sizeof(frame), size);
+    if (!short_credit(pipe, frame.credit) || !short_wanted(context, pipe)
         || (skeleton = tpr_skeleton_short(pipe, frame.length)) == NULL)
         return false;
     op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
     context->open.bytes = bytes + sizeof(frame);
     short_open(&context->open, pipe, conn, op, skeleton);
-    context->dispatching = true;
-    context->depth++;
-    op->done(pipe, TP_OK, &skeleton->message, op->arg);
-    tpr_op_told(context, 1);
-    if (TPB_LIKELY(short_was_read(context)))
-        short_end(context, pipe, conn);
-    context->depth--;
-    context->dispatching = false;
-    if (TPB_UNLIKELY(context->open.pipe != NULL))
-        tpr_rx_run_open(context);
+    short_tell(context, pipe, conn, op, skeleton);
     return true;
 }
 

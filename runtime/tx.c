@@ -607,6 +607,31 @@ bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
     return sent;
 }
 
+/* The channel that comes first for the host's memory, if that can be lent. */
+static void tx_lends(struct tpr_peer *peer)
+{
+    const struct tpr_links *links = peer->links;
+
+    peer->lend = NULL;
+    peer->lend_least = SIZE_MAX;
+    if (peer->state != TPR_PEER_CONNECTED || links == NULL || links->rivals)
+        return;
+    for (uint32_t i = 0; i < links->ordered; i++) {
+        const struct tpr_link *link = links->order[i];
+
+        if (link->link->kind->devices)
+            continue;
+        if (link->link->kind->map == NULL)
+            return;
+        peer->lend = link->link;
+        peer->lend_least = link->sizes.from;
+        if ((peer->wished & WIRE_BORROWS) != 0
+            && peer->lend_least > TPR_BORROWED)
+            peer->lend_least = TPR_BORROWED;
+        return;
+    }
+}
+
 /* No channel is to be asked for so short a message, and it fits a frame. */
 void tpr_tx_brief(struct tpr_peer *peer)
 {
@@ -614,6 +639,7 @@ void tpr_tx_brief(struct tpr_peer *peer)
     size_t most = TX_AT_ONCE;
 
     peer->brief = 0;
+    tx_lends(peer);
     if (peer->state != TPR_PEER_CONNECTED)
         return;
     if (links != NULL && most >= links->least)

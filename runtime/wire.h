@@ -27,7 +27,7 @@
 #error "the wire format is little-endian; big-endian hosts need conversions"
 #endif
 
-enum { WIRE_VERSION = 3 };
+enum { WIRE_VERSION = 4 };
 
 enum wire_type {
     WIRE_HELLO = 1,    /* first on every conn, from the side that connected */
@@ -43,12 +43,14 @@ enum wire_type {
     WIRE_PUSH,         /* a piece of a buffer that was asked for */
     WIRE_CALL,         /* that buffer is being pulled: the sender may help; the
                           channel's words follow */
-    WIRE_LAST = WIRE_CALL
+    WIRE_RELEASE,      /* as DONE, of one message: struct wire_release */
+    WIRE_LAST = WIRE_RELEASE
 };
 
 /* Flags of MESSAGE. */
 enum {
-    WIRE_SHORT = 1,    /* the body is the one payload, whole, no metadata */
+    WIRE_SHORT = 1,    /* the body is the one payload, whole, no metadata; with
+                          OFFERS a struct wire_lent, which tells where it is */
     WIRE_OFFERS = 2,   /* some buffers go by a channel */
     WIRE_ALONE = 4,    /* long, and no other was under way from here: what
                           `wishes` are for */
@@ -61,12 +63,17 @@ struct wire_frame {
     uint8_t flags;
     uint16_t wishes;           /* which messages that come alone the sender of
                                   this would rather pull, a bit per size as
-                                  pace.h classes them; 0 outside of pipes */
+                                  pace.h classes them, and WIRE_BORROWS; 0
+                                  outside of pipes */
     uint32_t number;           /* of the pipe; 0 where there is none */
     uint32_t credit;           /* consumed of the other direction's stream */
     uint32_t length;           /* bytes after this header */
 };
 _Static_assert(sizeof(struct wire_frame) == 16, "wire layout");
+
+/* In `wishes`: the sender of this borrows messages that were copied, though they
+ * might have been lent. */
+#define WIRE_BORROWS 0x8000u
 
 /* May the one who says this pull from the one who hears it?  One per channel
  * number; why not stands in the words that follow, one after the other. */
@@ -139,6 +146,26 @@ struct wire_tensor {
     uint32_t zero;
 };
 _Static_assert(sizeof(struct wire_tensor) == 32, "wire layout");
+
+/* The body of a message of one payload and nothing else, which goes by a channel
+ * whose source is that short. */
+enum { WIRE_LENT_SOURCE = 16 };
+struct wire_lent {
+    uint64_t length;           /* of the payload */
+    uint8_t channel, source_length;
+    uint16_t zero;
+    uint32_t zero2;
+    unsigned char source[WIRE_LENT_SOURCE];
+};
+_Static_assert(sizeof(struct wire_lent) == 32, "wire layout");
+
+/* As long as a cache line with all that is around it: so what follows, which is
+ * mostly the answer, has a line of its own. */
+struct wire_release {
+    uint32_t message, zero;
+    uint64_t zero2;
+};
+_Static_assert(sizeof(struct wire_release) == 16, "wire layout");
 
 /* The body of DONE, and the head of those of ASK, PUSH and CALL. */
 struct wire_about {

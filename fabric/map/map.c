@@ -86,6 +86,10 @@ struct map_link {
     uint32_t count;                /* of views */
     struct map_view *views[MAP_KEYS];
     struct map_told *told[MAP_KEYS];
+    /* The block that was described last, which the peer knows, and when: most
+     * programs send from one block. */
+    struct tpf_memory last;
+    uint64_t last_stamp;
 };
 
 static size_t map_key(uint64_t id)
@@ -213,16 +217,40 @@ static bool map_known(struct map_link *link, const struct tpf_memory *block,
 static bool map_place(struct tpf_link *base, const struct tpf_buffer *buffer,
                       bool target, struct map_source *where)
 {
+    struct map_link *link = (struct map_link *)base;
+    uint64_t stamp = tpf_memory_stamp(base->channel->env->memories);
     struct tpf_memory block;
 
     if (buffer->device.type != TP_DEVICE_CPU
         || !tpf_memory_find(base->channel->env->memories, buffer->data,
                             buffer->length, &block)
         || block.fd < 0
-        || !map_known((struct map_link *)base, &block, target))
+        || !map_known(link, &block, target))
         return false;
+    if (!target) {
+        link->last = block;
+        link->last_stamp = stamp;
+    }
     where->id = block.id;
     where->offset = (uint64_t)((unsigned char *)buffer->data - block.address);
+    return true;
+}
+
+/* Is it in the block that was described last?  Who frees a block changes the
+ * stamp before the peers forget it. */
+static bool map_again(const struct map_link *link,
+                      const struct tpf_buffer *buffer, struct map_source *where)
+{
+    const struct tpf_memory *last = &link->last;
+    size_t offset = (size_t)((unsigned char *)buffer->data - last->address);
+
+    if (offset >= last->length || buffer->length > last->length - offset
+        || buffer->device.type != TP_DEVICE_CPU
+        || tpf_memory_stamp(link->base.channel->env->memories)
+           != link->last_stamp)
+        return false;
+    where->id = last->id;
+    where->offset = offset;
     return true;
 }
 
@@ -230,10 +258,12 @@ static size_t map_describe(struct tpf_link *base,
                            const struct tpf_buffer *buffer,
                            unsigned char source[TPF_SOURCE], void **hold)
 {
+    struct map_link *link = (struct map_link *)base;
     struct map_source where;
 
     (void)hold;
-    if (!map_place(base, buffer, false, &where))
+    if (!map_again(link, buffer, &where)
+        && !map_place(base, buffer, false, &where))
         return 0;
     memcpy(source, &where, sizeof(where));
     return sizeof(where);

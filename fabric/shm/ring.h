@@ -111,12 +111,14 @@ static inline uint64_t shm_ring_line(uint64_t position)
 }
 
 /* Where the record after that one begins: after a long one on a line of its
- * own, so that the consumer, who looks there already, is not in the way. */
+ * own, so that the consumer, who looks there already, is not in the way; and
+ * after one as long as a line, which shall not lie on two. */
 static inline uint64_t shm_ring_next(uint64_t position, size_t frame)
 {
-    uint64_t next = position + shm_ring_span(frame);
+    uint64_t span = shm_ring_span(frame), next = position + span;
 
-    return frame <= SHM_LONG ? next : shm_ring_line(next);
+    return span == TPB_CACHE_LINE || frame > SHM_LONG ? shm_ring_line(next)
+                                                      : next;
 }
 
 static inline uint64_t shm_ring_seal(uint64_t position, uint32_t size)

@@ -334,6 +334,11 @@ static void shm_commit(struct tpf_conn *base, size_t size)
 
     shm_ring_commit(&conn->out, size);
     shm_notify(conn);
+    /* The lines of one that is not the answer yet are needed here again. */
+    if (TPB_UNLIKELY(base->more)) {
+        base->more = false;
+        return;
+    }
     if (shm_turns(conn) && conn->out.rests)
         shm_ring_rest(&conn->out, from);
     else
@@ -350,7 +355,8 @@ static void shm_copy(unsigned char *to, const void *data, size_t length)
     size_t lead = TPB_CACHE_LINE - (uintptr_t)to % TPB_CACHE_LINE;
 
     if (length > lead) {
-        memcpy(to + lead, (const unsigned char *)data + lead, length - lead);
+        tpb_copy(to + lead, (const unsigned char *)data + lead,
+                 length - lead);
         length = lead;
     }
     tpb_copy(to, data, length);

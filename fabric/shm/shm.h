@@ -20,7 +20,7 @@
 #include "runtime/base/door.h"
 
 enum {
-    SHM_VERSION = 4,
+    SHM_VERSION = 5,
     SHM_SLOTS = 4096,              /* the most conns of one endpoint */
     SHM_WATCHED_RINGS = 8,
     SHM_TURNS = 3,                 /* of struct shm_conn; so they count */

@@ -29,10 +29,18 @@ static inline void tpb_copy(void *to, const void *from, size_t length)
 {
     unsigned char *end = (unsigned char *)to + length;
     const unsigned char *last = (const unsigned char *)from + length;
+    struct { uint64_t words[2]; } first16, last16;
     uint64_t first8, last8;
 
     if (length == 0)
         return;
+    if (length > 16 && length <= 32) {
+        memcpy(&first16, from, 16);
+        memcpy(&last16, last - 16, 16);
+        memcpy(to, &first16, 16);
+        memcpy(end - 16, &last16, 16);
+        return;
+    }
     if (length < 8 || length > 16) {
         memcpy(to, from, length);
         return;

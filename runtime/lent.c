@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Short frames about long messages: one payload, in memory that its receiver has
+ * mapped already.  A frame that fits a cache line says where it lies, and
+ * another one that it is given back; so what is borrowed in place costs what a
+ * short message costs, whatever its length.
+ *
+ * These are offers like those of offer.c and pull.c, which take over wherever
+ * something is in the way.
+ */
+#include "config.h"
+
+#include "runtime/channels.h"
+#include "runtime/core.h"
+
+/* ---- the sender ---------------------------------------------------------- */
+
+static bool lent_describe(const struct tpr_peer *peer,
+                          const tp_payload *payload, struct tpr_offer *offer,
+                          struct wire_lent *lent)
+{
+    struct tpf_buffer buffer = { .data = payload->data,
+                                 .length = payload->length };
+    struct tpf_link *link = peer->lend;
+    size_t length = link->kind->describe(link, &buffer, offer->source,
+                                         &offer->hold);
+
+    if (length == 0)
+        return false;
+    offer->to = link;
+    if (length > WIRE_LENT_SOURCE)
+        return false;
+    offer->channel = (uint8_t)link->kind->number;
+    offer->source_length = (uint8_t)length;
+    offer->length = payload->length;
+    *lent = (struct wire_lent){ .length = payload->length,
+                                .channel = offer->channel,
+                                .source_length = offer->source_length };
+    memcpy(lent->source, offer->source, WIRE_LENT_SOURCE);
+    return true;
+}
+
+/* All of a write's offer that tpr_offer_weigh() and tx_frame() set. */
+static void lent_begin(tp_pipe *pipe, struct tpr_op *op,
+                       struct tpr_offer *offer, bool alone)
+{
+    offer->op = op;
+    op->data_length = offer->length;
+    op->descriptor_length = 0;
+    op->offers = offer;
+    op->number = pipe->offering++;
+    op->weighed = op->begun = op->finished = true;
+    op->alone = alone;
+    tpb_list_append(&pipe->landing, &op->link);
+    TPR_COUNT(pipe->record->stats.writes_pending, 1);
+}
+
+static bool lent_send(tp_pipe *pipe, const struct wire_lent *lent, bool alone)
+{
+    const size_t size = sizeof(struct wire_frame) + sizeof(*lent);
+    unsigned flags = WIRE_SHORT | WIRE_OFFERS | (alone ? WIRE_ALONE : 0u);
+
+    if (!tpr_tx_credit_for(pipe, size)
+        || !tpf_post(pipe->peer->conn,
+                     tpr_frame_head(pipe, WIRE_MESSAGE, flags, sizeof(*lent)),
+                     lent, sizeof(*lent)))
+        return false;
+    pipe->advertised = pipe->consumed;
+    pipe->sent += (uint32_t)size;
+    return true;
+}
+
+bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
+                    void *arg)
+{
+    tp_context *context = pipe->context;
+    const tp_payload *payload = &message->payloads[0];
+    bool alone = tpb_list_empty(&pipe->landing);
+    struct tpr_offer *offer;
+    struct wire_lent lent;
+    struct tpr_op *op;
+
+    if (pipe->peer->lend == NULL || payload->length > SIZE_MAX / 2
+        || payload->length == 0 || pipe->tx_end != TP_OK
+        || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->notes)
+        || !tpb_list_empty(&pipe->pushes))
+        return false;
+    offer = tpr_offer_new(context);
+    op = tpr_op_new(context);
+    if (TPB_UNLIKELY(offer == NULL || op == NULL))
+        goto out;
+    if (!lent_describe(pipe->peer, payload, offer, &lent)
+        || !lent_send(pipe, &lent, alone))
+        goto out;
+    op->context = context;
+    tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);
+    lent_begin(pipe, op, offer, alone);
+    return true;
+out:
+    if (offer != NULL && offer->to != NULL && offer->to->kind->forget != NULL)
+        offer->to->kind->forget(offer->to, offer->hold);
+    if (offer != NULL)
+        tpr_offer_free(context, offer);
+    if (op != NULL)
+        tpr_op_free(context, op);
+    return false;
+}
+
+struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number)
+{
+    struct tpb_list *node = pipe->landing.next;
+    struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+
+    if (node == &pipe->landing || op->offers == NULL || op->number != number
+        || op->status != TP_OK || op->lent > 0 || op->paced
+        || op->work != NULL || op->descriptor != NULL || op->sync != NULL
+        || !tpb_list_empty(&pipe->writes))
+        return NULL;
+    /* Behind it others may have ended that waited for it. */
+    node = node->next;
+    if (node != &pipe->landing
+        && TPB_CONTAINER(node, struct tpr_op, link)->offers == NULL)
+        return NULL;
+    tpb_list_unlink(&op->link);
+    tpr_offer_forget(op);
+    return op;
+}
+
+/* ---- the receiver -------------------------------------------------------- */
+
+tp_status tpr_lent_decode(tp_pipe *pipe, const unsigned char *body,
+                          size_t length, struct tpr_skeleton **result)
+{
+    struct tpr_skeleton *skeleton;
+    struct tpr_offer *offer;
+    struct wire_lent lent;
+
+    if (length != sizeof(lent))
+        return TP_ERR_PROTOCOL;
+    memcpy(&lent, body, sizeof(lent));
+    if (lent.channel == TPF_CHANNEL_NONE || lent.channel >= TPF_CHANNELS
+        || lent.source_length == 0 || lent.source_length > WIRE_LENT_SOURCE
+        || lent.length == 0 || lent.length > SIZE_MAX / 2)
+        return TP_ERR_PROTOCOL;
+    skeleton = tpr_skeleton_short(pipe, lent.length);
+    if (skeleton == NULL)
+        return TP_ERR_NO_MEMORY;
+    offer = tpr_offer_new(pipe->context);
+    if (offer == NULL) {
+        tpr_skeleton_put(skeleton);
+        return TP_ERR_NO_MEMORY;
+    }
+    offer->channel = lent.channel;
+    offer->source_length = lent.source_length;
+    offer->length = lent.length;
+    memcpy(offer->source, lent.source, sizeof(lent.source));
+    skeleton->stream_length = 0;
+    skeleton->offers = offer;
+    *result = skeleton;
+    return TP_OK;
+}
+
+void tpr_lent_release(tp_pipe *pipe, uint32_t number)
+{
+    struct wire_about about = { .message = number };
+    struct wire_release body = { .message = number };
+
+    /* Most answers are written by the callback that gives back. */
+    pipe->peer->conn->more = pipe->context->dispatching;
+    if (tpb_list_empty(&pipe->notes)
+        && tpf_post(pipe->peer->conn,
+                    tpr_frame_head(pipe, WIRE_RELEASE, 0, sizeof(body)), &body,
+                    sizeof(body)))
+        pipe->advertised = pipe->consumed;
+    else
+        tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
+}
