@@ -11,9 +11,9 @@ enum {
     CROWD_TRUST = 256,             /* answers that did, at most; and ... */
     CROWD_LATE = 32,               /* ... what one that did not costs */
     CROWD_APART = 256,             /* waits without them, at most */
-    CROWD_LINGER = 16,             /* looks after each yield, while who is waited
-                                      for runs: it may just be reading what it
-                                      is about to answer ... */
+    CROWD_LINGER = 40,             /* looks after each yield, while who is waited
+                                      for has something to do: as long as all
+                                      others of a cpu have a turn ... */
     CROWD_VAIN = 8,                /* ... but not where that is mostly in vain:
                                       then once in so many turns */
     CROWD_LONG = 8,                /* waits that a long message counts for */
@@ -85,6 +85,7 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
 
     *crowd = (struct tpr_crowd){ .enough = CROWD_ENOUGH_NS,
                                  .away = CROWD_SETTLE_NS };
+    tpr_queue_init(&crowd->queue, ranks, (uint32_t)local_rank + 1);
     crowd_homes(crowd, local_rank, local_size, own);
     if ((uint64_t)ranks * CROWD_SLICE_NS > crowd->enough)
         crowd->enough = (uint64_t)ranks * CROWD_SLICE_NS;
@@ -102,14 +103,6 @@ void tpr_crowd_begin(struct tpr_crowd *crowd)
         crowd->strangers--;
 }
 
-/* On another cpu, as far as one can see from here. */
-static bool crowd_runs(const struct tpb_presence *theirs)
-{
-    uint32_t cpu = atomic_load_explicit(&theirs->cpu, memory_order_relaxed);
-
-    return cpu != 0 && cpu != (uint32_t)sched_getcpu() + 1;
-}
-
 /*
  * Who answers may have the other cpu just now: then it does many times before
  * either loses its own, if neither gives it away.  So the first looks of a wait
@@ -120,7 +113,7 @@ static bool crowd_runs(const struct tpb_presence *theirs)
 static bool crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
                         const struct tpb_presence *theirs)
 {
-    if (theirs != NULL && !crowd_runs(theirs))
+    if (theirs != NULL && !tpb_presence_busy(theirs))
         return false;
     if (turn <= CROWD_TOGETHER && crowd->apart == 0)
         return true;
@@ -197,29 +190,41 @@ static void crowd_yielded(struct tpr_crowd *crowd, uint64_t took)
 
 void tpr_crowd_leave(struct tpr_crowd *crowd)
 {
-    if (crowd->mine == NULL)
+    struct tpb_presence *mine = crowd->mine;
+
+    if (mine == NULL)
         return;
-    atomic_store_explicit(&crowd->mine->told, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->told, 0, memory_order_relaxed);
     /* Who sees us gone may tell. */
-    atomic_store_explicit(&crowd->mine->cpu, 0, memory_order_release);
+    atomic_store_explicit(&mine->place, 2 * tpb_presence_cpu(),
+                          memory_order_release);
 }
 
 void tpr_crowd_return(struct tpr_crowd *crowd)
 {
     if (crowd->mine != NULL)
-        atomic_store_explicit(&crowd->mine->cpu,
-                              (uint32_t)sched_getcpu() + 1,
+        atomic_store_explicit(&crowd->mine->place,
+                              2 * tpb_presence_cpu() | TPB_PRESENT,
                               memory_order_relaxed);
 }
 
-/* For how long something has been there when a turn begins; 0: nothing. */
-static uint64_t crowd_told(const struct tpr_crowd *crowd, uint64_t now)
+/*
+ * A turn begins at `now`: what waited for it, and for how long?  Where
+ * neighbours are to be on one cpu the way from another says nothing of the
+ * order that is right here.
+ */
+static void crowd_turn(struct tpr_crowd *crowd, uint64_t now, uint64_t took)
 {
-    uint64_t told = 0;
+    uint64_t told;
 
-    if (crowd->mine != NULL)
-        told = atomic_load_explicit(&crowd->mine->told, memory_order_relaxed);
-    return told != 0 && told < now ? now - told : 0;
+    if (crowd->mine == NULL || took > CROWD_YIELD_NS)
+        return;
+    told = atomic_load_explicit(&crowd->mine->told, memory_order_relaxed);
+    if (told != 0 && told < now
+        && (crowd->home != crowd->beside_home
+            || atomic_load_explicit(&crowd->mine->teller, memory_order_relaxed)
+               == tpb_presence_cpu()))
+        tpr_queue_turn(&crowd->queue, took, now - told);
 }
 
 uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
@@ -237,8 +242,7 @@ uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
     tpr_crowd_return(crowd);
     after = tpb_now();
     crowd_yielded(crowd, after - now);
-    if (after - now <= CROWD_YIELD_NS)
-        tpr_queue_turn(&crowd->queue, after - now, crowd_told(crowd, after));
+    crowd_turn(crowd, after, after - now);
     crowd->stay = crowd->stays;
     crowd->linger = crowd->vain < CROWD_VAIN || crowd->vain++ % CROWD_VAIN == 0
                     ? CROWD_LINGER : 0;

@@ -10,8 +10,12 @@
 #include "runtime/queue.h"
 
 enum {
-    QUEUE_LATE_NS = 1200,          /* what one switch takes is not late */
-    QUEUE_LATE_MOST = 64           /* messages for a move, at most */
+    QUEUE_LEAST = 3,               /* ranks that have more than one order */
+    QUEUE_LATE = 12,               /* eighths of a turn: what comes while the
+                                      one before has its turn is not late */
+    QUEUE_ROW = 3,                 /* late turns that say something */
+    QUEUE_SELDOM = 2,              /* late turns for a move, at best ... */
+    QUEUE_SELDOM_MOST = 64         /* ... and where moves do not help */
 };
 #define QUEUE_FORWARD_MOST 0.9     /* of a slice, in one move */
 
@@ -68,6 +72,24 @@ static void queue_move(struct tpr_queue *queue)
         queue->fixed = !queue_put(&attributes, slice);
 }
 
+void tpr_queue_init(struct tpr_queue *queue, int ranks, uint32_t seed)
+{
+    *queue = (struct tpr_queue){ .ranks = (uint32_t)ranks,
+                                 .fixed = ranks < QUEUE_LEAST,
+                                 .seldom = QUEUE_SELDOM,
+                                 .chance = seed * 0x9e3779b9u | 1 };
+}
+
+/* By chance once in queue->seldom times: of several that are late not all
+ * should move at once. */
+static bool queue_moves(struct tpr_queue *queue)
+{
+    queue->chance ^= queue->chance << 13;
+    queue->chance ^= queue->chance >> 17;
+    queue->chance ^= queue->chance << 5;
+    return queue->chance % queue->seldom == 0;
+}
+
 void tpr_queue_yield(struct tpr_queue *queue)
 {
     if (TPB_LIKELY(queue->forward == 0)) {
@@ -84,20 +106,24 @@ void tpr_queue_yield(struct tpr_queue *queue)
  */
 void tpr_queue_turn(struct tpr_queue *queue, uint64_t took, uint64_t waited)
 {
-    if (queue->fixed)
+    uint64_t turn = took / queue->ranks;
+    uint64_t late = turn * QUEUE_LATE / 8;
+
+    /* Longer than it was away: its clock is not ours. */
+    if (queue->fixed || waited == 0 || waited > took)
         return;
-    if (waited <= QUEUE_LATE_NS) {
-        if (waited > 0 && queue->enough > 0)
-            queue->enough--;
+    if (waited <= late) {
+        queue->late = 0;
+        if (queue->seldom > QUEUE_SELDOM)
+            queue->seldom--;
         return;
     }
-    /* Longer than it was away: its clock is not ours. */
-    if (waited > took || ++queue->late < queue->enough)
+    if (++queue->late < QUEUE_ROW || !queue_moves(queue))
         return;
     queue->late = 0;
-    if (queue->enough < QUEUE_LATE_MOST)
-        queue->enough++;
-    queue->forward = ((double)waited - QUEUE_LATE_NS / 2.0) / (double)took;
+    if (queue->seldom < QUEUE_SELDOM_MOST)
+        queue->seldom++;
+    queue->forward = (double)(waited - late / 2) / (double)took;
     if (queue->forward > QUEUE_FORWARD_MOST)
         queue->forward = QUEUE_FORWARD_MOST;
 }

@@ -17,12 +17,16 @@
 #include <stdint.h>
 
 struct tpr_queue {
-    bool fixed;                    /* the kernel has no slices to set */
+    uint32_t ranks;                /* const: on each cpu, more or less */
+    bool fixed;                    /* there is no order to change, or no slice
+                                      to change it by */
     double forward;                /* of a slice, at the next yield; or 0 */
-    uint32_t late;                 /* messages that came too early, since the
-                                      last move ... */
-    uint32_t enough;               /* ... and how many make the next one */
+    uint32_t late;                 /* turns one after the other */
+    uint32_t seldom;               /* of so many one makes it move, then */
+    uint32_t chance;               /* the state of a generator of such */
 };
+
+void tpr_queue_init(struct tpr_queue *queue, int ranks, uint32_t seed);
 
 /* Yields; with a move, if one is due. */
 void tpr_queue_yield(struct tpr_queue *queue);
