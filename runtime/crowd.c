@@ -220,11 +220,12 @@ static void crowd_turn(struct tpr_crowd *crowd, uint64_t now, uint64_t took)
     if (crowd->mine == NULL || took > CROWD_YIELD_NS)
         return;
     told = atomic_load_explicit(&crowd->mine->told, memory_order_relaxed);
-    if (told != 0 && told < now
-        && (crowd->home != crowd->beside_home
-            || atomic_load_explicit(&crowd->mine->teller, memory_order_relaxed)
-               == tpb_presence_cpu()))
-        tpr_queue_turn(&crowd->queue, took, now - told);
+    if (told >= now
+        || (tpr_crowd_longs(crowd)
+            && atomic_load_explicit(&crowd->mine->teller, memory_order_relaxed)
+               != tpb_presence_cpu()))
+        told = 0;
+    tpr_queue_turn(&crowd->queue, took, told > 0 ? now - told : 0);
 }
 
 uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)

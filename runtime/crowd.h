@@ -60,6 +60,11 @@ bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
 uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now);
 /* A long message is copied out of the memory of another rank. */
 void tpr_crowd_long(struct tpr_crowd *crowd);
+/* Are such what counts? */
+static inline bool tpr_crowd_longs(const struct tpr_crowd *crowd)
+{
+    return crowd->home != crowd->apart_home;
+}
 /* The wait is over, by look number `turn`. */
 void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn);
 /* Around a sleep: who waits for us need not look for an answer. */

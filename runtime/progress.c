@@ -448,10 +448,13 @@ static uint64_t progress_budget(const tp_context *context)
                                               context->spin_ns));
 }
 
-/* Of the process that the next frame is expected from, if that can be seen. */
+/* Of the process that the next frame is expected from, if that can be seen.
+ * With long messages the last frame was mostly of one who has read ours. */
 static const struct tpb_presence *progress_awaited(const tp_context *context)
 {
-    struct tpf_conn *conn = context->hot;
+    struct tpf_conn *conn = tpr_crowd_longs(&context->crowd)
+                            && context->giver != NULL ? context->giver
+                                                      : context->hot;
 
     return conn != NULL && conn->backend->presence != NULL
            ? conn->backend->presence(conn) : NULL;

@@ -13,6 +13,7 @@ enum {
     QUEUE_LEAST = 3,               /* ranks that have more than one order */
     QUEUE_LATE = 12,               /* eighths of a turn: what comes while the
                                       one before has its turn is not late */
+    QUEUE_GROWTH = 64,             /* how soon a longer turn is believed */
     QUEUE_ROW = 3,                 /* late turns that say something */
     QUEUE_SELDOM = 2,              /* late turns for a move, at best ... */
     QUEUE_SELDOM_MOST = 64         /* ... and where moves do not help */
@@ -76,6 +77,7 @@ void tpr_queue_init(struct tpr_queue *queue, int ranks, uint32_t seed)
 {
     *queue = (struct tpr_queue){ .ranks = (uint32_t)ranks,
                                  .fixed = ranks < QUEUE_LEAST,
+                                 .turn = UINT32_MAX,
                                  .seldom = QUEUE_SELDOM,
                                  .chance = seed * 0x9e3779b9u | 1 };
 }
@@ -106,11 +108,17 @@ void tpr_queue_yield(struct tpr_queue *queue)
  */
 void tpr_queue_turn(struct tpr_queue *queue, uint64_t took, uint64_t waited)
 {
-    uint64_t turn = took / queue->ranks;
-    uint64_t late = turn * QUEUE_LATE / 8;
+    uint64_t late;
 
+    if (queue->fixed)
+        return;
+    /* The shortest: those that have nothing to do. */
+    queue->turn += queue->turn / QUEUE_GROWTH + 1;
+    if (queue->turn * queue->ranks > took)
+        queue->turn = took / queue->ranks;
+    late = queue->turn * QUEUE_LATE / 8;
     /* Longer than it was away: its clock is not ours. */
-    if (queue->fixed || waited == 0 || waited > took)
+    if (waited == 0 || waited > took)
         return;
     if (waited <= late) {
         queue->late = 0;

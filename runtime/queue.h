@@ -20,6 +20,7 @@ struct tpr_queue {
     uint32_t ranks;                /* const: on each cpu, more or less */
     bool fixed;                    /* there is no order to change, or no slice
                                       to change it by */
+    uint64_t turn;                 /* ns that each rank's takes */
     double forward;                /* of a slice, at the next yield; or 0 */
     uint32_t late;                 /* turns one after the other */
     uint32_t seldom;               /* of so many one makes it move, then */
