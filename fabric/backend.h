@@ -51,6 +51,7 @@
 #define TPF_BACKEND_H
 
 #include "runtime/base/list.h"
+#include "runtime/base/presence.h"
 #include "runtime/base/settings.h"
 #include "topology/card.h"
 
@@ -116,6 +117,8 @@ struct tpf_env {
                                       and whose coming no descriptor tells */
     bool lands;                    /* the core calls coming() and land() */
     bool crowded;                  /* more ranks than cpus: sleeps often */
+    struct tpb_presence *presence; /* then by a backend that can tell its peers;
+                                      or NULL */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
 };
 
@@ -286,6 +289,10 @@ struct tpf_backend {
      * `times` times, and does nothing else: for the conn that the next frame is
      * expected on, between two calls of progress(). */
     bool (*glance)(struct tpf_conn *conn, unsigned times);
+
+    /* May be NULL.  Whether the process at the other end runs just now, or
+     * NULL: that is not to be seen. */
+    const struct tpb_presence *(*presence)(struct tpf_conn *conn);
 
     /*
      * Before the process sleeps in epoll: from now on whoever sends wakes it.

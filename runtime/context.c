@@ -219,6 +219,7 @@ static tp_status context_backends(tp_context *context,
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < count; i++)
         context_backend(context, backends[i], costs);
+    context->crowd.mine = context->env.presence;
     if (context->endpoint_count > 0)
         tpr_channels_open(context);
     tpt_costs_apply(costs, &context->card);

@@ -454,6 +454,8 @@ struct tp_context {
     struct tpf_conn *serving;      /* whose frames are being looked at */
     struct tpf_conn *hot;          /* whose were last, if it can be glanced at;
                                       or NULL */
+    struct tpf_conn *giver;        /* crowded: of the last long message; or
+                                      NULL */
     uint32_t glances;              /* that found some since the last pass */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
     bool listens;                  /* ... has been called */

@@ -11,6 +11,14 @@ enum {
     CROWD_TRUST = 256,             /* answers that did, at most; and ... */
     CROWD_LATE = 32,               /* ... what one that did not costs */
     CROWD_APART = 256,             /* waits without them, at most */
+    CROWD_LINGER = 40,             /* looks after each yield, while who is waited
+                                      for has something to do: as long as all
+                                      others of a cpu have a turn ... */
+    CROWD_VAIN = 8,                /* ... but not where that is mostly in vain:
+                                      then once in so many turns */
+    CROWD_LONG = 8,                /* waits that a long message counts for */
+    CROWD_LONGS_MOST = 256,        /* half of them, and they are what counts */
+    CROWD_LONGS_LEAST = 32,        /* and here no more */
     CROWD_STAYS = 10,              /* looks after a yield; about as long as the
                                       switch to another rank takes */
     CROWD_YIELD_NS = 100000,       /* a longer yield was to strangers ... */
@@ -25,21 +33,49 @@ enum {
     CROWD_SETTLE_MOST_NS = 1000000000
 };
 
-/*
- * Neighbours get different cpus: they are who talks most, and two that both run
- * need no switch at all.
- */
-static int crowd_home(int local_rank, const cpu_set_t *own)
+/* The index-th of these. */
+static int crowd_cpu(const cpu_set_t *own, int index)
 {
-    int count = CPU_COUNT(own), skip;
-
-    if (count < 2)
-        return -1;
-    skip = local_rank % count;
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, own) && skip-- == 0)
+        if (CPU_ISSET(cpu, own) && index-- == 0)
             return cpu;
     return -1;
+}
+
+/*
+ * Neighbours are who talks most.  With short messages they get different cpus:
+ * two that both run need no switch at all.  With long ones they get the same
+ * one, if they can: what the other has just written is in its caches, and the
+ * copy takes longer than the switch.
+ */
+static void crowd_homes(struct tpr_crowd *crowd, int local_rank, int local_size,
+                        const cpu_set_t *own)
+{
+    int count = CPU_COUNT(own);
+
+    crowd->home = crowd->apart_home = crowd->beside_home = -1;
+    if (count < 2)
+        return;
+    crowd->home = crowd->apart_home = crowd_cpu(own, local_rank % count);
+    crowd->beside_home
+        = crowd_cpu(own, (int)((int64_t)local_rank * count / local_size));
+}
+
+static void crowd_move(struct tpr_crowd *crowd, int home)
+{
+    if (crowd->home == home)
+        return;
+    crowd->home = home;
+    crowd->settled = 0;
+    crowd->away = CROWD_SETTLE_NS;
+}
+
+void tpr_crowd_long(struct tpr_crowd *crowd)
+{
+    if (crowd->longs < CROWD_LONGS_MOST)
+        crowd->longs += CROWD_LONG;
+    if (crowd->longs >= CROWD_LONGS_MOST / 2)
+        crowd_move(crowd, crowd->beside_home);
 }
 
 void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
@@ -47,9 +83,10 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
 {
     int ranks = (local_size + cpus - 1) / cpus;
 
-    *crowd = (struct tpr_crowd){ .home = crowd_home(local_rank, own),
-                                 .enough = CROWD_ENOUGH_NS,
+    *crowd = (struct tpr_crowd){ .enough = CROWD_ENOUGH_NS,
                                  .away = CROWD_SETTLE_NS };
+    tpr_queue_init(&crowd->queue, ranks, (uint32_t)local_rank + 1);
+    crowd_homes(crowd, local_rank, local_size, own);
     if ((uint64_t)ranks * CROWD_SLICE_NS > crowd->enough)
         crowd->enough = (uint64_t)ranks * CROWD_SLICE_NS;
     /* Of two ranks per cpu the one that gets it back is likely to be the next
@@ -61,7 +98,7 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
 
 void tpr_crowd_begin(struct tpr_crowd *crowd)
 {
-    crowd->stay = 0;
+    crowd->stay = crowd->linger = crowd->first = 0;
     if (crowd->strangers > 0)
         crowd->strangers--;
 }
@@ -73,22 +110,47 @@ void tpr_crowd_begin(struct tpr_crowd *crowd)
  * at once, for a while.  Not so after many quick answers: one of the two has
  * just lost its cpu then, and they find each other again.
  */
-bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn)
+static bool crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
+                        const struct tpb_presence *theirs)
 {
+    if (theirs != NULL && !tpb_presence_busy(theirs))
+        return false;
     if (turn <= CROWD_TOGETHER && crowd->apart == 0)
         return true;
-    if (crowd->stay == 0)
+    if (theirs != NULL && crowd->linger > 0) {
+        if (--crowd->linger == 0)
+            crowd->vain++;
+        return true;
+    }
+    if (theirs != NULL || crowd->stay == 0)
         return false;
     crowd->stay--;
     return true;
+}
+
+bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
+                     const struct tpb_presence *theirs)
+{
+    bool stays = crowd_stays(crowd, turn, theirs);
+
+    if (!stays && crowd->first == 0)
+        crowd->first = turn;
+    return stays;
 }
 
 void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
 {
     if (crowd->patience < crowd->enough)
         crowd->patience += CROWD_EARNED_NS;
+    if (crowd->longs > 0 && --crowd->longs < CROWD_LONGS_LEAST)
+        crowd_move(crowd, crowd->apart_home);
+    /* It was found out without a yield. */
+    if (crowd->linger > 0)
+        crowd->vain = 0;
     if (crowd->apart > 0) {
         crowd->apart--;
+    } else if (crowd->first > 0 && crowd->first <= CROWD_TOGETHER) {
+        /* Who is waited for had no cpu: that says nothing. */
     } else if (turn > CROWD_TOGETHER && crowd->trust >= CROWD_LATE) {
         crowd->trust -= CROWD_LATE;
     } else if (turn > CROWD_TOGETHER) {
@@ -99,6 +161,7 @@ void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
         crowd->apart_next /= 2;
         crowd->trust += crowd->trust < CROWD_TRUST;
     }
+    crowd->first = 0;
 }
 
 uint64_t tpr_crowd_budget(const struct tpr_crowd *crowd, uint64_t budget)
@@ -125,6 +188,46 @@ static void crowd_yielded(struct tpr_crowd *crowd, uint64_t took)
     }
 }
 
+void tpr_crowd_leave(struct tpr_crowd *crowd)
+{
+    struct tpb_presence *mine = crowd->mine;
+
+    if (mine == NULL)
+        return;
+    atomic_store_explicit(&mine->told, 0, memory_order_relaxed);
+    /* Who sees us gone may tell. */
+    atomic_store_explicit(&mine->place, 2 * tpb_presence_cpu(),
+                          memory_order_release);
+}
+
+void tpr_crowd_return(struct tpr_crowd *crowd)
+{
+    if (crowd->mine != NULL)
+        atomic_store_explicit(&crowd->mine->place,
+                              2 * tpb_presence_cpu() | TPB_PRESENT,
+                              memory_order_relaxed);
+}
+
+/*
+ * A turn begins at `now`: what waited for it, and for how long?  Where
+ * neighbours are to be on one cpu the way from another says nothing of the
+ * order that is right here.
+ */
+static void crowd_turn(struct tpr_crowd *crowd, uint64_t now, uint64_t took)
+{
+    uint64_t told;
+
+    if (crowd->mine == NULL || took > CROWD_YIELD_NS)
+        return;
+    told = atomic_load_explicit(&crowd->mine->told, memory_order_relaxed);
+    if (told >= now
+        || (tpr_crowd_longs(crowd)
+            && atomic_load_explicit(&crowd->mine->teller, memory_order_relaxed)
+               != tpb_presence_cpu()))
+        told = 0;
+    tpr_queue_turn(&crowd->queue, took, told > 0 ? now - told : 0);
+}
+
 uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
 {
     uint64_t after;
@@ -135,10 +238,15 @@ uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
     }
     if (now - crowd->settled >= crowd->away)
         tpr_crowd_settle(crowd, now);
-    sched_yield();
+    tpr_crowd_leave(crowd);
+    tpr_queue_yield(&crowd->queue);
+    tpr_crowd_return(crowd);
     after = tpb_now();
     crowd_yielded(crowd, after - now);
+    crowd_turn(crowd, after, after - now);
     crowd->stay = crowd->stays;
+    crowd->linger = crowd->vain < CROWD_VAIN || crowd->vain++ % CROWD_VAIN == 0
+                    ? CROWD_LINGER : 0;
     return after;
 }
 

@@ -16,9 +16,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/base/presence.h"
+#include "runtime/queue.h"
+
 /* One per context, used by whoever drives it. */
 struct tpr_crowd {
-    int home;                      /* const: the cpu to be on; -1: any */
+    int home;                      /* the cpu to be on; -1: any */
+    int apart_home, beside_home;   /* const: home is one of them */
+    uint32_t longs;                /* grows with each long message, and falls
+                                      with each wait */
     uint32_t stays;                /* const: looks after each yield */
     uint64_t enough;               /* const: ns, see patience */
     uint32_t stay;                 /* of them, still to come */
@@ -28,6 +34,12 @@ struct tpr_crowd {
     uint32_t trust;                /* that answers come without a yield */
     uint64_t patience;             /* ns that long yields may take until others
                                       than ranks are held to be here */
+    struct tpb_presence *mine;     /* where others see whether we run */
+    uint32_t linger;               /* looks to come while who is waited for
+                                      runs */
+    uint32_t vain;                 /* lingerings in vain, one after the other */
+    uint32_t first;                /* the look before this wait's first yield */
+    struct tpr_queue queue;
     uint64_t settled, away;        /* when it was looked whether this is home,
                                       and for how long that holds */
 };
@@ -40,13 +52,24 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
 /* A wait begins. */
 void tpr_crowd_begin(struct tpr_crowd *crowd);
 /* After look number `turn` (from 1) of a wait found nothing: look again before
- * the next yield? */
-bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn);
+ * the next yield?  `theirs` is of the process that is waited for, or NULL. */
+bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
+                     const struct tpb_presence *theirs);
 /* Gives the cpu to another, or not.  `now` is the time before it; returns the
  * time after it. */
 uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now);
+/* A long message is copied out of the memory of another rank. */
+void tpr_crowd_long(struct tpr_crowd *crowd);
+/* Are such what counts? */
+static inline bool tpr_crowd_longs(const struct tpr_crowd *crowd)
+{
+    return crowd->home != crowd->apart_home;
+}
 /* The wait is over, by look number `turn`. */
 void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn);
+/* Around a sleep: who waits for us need not look for an answer. */
+void tpr_crowd_leave(struct tpr_crowd *crowd);
+void tpr_crowd_return(struct tpr_crowd *crowd);
 /* How long a wait may go on without a sleep, which is `budget` at best. */
 uint64_t tpr_crowd_budget(const struct tpr_crowd *crowd, uint64_t budget);
 

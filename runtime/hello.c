@@ -32,6 +32,8 @@ void tpr_bury(tp_context *context, struct tpf_conn *conn)
 {
     if (context->hot == conn)
         context->hot = NULL;
+    if (context->giver == conn)
+        context->giver = NULL;
     conn->peer = NULL;
     tpb_list_unlink(&conn->ready);
     tpb_list_append(&context->graveyard, &conn->ready);

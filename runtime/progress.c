@@ -347,7 +347,11 @@ static bool progress_park(tp_context *context, uint64_t deadline)
         atomic_store(&context->caller_parked, 0);
         return true;
     }
+    if (context->crowded)
+        tpr_crowd_leave(&context->crowd);
     count = epoll_wait(context->epoll, &event, 1, timeout);
+    if (context->crowded)
+        tpr_crowd_return(&context->crowd);
     atomic_store(&context->caller_parked, 0);
     if (!tpr_enter(context))
         return false;
@@ -444,6 +448,18 @@ static uint64_t progress_budget(const tp_context *context)
                                               context->spin_ns));
 }
 
+/* Of the process that the next frame is expected from, if that can be seen.
+ * With long messages the last frame was mostly of one who has read ours. */
+static const struct tpb_presence *progress_awaited(const tp_context *context)
+{
+    struct tpf_conn *conn = tpr_crowd_longs(&context->crowd)
+                            && context->giver != NULL ? context->giver
+                                                      : context->hot;
+
+    return conn != NULL && conn->backend->presence != NULL
+           ? conn->backend->presence(conn) : NULL;
+}
+
 /* Polls with the token held until the wait is over or nothing has moved for as
  * long as polling pays; then sleeps once.  False: somebody else has the token
  * now. */
@@ -473,7 +489,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 continue;
         }
         tpr_tell_sleepers(context);
-        if (context->crowded && tpr_crowd_stays(&context->crowd, turn))
+        if (context->crowded
+            && tpr_crowd_stays(&context->crowd, turn, progress_awaited(context)))
             continue;
         if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded
             || context->spin_ns == 0) {

@@ -199,6 +199,10 @@ static void pull_go(struct tpr_op *op, struct tpr_offer *offer)
     tpb_list_init(&pull->node);
     if (slot->link->kind->call != NULL && !pull_call(op, offer))
         return;
+    if (op->context->crowded && pull_is_ours(slot->link->kind)) {
+        tpr_crowd_long(&op->context->crowd);
+        op->context->giver = op->pipe->peer->conn;
+    }
     result = slot->link->kind->pull(pull, &error);
     if (result == TPF_PULL_MORE) {
         pull_under_way(offer, links);

@@ -248,6 +248,13 @@ static bool shm_glance(struct tpf_conn *base, unsigned times)
     return false;
 }
 
+static const struct tpb_presence *shm_presence(struct tpf_conn *base)
+{
+    const struct shm_mailbox *mailbox = shm_conn(base)->mailbox;
+
+    return mailbox != NULL ? &mailbox->presence : NULL;
+}
+
 static bool shm_arm(struct tpf_endpoint *base)
 {
     struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
@@ -334,6 +341,8 @@ static void shm_commit(struct tpf_conn *base, size_t size)
 
     shm_ring_commit(&conn->out, size);
     shm_notify(conn);
+    if (TPB_UNLIKELY(!conn->out.rests))
+        tpb_presence_tell(&conn->mailbox->presence);
     /* The lines of one that is not the answer yet are needed here again. */
     if (TPB_UNLIKELY(base->more)) {
         base->more = false;
@@ -491,6 +500,8 @@ static tp_status shm_open(struct tpf_endpoint *base, struct tpb_error *error)
     code = tpf_watch_add(base->env, &endpoint->doorbell, EPOLLIN);
     if (code != 0)
         return tpb_fail_errno(error, code, "epoll");
+    if (base->env->crowded)
+        base->env->presence = &endpoint->mailbox->presence;
     return shm_listen(endpoint, error);
 }
 
@@ -503,6 +514,9 @@ static void shm_close(struct tpf_endpoint *base)
     if (endpoint->doorbell.fd >= 0)
         tpf_watch_remove(base->env, &endpoint->doorbell);
     tpb_close(&endpoint->doorbell.fd);
+    if (endpoint->mailbox != NULL
+        && base->env->presence == &endpoint->mailbox->presence)
+        base->env->presence = NULL;
     shm_mailbox_unmap(endpoint->mailbox);
     tpb_close(&endpoint->mailbox_fd);
     tpb_free(endpoint->slots);
@@ -541,6 +555,7 @@ const struct tpf_backend tpf_shm = {
     .flushed = shm_flushed,
     .progress = shm_progress,
     .glance = shm_glance,
+    .presence = shm_presence,
     .arm = shm_arm,
     .disarm = shm_disarm,
     .pass = shm_pass,

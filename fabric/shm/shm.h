@@ -18,6 +18,7 @@
 #include "fabric/backend.h"
 #include "fabric/shm/ring.h"
 #include "runtime/base/door.h"
+#include "runtime/base/presence.h"
 
 enum {
     SHM_VERSION = 5,
@@ -44,6 +45,7 @@ struct shm_mailbox {
     _Alignas(TPB_CACHE_LINE) _Atomic uint32_t any;
     _Alignas(TPB_CACHE_LINE) _Atomic uint32_t asleep;
     _Alignas(TPB_CACHE_LINE) _Atomic uint64_t told[SHM_SLOTS / 64];
+    struct tpb_presence presence;
 };
 
 /* The first and only message of the connecting side, with descriptors

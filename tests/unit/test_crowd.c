@@ -19,7 +19,7 @@ static void crowd_cpus(cpu_set_t *set, int count)
 static uint32_t crowd_looks(struct tpr_crowd *crowd, uint32_t most)
 {
     for (uint32_t turn = 1; turn <= most; turn++)
-        if (!tpr_crowd_stays(crowd, turn))
+        if (!tpr_crowd_stays(crowd, turn, NULL))
             return turn - 1;
     return most;
 }

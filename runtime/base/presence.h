@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Where ranks share cpus: whether a rank has something to do just now, for
+ * those that wait for it.  In memory that all its peers have mapped; who writes
+ * nonsense there makes others wait in a worse way, and no more.
+ */
+#ifndef TPB_PRESENCE_H
+#define TPB_PRESENCE_H
+
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "runtime/base/base.h"
+
+enum { TPB_PRESENT = 1 };
+
+/* 0 where nothing is known yet. */
+struct tpb_presence {
+    /* The owner's: twice 1 + the cpu that it last looked from, and whether it
+     * is there, or has given that cpu away. */
+    _Alignas(TPB_CACHE_LINE) _Atomic uint32_t place;
+    /* Of those who send to it while it is away, the first one's 1 + cpu, and
+     * tpb_now(); the owner clears that before it goes. */
+    _Atomic uint32_t teller;
+    _Atomic uint64_t told;
+};
+
+static inline uint32_t tpb_presence_cpu(void)
+{
+    return (uint32_t)sched_getcpu() + 1;
+}
+
+/* After a frame for its owner. */
+static inline void tpb_presence_tell(struct tpb_presence *theirs)
+{
+    if ((atomic_load_explicit(&theirs->place, memory_order_relaxed)
+         & TPB_PRESENT) != 0
+        || atomic_load_explicit(&theirs->told, memory_order_relaxed) != 0)
+        return;
+    atomic_store_explicit(&theirs->teller, tpb_presence_cpu(),
+                          memory_order_relaxed);
+    atomic_store_explicit(&theirs->told, tpb_now(), memory_order_relaxed);
+}
+
+/* On another cpu than ours, and at work there, or soon? */
+static inline bool tpb_presence_busy(const struct tpb_presence *theirs)
+{
+    uint32_t place = atomic_load_explicit(&theirs->place,
+                                          memory_order_relaxed);
+
+    return place != 0 && place / 2 != tpb_presence_cpu()
+           && ((place & TPB_PRESENT) != 0
+               || atomic_load_explicit(&theirs->told, memory_order_relaxed)
+                  != 0);
+}
+
+#endif
