@@ -104,7 +104,66 @@ static void streams_ways(void)
     free(memory);
 }
 
+/* Two long messages, which come to a reader in time, or late, or behind short
+ * ones, so that buffers for these wait in the transport; the second one has two
+ * payloads. */
+static void streams_length(tp_pipe *pipe, unsigned char *memory, size_t length,
+                           unsigned way)
+{
+    size_t half = length / 2 + 1, got;
+    tp_payload payloads[2] = { { .data = memory, .length = length },
+                               { .data = memory + length, .length = half } };
+    tp_message message = { .payloads = payloads, .payload_count = 2 };
+    unsigned shorts = way == 2 ? 40 : 0;
+
+    if (tpx_me.rank == 0) {
+        tpx_fill(memory, length, way);
+        tpx_fill(memory + length, half, length);
+        for (unsigned i = 0; i < shorts; i++)
+            tpx_ok(tp_pipe_send(pipe, &i, sizeof(i)));
+        tpx_ok(tp_pipe_send(pipe, memory, length));
+        tpx_ok(tp_pipe_send_message(pipe, &message, -1));
+        return;
+    }
+    memset(memory, 0, length + half);
+    if (way == 1)
+        tpx_sleep_ms(3);
+    for (unsigned i = 0, value; i < shorts; i++) {
+        tpx_ok(tp_pipe_recv(pipe, &value, sizeof(value), NULL));
+        tpx_equal(value, i);
+    }
+    tpx_ok(tp_pipe_recv(pipe, memory, length, &got));
+    tpx_equal(got, length);
+    tpx_equal(tpx_verify(memory, length, way), length);
+    memset(memory, 0, length);
+    tpx_ok(tp_pipe_recv(pipe, memory, length + half, &got));
+    tpx_equal(got, length + half);
+    tpx_equal(tpx_verify(memory, length, way), length);
+    tpx_equal(tpx_verify(memory + length, half, length), half);
+}
+
+/* Lengths about those at which a transport cuts: ofi:tcp does so at 128 KiB,
+ * 261840, 327300 and 1 MiB. */
+static void streams_lengths(void)
+{
+    static const size_t lengths[] = {
+        131071, 131072, 261807, 261808, 261840, 261841, 327300, 327301, 523680,
+        589140, 589141, 1048575, 1048576, 1048624, 1048625, 2097159, 3400001
+    };
+    enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]), WAYS = 3 };
+    size_t most = lengths[LENGTHS - 1];
+    unsigned char *memory = streams_memory(most + most / 2 + 1);
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 2);
+
+    for (unsigned i = 0; i < LENGTHS; i++)
+        for (unsigned way = 0; way < WAYS; way++)
+            streams_length(pipe, memory, lengths[i], way);
+    tpx_barrier();
+    free(memory);
+}
+
 const struct tpx_spmd tpx_streams[] = {
     { "streams_ways", streams_ways, 2, TPX_CHANNELS, 60 },
+    { "streams_lengths", streams_lengths, 2, 0, 60 },
     { NULL }
 };
