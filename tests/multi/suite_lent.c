@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages of one payload in memory of tp_alloc(), which are lent by short
+ * frames (runtime/lent.c): read and borrowed in turn, held and given back in any
+ * order, and what becomes of them when a pipe, a block or a rank ends.  Over
+ * backends without channels they are copied, and the rest holds.
+ */
+#include "config.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/multi/flow.h"
+
+enum { LENT_MOST = 300000, LENT_ROUNDS = 240, LENT_HELD = 24,
+       LENT_PIECE = 20000 };
+
+static unsigned char *lent_alloc(size_t length)
+{
+    void *memory;
+
+    tpx_ok(tp_alloc(tpx_me.context, length,
+                    (tp_device){ TP_DEVICE_CPU, 0 }, &memory));
+    return memory;
+}
+
+/* For tpx_until(), in whichever thread the callback runs. */
+static void lent_count(unsigned *counter)
+{
+    __atomic_fetch_add(counter, 1, __ATOMIC_RELEASE);
+}
+
+static void lent_write(tp_pipe *pipe, tp_message *message, tp_payload *payload,
+                       void *data, size_t length, unsigned *ended)
+{
+    *payload = (tp_payload){ .data = data, .length = length };
+    *message = (tp_message){ .payloads = payload, .payload_count = 1 };
+    tpx_ok(tp_pipe_write(pipe, message, tpx_count_ok, ended));
+}
+
+/* ---- taking turns -------------------------------------------------------- */
+
+/* Callbacks alone keep it going: what came is looked at, given back, and
+ * answered. */
+struct lent_turns {
+    tp_pipe *pipe;
+    unsigned char *out, *in;
+    tp_message message;
+    tp_payload payload;
+    unsigned round, answered, written, over;
+};
+
+static size_t lent_length(unsigned round)
+{
+    static const size_t lengths[] = { 8, 1, 1023, 1024, 4096, 7000, 8192,
+                                      65536, 0, LENT_MOST, 2000, 16384 };
+
+    return lengths[round % (sizeof(lengths) / sizeof(lengths[0]))];
+}
+
+/* Long stretches of either, so that the peer hears what this side wishes. */
+static bool lent_borrows(unsigned round)
+{
+    return round / 36 % 2 == 0 || round % 5 == 0;
+}
+
+static void lent_arrived(tp_pipe *pipe, tp_status status,
+                         tp_message *skeleton, void *arg);
+
+static void lent_answer(struct lent_turns *turns)
+{
+    unsigned round = turns->round++;
+    size_t length = lent_length(round);
+
+    /* The last answer's memory is ours again, or another half is. */
+    tpx_fill(turns->out + (round % 2) * LENT_MOST, length, round);
+    turns->answered++;
+    tpx_ok(tp_pipe_read_descriptor(turns->pipe, lent_arrived, turns));
+    lent_write(turns->pipe, &turns->message, &turns->payload,
+               turns->out + (round % 2) * LENT_MOST, length, &turns->written);
+}
+
+static void lent_look(struct lent_turns *turns, const void *bytes)
+{
+    size_t length = lent_length(turns->round - (tpx_me.rank == 0));
+
+    tpx_equal(tpx_verify(bytes, length,
+                         turns->round - (tpx_me.rank == 0)), length);
+}
+
+static void lent_over(struct lent_turns *turns)
+{
+    if (turns->round < LENT_ROUNDS)
+        lent_answer(turns);
+    else
+        tpx_ok(tp_pipe_read_descriptor(turns->pipe, lent_arrived, turns));
+    lent_count(&turns->over);
+}
+
+static void lent_borrowed(tp_pipe *pipe, tp_status status,
+                          tp_message *message, void *arg)
+{
+    struct lent_turns *turns = arg;
+
+    tpx_ok(status);
+    lent_look(turns, message->payloads[0].data);
+    tpx_ok(tp_pipe_release(pipe, message));
+    lent_over(turns);
+}
+
+static void lent_read(tp_pipe *pipe, tp_status status, tp_message *message,
+                      void *arg)
+{
+    struct lent_turns *turns = arg;
+
+    (void)pipe;
+    (void)message;
+    tpx_ok(status);
+    lent_look(turns, turns->in);
+    lent_over(turns);
+}
+
+static void lent_arrived(tp_pipe *pipe, tp_status status,
+                         tp_message *skeleton, void *arg)
+{
+    struct lent_turns *turns = arg;
+
+    if (status != TP_OK)
+        return;                    /* that of the end */
+    if (lent_borrows(turns->round)) {
+        tpx_ok(tp_pipe_borrow(pipe, skeleton, lent_borrowed, turns));
+        return;
+    }
+    skeleton->payloads[0].data = turns->in;
+    tpx_ok(tp_pipe_read(pipe, skeleton, lent_read, turns));
+}
+
+static void lent_turns(void)
+{
+    struct lent_turns turns = { .pipe = tpx_pipe(!tpx_me.rank, 0) };
+
+    turns.out = lent_alloc(2 * LENT_MOST);
+    turns.in = lent_alloc(LENT_MOST);
+    tpx_barrier();
+    if (tpx_me.rank == 0)
+        lent_answer(&turns);
+    else
+        tpx_ok(tp_pipe_read_descriptor(turns.pipe, lent_arrived, &turns));
+    tpx_until(&turns.over, LENT_ROUNDS - (tpx_me.rank == 0));
+    tpx_until(&turns.written, turns.answered);
+    tpx_barrier();
+    tpx_ok(tp_pipe_close(turns.pipe));
+    tpx_barrier();
+    tpx_ok(tp_free(tpx_me.context, turns.in));
+    tpx_ok(tp_free(tpx_me.context, turns.out));
+}
+
+/* ---- many at once -------------------------------------------------------- */
+
+struct lent_held {
+    tp_message *message[LENT_HELD];
+    unsigned lent;
+};
+
+static void lent_held_lent(tp_pipe *pipe, tp_status status,
+                           tp_message *message, void *arg)
+{
+    struct lent_held *held = arg;
+    unsigned at = held->lent;
+
+    (void)pipe;
+    tpx_ok(status);
+    held->message[at] = message;
+    lent_count(&held->lent);
+}
+
+static void lent_held_arrived(tp_pipe *pipe, tp_status status,
+                              tp_message *skeleton, void *arg)
+{
+    tpx_ok(status);
+    tpx_ok(tp_pipe_borrow(pipe, skeleton, lent_held_lent, arg));
+}
+
+struct lent_release {
+    tp_pipe *pipe;
+    struct lent_held *held;
+};
+
+/* Every third first, backwards, by a thread that has nothing to do with the
+ * rest. */
+static void *lent_release(void *arg)
+{
+    const struct lent_release *release = arg;
+
+    for (int pass = 0; pass < 3; pass++)
+        for (int i = LENT_HELD - 1; i >= 0; i--) {
+            tp_message *message = release->held->message[i];
+
+            if (i % 3 != pass)
+                continue;
+            tpx_equal(tpx_verify(message->payloads[0].data, LENT_PIECE,
+                                 (uint64_t)i), LENT_PIECE);
+            tpx_ok(tp_pipe_release(release->pipe, message));
+        }
+    return NULL;
+}
+
+/* Writes end in their order, whatever order loans are given back in. */
+struct lent_order {
+    unsigned next, *ended;
+};
+
+static struct lent_order lent_order;
+
+static void lent_ordered(tp_pipe *pipe, tp_status status, tp_message *message,
+                         void *arg)
+{
+    (void)pipe;
+    (void)message;
+    tpx_ok(status);
+    tpx_equal((unsigned)(uintptr_t)arg, lent_order.next);
+    lent_order.next++;
+    lent_count(lent_order.ended);
+}
+
+static void lent_many_out(tp_pipe *pipe, tp_pipe *control)
+{
+    unsigned char *memory = lent_alloc(LENT_HELD * LENT_PIECE);
+    tp_payload payloads[LENT_HELD];
+    tp_message messages[LENT_HELD];
+    unsigned ended = 0;
+    char byte;
+
+    lent_order = (struct lent_order){ .ended = &ended };
+    for (unsigned i = 0; i < LENT_HELD; i++) {
+        tpx_fill(memory + i * LENT_PIECE, LENT_PIECE, i);
+        payloads[i] = (tp_payload){ .data = memory + i * LENT_PIECE,
+                                    .length = LENT_PIECE };
+        messages[i] = (tp_message){ .payloads = &payloads[i],
+                                    .payload_count = 1 };
+        tpx_ok(tp_pipe_write(pipe, &messages[i], lent_ordered,
+                             (void *)(uintptr_t)i));
+    }
+    tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
+    tpx_until(&ended, LENT_HELD);
+    tpx_ok(tp_free(tpx_me.context, memory));
+}
+
+static void lent_many_in(tp_pipe *pipe, tp_pipe *control)
+{
+    struct lent_held held = { .lent = 0 };
+    struct lent_release release = { pipe, &held };
+    pthread_t thread;
+    char byte = 'm';
+
+    for (unsigned i = 0; i < LENT_HELD; i++)
+        tpx_ok(tp_pipe_read_descriptor(pipe, lent_held_arrived, &held));
+    tpx_until(&held.lent, LENT_HELD);
+    tpx_check(pthread_create(&thread, NULL, lent_release, &release) == 0,
+              "no thread");
+    tpx_ok(tp_pipe_send(control, &byte, 1));
+    pthread_join(thread, NULL);
+    for (unsigned i = 0; i < LENT_HELD; i++)
+        tpx_status(tp_pipe_release(pipe, held.message[i]), TP_ERR_INVALID);
+}
+
+static void lent_many(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_pipe *control = tpx_pipe(!tpx_me.rank, 1);
+
+    tpx_barrier();
+    if (tpx_me.rank == 0)
+        lent_many_out(pipe, control);
+    else
+        lent_many_in(pipe, control);
+    tpx_barrier();
+}
+
+/* ---- the ends ------------------------------------------------------------ */
+
+/* A block that is freed is not taken for the next one, which mostly has its
+ * address. */
+static void lent_blocks(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct lent_held held = { .lent = 0 };
+    unsigned ended = 0;
+
+    tpx_barrier();
+    for (unsigned i = 0; i < LENT_HELD; i++) {
+        size_t length = LENT_PIECE + i % 3 * 4096;
+
+        if (tpx_me.rank == 0) {
+            unsigned char *memory = lent_alloc(length);
+            tp_payload payload;
+            tp_message message;
+
+            tpx_fill(memory, length, i);
+            lent_write(pipe, &message, &payload, memory, length, &ended);
+            tpx_until(&ended, i + 1);
+            tpx_ok(tp_free(tpx_me.context, memory));
+        } else {
+            tpx_ok(tp_pipe_read_descriptor(pipe, lent_held_arrived, &held));
+            tpx_until(&held.lent, i + 1);
+            tpx_equal(tpx_verify(held.message[i]->payloads[0].data, length, i),
+                      length);
+            tpx_ok(tp_pipe_release(pipe, held.message[i]));
+        }
+    }
+    tpx_barrier();
+}
+
+static void lent_end(tp_pipe *pipe, tp_status status, tp_message *message,
+                     void *arg)
+{
+    (void)pipe;
+    (void)message;
+    tpx_check(status == TP_OK || status == TP_ERR_PEER_CLOSED, "%s",
+              tp_strerror(status));
+    lent_count(arg);
+}
+
+static void lent_closed_lent(tp_pipe *pipe, tp_status status,
+                             tp_message *message, void *arg)
+{
+    (void)pipe;
+    usleep(100000);                /* the peer's write ends meanwhile */
+    if (status == TP_OK)
+        tpx_equal(tpx_verify(message->payloads[0].data, LENT_PIECE, 9),
+                  LENT_PIECE);
+    else
+        tpx_status(status, TP_ERR_CLOSED);
+    lent_count(arg);
+}
+
+static void lent_closed_arrived(tp_pipe *pipe, tp_status status,
+                                tp_message *message, void *arg)
+{
+    tpx_ok(status);
+    tpx_ok(tp_pipe_borrow(pipe, message, lent_closed_lent, arg));
+    tpx_ok(tp_pipe_close(pipe));
+}
+
+/* A pipe that is closed between the loan and its callback. */
+static void lent_closed(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned ended = 0;
+
+    tpx_barrier();
+    if (tpx_me.rank == 0) {
+        unsigned char *memory = lent_alloc(LENT_PIECE);
+        tp_payload payload = { .data = memory, .length = LENT_PIECE };
+        tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+        tpx_fill(memory, LENT_PIECE, 9);
+        tpx_ok(tp_pipe_write(pipe, &message, lent_end, &ended));
+        tpx_until(&ended, 1);
+        memset(memory, 0xdd, LENT_PIECE);
+        tpx_ok(tp_free(tpx_me.context, memory));
+    } else {
+        tpx_ok(tp_pipe_read_descriptor(pipe, lent_closed_arrived, &ended));
+        tpx_until(&ended, 1);
+    }
+    tpx_barrier();
+}
+
+/* What was borrowed outlives the peer, and can be given back. */
+static void lent_death(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct lent_held held = { .lent = 0 };
+    unsigned ended = 0;
+    char byte;
+
+    tpx_barrier();
+    if (tpx_me.rank == 0) {
+        unsigned char *memory = lent_alloc(2 * LENT_PIECE);
+        tp_payload payloads[2];
+        tp_message messages[2];
+
+        tpx_fill(memory, LENT_PIECE, 0);
+        tpx_fill(memory + LENT_PIECE, LENT_PIECE, 1);
+        for (unsigned i = 0; i < 2; i++)
+            lent_write(pipe, &messages[i], &payloads[i],
+                       memory + i * LENT_PIECE, LENT_PIECE, &ended);
+        tpx_ok(tp_pipe_recv(tpx_pipe(1, 1), &byte, 1, NULL));
+        raise(SIGKILL);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        tpx_ok(tp_pipe_read_descriptor(pipe, lent_held_arrived, &held));
+    tpx_until(&held.lent, 2);
+    tpx_ok(tp_pipe_send(tpx_pipe(0, 1), "x", 1));
+    tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_PEER_FAILED);
+    for (unsigned i = 0; i < 2; i++) {
+        tpx_equal(tpx_verify(held.message[i]->payloads[0].data, LENT_PIECE, i),
+                  LENT_PIECE);
+        tpx_ok(tp_pipe_release(pipe, held.message[i]));
+    }
+}
+
+const struct tpx_spmd tpx_lent[] = {
+    { "lent_turns", lent_turns, 2, TPX_CHANNELS, 30 },
+    { "lent_many", lent_many, 2, TPX_CHANNELS, 30 },
+    { "lent_blocks", lent_blocks, 2, TPX_CHANNELS, 30 },
+    { "lent_closed", lent_closed, 2, TPX_CHANNELS, 30 },
+    { "lent_death", lent_death, 2, TPX_KILLS | TPX_CHANNELS, 30 },
+    { NULL }
+};
