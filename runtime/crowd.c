@@ -11,9 +11,9 @@ enum {
     CROWD_TRUST = 256,             /* answers that did, at most; and ... */
     CROWD_LATE = 32,               /* ... what one that did not costs */
     CROWD_APART = 256,             /* waits without them, at most */
-    CROWD_LINGER = 40,             /* looks after each yield, while who is waited
-                                      for has something to do: as long as all
-                                      others of a cpu have a turn ... */
+    CROWD_LINGER = 40,             /* looks after each yield, while who is
+                                      waited for has something to do: as long
+                                      as all others of a cpu have a turn ... */
     CROWD_VAIN = 8,                /* ... but not where that is mostly in vain:
                                       then once in so many turns */
     CROWD_LONG = 8,                /* waits that a long message counts for */

@@ -69,7 +69,8 @@ static inline bool tpr_crowd_longs(const struct tpr_crowd *crowd)
 }
 /* The wait is over, by look number `turn`. */
 void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn);
-/* Around a sleep: who waits for us need not look for an answer. */
+/* Around a sleep, with the token held: who waits for us need not look for an
+ * answer. */
 void tpr_crowd_leave(struct tpr_crowd *crowd);
 void tpr_crowd_return(struct tpr_crowd *crowd);
 /* How long a wait may go on without a sleep, which is `budget` at best. */
