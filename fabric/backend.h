@@ -117,6 +117,8 @@ struct tpf_env {
                                       and whose coming no descriptor tells */
     bool lands;                    /* the core calls coming() and land() */
     bool crowded;                  /* more ranks than cpus: sleeps often */
+    bool aside;                    /* what is committed gives its reader nothing
+                                      to do that others wait for */
     struct tpb_presence *presence; /* then by a backend that can tell its peers;
                                       or NULL */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */

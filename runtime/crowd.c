@@ -11,14 +11,15 @@ enum {
     CROWD_TRUST = 256,             /* answers that did, at most; and ... */
     CROWD_LATE = 32,               /* ... what one that did not costs */
     CROWD_APART = 256,             /* waits without them, at most */
-    CROWD_LINGER = 40,             /* looks after each yield, while who is waited
-                                      for has something to do: as long as all
-                                      others of a cpu have a turn ... */
+    CROWD_LINGER = 40,             /* looks after each yield, while who is
+                                      waited for has something to do: as long
+                                      as all others of a cpu have a turn ... */
     CROWD_VAIN = 8,                /* ... but not where that is mostly in vain:
                                       then once in so many turns */
     CROWD_LONG = 8,                /* waits that a long message counts for */
     CROWD_LONGS_MOST = 256,        /* half of them, and they are what counts */
     CROWD_LONGS_LEAST = 32,        /* and here no more */
+    CROWD_FEW = 2,                 /* ranks per cpu */
     CROWD_STAYS = 10,              /* looks after a yield; about as long as the
                                       switch to another rank takes */
     CROWD_YIELD_NS = 100000,       /* a longer yield was to strangers ... */
@@ -61,13 +62,16 @@ static void crowd_homes(struct tpr_crowd *crowd, int local_rank, int local_size,
         = crowd_cpu(own, (int)((int64_t)local_rank * count / local_size));
 }
 
-static void crowd_move(struct tpr_crowd *crowd, int home)
+static void crowd_count(struct tpr_crowd *crowd, bool counting)
 {
-    if (crowd->home == home)
+    if (crowd->counting == counting)
         return;
-    crowd->home = home;
+    crowd->counting = counting;
+    crowd->home = counting ? crowd->beside_home : crowd->apart_home;
     crowd->settled = 0;
     crowd->away = CROWD_SETTLE_NS;
+    if (crowd->mine != NULL && !counting)
+        atomic_store_explicit(&crowd->mine->place, 0, memory_order_relaxed);
 }
 
 void tpr_crowd_long(struct tpr_crowd *crowd)
@@ -75,7 +79,7 @@ void tpr_crowd_long(struct tpr_crowd *crowd)
     if (crowd->longs < CROWD_LONGS_MOST)
         crowd->longs += CROWD_LONG;
     if (crowd->longs >= CROWD_LONGS_MOST / 2)
-        crowd_move(crowd, crowd->beside_home);
+        crowd_count(crowd, true);
 }
 
 void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
@@ -92,7 +96,7 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
     /* Of two ranks per cpu the one that gets it back is likely to be the next
      * to be written to, by one who runs on another cpu just now.  Of more it
      * is likely to be another. */
-    if (ranks <= 2)
+    if (ranks <= CROWD_FEW)
         crowd->stays = CROWD_STAYS;
 }
 
@@ -101,6 +105,15 @@ void tpr_crowd_begin(struct tpr_crowd *crowd)
     crowd->stay = crowd->linger = crowd->first = 0;
     if (crowd->strangers > 0)
         crowd->strangers--;
+}
+
+/*
+ * Of two ranks per cpu there is one that can have it next, whoever is waited
+ * for: then it does not pay to look, but where it reads long messages.
+ */
+static bool crowd_looks(const struct tpr_crowd *crowd)
+{
+    return crowd->queue.ranks > CROWD_FEW || crowd->counting;
 }
 
 /*
@@ -113,6 +126,8 @@ void tpr_crowd_begin(struct tpr_crowd *crowd)
 static bool crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
                         const struct tpb_presence *theirs)
 {
+    if (!crowd_looks(crowd))
+        theirs = NULL;
     if (theirs != NULL && !tpb_presence_busy(theirs))
         return false;
     if (turn <= CROWD_TOGETHER && crowd->apart == 0)
@@ -143,7 +158,7 @@ void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
     if (crowd->patience < crowd->enough)
         crowd->patience += CROWD_EARNED_NS;
     if (crowd->longs > 0 && --crowd->longs < CROWD_LONGS_LEAST)
-        crowd_move(crowd, crowd->apart_home);
+        crowd_count(crowd, false);
     /* It was found out without a yield. */
     if (crowd->linger > 0)
         crowd->vain = 0;
@@ -192,7 +207,7 @@ void tpr_crowd_leave(struct tpr_crowd *crowd)
 {
     struct tpb_presence *mine = crowd->mine;
 
-    if (mine == NULL)
+    if (mine == NULL || !crowd_looks(crowd))
         return;
     atomic_store_explicit(&mine->told, 0, memory_order_relaxed);
     /* Who sees us gone may tell. */
@@ -202,7 +217,7 @@ void tpr_crowd_leave(struct tpr_crowd *crowd)
 
 void tpr_crowd_return(struct tpr_crowd *crowd)
 {
-    if (crowd->mine != NULL)
+    if (crowd->mine != NULL && crowd_looks(crowd))
         atomic_store_explicit(&crowd->mine->place,
                               2 * tpb_presence_cpu() | TPB_PRESENT,
                               memory_order_relaxed);
@@ -217,11 +232,11 @@ static void crowd_turn(struct tpr_crowd *crowd, uint64_t now, uint64_t took)
 {
     uint64_t told;
 
-    if (crowd->mine == NULL || took > CROWD_YIELD_NS)
+    if (crowd->mine == NULL || took > CROWD_YIELD_NS || !crowd_looks(crowd))
         return;
     told = atomic_load_explicit(&crowd->mine->told, memory_order_relaxed);
     if (told >= now
-        || (tpr_crowd_longs(crowd)
+        || (crowd->home != crowd->apart_home
             && atomic_load_explicit(&crowd->mine->teller, memory_order_relaxed)
                != tpb_presence_cpu()))
         told = 0;

@@ -24,7 +24,9 @@ struct tpr_crowd {
     int home;                      /* the cpu to be on; -1: any */
     int apart_home, beside_home;   /* const: home is one of them */
     uint32_t longs;                /* grows with each long message, and falls
-                                      with each wait */
+                                      with each wait ... */
+    bool counting;                 /* ... and is so high that these are what
+                                      counts */
     uint32_t stays;                /* const: looks after each yield */
     uint64_t enough;               /* const: ns, see patience */
     uint32_t stay;                 /* of them, still to come */
@@ -63,11 +65,12 @@ void tpr_crowd_long(struct tpr_crowd *crowd);
 /* Are such what counts? */
 static inline bool tpr_crowd_longs(const struct tpr_crowd *crowd)
 {
-    return crowd->home != crowd->apart_home;
+    return crowd->counting;
 }
 /* The wait is over, by look number `turn`. */
 void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn);
-/* Around a sleep: who waits for us need not look for an answer. */
+/* Around a sleep, with the token held: who waits for us need not look for an
+ * answer. */
 void tpr_crowd_leave(struct tpr_crowd *crowd);
 void tpr_crowd_return(struct tpr_crowd *crowd);
 /* How long a wait may go on without a sleep, which is `budget` at best. */

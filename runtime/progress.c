@@ -343,18 +343,20 @@ static bool progress_park(tp_context *context, uint64_t deadline)
     }
     /* Before the token is given up: who takes it next must know. */
     atomic_store(&context->caller_parked, 1);
+    if (context->crowded)
+        tpr_crowd_leave(&context->crowd);
     if (!tpr_park_begin(context)) {
+        if (context->crowded)
+            tpr_crowd_return(&context->crowd);
         atomic_store(&context->caller_parked, 0);
         return true;
     }
-    if (context->crowded)
-        tpr_crowd_leave(&context->crowd);
     count = epoll_wait(context->epoll, &event, 1, timeout);
-    if (context->crowded)
-        tpr_crowd_return(&context->crowd);
     atomic_store(&context->caller_parked, 0);
     if (!tpr_enter(context))
         return false;
+    if (context->crowded)
+        tpr_crowd_return(&context->crowd);
     context->vain = count == 0 ? context->vain + 1 : 0;
     if (context->armed)
         progress_disarm(context);
@@ -490,7 +492,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
         }
         tpr_tell_sleepers(context);
         if (context->crowded
-            && tpr_crowd_stays(&context->crowd, turn, progress_awaited(context)))
+            && tpr_crowd_stays(&context->crowd, turn,
+                               progress_awaited(context)))
             continue;
         if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded
             || context->spin_ns == 0) {

@@ -109,6 +109,7 @@ void tpr_queue_yield(struct tpr_queue *queue)
 void tpr_queue_turn(struct tpr_queue *queue, uint64_t took, uint64_t waited)
 {
     uint64_t late;
+    bool vain;
 
     if (queue->fixed)
         return;
@@ -118,9 +119,15 @@ void tpr_queue_turn(struct tpr_queue *queue, uint64_t took, uint64_t waited)
         queue->turn = took / queue->ranks;
     late = queue->turn * QUEUE_LATE / 8;
     /* Longer than it was away: its clock is not ours. */
-    if (waited == 0 || waited > took)
+    if (waited > took)
         return;
-    if (waited <= late) {
+    if (waited == 0) {
+        queue->vain = true;
+        return;
+    }
+    vain = queue->vain;
+    queue->vain = false;
+    if (waited <= late || !vain) {
         queue->late = 0;
         if (queue->seldom > QUEUE_SELDOM)
             queue->seldom--;

@@ -22,6 +22,7 @@ struct tpr_queue {
                                       to change it by */
     uint64_t turn;                 /* ns that each rank's takes */
     double forward;                /* of a slice, at the next yield; or 0 */
+    bool vain;                     /* a turn since the last one that was not */
     uint32_t late;                 /* turns one after the other */
     uint32_t seldom;               /* of so many one makes it move, then */
     uint32_t chance;               /* the state of a generator of such */

@@ -355,7 +355,10 @@ static bool tx_note(tp_pipe *pipe, enum wire_type type, const void *body,
         return false;
     tx_head(pipe, room, type, 0, length);
     memcpy(room + sizeof(struct wire_frame), body, length);
+    /* Nobody waits for what its reader does next. */
+    pipe->context->env.aside = type == WIRE_DONE;
     conn->backend->commit(conn, sizeof(struct wire_frame) + length);
+    pipe->context->env.aside = false;
     return true;
 }
 

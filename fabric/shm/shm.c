@@ -341,7 +341,7 @@ static void shm_commit(struct tpf_conn *base, size_t size)
 
     shm_ring_commit(&conn->out, size);
     shm_notify(conn);
-    if (TPB_UNLIKELY(!conn->out.rests))
+    if (TPB_UNLIKELY(!conn->out.rests) && !base->endpoint->env->aside)
         tpb_presence_tell(&conn->mailbox->presence);
     /* The lines of one that is not the answer yet are needed here again. */
     if (TPB_UNLIKELY(base->more)) {

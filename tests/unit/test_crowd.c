@@ -113,6 +113,112 @@ START_TEST(two_per_cpu_stay)
 }
 END_TEST
 
+/* Who waits for one that has something to do on another cpu looks on, for a
+ * while; for one that has given its cpu away, not at all. */
+START_TEST(looks_on_while_the_other_is_busy)
+{
+    struct tpb_presence mine = { .place = 0 }, theirs = { .place = 0 };
+    uint32_t here = tpb_presence_cpu(), turn = 1;
+    struct tpr_crowd crowd;
+    uint64_t now;
+    cpu_set_t own;
+
+    crowd_cpus(&own, 0);
+    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    crowd.mine = &mine;
+    crowd.apart = 1;
+    tpr_crowd_begin(&crowd);
+    /* Before the first yield of a wait: no. */
+    atomic_store(&theirs.place, 2 * (here + 7) | TPB_PRESENT);
+    ck_assert(!tpr_crowd_stays(&crowd, turn, &theirs));
+    ck_assert_uint_eq(atomic_load(&mine.place), 0);
+    now = tpb_now();
+    tpr_crowd_yield(&crowd, now);
+    ck_assert_uint_eq(atomic_load(&mine.place) & TPB_PRESENT, TPB_PRESENT);
+    /* It is there. */
+    ck_assert(tpr_crowd_stays(&crowd, ++turn, &theirs));
+    /* It is gone; and it is told. */
+    atomic_store(&theirs.place, 2 * (here + 7));
+    ck_assert(!tpr_crowd_stays(&crowd, ++turn, &theirs));
+    tpb_presence_tell(&theirs);
+    ck_assert_uint_ne(atomic_load(&theirs.told), 0);
+    ck_assert(tpr_crowd_stays(&crowd, ++turn, &theirs));
+    while (turn < 1000 && tpr_crowd_stays(&crowd, ++turn, &theirs))
+        ;
+    ck_assert_uint_lt(turn, 1000);
+    /* Nobody is told who is there. */
+    atomic_store(&theirs.told, 0);
+    atomic_store(&theirs.place, 2 * (here + 7) | TPB_PRESENT);
+    tpb_presence_tell(&theirs);
+    ck_assert_uint_eq(atomic_load(&theirs.told), 0);
+    /* Around a sleep. */
+    tpr_crowd_leave(&crowd);
+    ck_assert_uint_eq(atomic_load(&mine.place) & TPB_PRESENT, 0);
+    tpr_crowd_return(&crowd);
+    ck_assert_uint_ne(atomic_load(&mine.place) & TPB_PRESENT, 0);
+}
+END_TEST
+
+/* With long messages neighbours live on one cpu, until there are few. */
+START_TEST(long_messages_bring_neighbours_together)
+{
+    static const int expected[] = { 1, 1, 1, 1, 3, 3, 3, 3 };
+    struct tpr_crowd crowd;
+    cpu_set_t own;
+
+    crowd_cpus(&own, 2);
+    for (int rank = 0; rank < 8; rank++) {
+        tpr_crowd_init(&crowd, rank, 8, 2, &own);
+        ck_assert_int_eq(crowd.home, 2 * (rank % 2) + 1);
+        tpr_crowd_long(&crowd);
+        ck_assert(!tpr_crowd_longs(&crowd));
+        for (int i = 0; i < 100; i++)
+            tpr_crowd_long(&crowd);
+        ck_assert(tpr_crowd_longs(&crowd));
+        ck_assert_int_eq(crowd.home, expected[rank]);
+        for (int i = 0; i < 1000; i++)
+            tpr_crowd_end(&crowd, 2);
+        ck_assert(!tpr_crowd_longs(&crowd));
+        ck_assert_int_eq(crowd.home, 2 * (rank % 2) + 1);
+    }
+}
+END_TEST
+
+/* Turns that are late one after the other, with turns in vain between them,
+ * make a rank move; others do not. */
+START_TEST(late_turns_make_it_move)
+{
+    enum { TURN = 1000, RANKS = 4, MOST = 1000 };
+    struct tpr_queue queue;
+    int turns = 0;
+
+    tpr_queue_init(&queue, 2, 1);
+    for (int i = 0; i < MOST; i++) {
+        tpr_queue_turn(&queue, RANKS * TURN, 0);
+        tpr_queue_turn(&queue, RANKS * TURN, 3 * TURN);
+    }
+    ck_assert(queue.forward == 0);         /* two have no order */
+    tpr_queue_init(&queue, RANKS, 1);
+    for (int i = 0; i < MOST; i++) {
+        tpr_queue_turn(&queue, RANKS * TURN, 0);
+        tpr_queue_turn(&queue, RANKS * TURN, TURN);
+        tpr_queue_turn(&queue, RANKS * TURN, 3 * TURN);
+        tpr_queue_turn(&queue, RANKS * TURN, 5 * TURN);
+    }
+    ck_assert(queue.forward == 0);
+    while (turns < MOST && queue.forward == 0 && !queue.fixed) {
+        tpr_queue_turn(&queue, RANKS * TURN, 0);
+        tpr_queue_turn(&queue, RANKS * TURN, 3 * TURN);
+        turns++;
+    }
+    ck_assert_int_gt(turns, 1);
+    ck_assert_int_lt(turns, MOST);
+    ck_assert(queue.forward > 0 && queue.forward < 1);
+    tpr_queue_yield(&queue);               /* whatever the kernel says */
+    ck_assert(queue.forward == 0);
+}
+END_TEST
+
 /* A yield that takes long was to strangers: no more for some waits, which poll
  * briefly and sleep.  But not if waits that paid have earned the time. */
 START_TEST(strangers_get_no_yields)
@@ -186,6 +292,9 @@ int main(void)
     tcase_add_test(tests, neighbours_live_apart);
     tcase_add_test(tests, patience_follows_the_answers);
     tcase_add_test(tests, two_per_cpu_stay);
+    tcase_add_test(tests, looks_on_while_the_other_is_busy);
+    tcase_add_test(tests, long_messages_bring_neighbours_together);
+    tcase_add_test(tests, late_turns_make_it_move);
     tcase_add_test(tests, strangers_get_no_yields);
     tcase_add_test(tests, settles_at_home);
     suite_add_tcase(suite, tests);
