@@ -250,8 +250,9 @@ struct tpf_backend {
     /*
      * May be NULL.  One frame made of `head` (copied before return) and `data`
      * (used in place until the sent upcall with `token`).  Together at most
-     * max_frame bytes, or max_lent where `length` lands.  False: again, as reserve().  After failed or
-     * disconnect() no sent upcall comes and `data` is not touched any more.
+     * max_frame bytes, or max_lent where `length` lands.  False: again, as
+     * reserve().  After failed or disconnect() no sent upcall comes and `data`
+     * is not touched any more.
      */
     bool (*send_data)(struct tpf_conn *conn, const void *head,
                       size_t head_length, const void *data, size_t length,

@@ -10,10 +10,9 @@
  * while long frames come, one is posted at a time.  Pieces that find some all
  * the same are copied.
  *
- * One head for many pieces, because it costs as much as any other message; and
- * not one piece, because the receiver begins when a call of the sender's is
- * under way for long, and the sender's kernel reads no acknowledgements before
- * it is over.  Both sides cut a body alike.
+ * One head for many pieces, because it costs as much as any other message.  Not
+ * one piece for all, because the sender's kernel reads no acknowledgements
+ * before a call is over.  Both sides cut a body alike.
  *
  * Where libfabric fills a buffer only within calls of ours (over TCP), nothing
  * writes to the place but those, until the body is there or its endpoint is
