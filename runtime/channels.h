@@ -110,8 +110,8 @@ enum { TPR_BORROWED = 1024, TPR_BORROWED_MOST = 8 * 1024 };
 
 /* ---- lent.c: short messages about what lies at their sender -------------- */
 
-/* Sends a message of one payload and nothing else, whose memory peer->lend takes,
- * in one short frame.  False: not so, nothing is done.  Token. */
+/* Sends a message of one payload and nothing else, whose memory peer->lend
+ * takes, in one short frame.  False: not so, nothing is done.  Token. */
 bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
                     void *arg);
 /* The skeleton that such a frame's body makes, not numbered yet. */
@@ -119,8 +119,8 @@ tp_status tpr_lent_decode(tp_pipe *pipe, const unsigned char *body,
                           size_t length, struct tpr_skeleton **skeleton);
 /* Tells that the message's buffers are not needed any more. */
 void tpr_lent_release(tp_pipe *pipe, uint32_t number);
-/* The write that RELEASE is about, if there is nothing to do but to end it; NULL:
- * tpr_offer_done() is to see to it. */
+/* The write that RELEASE is about, if there is nothing to do but to end it;
+ * NULL: tpr_offer_done() is to see to it. */
 struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number);
 
 /* ---- borrow.c ------------------------------------------------------------ */
