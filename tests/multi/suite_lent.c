@@ -2,8 +2,8 @@
 /*
  * Messages of one payload in memory of tp_alloc(), which are lent by short
  * frames (runtime/lent.c): read and borrowed in turn, held and given back in
- * any order, and what becomes of them when a pipe, a block or a rank ends.  Over
- * backends without channels they are copied, and the rest holds.
+ * any order, and what becomes of them when a pipe, a block or a rank ends.
+ * Over backends without channels they are copied, and the rest holds.
  */
 #include "config.h"
 
