@@ -108,10 +108,19 @@ void tpr_pull_tell_all(tp_pipe *pipe, bool now);
  * reads has it sooner in a frame, up to some KiB. */
 enum { TPR_BORROWED = 1024, TPR_BORROWED_MOST = 8 * 1024 };
 
+/* ---- tx.c: what is said of such buffers ---------------------------------- */
+
+/* A frame of the pipe that no stream has: `about`, then `more`.  Kept for later
+ * if there is no room. */
+void tpr_tx_about(tp_pipe *pipe, enum wire_type type,
+                  const struct wire_about *about, const void *more,
+                  size_t length);
+void tpr_tx_notes_drop(tp_pipe *pipe);
+
 /* ---- lent.c: short messages about what lies at their sender -------------- */
 
-/* Sends a message of one payload and nothing else, whose memory peer->lend takes,
- * in one short frame.  False: not so, nothing is done.  Token. */
+/* Sends a message of one payload and nothing else, whose memory peer->lend
+ * takes, in one short frame.  False: not so, nothing is done.  Token. */
 bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
                     void *arg);
 /* The skeleton that such a frame's body makes, not numbered yet. */
@@ -119,9 +128,16 @@ tp_status tpr_lent_decode(tp_pipe *pipe, const unsigned char *body,
                           size_t length, struct tpr_skeleton **skeleton);
 /* Tells that the message's buffers are not needed any more. */
 void tpr_lent_release(tp_pipe *pipe, uint32_t number);
-/* The write that RELEASE is about, if there is nothing to do but to end it; NULL:
- * tpr_offer_done() is to see to it. */
+/* The write that RELEASE is about, if there is nothing to do but to end it;
+ * NULL: tpr_offer_done() is to see to it. */
 struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number);
+
+/* ---- land.c -------------------------------------------------------------- */
+
+/* Says where the body of a frame that has begun to come is to be received. */
+void tpr_land(struct tpf_conn *conn);
+/* It is there, or it never will be: where.  The read may end by that. */
+void *tpr_landed(struct tpf_conn *conn);
 
 /* ---- borrow.c ------------------------------------------------------------ */
 

@@ -761,12 +761,6 @@ bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
 /* Its state, its conn, its links or what it wishes are others now: sets
  * peer->brief and peer->lend. */
 void tpr_tx_brief(struct tpr_peer *peer);
-/* A frame of the pipe that no stream has: `about`, then `more`.  Kept for later
- * if there is no room. */
-void tpr_tx_about(tp_pipe *pipe, enum wire_type type,
-                  const struct wire_about *about, const void *more,
-                  size_t length);
-void tpr_tx_notes_drop(tp_pipe *pipe);
 /* Encodes the descriptor; `to` has room for its length: without offers
  * tpr_descriptor_length(), and the offers' sources. */
 uint64_t tpr_descriptor_length(const tp_message *message);
@@ -843,13 +837,6 @@ bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
 /* A buffer by its index; false if there is none such. */
 bool tpr_message_buffer(const tp_message *message, size_t index,
                         struct tpf_buffer *buffer);
-
-/* ---- land.c -------------------------------------------------------------- */
-
-/* Says where the body of a frame that has begun to come is to be received. */
-void tpr_land(struct tpf_conn *conn);
-/* It is there, or it never will be: where.  The read may end by that. */
-void *tpr_landed(struct tpf_conn *conn);
 
 /* ---- short.c ------------------------------------------------------------- */
 

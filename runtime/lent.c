@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Short frames about long messages: one payload, in memory that its receiver has
- * mapped already.  A frame that fits a cache line says where it lies, and
+ * Short frames about long messages: one payload, in memory that its receiver
+ * has mapped already.  A frame that fits a cache line says where it lies, and
  * another one that it is given back; so what is borrowed in place costs what a
  * short message costs, whatever its length.
  *

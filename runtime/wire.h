@@ -71,8 +71,8 @@ struct wire_frame {
 };
 _Static_assert(sizeof(struct wire_frame) == 16, "wire layout");
 
-/* In `wishes`: the sender of this borrows messages that were copied, though they
- * might have been lent. */
+/* In `wishes`: the sender of this borrows messages that were copied, though
+ * they might have been lent. */
 #define WIRE_BORROWS 0x8000u
 
 /* May the one who says this pull from the one who hears it?  One per channel
@@ -147,8 +147,8 @@ struct wire_tensor {
 };
 _Static_assert(sizeof(struct wire_tensor) == 32, "wire layout");
 
-/* The body of a message of one payload and nothing else, which goes by a channel
- * whose source is that short. */
+/* The body of a message of one payload and nothing else, which goes by a
+ * channel whose source is that short. */
 enum { WIRE_LENT_SOURCE = 16 };
 struct wire_lent {
     uint64_t length;           /* of the payload */

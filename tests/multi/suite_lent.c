@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Messages of one payload in memory of tp_alloc(), which are lent by short
- * frames (runtime/lent.c): read and borrowed in turn, held and given back in any
- * order, and what becomes of them when a pipe, a block or a rank ends.  Over
- * backends without channels they are copied, and the rest holds.
+ * frames (runtime/lent.c): read and borrowed in turn, held and given back in
+ * any order, and what becomes of them when a pipe, a block or a rank ends.
+ * Over backends without channels they are copied, and the rest holds.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@
 #include "tests/multi/flow.h"
 
 enum { LENT_MOST = 300000, LENT_ROUNDS = 240, LENT_HELD = 24,
-       LENT_PIECE = 20000 };
+       LENT_PIECE = 10000 };
 
 static unsigned char *lent_alloc(size_t length)
 {
@@ -292,7 +292,7 @@ static void lent_blocks(void)
 
     tpx_barrier();
     for (unsigned i = 0; i < LENT_HELD; i++) {
-        size_t length = LENT_PIECE + i % 3 * 4096;
+        size_t length = LENT_PIECE + i % 3 * 1024;
 
         if (tpx_me.rank == 0) {
             unsigned char *memory = lent_alloc(length);
