@@ -61,6 +61,13 @@ const struct tpr_link *tpr_links_first(const struct tpr_links *links,
 struct tpr_offer *tpr_offer_new(tp_context *context);  /* or NULL */
 void tpr_offer_free(tp_context *context, struct tpr_offer *offer);
 void tpr_offers_fini(tp_context *context);
+/* The number of the next message with offers, of which there were so many. */
+static inline uint32_t tpr_offer_number(uint32_t *offers)
+{
+    if (TPB_UNLIKELY(*offers == WIRE_ALL))
+        *offers = 0;
+    return (*offers)++;
+}
 /* Copies for what the peer could not open, before the write is weighed.  False:
  * not there yet. */
 bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);

@@ -202,7 +202,6 @@ struct tp_pipe {
     struct tpb_list landing;       /* all sent, but memory still lent */
     struct tpb_list pushes;        /* tpr_offer: the peer asked for frames */
     struct tpb_list notes;         /* tpr_note: found no room */
-    uint32_t offering;             /* messages with offers so far */
     struct tpb_list blocked_link;  /* in peer->blocked */
     struct tpb_list device_link;   /* in context->device_pipes */
     uint32_t sent, acknowledged;   /* credit, modulo 2^32 */
@@ -213,14 +212,13 @@ struct tp_pipe {
     enum tpr_rx_state rx_state;
     tp_status rx_end;              /* why, once the backlog is used up */
     struct tpb_list armed;         /* tpr_op */
-    struct tpb_list reads;         /* tpr_op, in order; the last of them is in
-                                      TPR_RX_DATA if that is the state, others
-                                      wait for their channels */
+    struct tpb_list reads;         /* tpr_op, in order; the last may be in
+                                      TPR_RX_DATA, others wait for channels */
     bool alone, shared;            /* the message that comes in is WIRE_ALONE,
                                       WIRE_SHARED */
     uint32_t copying;              /* of context->copying the pipe's ... */
     struct tpb_list turns;         /* ... and tpr_offer that wait for these */
-    uint32_t offered_to_me;        /* messages with offers so far */
+    uint32_t offering, offered_to_me;  /* messages with offers so far */
     bool offers_seen;              /* ... also such as were not looked into */
     uint32_t lent;                 /* messages that the user has borrowed */
     bool tell_due;                 /* the peer waits for them to come back */

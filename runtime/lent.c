@@ -48,7 +48,7 @@ static void lent_begin(tp_pipe *pipe, struct tpr_op *op,
     op->data_length = offer->length;
     op->descriptor_length = 0;
     op->offers = offer;
-    op->number = pipe->offering++;
+    op->number = tpr_offer_number(&pipe->offering);
     op->weighed = op->begun = op->finished = true;
     op->alone = alone;
     tpb_list_append(&pipe->landing, &op->link);
@@ -164,14 +164,23 @@ void tpr_lent_release(tp_pipe *pipe, uint32_t number)
 {
     struct wire_about about = { .message = number };
     struct wire_release body = { .message = number };
+    struct tpf_conn *conn = pipe->peer->conn;
+    bool posted = false;
 
-    /* Most answers are written by the callback that gives back. */
-    pipe->peer->conn->more = pipe->context->dispatching;
-    if (tpb_list_empty(&pipe->notes)
-        && tpf_post(pipe->peer->conn,
-                    tpr_frame_head(pipe, WIRE_RELEASE, 0, sizeof(body)), &body,
-                    sizeof(body)))
+    if (tpb_list_empty(&pipe->notes)) {
+        /* Most answers are written by the callback that gives back; and nobody
+         * waits for what the sender does with this. */
+        conn->more = pipe->context->dispatching;
+        pipe->context->env.aside = true;
+        posted = tpf_post(conn, tpr_frame_head(pipe, WIRE_RELEASE, 0,
+                                               sizeof(body)),
+                          &body, sizeof(body));
+        pipe->context->env.aside = false;
+    }
+    if (posted) {
         pipe->advertised = pipe->consumed;
-    else
+    } else {
+        conn->more = false;
         tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
+    }
 }

@@ -335,7 +335,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
     if (op->offers == NULL)
         return;
     if (offer_encode(op))
-        op->number = pipe->offering++;
+        op->number = tpr_offer_number(&pipe->offering);
     else
         offer_undo(op);
     op->cursor.skip = op->offers;

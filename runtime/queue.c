@@ -69,8 +69,10 @@ static void queue_move(struct tpr_queue *queue)
                               (uint64_t)((double)slice
                                          * (1 - queue->forward)));
     sched_yield();
+    /* They may be others now: reniced, say. */
     if (!queue->fixed)
-        queue->fixed = !queue_put(&attributes, slice);
+        queue->fixed = !queue_get(&attributes)
+                       || !queue_put(&attributes, slice);
 }
 
 void tpr_queue_init(struct tpr_queue *queue, int ranks, uint32_t seed)

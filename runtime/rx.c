@@ -182,7 +182,7 @@ static bool rx_decoded(tp_pipe *pipe, tp_status status)
     }
     pipe->missing = pipe->skeleton->stream_length;
     if (pipe->skeleton->offers != NULL) {
-        pipe->skeleton->number = pipe->offered_to_me++;
+        pipe->skeleton->number = tpr_offer_number(&pipe->offered_to_me);
         pipe->offers_seen = true;
     }
     tpr_rx_offer(pipe);

@@ -464,7 +464,7 @@ static bool short_lent(tp_context *context, tp_pipe *pipe,
     if (!short_credit(pipe, frame->credit) || !short_wanted(context, pipe)
         || tpr_lent_decode(pipe, body, frame->length, &skeleton) != TP_OK)
         return false;
-    skeleton->number = pipe->offered_to_me++;
+    skeleton->number = tpr_offer_number(&pipe->offered_to_me);
     pipe->offers_seen = true;
     pipe->alone = (frame->flags & WIRE_ALONE) != 0;
     op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);

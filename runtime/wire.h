@@ -177,7 +177,7 @@ struct wire_about {
     uint32_t zero;
 };
 _Static_assert(sizeof(struct wire_about) == 24, "wire layout");
-#define WIRE_ALL UINT32_MAX
+#define WIRE_ALL UINT32_MAX         /* never the number of one */
 
 /* The most a descriptor may say of itself; more is an error of the sender,
  * and nothing is allocated from a claim alone. */

@@ -286,6 +286,7 @@ static bool conn_wants_control(const struct ofi_conn *conn)
 bool ofi_conn_push(struct ofi_conn *conn)
 {
     struct tpb_error error;
+    bool pushed;
 
     if (conn->lost || conn->ep == NULL)
         return true;
@@ -295,12 +296,16 @@ bool ofi_conn_push(struct ofi_conn *conn)
                           "the other side does not answer any more");
         return conn->lost;
     }
-    if (!ofi_land_push(conn) || !ofi_land_post(conn))
+    /* Who cannot send must receive all the same, or neither goes on. */
+    pushed = ofi_land_push(conn);
+    if (!ofi_land_post(conn))
         return false;
     if (ofi_conn_post(conn, &error) != TP_OK) {
         ofi_conn_lost(conn, TP_ERR_BACKEND, "%s", error.text);
         return true;
     }
+    if (!pushed)
+        return false;
     while (conn->waiting.first != NULL) {
         struct ofi_slot *slot = conn->waiting.first;
         struct ofi_slot *next = slot->next;
@@ -321,11 +326,22 @@ static bool conn_may_send(const struct ofi_conn *conn)
            && conn->send.available > OFI_CONTROL_SLOTS;
 }
 
+/* What has been posted may be over at once, and a silent rail tells nobody. */
+void ofi_conn_stir(struct ofi_conn *conn)
+{
+    const struct ofi_endpoint *endpoint
+        = ofi_endpoint_of(conn->common.endpoint);
+
+    if (endpoint->armed && conn->rail->silent && conn->told)
+        tpf_conn_ready(&conn->common);
+}
+
 /* A slot for a frame, or NULL and a promise to say when. */
 static struct ofi_slot *conn_slot(struct ofi_conn *conn)
 {
     if (!conn_may_send(conn)) {
         conn->blocked = true;
+        ofi_conn_stir(conn);
         return NULL;
     }
     return ofi_slot_take(&conn->send);
@@ -423,6 +439,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
         code = conn_send_pieces(conn, slot, head_length);
     if (code == 0) {
         ofi_queue_add(&conn->lent, slot);
+        ofi_conn_stir(conn);
         return true;
     }
     conn->frames_sent--;
@@ -463,10 +480,8 @@ tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error)
     struct ofi_slot *slot;
     uint32_t most;
 
-    /* What waited in libfabric for a buffer fills it at once, and a silent
-     * rail wakes nobody for that. */
-    if (endpoint->armed && conn->rail->silent && conn->told)
-        tpf_conn_ready(&conn->common);
+    /* What waited in libfabric for a buffer fills it at once. */
+    ofi_conn_stir(conn);
     most = ofi_land_posts(conn, kind->posts);
     while ((kind->posts == 0 || conn->posts < most)
            && (slot = ofi_slot_take(&conn->receive)) != NULL) {

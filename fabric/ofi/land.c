@@ -91,6 +91,7 @@ bool ofi_land_push(struct ofi_conn *conn)
             ofi_conn_broken(conn, (int)code);
         if (code != 0)
             return false;
+        ofi_conn_stir(conn);
         slot->pieces++;
         slot->at += piece;
         if (slot->at == slot->length)
@@ -260,6 +261,7 @@ bool ofi_land_post(struct ofi_conn *conn)
             ofi_conn_broken(conn, (int)code);
             return true;
         }
+        ofi_conn_stir(conn);
         conn->asked += piece;
     }
     return true;

@@ -459,6 +459,7 @@ struct ofi_rail {
     char carrier[64];              /* what explain says of it */
     struct ofi_door door;
     unsigned vain;                 /* wakes without a cause, in a row */
+    bool edges;                    /* so its watch is told once of each thing */
     unsigned joining;              /* conns for which eq matters now */
     unsigned holds;                /* of the endpoint, and of RDM conns */
     size_t inject;                 /* bytes that may be injected */
@@ -714,6 +715,8 @@ void ofi_conn_sent(struct ofi_conn *conn, struct ofi_slot *slot);
 void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code);
 /* Retries, acknowledgements. */
 bool ofi_conn_push(struct ofi_conn *conn);
+/* Something was posted: who sleeps must look, if nothing else wakes him. */
+void ofi_conn_stir(struct ofi_conn *conn);
 void ofi_conn_is_due(struct ofi_conn *conn);
 /* Makes the upcalls that are due; true if there were any. */
 bool ofi_conn_upcalls(struct ofi_endpoint *endpoint);

@@ -59,15 +59,17 @@ static void rail_cq_ready(struct tpf_watch *watch, uint32_t events)
         rail_trywait(cq->rail, &cq->cq->fid);
 }
 
-/* Somebody calls whom libfabric cannot let in, for want of descriptors.  From
- * now on only what is new wakes us: all else is looked at before a sleep. */
+/* Somebody calls whom libfabric cannot let in, for want of descriptors, or long
+ * messages come in many small bits.  From now on only what is new wakes us: all
+ * else is looked at before a sleep. */
 static void rail_vain(struct ofi_rail *rail)
 {
-    if (!rail->silent || ++rail->vain != RAIL_VAIN)
+    if (!rail->silent || rail->edges || ++rail->vain < RAIL_VAIN)
         return;
     tpb_info("%s: woken in vain", rail->endpoint->kind->backend);
-    tpf_watch_change(rail->endpoint->common.env, &rail->events.watch,
-                     EPOLLIN | EPOLLET);
+    rail->edges = tpf_watch_change(rail->endpoint->common.env,
+                                   &rail->events.watch,
+                                   EPOLLIN | EPOLLET) == 0;
 }
 
 /* Mostly it is a message.  What is put back for nothing to be there may have
@@ -214,7 +216,9 @@ struct ofi_cq *ofi_cq_hold(struct ofi_rail *rail, struct tpb_error *error)
 
     TPB_LIST_EACH(node, &rail->cqs) {
         cq = TPB_CONTAINER(node, struct ofi_cq, link);
-        if (cq->conns < cq->limit)
+        /* A silent rail has one, which grows: to read another one would fill
+         * those that have been looked at before. */
+        if (cq->conns < cq->limit || rail->silent)
             break;
         cq = NULL;
     }
@@ -377,10 +381,22 @@ bool ofi_cq_drain(struct fid_cq *cq, bool all)
     return any;
 }
 
+/* An edge may have gone to one who did not read the queue.  Who is expected at
+ * the door, and could not be let in, makes none when he can. */
+static bool rail_smooth(struct ofi_rail *rail)
+{
+    if (ofi_events_calm(rail, &rail->events))
+        return rail->door.expected == 0;
+    ofi_msg_events(rail);
+    return false;
+}
+
 bool ofi_rail_sleepy(struct ofi_rail *rail)
 {
     /* Sockets with something in them wake us, and so does the queue of events;
      * but not what libfabric has read from them already. */
+    if (rail->silent && rail->edges && !rail_smooth(rail))
+        return false;
     if (rail->silent)
         return !ofi_rail_drain(rail, true);
     TPB_LIST_EACH(node, &rail->cqs)

@@ -18,6 +18,8 @@
 
 TPB_LOG_COMPONENT("ofi");
 
+enum { SOCKET_MOST = 4096 };       /* descriptors looked at: some ms */
+
 static bool socket_same(const struct sockaddr_storage *address,
                         const struct ofi_where *where)
 {
@@ -47,9 +49,10 @@ static int socket_find(const struct ofi_where *ours,
 {
     DIR *all = opendir("/proc/self/fd");
     struct dirent *entry;
-    int found = -1;
+    int found = -1, left = SOCKET_MOST;
 
-    while (all != NULL && found < 0 && (entry = readdir(all)) != NULL) {
+    while (all != NULL && found < 0 && left-- > 0
+           && (entry = readdir(all)) != NULL) {
         char *end;
         long fd = strtol(entry->d_name, &end, 10);
 

@@ -16,7 +16,7 @@
 #include "tests/multi/flow.h"
 
 enum { LENT_MOST = 300000, LENT_ROUNDS = 240, LENT_HELD = 24,
-       LENT_PIECE = 10000 };
+       LENT_PIECE = 20000 };
 
 static unsigned char *lent_alloc(size_t length)
 {
@@ -292,7 +292,7 @@ static void lent_blocks(void)
 
     tpx_barrier();
     for (unsigned i = 0; i < LENT_HELD; i++) {
-        size_t length = LENT_PIECE + i % 3 * 1024;
+        size_t length = LENT_PIECE + i % 3 * 4096;
 
         if (tpx_me.rank == 0) {
             unsigned char *memory = lent_alloc(length);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/channels.h"
 #include "runtime/core.h"
 #include "tests/lib/tpx.h"
 
@@ -519,6 +520,17 @@ START_TEST(test_layout)
 }
 END_TEST
 
+/* No message with offers has the number that means all of them. */
+START_TEST(test_numbers)
+{
+    uint32_t offers = WIRE_ALL - 1;
+
+    ck_assert_uint_eq(tpr_offer_number(&offers), WIRE_ALL - 1);
+    ck_assert_uint_eq(tpr_offer_number(&offers), 0);
+    ck_assert_uint_eq(tpr_offer_number(&offers), 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("frames");
@@ -529,6 +541,7 @@ int main(void)
     tcase_add_test(tests, test_layout);
     tcase_add_test(tests, test_whole);
     tcase_add_test(tests, test_damaged);
+    tcase_add_test(tests, test_numbers);
     tcase_add_test(tests, test_greetings);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
