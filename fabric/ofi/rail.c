@@ -395,7 +395,7 @@ bool ofi_rail_sleepy(struct ofi_rail *rail)
 {
     /* Sockets with something in them wake us, and so does the queue of events;
      * but not what libfabric has read from them already. */
-    if (rail->silent && rail->edges && !rail_smooth(rail))
+    if (rail->edges && !rail_smooth(rail))
         return false;
     if (rail->silent)
         return !ofi_rail_drain(rail, true);

@@ -292,3 +292,40 @@ size_t tpx_verify(const void *memory, size_t length, uint64_t seed)
             return at + i;
     return length;
 }
+
+struct spmd_loan {
+    size_t length;
+    uint64_t seed;
+    unsigned ended;
+};
+
+static void spmd_closed_lent(tp_pipe *pipe, tp_status status,
+                             tp_message *message, void *arg)
+{
+    struct spmd_loan *loan = arg;
+
+    (void)pipe;
+    tpx_sleep_ms(300);             /* the peer's write ends meanwhile */
+    if (status == TP_OK)
+        tpx_equal(tpx_verify(message->payloads[0].data, loan->length,
+                             loan->seed), loan->length);
+    else
+        tpx_status(status, TP_ERR_CLOSED);
+    __atomic_fetch_add(&loan->ended, 1, __ATOMIC_RELEASE);
+}
+
+static void spmd_closed_arrived(tp_pipe *pipe, tp_status status,
+                                tp_message *message, void *arg)
+{
+    tpx_ok(status);
+    tpx_ok(tp_pipe_borrow(pipe, message, spmd_closed_lent, arg));
+    tpx_ok(tp_pipe_close(pipe));
+}
+
+void tpx_borrow_closed(tp_pipe *pipe, size_t length, uint64_t seed)
+{
+    struct spmd_loan loan = { .length = length, .seed = seed };
+
+    tpx_ok(tp_pipe_read_descriptor(pipe, spmd_closed_arrived, &loan));
+    tpx_until(&loan.ended, 1);
+}

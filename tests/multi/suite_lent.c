@@ -324,27 +324,6 @@ static void lent_end(tp_pipe *pipe, tp_status status, tp_message *message,
     lent_count(arg);
 }
 
-static void lent_closed_lent(tp_pipe *pipe, tp_status status,
-                             tp_message *message, void *arg)
-{
-    (void)pipe;
-    usleep(100000);                /* the peer's write ends meanwhile */
-    if (status == TP_OK)
-        tpx_equal(tpx_verify(message->payloads[0].data, LENT_PIECE, 9),
-                  LENT_PIECE);
-    else
-        tpx_status(status, TP_ERR_CLOSED);
-    lent_count(arg);
-}
-
-static void lent_closed_arrived(tp_pipe *pipe, tp_status status,
-                                tp_message *message, void *arg)
-{
-    tpx_ok(status);
-    tpx_ok(tp_pipe_borrow(pipe, message, lent_closed_lent, arg));
-    tpx_ok(tp_pipe_close(pipe));
-}
-
 /* A pipe that is closed between the loan and its callback. */
 static void lent_closed(void)
 {
@@ -363,8 +342,7 @@ static void lent_closed(void)
         memset(memory, 0xdd, LENT_PIECE);
         tpx_ok(tp_free(tpx_me.context, memory));
     } else {
-        tpx_ok(tp_pipe_read_descriptor(pipe, lent_closed_arrived, &ended));
-        tpx_until(&ended, 1);
+        tpx_borrow_closed(pipe, LENT_PIECE, 9);
     }
     tpx_barrier();
 }
