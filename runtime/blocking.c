@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include "runtime/channels.h"
 #include "runtime/core.h"
 #include "runtime/futex.h"
 
@@ -40,7 +41,9 @@ static void blocking_withdraw(tp_pipe *pipe, struct tpr_sync *sync)
     struct tpr_op *op = blocking_find(&pipe->writes, sync);
 
     if (op != NULL && !op->begun) {
+        tpr_offer_forget(op);
         tpr_op_end(op, TP_ERR_TIMEOUT);
+        tpr_tx_pump(pipe);         /* what stood behind it may fit */
         return;
     }
     op = blocking_find(&pipe->armed, sync);

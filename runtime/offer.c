@@ -334,9 +334,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
     }
     if (op->offers == NULL)
         return;
-    if (offer_encode(op))
-        op->number = tpr_offer_number(&pipe->offering);
-    else
+    if (!offer_encode(op))
         offer_undo(op);
     op->cursor.skip = op->offers;
 }
@@ -375,7 +373,7 @@ static struct tpr_op *offer_find_in(struct tpb_list *list, uint32_t number)
     TPB_LIST_EACH(node, list) {
         struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
 
-        if (op->offers != NULL && op->number == number)
+        if (op->begun && op->offers != NULL && op->number == number)
             return op;
     }
     return NULL;

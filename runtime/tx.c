@@ -485,6 +485,9 @@ static void tx_finish(tp_pipe *pipe, struct tpr_op *op, tp_status status)
     op->finished = true;
     op->status = status;
     tpb_list_unlink(&op->link);
+    /* The peer has not heard of it, and will not say that it is done. */
+    if (TPB_UNLIKELY(!op->begun))
+        tpr_offer_forget(op);
     if (op->lent == 0 && op->offers == NULL
         && tpb_list_empty(&pipe->landing)) {
         tx_end(pipe, op, status);
@@ -545,6 +548,8 @@ void tpr_tx_pump(tp_pipe *pipe)
             return;
         }
         tx_flow(pipe);
+        if (!op->begun && op->offers != NULL)
+            op->number = tpr_offer_number(&pipe->offering);
         op->begun = true;
         if (op->position == op->descriptor_length + op->stream_length)
             tx_finish(pipe, op, TP_OK);

@@ -37,6 +37,7 @@ static const struct {
     { "arguments_read_twice", SUITES_ALL, "wrong calls, not passed on" },
     { "blocking_send_timeout", SUITES_ALL, "fills the transport's room" },
     { "blocking_timeouts", SUITES_DIRECT, "reads what is there in no time" },
+    { "blocking_unheard", SUITES_ALL, "fills the transport's room" },
     { "channel_borrow_short", SUITES_DIRECT, "keeps some, and more is sent" },
     { "channel_demote", SUITES_GDR, "takes the double's right to read" },
     { "channel_denied", SUITES_GDR, "takes the double's right to read" },

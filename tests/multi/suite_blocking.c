@@ -8,6 +8,8 @@
 
 #include "tests/multi/flow.h"
 
+enum { BLOCKING_SHORT = 2048 };    /* less than any channel takes */
+
 static void blocking_truncated(void)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
@@ -178,6 +180,37 @@ static void blocking_completed(void)
 
 /* A send that nobody takes: withdrawn if nothing of it went out, else the pipe
  * is closed. */
+/* Sends until there is no room for so short a message: the first bytes of each
+ * say its number.  The one that times out is withdrawn. */
+static void blocking_fill(tp_pipe *pipe, unsigned char *memory, size_t length,
+                          unsigned *sent)
+{
+    tp_payload payload = { memory, length, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    tp_status status = TP_OK;
+
+    while (status == TP_OK) {
+        memcpy(memory, sent, sizeof(*sent));
+        status = tp_pipe_send_message(pipe, &message, 50);
+        *sent += status == TP_OK;
+    }
+    tpx_equal(status, TP_ERR_TIMEOUT);
+    tpx_check(*tp_pipe_error(pipe) == '\0', "an error without need: %s",
+              tp_pipe_error(pipe));
+}
+
+static void blocking_drain(tp_pipe *pipe, unsigned char *memory,
+                           unsigned sent)
+{
+    for (unsigned i = 0; i < sent; i++) {
+        unsigned number;
+
+        tpx_ok(tp_pipe_recv(pipe, memory, BLOCKING_SHORT, NULL));
+        memcpy(&number, memory, sizeof(number));
+        tpx_equal(number, i);
+    }
+}
+
 static void blocking_send_timeout(void)
 {
     enum { BIG = 8 << 20 };
@@ -187,24 +220,13 @@ static void blocking_send_timeout(void)
     tp_payload payload = { memory, BIG, NULL, 0 };
     tp_message message = { .payloads = &payload, .payload_count = 1 };
     tp_message *skeleton;
-    tp_status status = TP_OK;
     unsigned sent = 0;
     char byte;
 
     tpx_check(memory != NULL, "no memory for the test itself");
     tpx_meet(!tpx_me.rank);
     if (tpx_me.rank == 0) {
-        payload.length = 2048;     /* less than any channel takes */
-        /* Fill what there is of room; the one that times out is withdrawn. */
-        while (status == TP_OK) {
-            memcpy(memory, &sent, sizeof(sent));
-            status = tp_pipe_send_message(pipe, &message, 50);
-            sent += status == TP_OK;
-        }
-        tpx_equal(status, TP_ERR_TIMEOUT);
-        tpx_check(*tp_pipe_error(pipe) == '\0', "an error without need: %s",
-                  tp_pipe_error(pipe));
-        payload.length = BIG;
+        blocking_fill(pipe, memory, BLOCKING_SHORT, &sent);
         /* On a busy machine the time may be up before any of it goes out. */
         for (int ms = 50; *tp_pipe_error(cut) == '\0'; ms *= 2)
             tpx_status(tp_pipe_send_message(cut, &message, ms),
@@ -216,13 +238,7 @@ static void blocking_send_timeout(void)
         tpx_meet(1);
     } else {
         tpx_ok(tp_pipe_recv(tpx_pipe(0, 2), &sent, sizeof(sent), NULL));
-        for (unsigned i = 0; i < sent; i++) {
-            unsigned number;
-
-            tpx_ok(tp_pipe_recv(pipe, memory, 2048, NULL));
-            memcpy(&number, memory, sizeof(number));
-            tpx_equal(number, i);
-        }
+        blocking_drain(pipe, memory, sent);
         tpx_ok(tp_pipe_recv(pipe, memory, 4, NULL));
         tpx_equal(memcmp(memory, "last", 4), 0);
         tpx_ok(tp_pipe_recv_skeleton(cut, &skeleton, -1));
@@ -232,6 +248,69 @@ static void blocking_send_timeout(void)
         tpx_status(tp_pipe_recv(cut, &byte, 1, NULL), TP_ERR_PEER_CLOSED);
         tpx_meet(0);
     }
+    free(memory);
+}
+
+struct blocking_end {
+    tp_status status;
+    unsigned over;
+};
+
+static void blocking_ended(tp_pipe *pipe, tp_status status,
+                           tp_message *message, void *arg)
+{
+    struct blocking_end *end = arg;
+
+    (void)pipe;
+    (void)message;
+    end->status = status;
+    __atomic_store_n(&end->over, 1, __ATOMIC_RELEASE);
+}
+
+/* A long message, of which the peer has not heard anything, is withdrawn, or
+ * its pipe is closed: nobody waits for the peer, and it counts as it did. */
+static void blocking_unheard(void)
+{
+    enum { BIG = 4 << 20, TIMES = 3 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0), *cut = tpx_pipe(!tpx_me.rank,
+                                                               1);
+    unsigned char *memory = malloc(BIG);
+    tp_payload payload = { memory, BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    unsigned sent = 0, other = 0;
+    struct blocking_end end = { TP_OK, 0 };
+
+    tpx_check(memory != NULL, "no memory for the test itself");
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        blocking_fill(pipe, memory, BLOCKING_SHORT, &sent);
+        blocking_fill(pipe, memory, sizeof(sent), &sent);
+        blocking_fill(cut, memory, BLOCKING_SHORT, &other);
+        blocking_fill(cut, memory, sizeof(other), &other);
+        for (int i = 0; i < TIMES; i++)
+            tpx_status(tp_pipe_send_message(pipe, &message, 20),
+                       TP_ERR_TIMEOUT);
+        tpx_equal(*tp_pipe_error(pipe), '\0');
+        tpx_ok(tp_pipe_write(cut, &message, blocking_ended, &end));
+        tpx_status(tp_wait(tpx_me.context, 20, NULL), TP_ERR_TIMEOUT);
+        tpx_ok(tp_pipe_close(cut));
+        tpx_until(&end.over, 1);
+        tpx_status(end.status, TP_ERR_CLOSED);
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 2), &sent, sizeof(sent)));
+    } else {
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 2), &sent, sizeof(sent), NULL));
+        blocking_drain(pipe, memory, sent);
+    }
+    for (unsigned i = 0; i < TIMES; i++) {
+        if (tpx_me.rank == 0) {
+            tpx_fill(memory, BIG, i);
+            tpx_ok(tp_pipe_send(pipe, memory, BIG));
+        } else {
+            tpx_ok(tp_pipe_recv(pipe, memory, BIG, NULL));
+            tpx_equal(tpx_verify(memory, BIG, i), BIG);
+        }
+    }
+    tpx_meet(!tpx_me.rank);
     free(memory);
 }
 
@@ -363,6 +442,7 @@ const struct tpx_spmd tpx_blocking[] = {
     { "blocking_wait_zero", blocking_wait_zero, 2, 0, 30 },
     { "blocking_completed", blocking_completed, 2, TPX_MANUAL, 20 },
     { "blocking_send_timeout", blocking_send_timeout, 2, 0, 20 },
+    { "blocking_unheard", blocking_unheard, 2, 0, 30 },
     { "blocking_any", blocking_any, 5, TPX_LAUNCH, 30 },
     { "blocking_any_single", blocking_any_single, 4, 0, 30 },
     { NULL }
