@@ -509,8 +509,10 @@ void tpr_rx_stash_open(tp_context *context)
         rx_pop(open->conn);
         if (pipe->peer->conn != NULL)
             tpr_tx_return_credit(pipe);
-        if (pipe->rx_end != TP_OK)
-            tpr_rx_pump(pipe);     /* tpr_rx_end() left it to us */
+        /* tpr_rx_end() left it to us; or who waited for the message went, and
+         * no frame of it will come: the next reader is to find it. */
+        if (pipe->rx_end != TP_OK || pipe->rx_state == TPR_RX_HELD)
+            tpr_rx_pump(pipe);
         return;
     }
     rx_stash(pipe, &view, cost);
