@@ -205,6 +205,7 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn,
 {
     unsigned char head[sizeof(struct wire_frame)], *data;
     size_t left, most = conn->max_frame - sizeof(head);
+    uint32_t advertised = pipe->advertised;
 
     if (conn->max_lent > 0)
         most = conn->max_lent - sizeof(head);
@@ -216,6 +217,7 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn,
         return false;
     tx_head(pipe, head, type, flags, left);
     if (!conn->backend->send_data(conn, head, sizeof(head), data, left, op)) {
+        pipe->advertised = advertised;
         tx_block(pipe);
         return false;
     }
