@@ -41,7 +41,11 @@ void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text)
     tpr_pipe_fail(pipe, text);
     tpr_tx_end(pipe, status);
     tpr_rx_drop(pipe, status);
-    tpr_tx_control(pipe, WIRE_CLOSE);
+    /* CLOSE gives the peer its memory back: see tpr_pipe_close(). */
+    if (tpr_pull_any(pipe))
+        pipe->close_due = true;
+    else
+        tpr_tx_control(pipe, WIRE_CLOSE);
 }
 
 /* ---- messages and their readers ----------------------------------------- */

@@ -652,6 +652,55 @@ static void device_read_fails(void)
     tpx_meet(!tpx_me.rank);
 }
 
+/* A read fails for its device, and the pipe breaks, while another device copies
+ * for the read before: the peer has its memory back after that. */
+static void device_breaks_reader(void)
+{
+    for (unsigned i = 0; i < 8 && tpx_device_is_double(); i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 30 + i);
+        struct tpx_buffer buffers[2];
+        unsigned done = 0;
+
+        for (int k = 0; k < 2; k++)
+            tpx_buffer_make(&buffers[k], TPX_MALLOC, 0, 700000);
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0) {
+            tp_tensor tensors[2] = { tpx_buffer_tensor(&buffers[0]),
+                                     tpx_buffer_tensor(&buffers[1]) };
+            tp_message messages[2] = {
+                { .tensors = &tensors[0], .tensor_count = 1 },
+                { .tensors = &tensors[1], .tensor_count = 1 } };
+
+            for (unsigned k = 0; k < 2; k++) {
+                tpx_buffer_fill(&buffers[k], k);
+                tpx_ok(tp_pipe_write(pipe, &messages[k], device_ended, &done));
+            }
+            tpx_until(&done, 2);
+            for (unsigned k = 0; k < 2; k++)
+                tpx_buffer_drop(&buffers[k]);
+            tpx_meet(1);
+            continue;
+        }
+        for (unsigned k = 0; k < 2; k++) {
+            tp_message *skeleton;
+
+            tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+            tpx_buffer_place(&buffers[k], &skeleton->tensors[0]);
+            if (k == 1)
+                setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
+            tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+            unsetenv("CUDADOUBLE_FAIL");
+            for (unsigned spin = i; k == 0 && spin > 0; spin--)
+                tpx_ok(tp_progress(tpx_me.context, NULL));
+        }
+        tpx_sleep_ms(50);
+        tpx_until(&done, 2);
+        tpx_meet(0);
+        for (unsigned k = 0; k < 2; k++)
+            tpx_buffer_drop(&buffers[k]);
+    }
+}
+
 const struct tpx_spmd tpx_device_suite[] = {
     { "device_mix", device_mix, 2, 0, 90 },
     { "device_self", device_self, 1, 0, 30 },
@@ -665,6 +714,7 @@ const struct tpx_spmd tpx_device_suite[] = {
     { "device_death", device_death, 2, TPX_KILLS, 30 },
     { "device_death_pull", device_death_pull, 2, TPX_KILLS, 30 },
     { "device_close", device_close, 2, 0, 30 },
+    { "device_breaks_reader", device_breaks_reader, 2, TPX_WARNS, 30 },
     { "device_fails", device_fails, 2, TPX_WARNS, 30 },
     { "device_read_fails", device_read_fails, 2, TPX_WARNS, 30 },
     { NULL }
