@@ -670,7 +670,8 @@ void tpr_tx_end(tp_pipe *pipe, tp_status status)
         tx_finish(pipe, TPB_CONTAINER(pipe->writes.next, struct tpr_op, link),
                   status);
     /* Without a conn nobody touches lent memory any more, nor tells.  A peer
-     * that closed the pipe pulls no more. */
+     * that closed the pipe pulls no more; one that is to hear of its end here
+     * says so then. */
     TPB_LIST_EACH(node, &pipe->landing) {
         struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
 
@@ -678,7 +679,7 @@ void tpr_tx_end(tp_pipe *pipe, tp_status status)
             op->status = status;
         if (lost)
             op->lent = 0;
-        if (lost || status != TP_ERR_CLOSED)
+        if (lost || status == TP_ERR_PEER_CLOSED)
             tpr_offer_forget(op);
     }
     if (lost)

@@ -652,6 +652,70 @@ static void device_read_fails(void)
     tpx_meet(!tpx_me.rank);
 }
 
+/* A device fails under a write, and the pipe breaks, while the peer copies what
+ * was written before: that is its writer's again when nobody reads it any
+ * more. */
+static void device_breaks(void)
+{
+    enum { LONG = 1 << 20, NAP_MS = 300 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 20), *other = tpx_pipe(!tpx_me.rank,
+                                                                  21);
+    struct tpx_buffer buffer;
+    unsigned char *memory[2];
+    unsigned done = 0;
+    char byte;
+
+    if (!tpx_device_is_double() || device_direct())
+        return;
+    for (int i = 0; i < 2; i++)
+        tpx_ok(tp_alloc(tpx_me.context, LONG, device_cpu,
+                        (void **)&memory[i]));
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, 3 << 20);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_payload payloads[2] = { { memory[0], LONG, NULL, 0 },
+                                   { memory[1], LONG, NULL, 0 } };
+        tp_message messages[2] = {
+            { .payloads = &payloads[0], .payload_count = 1 },
+            { .payloads = &payloads[1], .payload_count = 1 } };
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+        for (unsigned i = 0; i < 2; i++) {
+            tpx_fill(memory[i], LONG, i);
+            tpx_ok(tp_pipe_write(pipe, &messages[i], device_ended, &done));
+        }
+        tpx_buffer_fill(&buffer, 1);
+        tpx_ok(tp_pipe_recv(other, &byte, 1, NULL));
+        setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:3+:700", 1);
+        tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
+        tpx_until(&done, 3);
+        unsetenv("CUDADOUBLE_FAIL");
+        memset(memory[1], 0xee, LONG);
+    } else {
+        unsigned char *to = malloc(LONG);
+
+        for (unsigned i = 0; i < 2; i++) {
+            tp_message *skeleton;
+
+            tpx_check(to != NULL, "no memory for the test itself");
+            tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+            skeleton->payloads[0].data = to;
+            if (i == 1)
+                tpx_ok(tp_pipe_send(other, "", 1));
+            tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+            if (i == 1)
+                tpx_sleep_ms(NAP_MS);
+            tpx_until(&done, i + 1);
+            if (i == 0 || device_end_status == TP_OK)
+                tpx_equal(tpx_verify(to, LONG, i), LONG);
+        }
+        free(to);
+    }
+    tpx_meet(!tpx_me.rank);
+    tpx_buffer_drop(&buffer);
+}
+
 /* A read fails for its device, and the pipe breaks, while another device copies
  * for the read before: the peer has its memory back after that. */
 static void device_breaks_reader(void)
@@ -714,6 +778,7 @@ const struct tpx_spmd tpx_device_suite[] = {
     { "device_death", device_death, 2, TPX_KILLS, 30 },
     { "device_death_pull", device_death_pull, 2, TPX_KILLS, 30 },
     { "device_close", device_close, 2, 0, 30 },
+    { "device_breaks", device_breaks, 2, TPX_MANUAL | TPX_WARNS, 30 },
     { "device_breaks_reader", device_breaks_reader, 2, TPX_WARNS, 30 },
     { "device_fails", device_fails, 2, TPX_WARNS, 30 },
     { "device_read_fails", device_read_fails, 2, TPX_WARNS, 30 },
