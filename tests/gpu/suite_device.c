@@ -765,6 +765,103 @@ static void device_breaks_reader(void)
     }
 }
 
+/* ---- lent behind a read that cannot be stopped ---------------------------- */
+
+enum { BEHIND_TENSORS = 8, BEHIND_LONG = 64 * 1024, BEHIND_ROUNDS = 8 };
+
+/* Odd ones break the pipe by a third message, the others close it. */
+static void behind_writer(tp_pipe *pipe, struct tpx_buffer *buffers,
+                          unsigned char *memory, unsigned seed)
+{
+    unsigned count = 2 + seed % 2;
+    tp_payload payload = { memory, BEHIND_LONG, NULL, 0 };
+    tp_tensor tensors[BEHIND_TENSORS];
+    tp_message messages[3] = {
+        { .tensors = tensors, .tensor_count = BEHIND_TENSORS },
+        { .payloads = &payload, .payload_count = 1 },
+        { .tensors = tensors, .tensor_count = 1 } };
+    unsigned done = 0;
+
+    for (int k = 0; k < BEHIND_TENSORS; k++) {
+        tpx_buffer_fill(&buffers[k], 1);
+        tensors[k] = tpx_buffer_tensor(&buffers[k]);
+    }
+    tpx_fill(memory, BEHIND_LONG, seed);
+    for (unsigned k = 0; k < count; k++)
+        tpx_ok(tp_pipe_write(pipe, &messages[k], device_ended, &done));
+    tpx_until(&done, count);
+    memset(memory, 0xee, BEHIND_LONG);
+}
+
+/* Nobody is told that all is well and sees that the peer has changed what it
+ * had lent. */
+static void behind_lent(tp_pipe *pipe, tp_status status, tp_message *message,
+                        void *arg)
+{
+    struct device_behind {
+        unsigned done, seed;
+    } *behind = arg;
+
+    if (status == TP_OK) {
+        tpx_sleep_ms(100);
+        tpx_equal(tpx_verify(message->payloads[0].data, BEHIND_LONG,
+                             behind->seed), BEHIND_LONG);
+        tpx_ok(tp_pipe_release(pipe, message));
+    }
+    __atomic_fetch_add(&behind->done, 1, __ATOMIC_RELEASE);
+}
+
+static void behind_reader(tp_pipe *pipe, struct tpx_buffer *buffers,
+                          unsigned seed)
+{
+    struct {
+        unsigned done, seed;
+    } behind = { 0, seed };
+    tp_message *skeleton;
+    unsigned done = 0;
+
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    for (int k = 0; k < BEHIND_TENSORS; k++)
+        tpx_buffer_place(&buffers[k], &skeleton->tensors[k]);
+    tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    tpx_ok(tp_pipe_borrow(pipe, skeleton, behind_lent, &behind));
+    if (seed % 2 == 0 || !tpx_device_is_double()) {
+        tpx_ok(tp_pipe_close(pipe));
+    } else {
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_place(&buffers[0], &skeleton->tensors[0]);
+        setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
+        tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+        unsetenv("CUDADOUBLE_FAIL");
+        tpx_until(&done, 2);
+    }
+    tpx_until(&done, 1);
+    tpx_until(&behind.done, 1);
+}
+
+static void device_borrow_behind(void)
+{
+    struct tpx_buffer buffers[BEHIND_TENSORS];
+    void *memory;
+
+    tpx_ok(tp_alloc(tpx_me.context, BEHIND_LONG, device_cpu, &memory));
+    for (int k = 0; k < BEHIND_TENSORS; k++)
+        tpx_buffer_make(&buffers[k], TPX_MALLOC, 0, 700000);
+    for (unsigned i = 0; i < BEHIND_ROUNDS; i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 40 + i);
+
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0)
+            behind_writer(pipe, buffers, memory, i);
+        else
+            behind_reader(pipe, buffers, i);
+    }
+    tpx_meet(!tpx_me.rank);
+    for (int k = 0; k < BEHIND_TENSORS; k++)
+        tpx_buffer_drop(&buffers[k]);
+}
+
 const struct tpx_spmd tpx_device_suite[] = {
     { "device_mix", device_mix, 2, 0, 90 },
     { "device_self", device_self, 1, 0, 30 },
@@ -775,6 +872,8 @@ const struct tpx_spmd tpx_device_suite[] = {
     { "device_claims", device_claims, 2, TPX_WARNS, 30 },
     { "device_borrow", device_borrow, 2, 0, 30 },
     { "device_borrow_death", device_borrow_death, 2, TPX_KILLS, 30 },
+    { "device_borrow_behind", device_borrow_behind, 2, TPX_WARNS,
+      30 },
     { "device_death", device_death, 2, TPX_KILLS, 30 },
     { "device_death_pull", device_death_pull, 2, TPX_KILLS, 30 },
     { "device_close", device_close, 2, 0, 30 },
