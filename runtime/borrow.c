@@ -219,12 +219,21 @@ static void borrow_recall(struct tpr_op *op)
     borrow_take(op->pipe, op->message);
     tpr_borrow_unmap(skeleton);
     op->pipe->lent--;
-    op->status = TP_ERR_CLOSED;
+    op->status = op->pipe->rx_end;
+}
+
+/* This side has ended the pipe, and the peer does not wait for what it lent:
+ * unless it has closed the pipe before, or is gone. */
+static bool borrow_may_change(const tp_pipe *pipe)
+{
+    return pipe->closed || (pipe->rx_end != TP_ERR_PEER_CLOSED
+                            && pipe->peer->state == TPR_PEER_CONNECTED);
 }
 
 void tpr_borrow_recall_one(struct tpr_op *op)
 {
     if (op->kind == TPR_OP_READ && op->borrow && op->status == TP_OK
+        && borrow_may_change(op->pipe)
         && borrow_maps(borrow_skeleton(op->message)))
         borrow_recall(op);
 }

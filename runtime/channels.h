@@ -161,8 +161,9 @@ unsigned char *tpr_borrow_copy(tp_message *message, size_t length);
 void tpr_borrow_begin(struct tpr_op *op);
 /* What of a message is lent where it lies is so no more. */
 void tpr_borrow_unmap(struct tpr_skeleton *skeleton);
-/* The pipe is closed here, and the peer may soon change what it has lent: a
- * loan whose callback is still to come is none, its read ends with CLOSED. */
+/* The pipe has ended.  If the peer may soon change what it has lent, since it
+ * was this side that ended it, a loan whose callback is still to come is none:
+ * its read ends as the pipe did. */
 void tpr_borrow_recall(const tp_pipe *pipe);
 void tpr_borrow_recall_one(struct tpr_op *op);     /* the same for one loan */
 /* Releases whose devices are through with the memory.  Returns whether any

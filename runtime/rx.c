@@ -30,6 +30,8 @@ struct rx_view {
 
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text)
 {
+    bool tell;
+
     /* A broken contract that ends the job is told as its end. */
     if (status != TP_ERR_UNREACHABLE || !tpr_contract_ends_job(pipe->context))
         tpb_warn("%s: %s", atomic_load(&pipe->peer->name), text);
@@ -38,10 +40,19 @@ void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text)
         tpr_peer_end(pipe->peer, status, text);
         return;
     }
+    tell = pipe->rx_end != TP_ERR_PEER_CLOSED;
     tpr_pipe_fail(pipe, text);
     tpr_tx_end(pipe, status);
     tpr_rx_drop(pipe, status);
-    tpr_tx_control(pipe, WIRE_CLOSE);
+    if (!tell)
+        return;
+    if (pipe->lent > 0)
+        tpr_borrow_recall(pipe);
+    /* CLOSE gives the peer its memory back: see tpr_pipe_close(). */
+    if (tpr_pull_any(pipe))
+        pipe->close_due = true;
+    else
+        tpr_tx_control(pipe, WIRE_CLOSE);
 }
 
 /* ---- messages and their readers ----------------------------------------- */
@@ -69,6 +80,9 @@ void tpr_rx_land(tp_pipe *pipe)
             return;
         if (op->borrow && op->status == TP_OK)
             tpr_borrow_begin(op);
+        /* It was kept behind a pull that could not be stopped. */
+        if (TPB_UNLIKELY(pipe->rx_end != TP_OK))
+            tpr_borrow_recall_one(op);
         tpr_op_end(op, op->status);
     }
 }
@@ -497,7 +511,7 @@ void tpr_rx_stash_open(tp_context *context)
     if (open->read != NULL) {
         if (open->read->borrow)
             tpr_borrow_begin(open->read);
-        if (open->read->borrow && pipe->closed)
+        if (open->read->borrow && pipe->rx_end != TP_OK)
             tpr_borrow_recall_one(open->read);
         tpb_list_append(&context->done, &open->read->link);
     } else if (open->spare != NULL) {
@@ -509,8 +523,10 @@ void tpr_rx_stash_open(tp_context *context)
         rx_pop(open->conn);
         if (pipe->peer->conn != NULL)
             tpr_tx_return_credit(pipe);
-        if (pipe->rx_end != TP_OK)
-            tpr_rx_pump(pipe);     /* tpr_rx_end() left it to us */
+        /* tpr_rx_end() left it to us; or who waited for the message went, and
+         * no frame of it will come: the next reader is to find it. */
+        if (pipe->rx_end != TP_OK || pipe->rx_state == TPR_RX_HELD)
+            tpr_rx_pump(pipe);
         return;
     }
     rx_stash(pipe, &view, cost);

@@ -205,6 +205,7 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn,
 {
     unsigned char head[sizeof(struct wire_frame)], *data;
     size_t left, most = conn->max_frame - sizeof(head);
+    uint32_t advertised = pipe->advertised;
 
     if (conn->max_lent > 0)
         most = conn->max_lent - sizeof(head);
@@ -216,6 +217,7 @@ static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn,
         return false;
     tx_head(pipe, head, type, flags, left);
     if (!conn->backend->send_data(conn, head, sizeof(head), data, left, op)) {
+        pipe->advertised = advertised;
         tx_block(pipe);
         return false;
     }
@@ -668,7 +670,8 @@ void tpr_tx_end(tp_pipe *pipe, tp_status status)
         tx_finish(pipe, TPB_CONTAINER(pipe->writes.next, struct tpr_op, link),
                   status);
     /* Without a conn nobody touches lent memory any more, nor tells.  A peer
-     * that closed the pipe pulls no more. */
+     * that closed the pipe pulls no more; one that is to hear of its end here
+     * says so then. */
     TPB_LIST_EACH(node, &pipe->landing) {
         struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
 
@@ -676,7 +679,7 @@ void tpr_tx_end(tp_pipe *pipe, tp_status status)
             op->status = status;
         if (lost)
             op->lent = 0;
-        if (lost || status != TP_ERR_CLOSED)
+        if (lost || status == TP_ERR_PEER_CLOSED)
             tpr_offer_forget(op);
     }
     if (lost)

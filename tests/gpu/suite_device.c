@@ -652,6 +652,216 @@ static void device_read_fails(void)
     tpx_meet(!tpx_me.rank);
 }
 
+/* A device fails under a write, and the pipe breaks, while the peer copies what
+ * was written before: that is its writer's again when nobody reads it any
+ * more. */
+static void device_breaks(void)
+{
+    enum { LONG = 1 << 20, NAP_MS = 300 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 20), *other = tpx_pipe(!tpx_me.rank,
+                                                                  21);
+    struct tpx_buffer buffer;
+    unsigned char *memory[2];
+    unsigned done = 0;
+    char byte;
+
+    if (!tpx_device_is_double() || device_direct())
+        return;
+    for (int i = 0; i < 2; i++)
+        tpx_ok(tp_alloc(tpx_me.context, LONG, device_cpu,
+                        (void **)&memory[i]));
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, 3 << 20);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_payload payloads[2] = { { memory[0], LONG, NULL, 0 },
+                                   { memory[1], LONG, NULL, 0 } };
+        tp_message messages[2] = {
+            { .payloads = &payloads[0], .payload_count = 1 },
+            { .payloads = &payloads[1], .payload_count = 1 } };
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+        for (unsigned i = 0; i < 2; i++) {
+            tpx_fill(memory[i], LONG, i);
+            tpx_ok(tp_pipe_write(pipe, &messages[i], device_ended, &done));
+        }
+        tpx_buffer_fill(&buffer, 1);
+        tpx_ok(tp_pipe_recv(other, &byte, 1, NULL));
+        setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:3+:700", 1);
+        tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
+        tpx_until(&done, 3);
+        unsetenv("CUDADOUBLE_FAIL");
+        memset(memory[1], 0xee, LONG);
+    } else {
+        unsigned char *to = malloc(LONG);
+
+        for (unsigned i = 0; i < 2; i++) {
+            tp_message *skeleton;
+
+            tpx_check(to != NULL, "no memory for the test itself");
+            tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+            skeleton->payloads[0].data = to;
+            if (i == 1)
+                tpx_ok(tp_pipe_send(other, "", 1));
+            tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+            if (i == 1)
+                tpx_sleep_ms(NAP_MS);
+            tpx_until(&done, i + 1);
+            if (i == 0 || device_end_status == TP_OK)
+                tpx_equal(tpx_verify(to, LONG, i), LONG);
+        }
+        free(to);
+    }
+    tpx_meet(!tpx_me.rank);
+    tpx_buffer_drop(&buffer);
+}
+
+/* A read fails for its device, and the pipe breaks, while another device copies
+ * for the read before: the peer has its memory back after that. */
+static void device_breaks_reader(void)
+{
+    for (unsigned i = 0; i < 8 && tpx_device_is_double(); i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 30 + i);
+        struct tpx_buffer buffers[2];
+        unsigned done = 0;
+
+        for (int k = 0; k < 2; k++)
+            tpx_buffer_make(&buffers[k], TPX_MALLOC, 0, 700000);
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0) {
+            tp_tensor tensors[2] = { tpx_buffer_tensor(&buffers[0]),
+                                     tpx_buffer_tensor(&buffers[1]) };
+            tp_message messages[2] = {
+                { .tensors = &tensors[0], .tensor_count = 1 },
+                { .tensors = &tensors[1], .tensor_count = 1 } };
+
+            for (unsigned k = 0; k < 2; k++) {
+                tpx_buffer_fill(&buffers[k], k);
+                tpx_ok(tp_pipe_write(pipe, &messages[k], device_ended, &done));
+            }
+            tpx_until(&done, 2);
+            for (unsigned k = 0; k < 2; k++)
+                tpx_buffer_drop(&buffers[k]);
+            tpx_meet(1);
+            continue;
+        }
+        for (unsigned k = 0; k < 2; k++) {
+            tp_message *skeleton;
+
+            tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+            tpx_buffer_place(&buffers[k], &skeleton->tensors[0]);
+            if (k == 1)
+                setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
+            tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+            unsetenv("CUDADOUBLE_FAIL");
+            for (unsigned spin = i; k == 0 && spin > 0; spin--)
+                tpx_ok(tp_progress(tpx_me.context, NULL));
+        }
+        tpx_sleep_ms(50);
+        tpx_until(&done, 2);
+        tpx_meet(0);
+        for (unsigned k = 0; k < 2; k++)
+            tpx_buffer_drop(&buffers[k]);
+    }
+}
+
+/* ---- lent behind a read that cannot be stopped ---------------------------- */
+
+enum { BEHIND_TENSORS = 8, BEHIND_LONG = 64 * 1024, BEHIND_ROUNDS = 8 };
+
+/* Odd ones break the pipe by a third message, the others close it. */
+static void behind_writer(tp_pipe *pipe, struct tpx_buffer *buffers,
+                          unsigned char *memory, unsigned seed)
+{
+    unsigned count = 2 + seed % 2;
+    tp_payload payload = { memory, BEHIND_LONG, NULL, 0 };
+    tp_tensor tensors[BEHIND_TENSORS];
+    tp_message messages[3] = {
+        { .tensors = tensors, .tensor_count = BEHIND_TENSORS },
+        { .payloads = &payload, .payload_count = 1 },
+        { .tensors = tensors, .tensor_count = 1 } };
+    unsigned done = 0;
+
+    for (int k = 0; k < BEHIND_TENSORS; k++) {
+        tpx_buffer_fill(&buffers[k], 1);
+        tensors[k] = tpx_buffer_tensor(&buffers[k]);
+    }
+    tpx_fill(memory, BEHIND_LONG, seed);
+    for (unsigned k = 0; k < count; k++)
+        tpx_ok(tp_pipe_write(pipe, &messages[k], device_ended, &done));
+    tpx_until(&done, count);
+    memset(memory, 0xee, BEHIND_LONG);
+}
+
+/* Nobody is told that all is well and sees that the peer has changed what it
+ * had lent. */
+static void behind_lent(tp_pipe *pipe, tp_status status, tp_message *message,
+                        void *arg)
+{
+    struct device_behind {
+        unsigned done, seed;
+    } *behind = arg;
+
+    if (status == TP_OK) {
+        tpx_sleep_ms(100);
+        tpx_equal(tpx_verify(message->payloads[0].data, BEHIND_LONG,
+                             behind->seed), BEHIND_LONG);
+        tpx_ok(tp_pipe_release(pipe, message));
+    }
+    __atomic_fetch_add(&behind->done, 1, __ATOMIC_RELEASE);
+}
+
+static void behind_reader(tp_pipe *pipe, struct tpx_buffer *buffers,
+                          unsigned seed)
+{
+    struct {
+        unsigned done, seed;
+    } behind = { 0, seed };
+    tp_message *skeleton;
+    unsigned done = 0;
+
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    for (int k = 0; k < BEHIND_TENSORS; k++)
+        tpx_buffer_place(&buffers[k], &skeleton->tensors[k]);
+    tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    tpx_ok(tp_pipe_borrow(pipe, skeleton, behind_lent, &behind));
+    if (seed % 2 == 0 || !tpx_device_is_double()) {
+        tpx_ok(tp_pipe_close(pipe));
+    } else {
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_place(&buffers[0], &skeleton->tensors[0]);
+        setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
+        tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+        unsetenv("CUDADOUBLE_FAIL");
+        tpx_until(&done, 2);
+    }
+    tpx_until(&done, 1);
+    tpx_until(&behind.done, 1);
+}
+
+static void device_borrow_behind(void)
+{
+    struct tpx_buffer buffers[BEHIND_TENSORS];
+    void *memory;
+
+    tpx_ok(tp_alloc(tpx_me.context, BEHIND_LONG, device_cpu, &memory));
+    for (int k = 0; k < BEHIND_TENSORS; k++)
+        tpx_buffer_make(&buffers[k], TPX_MALLOC, 0, 700000);
+    for (unsigned i = 0; i < BEHIND_ROUNDS; i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 40 + i);
+
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0)
+            behind_writer(pipe, buffers, memory, i);
+        else
+            behind_reader(pipe, buffers, i);
+    }
+    tpx_meet(!tpx_me.rank);
+    for (int k = 0; k < BEHIND_TENSORS; k++)
+        tpx_buffer_drop(&buffers[k]);
+}
+
 const struct tpx_spmd tpx_device_suite[] = {
     { "device_mix", device_mix, 2, 0, 90 },
     { "device_self", device_self, 1, 0, 30 },
@@ -662,9 +872,13 @@ const struct tpx_spmd tpx_device_suite[] = {
     { "device_claims", device_claims, 2, TPX_WARNS, 30 },
     { "device_borrow", device_borrow, 2, 0, 30 },
     { "device_borrow_death", device_borrow_death, 2, TPX_KILLS, 30 },
+    { "device_borrow_behind", device_borrow_behind, 2, TPX_WARNS,
+      30 },
     { "device_death", device_death, 2, TPX_KILLS, 30 },
     { "device_death_pull", device_death_pull, 2, TPX_KILLS, 30 },
     { "device_close", device_close, 2, 0, 30 },
+    { "device_breaks", device_breaks, 2, TPX_MANUAL | TPX_WARNS, 30 },
+    { "device_breaks_reader", device_breaks_reader, 2, TPX_WARNS, 30 },
     { "device_fails", device_fails, 2, TPX_WARNS, 30 },
     { "device_read_fails", device_read_fails, 2, TPX_WARNS, 30 },
     { NULL }

@@ -35,6 +35,7 @@ static const struct {
     { "arguments_messages", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_skeletons", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_read_twice", SUITES_ALL, "wrong calls, not passed on" },
+    { "blocking_credit", SUITES_ALL, "fills the transport's room" },
     { "blocking_send_timeout", SUITES_ALL, "fills the transport's room" },
     { "blocking_timeouts", SUITES_DIRECT, "reads what is there in no time" },
     { "blocking_unheard", SUITES_ALL, "fills the transport's room" },

@@ -270,6 +270,42 @@ static void any_outside(void)
         tpx_ok(tp_pipe_send(tpx_pipe(rank, 1), "", 1));
 }
 
+static void any_long(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                     void *arg)
+{
+    tpx_ok(status);
+    skeleton->payloads[0].data = arg;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, &any_state.plain));
+}
+
+/* A message that was too long for who received it stays, and waits for any:
+ * whether its bytes came, or only where they lie. */
+static void any_truncated(void)
+{
+    enum { LONG = 256 * 1024 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned char byte;
+    size_t length;
+    void *memory;
+
+    tpx_ok(tp_alloc(tpx_me.context, LONG, (tp_device){ TP_DEVICE_CPU, 0 },
+                    &memory));
+    tpx_meet(!tpx_me.rank);
+    for (unsigned i = 0; i < 4; i++) {
+        if (tpx_me.rank != 0) {
+            tpx_fill(memory, LONG, i);
+            tpx_ok(tp_pipe_send(pipe, memory, LONG));
+            continue;
+        }
+        tpx_status(tp_pipe_recv(pipe, &byte, 1, &length), TP_ERR_TRUNCATED);
+        tpx_equal(length, LONG);
+        any_state.plain = 0;
+        tpx_ok(tp_read_descriptor_any(tpx_me.context, any_long, memory));
+        tpx_until(&any_state.plain, 1);
+        tpx_equal(tpx_verify(memory, LONG, i), LONG);
+    }
+}
+
 const struct tpx_spmd tpx_any[] = {
     { "any_turns_outside", any_turns_outside, 4, 0, 30 },
     { "any_turns_inside", any_turns_inside, 4, 0, 30 },
@@ -277,5 +313,6 @@ const struct tpx_spmd tpx_any[] = {
     { "any_beside", any_beside, 2, 0 },
     { "any_ends", any_ends, 4, 0 },
     { "any_outside", any_outside, 3, 0, 30 },
+    { "any_truncated", any_truncated, 2, 0, 30 },
     { NULL }
 };

@@ -314,6 +314,50 @@ static void blocking_unheard(void)
     free(memory);
 }
 
+/* What could not be sent has told the peer nothing: the credit that it would
+ * have carried is still to be given.  Over shm such a message may go by a
+ * channel, and is not sent from where it lies. */
+static void blocking_credit(void)
+{
+    enum { MOST = 16 * 1024, EACH = 32, ROUNDS = 10 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0), *other = tpx_pipe(!tpx_me.rank,
+                                                                 1);
+    unsigned char *memory = malloc(MOST);
+    tp_payload payload = { memory, MOST, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    struct tp_stats stats;
+    bool shm;
+
+    tpx_check(memory != NULL, "no memory for the test itself");
+    tpx_meet(!tpx_me.rank);
+    tpx_ok(tp_pipe_stats(pipe, &stats));
+    shm = strcmp(stats.transport, "shm") == 0;
+    for (unsigned round = 0; !shm && round < ROUNDS; round++) {
+        unsigned sent[2] = { 0 };
+
+        if (tpx_me.rank == 0) {
+            for (int i = 0; i < EACH; i++)
+                tpx_ok(tp_pipe_recv(pipe, memory, MOST, NULL));
+            tpx_ok(tp_pipe_send(other, "", 1));
+            blocking_fill(other, memory, BLOCKING_SHORT, &sent[0]);
+            for (int i = 0; i < 3; i++)
+                sent[1] += tp_pipe_send_message(pipe, &message, 1) == TP_OK;
+            tpx_ok(tp_pipe_send(tpx_pipe(1, 2), sent, sizeof(sent)));
+            continue;
+        }
+        for (int i = 0; i < EACH; i++)
+            tpx_status(tp_pipe_send_message(pipe, &message, 5000), TP_OK);
+        tpx_ok(tp_pipe_recv(other, memory, 1, NULL));
+        tpx_sleep_ms(200);         /* takes nothing meanwhile */
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 2), sent, sizeof(sent), NULL));
+        blocking_drain(other, memory, sent[0]);
+        while (sent[1]-- > 0)
+            tpx_ok(tp_pipe_recv(pipe, memory, MOST, NULL));
+    }
+    tpx_meet(!tpx_me.rank);
+    free(memory);
+}
+
 /* ---- from any rank ------------------------------------------------------ */
 
 enum { ANY_EACH = 50, ANY_RANKS = 8 };
@@ -442,6 +486,7 @@ const struct tpx_spmd tpx_blocking[] = {
     { "blocking_wait_zero", blocking_wait_zero, 2, 0, 30 },
     { "blocking_completed", blocking_completed, 2, TPX_MANUAL, 20 },
     { "blocking_send_timeout", blocking_send_timeout, 2, 0, 20 },
+    { "blocking_credit", blocking_credit, 2, TPX_MANUAL, 30 },
     { "blocking_unheard", blocking_unheard, 2, 0, 30 },
     { "blocking_any", blocking_any, 5, TPX_LAUNCH, 30 },
     { "blocking_any_single", blocking_any_single, 4, 0, 30 },
