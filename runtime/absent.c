@@ -286,6 +286,14 @@ static void absent_mourn(struct tpr_peer *peer)
     absent_watch(peer);
 }
 
+static void absent_mourned(struct tpr_peer *peer)
+{
+    if (peer->state == TPR_PEER_CONNECTED)
+        tpr_peer_end(peer, TP_ERR_PEER_FAILED, peer->death);
+    else
+        absent_doubt(peer);        /* it may have left before it ended so */
+}
+
 void tpr_absent_sign(struct tpf_conn *conn)
 {
     struct tpr_peer *peer = conn->peer;
@@ -307,7 +315,9 @@ static void absent_died_run(tp_context *context, struct tpr_task *base)
             || peer->state == TPR_PEER_ENDED)
             continue;
         peer->death = tpb_copy_string(task->text);
-        if (peer->state == TPR_PEER_CONNECTED)
+        /* Who was greeted may have answered, and written behind that. */
+        if (peer->state == TPR_PEER_CONNECTED
+            || peer->state == TPR_PEER_GREETED)
             absent_mourn(peer);
         else if (peer->state != TPR_PEER_DOUBTED
                  && !tpb_list_empty(&peer->contact_link))
@@ -333,12 +343,12 @@ static void absent_awaited(struct tpr_peer *peer, uint64_t now)
         tpr_peer_give_up(peer);
         return;
     }
-    if (now - peer->looked_at > ABSENT_LOOK_MS * UINT64_C(1000000)) {
+    if (now > peer->looked_at + ABSENT_LOOK_MS * UINT64_C(1000000)) {
         peer->looked_at = now;
         absent_look(peer);
     }
     if (peer->await > 0
-        && now - peer->asked_at > ABSENT_AGAIN_MS * UINT64_C(1000000))
+        && now > peer->asked_at + ABSENT_AGAIN_MS * UINT64_C(1000000))
         absent_ask(peer, true);
 }
 
@@ -349,13 +359,13 @@ bool tpr_absent_timer(struct tpr_peer *peer, uint64_t now)
         && tpr_peer_is_dead(peer)) {
         absent_doubt(peer);
     } else if (peer->state == TPR_PEER_DOUBTED) {
-        if (now - peer->looked_at > ABSENT_DOUBT_MS * UINT64_C(1000000))
+        if (now > peer->looked_at + ABSENT_DOUBT_MS * UINT64_C(1000000))
             absent_settle(peer);
     } else if (peer->state == TPR_PEER_AWAITED) {
         absent_awaited(peer, now);
-    } else if (peer->state == TPR_PEER_CONNECTED && peer->death != NULL) {
+    } else if (peer->conn != NULL && peer->death != NULL) {
         if (now > peer->looked_at + ABSENT_MOURN_MS * UINT64_C(1000000))
-            tpr_peer_end(peer, TP_ERR_PEER_FAILED, peer->death);
+            absent_mourned(peer);
     } else {
         return false;
     }
@@ -367,7 +377,7 @@ void tpr_peer_hurry(struct tpr_peer *peer, uint64_t now)
 {
     if (peer->state == TPR_PEER_CONNECTING && !peer->asked
         && peer->conn->backend->reach == TPT_REACH_NETWORK
-        && now - peer->trial_since > ABSENT_ASK_MS * UINT64_C(1000000))
+        && now > peer->trial_since + ABSENT_ASK_MS * UINT64_C(1000000))
         absent_ask(peer, false);
 }
 

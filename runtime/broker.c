@@ -37,9 +37,11 @@ struct tpr_broker {
     uint64_t again;                /* when to ask again */
 };
 
-/* A card that is asked for. */
+/* A question that is to be asked: for a card (GET), of which it is known until
+ * that is there; or has it left (LEFT)? */
 struct broker_want {
     struct tpb_list link;
+    enum tpb_door_type type;
     int rank;
     bool asked;
 };
@@ -106,7 +108,7 @@ static void broker_card(struct tpr_broker *broker, int rank,
         struct broker_want *want = TPB_CONTAINER(node, struct broker_want,
                                                  link);
 
-        if (want->rank != rank)
+        if (want->rank != rank || want->type != TPB_DOOR_GET)
             continue;
         broker_want_free(want);
         tpr_card_arrived(broker->context, rank, TP_OK, card, length, "");
@@ -170,13 +172,14 @@ static void broker_ask(struct tpr_broker *broker)
 
         if (full || want->asked)
             continue;
-        code = broker_send(broker, TPB_DOOR_GET, want->rank, NULL, 0,
+        code = broker_send(broker, want->type, want->rank, NULL, 0,
                            MSG_DONTWAIT);
         full = code == EAGAIN;
         want->asked = code == 0;
         if (code != 0 && !full)
-            tpb_debug("tprun cannot be asked for a card: %s",
-                      strerror(code));
+            tpb_debug("tprun cannot be asked: %s", strerror(code));
+        if (!full && want->type == TPB_DOOR_LEFT)
+            broker_want_free(want);
     }
     if (full != broker->full)
         tpf_watch_change(&broker->context->env, &broker->watch,
@@ -263,17 +266,26 @@ tp_status tpr_broker_turn(struct tpr_broker *broker, uint32_t *turn,
     return TP_OK;
 }
 
-void tpr_broker_fetch(struct tpr_broker *broker, int rank)
+static bool broker_wants(struct tpr_broker *broker, enum tpb_door_type type,
+                         int rank)
 {
     struct broker_want *want = tpb_zalloc(sizeof(*want));
 
     if (want == NULL)
-        return;                    /* the contact's deadline will tell */
+        return false;
+    want->type = type;
     want->rank = rank;
     if (tpb_list_empty(&broker->wanted))
         broker->again = tpb_now() + BROKER_AGAIN_MS * UINT64_C(1000000);
     tpb_list_append(&broker->wanted, &want->link);
     broker_ask(broker);
+    return true;
+}
+
+void tpr_broker_fetch(struct tpr_broker *broker, int rank)
+{
+    /* Without memory the contact's deadline will tell. */
+    (void)broker_wants(broker, TPB_DOOR_GET, rank);
 }
 
 /* tprun answers as soon as there is a card, unless it had no memory. */
@@ -301,10 +313,15 @@ void tpr_broker_leave(struct tpr_broker *broker)
     broker->left = true;
 }
 
+/* Once there is room: who has left is not to seem dead because many ask. */
 bool tpr_broker_left(struct tpr_broker *broker, int rank)
 {
-    return broker_send(broker, TPB_DOOR_LEFT, rank, NULL, 0, MSG_DONTWAIT)
-           == 0;
+    int code = broker->full ? EAGAIN
+               : broker_send(broker, TPB_DOOR_LEFT, rank, NULL, 0,
+                             MSG_DONTWAIT);
+
+    return code == EAGAIN ? broker_wants(broker, TPB_DOOR_LEFT, rank)
+                          : code == 0;
 }
 
 bool tpr_broker_call(struct tpr_broker *broker, int rank, bool gave_up)

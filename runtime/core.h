@@ -423,7 +423,7 @@ struct tp_context {
     _Atomic uint32_t driving;      /* atomic: a caller claims the driving */
     _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
     _Atomic uint32_t sleepers;     /* atomic */
-    uint32_t passes;
+    uint64_t passes, looked;       /* ... and when epoll was asked last */
     struct tpr_crowd crowd;
     bool ask_all;                  /* a descriptor told something: the next
                                       pass asks endpoints without conns, too */

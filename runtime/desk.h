@@ -140,6 +140,7 @@ struct tpr_desk {
     struct tpf_watch timer;        /* runs while something is under way */
     bool ticking;
     uint32_t ticks;
+    uint64_t looked;               /* the time of the last one */
     struct tpb_list listeners;     /* table */
     struct tpb_list visitors;      /* strangers at our sockets, oldest first */
     uint32_t visitor_count;

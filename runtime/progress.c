@@ -194,9 +194,15 @@ bool tpr_poll_watches(tp_context *context)
         watch->ready(watch, events[i].events);
     }
     context->ask_all |= count > 0;
+    /* What had come by the last look has been served since.  What came after it
+     * is in time, however long nobody looked. */
     if (!tpb_list_empty(&context->contacts)
-        || !tpb_list_empty(&context->strangers))
-        tpr_peer_timers(context, tpb_now());
+        || !tpb_list_empty(&context->strangers)) {
+        uint64_t looked = context->looked;
+
+        context->looked = tpb_now();
+        tpr_peer_timers(context, looked);
+    }
     return count > 0;
 }
 

@@ -88,6 +88,9 @@ void ofi_conn_is_due(struct ofi_conn *conn)
 
     tpb_list_unlink(&conn->due);
     tpb_list_append(&endpoint->due, &conn->due);
+    /* Who sleeps has looked already, and no descriptor tells of this. */
+    if (TPB_UNLIKELY(endpoint->armed) && conn->told)
+        tpf_conn_ready(&conn->common);
 }
 
 void ofi_conn_joined(struct ofi_conn *conn)

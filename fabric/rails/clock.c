@@ -11,7 +11,7 @@ enum { CLOCK_STALL_MS = 1500 };    /* nothing moves while other rails do */
 static bool clock_stalled(struct rails_conn *conn, struct rails_rail *rail,
                          uint64_t now)
 {
-    if (now - rail->pace.last_moved < CLOCK_STALL_MS * UINT64_C(1000000)
+    if (now < rail->pace.last_moved + CLOCK_STALL_MS * UINT64_C(1000000)
         || rail->conn->backend->flushed(rail->conn))
         return false;
     for (int i = 0; i < RAILS_MAX; i++) {
@@ -41,7 +41,7 @@ static bool clock_tick(struct rails_conn *conn, uint64_t now)
             if (rails_dial(conn, i, &error) == TP_OK)
                 way->retry = 0;
             else
-                way->retry = now + RAILS_RETRY_MS * UINT64_C(10000000);
+                way->retry = rails_after(10 * RAILS_RETRY_MS);
         } else if (rail != NULL && rail->stage == RAILS_ASKED) {
             wait = true;
             if (now > rail->deadline)
@@ -57,11 +57,14 @@ static bool clock_tick(struct rails_conn *conn, uint64_t now)
     return wait;
 }
 
+/* By the time of the last tick: what has come since then is served after this
+ * one, so that nobody is late because we did not look. */
 void rails_tick(struct rails_endpoint *endpoint)
 {
-    uint64_t now = tpb_now();
+    uint64_t now = endpoint->looked;
     bool wait = false;
 
+    endpoint->looked = tpb_now();
     TPB_LIST_EACH(node, &endpoint->strangers) {
         struct rails_rail *rail = TPB_CONTAINER(node, struct rails_rail, link);
 

@@ -238,6 +238,7 @@ struct rails_endpoint {
     unsigned stranger_count;
     struct tpf_watch timer;
     bool ticking;
+    uint64_t looked;               /* the time of the last tick */
     bool settled;                  /* a rail is up: ticks may not be needed */
     bool wanted;                   /* ... whether it pays or not */
 };

@@ -28,7 +28,8 @@ enum {
     SHM_TURNS_MOST = 6,
     SHM_CONTROL = 4096,            /* the segment's first page */
     SHM_SEGMENT = SHM_CONTROL + 2 * SHM_RING,
-    SHM_PENDING = 256              /* strangers that have not said hello */
+    SHM_PENDING = 256,             /* strangers that have not said hello */
+    SHM_WAYS_IN = 2                /* the listener and the door */
 };
 
 struct shm_segment {
@@ -137,6 +138,8 @@ struct shm_endpoint {
     uint32_t next_slot;
     struct tpb_list retries, strangers;
     uint32_t stranger_count;
+    struct shm_conn *evicted[SHM_WAYS_IN]; /* the last ones */
+    uint32_t evictions;
     struct tpb_list watched;       /* most recently active first */
     uint32_t watched_count;
     bool barriers;                 /* membarrier(2) goes, and pays */

@@ -318,7 +318,7 @@ tp_status shm_connect(struct tpf_conn *base, const void *address,
 
 /* ---- the listening side ------------------------------------------------ */
 
-static void wireup_forget(struct shm_conn *conn)
+static void wireup_hush(struct shm_conn *conn)
 {
     struct shm_endpoint *endpoint = shm_endpoint(conn);
 
@@ -330,7 +330,27 @@ static void wireup_forget(struct shm_conn *conn)
     shm_mailbox_unmap(conn->mailbox);
     tpb_close(&conn->doorbell);
     shm_slot_give(conn);
+}
+
+static void wireup_forget(struct shm_conn *conn)
+{
+    wireup_hush(conn);
     tpf_conn_free(&conn->base);
+}
+
+/* The oldest one makes room.  Epoll may have told of it together with who comes
+ * in, so its memory stays until others have made room: one for each way in. */
+static void wireup_evict(struct shm_endpoint *endpoint)
+{
+    struct shm_conn **place
+        = &endpoint->evicted[endpoint->evictions++ % SHM_WAYS_IN];
+    struct shm_conn *oldest = TPB_CONTAINER(endpoint->strangers.next,
+                                            struct shm_conn, link);
+
+    wireup_hush(oldest);
+    if (*place != NULL)
+        tpf_conn_free(&(*place)->base);
+    *place = oldest;
 }
 
 /* Reads a stranger's hello; INVALID if it is still to come. */
@@ -392,9 +412,12 @@ static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
     struct shm_endpoint *endpoint = shm_endpoint(conn);
     struct tpf_env *env = endpoint->base.env;
     struct tpb_error error = { "" };
-    tp_status status = wireup_hello(conn, &error);
+    tp_status status;
 
     (void)events;
+    if (watch->fd < 0)
+        return;                    /* evicted by an earlier event */
+    status = wireup_hello(conn, &error);
     if (status == TP_ERR_INVALID)
         return;
     wireup_answer(conn, status);
@@ -421,8 +444,7 @@ static void wireup_admit(struct shm_endpoint *endpoint, int fd)
     struct shm_conn *conn;
 
     if (endpoint->stranger_count >= SHM_PENDING)
-        wireup_forget(TPB_CONTAINER(endpoint->strangers.next, struct shm_conn,
-                                    link));
+        wireup_evict(endpoint);
     conn = (struct shm_conn *)tpf_conn_new(&endpoint->base);
     if (conn == NULL) {
         close(fd);
@@ -534,6 +556,9 @@ void shm_unlisten(struct shm_endpoint *endpoint)
     while (!tpb_list_empty(&endpoint->strangers))
         wireup_forget(TPB_CONTAINER(endpoint->strangers.next, struct shm_conn,
                                     link));
+    for (int i = 0; i < SHM_WAYS_IN; i++)
+        if (endpoint->evicted[i] != NULL)
+            tpf_conn_free(&endpoint->evicted[i]->base);
     tpf_watch_remove(endpoint->base.env, &endpoint->listener);
     tpf_watch_remove(endpoint->base.env, &endpoint->timer);
     if (endpoint->door.fd >= 0)

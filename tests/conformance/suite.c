@@ -195,5 +195,7 @@ int tpx_conform(const struct tpx_target *target)
     tpx_add_frame_tests(suite);
     tpx_add_life_tests(suite);
     tpx_add_stranger_tests(suite);
+    if (target->more != NULL)
+        target->more(suite);
     return tpx_run(suite);
 }

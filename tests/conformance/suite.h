@@ -32,6 +32,9 @@ struct tpx_target {
 
     /* May be NULL.  A channel that goes over its conns. */
     const struct tpf_channel_kind *channel;
+
+    /* May be NULL.  Adds tests of its own. */
+    void (*more)(Suite *suite);
 };
 
 /* Runs the suite; what main() returns.  A backend that cannot work on this

@@ -13,6 +13,10 @@
  *   doors mourn   the last rank kills itself before it joins; all others ask
  *                 for it, some before and some after its end
  *   doors heir    the last rank dies and leaves a child that has its sockets
+ *   doors slow    the last rank writes much and dies; rank 0, which looks now
+ *                 and then only, reads all of it
+ *   doors gone    rank 0 leaves; so seldom looks rank 1, which asks for it
+ *   doors full    the same while tprun stands still and has more to read
  */
 #include <netinet/in.h>
 #include <signal.h>
@@ -154,6 +158,131 @@ static void doors_heir(void)
     doors_need(tp_finalize(context), "tp_finalize", NULL);
 }
 
+/* What a rank has read that looks at its descriptor only now and then. */
+struct doors_seldom {
+    int words;
+    tp_status ended;               /* TP_OK: not yet */
+};
+
+static void doors_read(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                       void *arg)
+{
+    static int word;
+    struct doors_seldom *seldom = arg;
+
+    seldom->ended = status;
+    if (status != TP_OK)
+        return;
+    seldom->words++;
+    skeleton->payloads[0].data = &word;
+    doors_need(tp_pipe_read(pipe, skeleton, NULL, NULL), "read", pipe);
+    doors_need(tp_pipe_read_descriptor(pipe, doors_read, arg), "arm", pipe);
+}
+
+static tp_context *doors_by_hand(void)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    tp_context *context = NULL;
+
+    options.progress = TP_PROGRESS_MANUAL;
+    doors_need(tp_init(&options, &context), "tp_init", NULL);
+    return context;
+}
+
+/* To its end, with so many milliseconds between two looks. */
+static void doors_look(tp_pipe *pipe, tp_context *context, unsigned ms,
+                       int words, tp_status end)
+{
+    struct doors_seldom seldom = { .words = 0 };
+
+    if (tp_fd(context) < 0)
+        exit(9);
+    doors_need(tp_pipe_read_descriptor(pipe, doors_read, &seldom), "arm",
+               pipe);
+    while (seldom.ended == TP_OK) {
+        doors_need(tp_progress(context, NULL), "tp_progress", pipe);
+        usleep(seldom.words == 0 && words > 0 ? 1000 : ms * 1000);
+    }
+    printf("%d words, %s: %s\n", seldom.words, tp_strerror(seldom.ended),
+           tp_pipe_error(pipe));
+    if (seldom.words != words || seldom.ended != end)
+        exit(9);
+}
+
+static void doors_slow(void)
+{
+    enum { WORDS = 5000 };
+    tp_context *context = doors_by_hand();
+    int last = tp_size(context) - 1;
+
+    if (tp_rank(context) == last) {
+        tp_pipe *pipe = doors_pipe(context, 0);
+
+        for (int i = 0; i < WORDS; i++)
+            doors_need(tp_pipe_send(pipe, &i, sizeof(i)), "send", pipe);
+        raise(SIGKILL);
+    } else if (tp_rank(context) == 0) {
+        doors_look(doors_pipe(context, last), context, 500, WORDS,
+                   TP_ERR_PEER_FAILED);
+    }
+    doors_need(tp_finalize(context), "tp_finalize", NULL);
+}
+
+static void doors_gone(void)
+{
+    tp_context *context = doors_by_hand();
+
+    if (tp_rank(context) > 0) {
+        usleep(500000);
+        doors_look(doors_pipe(context, 0), context, 1200, 0,
+                   TP_ERR_PEER_CLOSED);
+    }
+    doors_need(tp_finalize(context), "tp_finalize", NULL);
+}
+
+static void doors_arrived(tp_pipe *pipe, tp_status status,
+                          tp_message *skeleton, void *arg)
+{
+    (void)pipe, (void)skeleton;
+    *(tp_status *)arg = status;
+}
+
+/* Rank 0 is asked for while tprun takes no more questions.  Its card is here,
+ * and has not been looked at, when tprun stops. */
+static void doors_full(void)
+{
+    tp_context *context = doors_by_hand();
+    tp_status ended = TP_OK, others = TP_OK;
+    pid_t tprun = getppid();
+
+    if (tp_rank(context) == 1) {
+        tp_pipe *pipe = doors_pipe(context, 0);
+
+        usleep(500000);
+        doors_need(tp_pipe_read_descriptor(pipe, doors_arrived, &ended),
+                   "arm", pipe);
+        usleep(300000);
+        if (fork() == 0) {
+            usleep(500000);
+            kill(tprun, SIGCONT);
+            _exit(0);
+        }
+        kill(tprun, SIGSTOP);
+        for (int rank = 2; rank < tp_size(context); rank++)
+            doors_need(tp_pipe_read_descriptor(doors_pipe(context, rank),
+                                               doors_arrived, &others),
+                       "arm", NULL);
+        while (ended == TP_OK)
+            doors_need(tp_wait(context, -1, NULL), "tp_wait", pipe);
+        printf("rank 0: %s: %s\n", tp_strerror(ended), tp_pipe_error(pipe));
+        if (ended != TP_ERR_PEER_CLOSED)
+            exit(9);
+    } else if (tp_rank(context) > 1) {
+        sleep(2);
+    }
+    doors_need(tp_finalize(context), "tp_finalize", NULL);
+}
+
 /* libpmix's server waits two seconds for the first words of a connection, and
  * does nothing else meanwhile; a client gives up after some seconds. */
 static void doors_deafen(void)
@@ -211,6 +340,12 @@ int main(int argc, char **argv)
         doors_mourn();
     } else if (strcmp(mode, "heir") == 0) {
         doors_heir();
+    } else if (strcmp(mode, "slow") == 0) {
+        doors_slow();
+    } else if (strcmp(mode, "gone") == 0) {
+        doors_gone();
+    } else if (strcmp(mode, "full") == 0) {
+        doors_full();
     } else {
         return 97;
     }

@@ -147,4 +147,11 @@ for rank in 0 1 2; do
 done
 job 137 -n 3 --keep-going env TP_BACKENDS=ofi:tcp "$doors" heir
 says '^rank 0: ' "a rank that left its sockets to a child"
+# What has come counts before the clock does, for who looks seldom.
+job 137 -n 2 --keep-going "$doors" slow
+says '^5000 words' "a rank that died long before it was read"
+job 0 -n 2 "$doors" gone
+says '^0 words' "a rank that has left, asked for by one who looks seldom"
+job 0 -n 14 "$doors" full
+says '^rank 0: .*left the job' "a rank that has left, asked for among many"
 finish
