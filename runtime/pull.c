@@ -399,6 +399,17 @@ bool tpr_pull_any(const tp_pipe *pipe)
     return false;
 }
 
+bool tpr_pull_fetches(const tp_pipe *pipe)
+{
+    TPB_LIST_EACH(node, &pipe->reads) {
+        const struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+
+        if (op->pulls > op->landing)
+            return true;
+    }
+    return false;
+}
+
 void tpr_pull_tell_all(tp_pipe *pipe, bool now)
 {
     struct wire_about about = { .message = WIRE_ALL };

@@ -862,6 +862,42 @@ static void device_borrow_behind(void)
         tpx_buffer_drop(&buffers[k]);
 }
 
+/* The reader leaves while its device copies: the sender has its memory back
+ * after that. */
+static void device_finalize(void)
+{
+    struct tpx_buffer buffers[BEHIND_TENSORS];
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_message *skeleton;
+    unsigned done = 0;
+
+    for (int k = 0; k < BEHIND_TENSORS; k++)
+        tpx_buffer_make(&buffers[k], TPX_MALLOC, 0, 700000);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_tensor tensors[BEHIND_TENSORS];
+        tp_message message = { .tensors = tensors,
+                               .tensor_count = BEHIND_TENSORS };
+
+        for (int k = 0; k < BEHIND_TENSORS; k++) {
+            tpx_buffer_fill(&buffers[k], 1);
+            tensors[k] = tpx_buffer_tensor(&buffers[k]);
+        }
+        tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
+        tpx_until(&done, 1);
+    } else {
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        for (int k = 0; k < BEHIND_TENSORS; k++)
+            tpx_buffer_place(&buffers[k], &skeleton->tensors[k]);
+        tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+        tpx_ok(tp_finalize(tpx_me.context));
+        tpx_me.context = NULL;
+        tpx_equal(done, 1);
+    }
+    for (int k = 0; k < BEHIND_TENSORS; k++)
+        tpx_buffer_drop(&buffers[k]);
+}
+
 const struct tpx_spmd tpx_device_suite[] = {
     { "device_mix", device_mix, 2, 0, 90 },
     { "device_self", device_self, 1, 0, 30 },
@@ -879,6 +915,7 @@ const struct tpx_spmd tpx_device_suite[] = {
     { "device_close", device_close, 2, 0, 30 },
     { "device_breaks", device_breaks, 2, TPX_MANUAL | TPX_WARNS, 30 },
     { "device_breaks_reader", device_breaks_reader, 2, TPX_WARNS, 30 },
+    { "device_finalize", device_finalize, 2, 0, 30 },
     { "device_fails", device_fails, 2, TPX_WARNS, 30 },
     { "device_read_fails", device_read_fails, 2, TPX_WARNS, 30 },
     { NULL }
