@@ -278,10 +278,48 @@ static void ends_finalize(void)
         tpx_buffer_drop(&buffers[k]);
 }
 
+/* ---- a channel's end in the middle of a message --------------------------- */
+
+/* Of a message's tensors one goes by a channel, which is refused, and one goes
+ * in frames: those of both come in turn, more of either than a slot holds. */
+static void ends_channel(void)
+{
+    enum { LONG = 3 << 20 };
+    static const enum tpx_kind kinds[2] = { TPX_MALLOC, TPX_MANAGED };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffers[2];
+    tp_message *skeleton;
+
+    if (!tpx_device_is_double() || !ends_direct())
+        return;
+    for (int k = 0; k < 2; k++)
+        tpx_buffer_make(&buffers[k], kinds[k], 0, LONG);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_tensor tensors[2];
+        tp_message message = { .tensors = tensors, .tensor_count = 2 };
+
+        tpx_buffers_send(pipe, &message, buffers, 1, PATIENCE);
+    } else {
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        for (int k = 0; k < 2; k++)
+            tpx_buffer_place(&buffers[k], &skeleton->tensors[k]);
+        setenv("CUDADOUBLE_FAIL", "cuIpcOpenMemHandle_v2:1+:217", 1);
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
+        unsetenv("CUDADOUBLE_FAIL");
+        for (unsigned k = 0; k < 2; k++)
+            tpx_buffer_check(&buffers[k], 1 + k);
+    }
+    tpx_meet(!tpx_me.rank);
+    for (int k = 0; k < 2; k++)
+        tpx_buffer_drop(&buffers[k]);
+}
+
 const struct tpx_spmd tpx_ends_suite[] = {
     { "ends_break", ends_break, 2, TPX_MANUAL | TPX_WARNS, 30 },
     { "ends_break_reader", ends_break_reader, 2, TPX_WARNS, 30 },
     { "ends_borrow", ends_borrow, 2, TPX_WARNS, 30 },
+    { "ends_channel", ends_channel, 2, 0, 30 },
     { "ends_finalize", ends_finalize, 2, 0, 30 },
     { NULL }
 };
