@@ -278,7 +278,7 @@ static void ends_finalize(void)
         tpx_buffer_drop(&buffers[k]);
 }
 
-/* ---- a channel's end in the middle of a message --------------------------- */
+/* ---- a channel's end in the middle of a message -------------------------- */
 
 /* Of a message's tensors one goes by a channel, which is refused, and one goes
  * in frames: those of both come in turn, more of either than a slot holds. */
