@@ -445,12 +445,16 @@ enum tpg_answer tpg_work_fetch(struct tpg_work *work, size_t index,
 
 /* ---- in ------------------------------------------------------------------ */
 
-static tp_status cuda_in_flush(struct tpg_work *work,
-                               const struct tpf_buffer *buffer)
+static tp_status cuda_in_flush(struct tpg_work *work)
 {
     struct tpg_slot *slot = work->filling;
-    tp_status status = cuda_slot_copy(work, slot, buffer, false);
+    tp_status status = tpg_device_enter(work->gpu, work->cuda, slot->device,
+                                        &work->error);
 
+    if (status == TP_OK) {
+        status = cuda_slot_copy(work, slot, &work->into, false);
+        tpg_cuda_leave(work->cuda);
+    }
     work->filling = NULL;
     cuda_slot_drain(work->gpu, slot);
     return status;
@@ -473,6 +477,7 @@ static tp_status cuda_in_slot(struct tpg_work *work, size_t index,
     slot->offset = offset;
     slot->length = 0;
     work->filling = slot;
+    work->into = *buffer;
     return TP_OK;
 }
 
@@ -491,9 +496,11 @@ static tp_status cuda_in_put(struct tpg_work *work, size_t index,
             status = cuda_in_slot(work, index, buffer, offset);
             continue;
         }
-        if (slot->index != index || slot->offset + slot->length != offset)
-            return tpb_fail(&work->error, TP_ERR_BACKEND,
-                            "bytes for a device came out of order");
+        /* Of what was to come by a channel, frames come among the others. */
+        if (slot->index != index || slot->offset + slot->length != offset) {
+            status = cuda_in_flush(work);
+            continue;
+        }
         if (part > TPG_SLOT - slot->length)
             part = TPG_SLOT - slot->length;
         memcpy(slot->memory + slot->length, bytes, part);
@@ -502,7 +509,7 @@ static tp_status cuda_in_put(struct tpg_work *work, size_t index,
         bytes += part;
         length -= part;
         if (slot->length == TPG_SLOT || offset == buffer->length)
-            status = cuda_in_flush(work, buffer);
+            status = cuda_in_flush(work);
     }
     return status;
 }

@@ -69,8 +69,9 @@ struct tpg_work {
     struct tpg_slot *first, **end;
     size_t slots, index, next;
     struct tpg_box *boxes;
-    /* The receiver's: the slot that is being filled. */
+    /* The receiver's: the slot that is being filled, and for which buffer. */
     struct tpg_slot *filling;
+    struct tpf_buffer into;
     size_t count;
     struct tpg_mark marks[];
 };

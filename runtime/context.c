@@ -488,15 +488,15 @@ tp_status tp_init(const tp_options *options, tp_context **result)
 
 /* ---- finalize ----------------------------------------------------------- */
 
+/* A goodbye gives the peer its memory back, as CLOSE does. */
 static bool context_pipe_busy(const tp_pipe *pipe)
 {
     return pipe != NULL
            && (!tpb_list_empty(&pipe->writes)
                || !tpb_list_empty(&pipe->landing)
-               || (!tpb_list_empty(&pipe->notes)
-                   && pipe->peer->state == TPR_PEER_CONNECTED)
-               || (pipe->close_due
-                   && pipe->peer->state == TPR_PEER_CONNECTED));
+               || (pipe->peer->state == TPR_PEER_CONNECTED
+                   && (!tpb_list_empty(&pipe->notes) || pipe->close_due
+                       || tpr_pull_fetches(pipe))));
 }
 
 /* Has everything that was written to this peer left this process?  Says

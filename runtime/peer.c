@@ -419,6 +419,8 @@ static void peer_drop_pipe(tp_pipe *pipe)
 {
     if (!pipe->closed)
         tpr_rx_drop(pipe, TP_ERR_CLOSED);
+    if (pipe->lent > 0)
+        tpr_borrow_recall(pipe);
     tpr_pull_tell_all(pipe, true);
 }
 

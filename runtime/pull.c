@@ -399,13 +399,31 @@ bool tpr_pull_any(const tp_pipe *pipe)
     return false;
 }
 
+bool tpr_pull_fetches(const tp_pipe *pipe)
+{
+    TPB_LIST_EACH(node, &pipe->reads) {
+        const struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+
+        if (op->pulls > op->landing)
+            return true;
+    }
+    return false;
+}
+
 void tpr_pull_tell_all(tp_pipe *pipe, bool now)
 {
     struct wire_about about = { .message = WIRE_ALL };
+    bool waited = pipe->tell_due;
 
     if (!pipe->offers_seen || pipe->peer->state != TPR_PEER_CONNECTED)
         return;
     pipe->tell_due = (pipe->lent > 0 && !now) || tpr_pull_any(pipe);
-    if (!pipe->tell_due)
-        tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
+    if (pipe->tell_due)
+        return;
+    tpr_tx_about(pipe, WIRE_DONE, &about, NULL, 0);
+    /* Who closed the only pipe of this conn has waited for that alone. */
+    if (waited && pipe->peer->guest != NULL && !pipe->context->closing
+        && (pipe->closed || pipe->tx_end == TP_ERR_PEER_CLOSED))
+        tpr_peer_end(pipe->peer, TP_ERR_PEER_CLOSED,
+                     "the peer closed the pipe");
 }

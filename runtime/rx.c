@@ -661,8 +661,9 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
         tpr_tx_end(pipe, TP_ERR_PEER_CLOSED);
         tpr_rx_end(pipe, TP_ERR_PEER_CLOSED);
         tpr_pull_tell_all(pipe, false);
-        /* Its only pipe: there is nothing more to say on this conn. */
-        if (peer->guest != NULL)
+        /* Its only pipe: there is nothing more to say on this conn, but that it
+         * has its memory back. */
+        if (peer->guest != NULL && !pipe->tell_due)
             tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer closed the pipe");
     } else if (pipe->rx_end != TP_OK) {
         /* The pipe broke here, or nobody reads it any more: the peer shall not

@@ -5,8 +5,8 @@
 
 #include "tests/multi/spmd.h"
 
-extern const struct tpx_spmd tpx_device_suite[], tpx_kinds_suite[],
-    tpx_kinds_fault, tpx_kinds_short, tpx_streams_suite[],
+extern const struct tpx_spmd tpx_device_suite[], tpx_ends_suite[],
+    tpx_kinds_suite[], tpx_kinds_fault, tpx_kinds_short, tpx_streams_suite[],
     tpx_streams_thread, tpx_streams_capture, tpx_rivals;
 
 #endif

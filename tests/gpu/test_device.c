@@ -23,6 +23,7 @@ static const struct tpx_run runs[] = {
 int main(void)
 {
     static const struct tpx_spmd *const suites[] = { tpx_device_suite,
+                                                     tpx_ends_suite,
                                                      tpx_streams_suite,
                                                      NULL };
 

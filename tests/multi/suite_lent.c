@@ -381,11 +381,54 @@ static void lent_death(void)
     }
 }
 
+/* A loan whose callback comes in tp_finalize(), which tells the peer that its
+ * memory is its own again. */
+static void lent_late(tp_pipe *pipe, tp_status status, tp_message *message,
+                      void *arg)
+{
+    (void)pipe;
+    if (status == TP_OK) {
+        tpx_sleep_ms(100);
+        tpx_equal(tpx_verify(message->payloads[0].data, LENT_MOST, 1),
+                  LENT_MOST);
+    } else {
+        tpx_status(status, TP_ERR_CLOSED);
+    }
+    ++*(unsigned *)arg;
+}
+
+static void lent_finalize(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned char *memory = lent_alloc(LENT_MOST);
+    unsigned ended = 0;
+
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_payload payload = { .data = memory, .length = LENT_MOST };
+        tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+        tpx_fill(memory, LENT_MOST, 1);
+        tp_pipe_send_message(pipe, &message, -1);
+        memset(memory, 0xee, LENT_MOST);
+        tpx_sleep_ms(100);
+    } else {
+        tp_message *skeleton;
+
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+        tpx_ok(tp_pipe_borrow(pipe, skeleton, lent_late, &ended));
+        tpx_ok(tp_finalize(tpx_me.context));
+        tpx_me.context = NULL;
+        tpx_equal(ended, 1);
+    }
+}
+
 const struct tpx_spmd tpx_lent[] = {
     { "lent_turns", lent_turns, 2, TPX_CHANNELS, 30 },
     { "lent_many", lent_many, 2, TPX_CHANNELS, 30 },
     { "lent_blocks", lent_blocks, 2, TPX_CHANNELS, 30 },
     { "lent_closed", lent_closed, 2, TPX_CHANNELS, 30 },
     { "lent_death", lent_death, 2, TPX_KILLS | TPX_CHANNELS, 30 },
+    { "lent_finalize", lent_finalize, 2, TPX_MANUAL, 20 },
     { NULL }
 };

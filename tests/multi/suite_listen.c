@@ -685,9 +685,81 @@ static void listen_arguments(void)
     tpx_status(tp_accept(NULL, listen_accepted, NULL), TP_ERR_INVALID);
 }
 
+/* What a visitor has lent and closes its pipe over is its own again when it is
+ * given back. */
+static void listen_borrowed(tp_pipe *pipe, tp_status status,
+                            tp_message *message, void *arg)
+{
+    tp_message **lent = arg;
+
+    (void)pipe;
+    tpx_ok(status);
+    __atomic_store_n(lent, message, __ATOMIC_RELEASE);
+}
+
+static void listen_ended(tp_pipe *pipe, tp_status status, tp_message *message,
+                         void *arg)
+{
+    (void)pipe;
+    (void)status;
+    (void)message;
+    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_RELEASE);
+}
+
+static void listen_lender(tp_pipe *direct, unsigned char *memory)
+{
+    tp_payload payload = { .data = memory, .length = LISTEN_BIG };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    char address[LISTEN_TEXT];
+    unsigned ended = 0;
+    tp_pipe *pipe;
+
+    tpx_ok(tp_pipe_recv(direct, address, sizeof(address), NULL));
+    tpx_ok(tp_connect(tpx_me.context, address, &pipe));
+    tpx_fill(memory, LISTEN_BIG, 1);
+    tpx_ok(tp_pipe_write(pipe, &message, listen_ended, &ended));
+    tpx_ok(tp_pipe_recv(direct, address, 1, NULL));
+    tpx_ok(tp_pipe_close(pipe));
+    tpx_until(&ended, 1);
+    memset(memory, 0xee, LISTEN_BIG);
+}
+
+static void listen_lent(void)
+{
+    tp_pipe *direct = tpx_pipe(!tpx_me.rank, 0), *pipe;
+    tp_message *skeleton, *lent = NULL;
+    char address[LISTEN_TEXT];
+    tp_listener *listener;
+    void *memory;
+
+    tpx_ok(tp_alloc(tpx_me.context, LISTEN_BIG,
+                    (tp_device){ TP_DEVICE_CPU, 0 }, &memory));
+    if (tpx_me.rank == 0) {
+        listen_lender(direct, memory);
+    } else {
+        tpx_ok(tp_listen(tpx_me.context, NULL, &listener));
+        tpx_ok(tp_listener_address(listener, address, sizeof(address)));
+        tpx_ok(tp_pipe_send(direct, address, sizeof(address)));
+        pipe = listen_accept(listener);
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+        tpx_ok(tp_pipe_borrow(pipe, skeleton, listen_borrowed, &lent));
+        while (__atomic_load_n(&lent, __ATOMIC_ACQUIRE) == NULL)
+            tp_wait(tpx_me.context, 100, NULL);
+        tpx_ok(tp_pipe_send(direct, "", 1));
+        listen_end(pipe, TP_ERR_PEER_CLOSED);
+        tpx_sleep_ms(50);
+        tpx_equal(tpx_verify(lent->payloads[0].data, LISTEN_BIG, 1),
+                  LISTEN_BIG);
+        tpx_ok(tp_pipe_release(pipe, lent));
+        tpx_ok(tp_pipe_close(pipe));
+    }
+    tpx_meet(!tpx_me.rank);
+}
+
 const struct tpx_spmd tpx_listen[] = {
     { "listen_arguments", listen_arguments, 1, TPX_WARNS | TPX_ONCE },
     { "listen_ranks", listen_ranks, 2, TPX_LAUNCH },
+    { "listen_lent", listen_lent, 2, TPX_CHANNELS, 30 },
     { "listen_singles", listen_singles, 2, TPX_BARE },
     { "listen_by_hand", listen_by_hand, 2, TPX_BARE },
     { "listen_self", listen_self, 1, 0 },

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ends of pipes, meant or not, while devices copy and memory is on loan: nobody
+ * has memory back that another process still reads.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu/buffer.h"
+#include "tests/gpu/suite_device.h"
+
+enum { PATIENCE = 60000 };
+
+static const tp_device ends_cpu = { TP_DEVICE_CPU, 0 };
+static tp_status ends_status;
+
+static void ends_done(tp_pipe *pipe, tp_status status, tp_message *message,
+                      void *arg)
+{
+    (void)pipe;
+    (void)message;
+    ends_status = status;
+    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_RELEASE);
+}
+
+static bool ends_direct(void)
+{
+    const char *backends = getenv("TP_BACKENDS");
+
+    return backends != NULL && strstr(backends, "cuda_ipc") != NULL;
+}
+
+/* A device fails under a write, and the pipe breaks, while the peer copies what
+ * was written before: that is its writer's again when nobody reads it any
+ * more. */
+static void ends_break(void)
+{
+    enum { LONG = 1 << 20, NAP_MS = 300 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 20), *other = tpx_pipe(!tpx_me.rank,
+                                                                  21);
+    struct tpx_buffer buffer;
+    unsigned char *memory[2];
+    unsigned done = 0;
+    char byte;
+
+    if (!tpx_device_is_double() || ends_direct())
+        return;
+    for (int i = 0; i < 2; i++)
+        tpx_ok(tp_alloc(tpx_me.context, LONG, ends_cpu,
+                        (void **)&memory[i]));
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, 3 << 20);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_payload payloads[2] = { { memory[0], LONG, NULL, 0 },
+                                   { memory[1], LONG, NULL, 0 } };
+        tp_message messages[2] = {
+            { .payloads = &payloads[0], .payload_count = 1 },
+            { .payloads = &payloads[1], .payload_count = 1 } };
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+        for (unsigned i = 0; i < 2; i++) {
+            tpx_fill(memory[i], LONG, i);
+            tpx_ok(tp_pipe_write(pipe, &messages[i], ends_done, &done));
+        }
+        tpx_buffer_fill(&buffer, 1);
+        tpx_ok(tp_pipe_recv(other, &byte, 1, NULL));
+        setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:3+:700", 1);
+        tpx_ok(tp_pipe_write(pipe, &message, ends_done, &done));
+        tpx_until(&done, 3);
+        unsetenv("CUDADOUBLE_FAIL");
+        memset(memory[1], 0xee, LONG);
+    } else {
+        unsigned char *to = malloc(LONG);
+
+        for (unsigned i = 0; i < 2; i++) {
+            tp_message *skeleton;
+
+            tpx_check(to != NULL, "no memory for the test itself");
+            tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+            skeleton->payloads[0].data = to;
+            if (i == 1)
+                tpx_ok(tp_pipe_send(other, "", 1));
+            tpx_ok(tp_pipe_read(pipe, skeleton, ends_done, &done));
+            if (i == 1)
+                tpx_sleep_ms(NAP_MS);
+            tpx_until(&done, i + 1);
+            if (i == 0 || ends_status == TP_OK)
+                tpx_equal(tpx_verify(to, LONG, i), LONG);
+        }
+        free(to);
+    }
+    tpx_meet(!tpx_me.rank);
+    tpx_buffer_drop(&buffer);
+}
+
+/* A read fails for its device, and the pipe breaks, while another device copies
+ * for the read before: the peer has its memory back after that. */
+static void ends_break_reader(void)
+{
+    for (unsigned i = 0; i < 8 && tpx_device_is_double(); i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 30 + i);
+        struct tpx_buffer buffers[2];
+        unsigned done = 0;
+
+        for (int k = 0; k < 2; k++)
+            tpx_buffer_make(&buffers[k], TPX_MALLOC, 0, 700000);
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0) {
+            tp_tensor tensors[2] = { tpx_buffer_tensor(&buffers[0]),
+                                     tpx_buffer_tensor(&buffers[1]) };
+            tp_message messages[2] = {
+                { .tensors = &tensors[0], .tensor_count = 1 },
+                { .tensors = &tensors[1], .tensor_count = 1 } };
+
+            for (unsigned k = 0; k < 2; k++) {
+                tpx_buffer_fill(&buffers[k], k);
+                tpx_ok(tp_pipe_write(pipe, &messages[k], ends_done, &done));
+            }
+            tpx_until(&done, 2);
+            for (unsigned k = 0; k < 2; k++)
+                tpx_buffer_drop(&buffers[k]);
+            tpx_meet(1);
+            continue;
+        }
+        for (unsigned k = 0; k < 2; k++) {
+            tp_message *skeleton;
+
+            tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+            tpx_buffer_place(&buffers[k], &skeleton->tensors[0]);
+            if (k == 1)
+                setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
+            tpx_ok(tp_pipe_read(pipe, skeleton, ends_done, &done));
+            unsetenv("CUDADOUBLE_FAIL");
+            for (unsigned spin = i; k == 0 && spin > 0; spin--)
+                tpx_ok(tp_progress(tpx_me.context, NULL));
+        }
+        tpx_sleep_ms(50);
+        tpx_until(&done, 2);
+        tpx_meet(0);
+        for (unsigned k = 0; k < 2; k++)
+            tpx_buffer_drop(&buffers[k]);
+    }
+}
+
+/* ---- behind a read that cannot be stopped -------------------------------- */
+
+enum { ENDS_TENSORS = 8, ENDS_LONG = 64 * 1024, ENDS_ROUNDS = 8 };
+
+struct ends_loan {
+    unsigned done, seed;
+};
+
+/* Odd ones break the pipe by a third message, the others close it. */
+static void ends_lender(tp_pipe *pipe, struct tpx_buffer *buffers,
+                        unsigned char *memory, unsigned seed)
+{
+    unsigned count = 2 + seed % 2;
+    tp_payload payload = { memory, ENDS_LONG, NULL, 0 };
+    tp_tensor tensors[ENDS_TENSORS];
+    tp_message messages[3] = {
+        { .tensors = tensors, .tensor_count = ENDS_TENSORS },
+        { .payloads = &payload, .payload_count = 1 },
+        { .tensors = tensors, .tensor_count = 1 } };
+    unsigned done = 0;
+
+    for (int k = 0; k < ENDS_TENSORS; k++) {
+        tpx_buffer_fill(&buffers[k], 1);
+        tensors[k] = tpx_buffer_tensor(&buffers[k]);
+    }
+    tpx_fill(memory, ENDS_LONG, seed);
+    for (unsigned k = 0; k < count; k++)
+        tpx_ok(tp_pipe_write(pipe, &messages[k], ends_done, &done));
+    tpx_until(&done, count);
+    memset(memory, 0xee, ENDS_LONG);
+}
+
+/* Nobody is told that all is well and sees that the peer has changed what it
+ * had lent. */
+static void ends_lent(tp_pipe *pipe, tp_status status, tp_message *message,
+                      void *arg)
+{
+    struct ends_loan *loan = arg;
+
+    if (status == TP_OK) {
+        tpx_sleep_ms(100);
+        tpx_equal(tpx_verify(message->payloads[0].data, ENDS_LONG,
+                             loan->seed), ENDS_LONG);
+        tpx_ok(tp_pipe_release(pipe, message));
+    }
+    __atomic_fetch_add(&loan->done, 1, __ATOMIC_RELEASE);
+}
+
+static void ends_borrower(tp_pipe *pipe, struct tpx_buffer *buffers,
+                          unsigned seed)
+{
+    struct ends_loan loan = { 0, seed };
+    tp_message *skeleton;
+    unsigned done = 0;
+
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    for (int k = 0; k < ENDS_TENSORS; k++)
+        tpx_buffer_place(&buffers[k], &skeleton->tensors[k]);
+    tpx_ok(tp_pipe_read(pipe, skeleton, ends_done, &done));
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    tpx_ok(tp_pipe_borrow(pipe, skeleton, ends_lent, &loan));
+    if (seed % 2 == 0 || !tpx_device_is_double()) {
+        tpx_ok(tp_pipe_close(pipe));
+    } else {
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_place(&buffers[0], &skeleton->tensors[0]);
+        setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
+        tpx_ok(tp_pipe_read(pipe, skeleton, ends_done, &done));
+        unsetenv("CUDADOUBLE_FAIL");
+        tpx_until(&done, 2);
+    }
+    tpx_until(&done, 1);
+    tpx_until(&loan.done, 1);
+}
+
+static void ends_borrow(void)
+{
+    struct tpx_buffer buffers[ENDS_TENSORS];
+    void *memory;
+
+    tpx_ok(tp_alloc(tpx_me.context, ENDS_LONG, ends_cpu, &memory));
+    for (int k = 0; k < ENDS_TENSORS; k++)
+        tpx_buffer_make(&buffers[k], TPX_MALLOC, 0, 700000);
+    for (unsigned i = 0; i < ENDS_ROUNDS; i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 40 + i);
+
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0)
+            ends_lender(pipe, buffers, memory, i);
+        else
+            ends_borrower(pipe, buffers, i);
+    }
+    tpx_meet(!tpx_me.rank);
+    for (int k = 0; k < ENDS_TENSORS; k++)
+        tpx_buffer_drop(&buffers[k]);
+}
+
+/* The reader leaves while its device copies: the sender has its memory back
+ * after that. */
+static void ends_finalize(void)
+{
+    struct tpx_buffer buffers[ENDS_TENSORS];
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_message *skeleton;
+    unsigned done = 0;
+
+    for (int k = 0; k < ENDS_TENSORS; k++)
+        tpx_buffer_make(&buffers[k], TPX_MALLOC, 0, 700000);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_tensor tensors[ENDS_TENSORS];
+        tp_message message = { .tensors = tensors,
+                               .tensor_count = ENDS_TENSORS };
+
+        for (int k = 0; k < ENDS_TENSORS; k++) {
+            tpx_buffer_fill(&buffers[k], 1);
+            tensors[k] = tpx_buffer_tensor(&buffers[k]);
+        }
+        tpx_ok(tp_pipe_write(pipe, &message, ends_done, &done));
+        tpx_until(&done, 1);
+    } else {
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        for (int k = 0; k < ENDS_TENSORS; k++)
+            tpx_buffer_place(&buffers[k], &skeleton->tensors[k]);
+        tpx_ok(tp_pipe_read(pipe, skeleton, ends_done, &done));
+        tpx_ok(tp_finalize(tpx_me.context));
+        tpx_me.context = NULL;
+        tpx_equal(done, 1);
+    }
+    for (int k = 0; k < ENDS_TENSORS; k++)
+        tpx_buffer_drop(&buffers[k]);
+}
+
+/* ---- a channel's end in the middle of a message -------------------------- */
+
+/* Of a message's tensors one goes by a channel, which is refused, and one goes
+ * in frames: those of both come in turn, more of either than a slot holds. */
+static void ends_channel(void)
+{
+    enum { LONG = 3 << 20 };
+    static const enum tpx_kind kinds[2] = { TPX_MALLOC, TPX_MANAGED };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffers[2];
+    tp_message *skeleton;
+
+    if (!tpx_device_is_double() || !ends_direct())
+        return;
+    for (int k = 0; k < 2; k++)
+        tpx_buffer_make(&buffers[k], kinds[k], 0, LONG);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_tensor tensors[2];
+        tp_message message = { .tensors = tensors, .tensor_count = 2 };
+
+        tpx_buffers_send(pipe, &message, buffers, 1, PATIENCE);
+    } else {
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        for (int k = 0; k < 2; k++)
+            tpx_buffer_place(&buffers[k], &skeleton->tensors[k]);
+        setenv("CUDADOUBLE_FAIL", "cuIpcOpenMemHandle_v2:1+:217", 1);
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
+        unsetenv("CUDADOUBLE_FAIL");
+        for (unsigned k = 0; k < 2; k++)
+            tpx_buffer_check(&buffers[k], 1 + k);
+    }
+    tpx_meet(!tpx_me.rank);
+    for (int k = 0; k < 2; k++)
+        tpx_buffer_drop(&buffers[k]);
+}
+
+const struct tpx_spmd tpx_ends_suite[] = {
+    { "ends_break", ends_break, 2, TPX_MANUAL | TPX_WARNS, 30 },
+    { "ends_break_reader", ends_break_reader, 2, TPX_WARNS, 30 },
+    { "ends_borrow", ends_borrow, 2, TPX_WARNS, 30 },
+    { "ends_channel", ends_channel, 2, 0, 30 },
+    { "ends_finalize", ends_finalize, 2, 0, 30 },
+    { NULL }
+};
