@@ -32,7 +32,6 @@ struct tpf_share {
 _Static_assert(sizeof(struct tpf_share) == 2 * TPB_CACHE_LINE, "layout");
 
 enum { TPF_PIECES_MOST = 1 << 23 };
-enum { TPF_SHARE_FEW = 8 };             /* fewer are claimed one by one */
 #define TPF_SHARE_FAILED UINT32_MAX     /* `pushed`: the sender may not */
 
 static inline uint64_t tpf_share_word(uint16_t number, uint32_t back,
@@ -55,7 +54,7 @@ static inline uint32_t tpf_share_back(uint64_t word)
  * runs at first, and at the end nobody waits long for the other. */
 static inline uint32_t tpf_share_run(uint32_t left, uint32_t most)
 {
-    if (left < TPF_SHARE_FEW || most < 2)
+    if (left < 4 || most < 2)
         return 1;
     return left / 2 < most ? left / 2 : most;
 }
