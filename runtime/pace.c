@@ -144,8 +144,8 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed)
     pace_doubt(pace);
     rival = pace_rival(pace);
     other = pace->speed[rival];
-    /* Behind after one lap is enough. */
-    if (++pace->laps < PACE_TRIAL && best <= speed + speed / 16)
+    /* Well behind after one lap is enough: the first one has its own costs. */
+    if (++pace->laps < PACE_TRIAL && best <= speed + speed / 8)
         return;
     if (other == 0 || other > *mine + *mine / 16) {
         pace_turn(pace, rival);
