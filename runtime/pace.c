@@ -16,6 +16,7 @@ enum {
     PACE_RUN = 3,                  /* messages behind the first: a stream */
     PACE_TRIAL = 2,                /* laps that a way has at least */
     PACE_ALONE = 4,                /* messages that come alone make a lap */
+    PACE_WARM = 128,               /* messages of a lap that say enough at once */
     PACE_PATIENCE = 32, PACE_PATIENCE_MOST = 4096
 };
 
@@ -132,6 +133,8 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed)
         pace->first = pace->way;
         pace->doubted = false;
     }
+    if (pace->way == pace->first && pace->count > PACE_WARM)
+        pace->doubted = true;      /* most of it was not cold */
     /* The first lap by a way touches for the first time what the others find
      * there; and one may have been disturbed. */
     if (*mine == 0 || changed || (pace->laps == 1 && speed > *mine))
@@ -144,8 +147,8 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed)
     pace_doubt(pace);
     rival = pace_rival(pace);
     other = pace->speed[rival];
-    /* Well behind after one lap is enough: the first one has its own costs. */
-    if (++pace->laps < PACE_TRIAL && best <= speed + speed / 8)
+    /* Far behind after one lap is enough: the first one has its own costs. */
+    if (++pace->laps < PACE_TRIAL && best <= speed + speed / 4)
         return;
     if (other == 0 || other > *mine + *mine / 16) {
         pace_turn(pace, rival);

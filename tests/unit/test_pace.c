@@ -124,7 +124,7 @@ END_TEST
  * tried again soon. */
 START_TEST(trials_are_short)
 {
-    static const uint64_t speed[TPR_PACE_WAYS] = { 7500, 7800, 9000 };
+    static const uint64_t speed[TPR_PACE_WAYS] = { 6500, 7000, 9000 };
     struct tpr_pace pace = { 0 };
     uint64_t clock = 1000;
     unsigned others = 0;
