@@ -13,13 +13,22 @@ enum {
     BOTH_TURN = TPF_STRIDE / 4
 };
 
-/* Of a buffer's piece `index` the length. */
-static size_t both_piece_length(const struct tpf_pull *pull,
-                                const struct tpf_both *both, uint32_t index)
+/* Where a buffer's piece `index` begins, or the buffer ends. */
+static size_t both_place(const struct tpf_pull *pull,
+                         const struct tpf_both *both, uint32_t index)
 {
-    size_t left = pull->to.length - index * both->length;
+    size_t place = index * both->length;
 
-    return left < both->length ? left : both->length;
+    return place < pull->to.length ? place : pull->to.length;
+}
+
+/* So many pieces may be claimed at once: in a stream as many as have so many
+ * bytes, so that what a call of the kernel costs is little against the copy. */
+static uint32_t both_most(const struct tpf_pull *pull,
+                          const struct tpf_both *both, size_t bytes)
+{
+    return pull->alone || bytes < both->length
+           ? 1 : (uint32_t)(bytes / both->length);
 }
 
 static void both_pieces(const struct tpf_pull *pull, struct tpf_both *both,
@@ -59,7 +68,9 @@ bool tpf_both_begin(struct tpf_pull *pull, const struct tpf_both_ways *ways,
                                     .number = conn->both_number };
     both->share = share;
     both_pieces(pull, both, call);
-    tpf_share_open(share, both->number);
+    both->end = tpf_share_run(both->pieces,
+                              both_most(pull, both, TPF_STRIDE));
+    tpf_share_open(share, both->number, both->end);
     return true;
 }
 
@@ -128,6 +139,18 @@ static enum tpf_progress both_alone(struct tpf_pull *pull,
     return pull->moved == pull->to.length ? TPF_PULL_DONE : TPF_PULL_MORE;
 }
 
+/* His next pieces are those behind the last. */
+static void both_claim(const struct tpf_pull *pull, struct tpf_both *both)
+{
+    uint32_t first, count = tpf_share_claim(both->share, both->number,
+                                            both->pieces, false,
+                                            both_most(pull, both, TPF_STRIDE),
+                                            &first);
+
+    both->all_claimed = count == 0;
+    both->end += count;
+}
+
 enum tpf_progress tpf_both_move(struct tpf_pull *pull,
                                 const struct tpf_both_ways *ways,
                                 struct tpb_error *error)
@@ -138,8 +161,7 @@ enum tpf_progress tpf_both_move(struct tpf_pull *pull,
     if (both->share == NULL)
         return both_alone(pull, ways, error);
     while (!both->all_claimed) {
-        size_t end = both->next * both->length
-                     + both_piece_length(pull, both, both->next);
+        size_t end = both_place(pull, both, both->end);
         size_t got = ways->take(pull, pull->moved, end - pull->moved, error);
 
         if (got == 0) {
@@ -148,9 +170,7 @@ enum tpf_progress tpf_both_move(struct tpf_pull *pull,
         }
         pull->moved += got;
         if (pull->moved == end)
-            both->all_claimed = !tpf_share_claim(both->share, both->number,
-                                                 both->pieces, false,
-                                                 &both->next);
+            both_claim(pull, both);
         if (pull->moved + both->length > stride && !both->all_claimed)
             return TPF_PULL_MORE;
     }
@@ -186,19 +206,25 @@ static void both_help_move(struct tpf_pull *help,
     uint32_t index;
 
     do {
-        if (!tpf_share_claim(both->share, both->number, both->pieces, true,
-                             &index)) {
+        uint32_t count = tpf_share_claim(both->share, both->number,
+                                         both->pieces, true,
+                                         both_most(help, both, BOTH_TURN),
+                                         &index);
+        size_t at = both_place(help, both, index);
+
+        if (count == 0) {
             tpf_both_leave(help);
             return;
         }
-        if (!ways->give(help, index * both->length,
-                        both_piece_length(help, both, index))) {
+        if (!ways->give(help, at,
+                        both_place(help, both, index + count) - at)) {
             tpf_share_push(both->share, both->number, TPF_SHARE_FAILED);
             tpf_both_leave(help);
             return;
         }
-        tpf_share_push(both->share, both->number, ++both->pushed);
-        moved += both->length;
+        both->pushed += count;
+        tpf_share_push(both->share, both->number, both->pushed);
+        moved += count * both->length;
     } while (moved + both->length <= BOTH_TURN);
 }
 

@@ -16,7 +16,7 @@ struct tpf_both {
     struct tpf_share *share;       /* NULL: nobody else copies */
     size_t length;                 /* of a piece ... */
     uint32_t pieces;               /* ... so many */
-    uint32_t next;                 /* receiver: the one that is his to copy */
+    uint32_t end;                  /* receiver: of those that are his to copy */
     uint32_t pushed;               /* sender: pieces copied */
     uint16_t number;
     bool all_claimed;

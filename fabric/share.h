@@ -50,36 +50,52 @@ static inline uint32_t tpf_share_back(uint64_t word)
     return (uint32_t)(word >> 24) & 0xffffff;
 }
 
-/* Receiver: a buffer begins, its first piece claimed. */
-static inline void tpf_share_open(struct tpf_share *share, uint16_t number)
+/* Of `left` pieces somebody claims half at once, but no more than `most`: large
+ * runs at first, and at the end nobody waits long for the other. */
+static inline uint32_t tpf_share_run(uint32_t left, uint32_t most)
+{
+    if (left < 4 || most < 2)
+        return 1;
+    return left / 2 < most ? left / 2 : most;
+}
+
+/* Receiver: a buffer begins, its first `count` pieces claimed. */
+static inline void tpf_share_open(struct tpf_share *share, uint16_t number,
+                                  uint32_t count)
 {
     atomic_store_explicit(&share->pushed, (uint64_t)number << 32,
                           memory_order_relaxed);
     /* The sender hears of it by a frame; a late one by the number. */
-    atomic_store_explicit(&share->claims, tpf_share_word(number, 0, 1),
+    atomic_store_explicit(&share->claims, tpf_share_word(number, 0, count),
                           memory_order_release);
 }
 
-/* The next piece, from the front or the back.  False: there is none. */
-static inline bool tpf_share_claim(struct tpf_share *share, uint16_t number,
-                                   uint32_t pieces, bool back, uint32_t *piece)
+/* The next pieces, from the front or the back, `most` of them: how many, from
+ * *piece on.  0: there is none left. */
+static inline uint32_t tpf_share_claim(struct tpf_share *share,
+                                       uint16_t number, uint32_t pieces,
+                                       bool back, uint32_t most,
+                                       uint32_t *piece)
 {
     uint64_t word = atomic_load_explicit(&share->claims,
                                          memory_order_relaxed), next;
+    uint32_t count;
 
     do {
         uint32_t front_count = tpf_share_front(word);
         uint32_t back_count = tpf_share_back(word);
 
         if (word >> 48 != number || front_count + back_count >= pieces)
-            return false;
-        *piece = back ? pieces - 1 - back_count : front_count;
-        next = tpf_share_word(number, back_count + back, front_count + !back);
+            return 0;
+        count = tpf_share_run(pieces - front_count - back_count, most);
+        *piece = back ? pieces - back_count - count : front_count;
+        next = tpf_share_word(number, back_count + (back ? count : 0),
+                              front_count + (back ? 0 : count));
         /* Acquire: pairs with the release in tpf_share_open(). */
     } while (!atomic_compare_exchange_weak_explicit(&share->claims, &word, next,
                                                     memory_order_acquire,
                                                     memory_order_relaxed));
-    return true;
+    return count;
 }
 
 /* Sender: so many of its pieces are copied. */
@@ -97,7 +113,7 @@ static inline void tpf_share_close(struct tpf_share *share, uint16_t number,
 {
     uint32_t piece;
 
-    while (tpf_share_claim(share, number, pieces, false, &piece))
+    while (tpf_share_claim(share, number, pieces, false, pieces, &piece) > 0)
         ;
 }
 

@@ -16,6 +16,7 @@ enum {
     PACE_RUN = 3,                  /* messages behind the first: a stream */
     PACE_TRIAL = 2,                /* laps that a way has at least */
     PACE_ALONE = 4,                /* messages that come alone make a lap */
+    PACE_WARM = 128,               /* messages of a lap that say enough at once */
     PACE_PATIENCE = 32, PACE_PATIENCE_MOST = 4096
 };
 
@@ -98,19 +99,42 @@ static enum tpr_pace_way pace_probe(struct tpr_pace *pace)
     return pace->probed;
 }
 
+/*
+ * The first laps of all are slow by any way: pages and lines are touched for
+ * the first time.  So what was measured then counts no more as soon as the
+ * others have been measured, unless it is hopeless.
+ */
+static void pace_doubt(struct tpr_pace *pace)
+{
+    if (pace->doubted || pace->way == pace->first)
+        return;
+    for (unsigned i = 0; i < pace_ways(pace); i++)
+        if (pace->speed[i] == 0)
+            return;
+    pace->doubted = true;
+    if (pace->speed[pace->first] > pace_best(pace) / 2)
+        pace->speed[pace->first] = 0;
+}
+
 /* A lap is over: who is faster?  By a little does not count, or it would go to
  * and fro. */
 static void pace_judge(struct tpr_pace *pace, uint64_t speed)
 {
-    uint64_t *mine = &pace->speed[pace->way], other;
-    bool changed = *mine > 0 && (speed > *mine + *mine / 2
-                                 || speed + speed / 2 < *mine);
+    uint64_t *mine = &pace->speed[pace->way], other, best;
+    bool faster = speed > *mine + *mine / 2 && pace->laps != 1;
+    bool changed = *mine > 0 && (faster || speed + speed / 2 < *mine);
     enum tpr_pace_way rival;
 
     if (changed) {                 /* it is another stream now */
         memset(pace->speed, 0, sizeof(pace->speed));
         pace->patience = 0;
     }
+    if (pace_best(pace) == 0) {
+        pace->first = pace->way;
+        pace->doubted = false;
+    }
+    if (pace->way == pace->first && pace->count > PACE_WARM)
+        pace->doubted = true;      /* most of it was not cold */
     /* The first lap by a way touches for the first time what the others find
      * there; and one may have been disturbed. */
     if (*mine == 0 || changed || (pace->laps == 1 && speed > *mine))
@@ -119,10 +143,12 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed)
         *mine = (3 * *mine + speed) / 4;
     if (pace->patience == 0)
         pace->patience = PACE_PATIENCE;
+    best = pace_best(pace);
+    pace_doubt(pace);
     rival = pace_rival(pace);
     other = pace->speed[rival];
-    /* Far behind after one lap is enough. */
-    if (++pace->laps < PACE_TRIAL && pace_best(pace) <= speed + speed / 4)
+    /* Far behind after one lap is enough: the first one has its own costs. */
+    if (++pace->laps < PACE_TRIAL && best <= speed + speed / 4)
         return;
     if (other == 0 || other > *mine + *mine / 16) {
         pace_turn(pace, rival);

@@ -40,6 +40,8 @@ struct tpr_pace {
                                       0: as many as at first */
     enum tpr_pace_way way;         /* of the lap */
     enum tpr_pace_way probed;      /* what was tried out of patience last */
+    enum tpr_pace_way first;       /* what was measured first ... */
+    bool doubted;                  /* ... and again, since it was cold then */
     bool shares;                   /* TPR_PACE_SHARED is one of the ways */
     uint64_t speed[TPR_PACE_WAYS]; /* as last measured; 0: not, or long ago */
 };

@@ -96,6 +96,48 @@ START_TEST(fastest_of_three_is_taken)
 }
 END_TEST
 
+/* Whatever is measured first is measured while all is cold. */
+START_TEST(cold_beginning_is_forgotten)
+{
+    static const uint64_t speed[TPR_PACE_WAYS] = { 5000, 7500, 8500 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000;
+    unsigned laps[TPR_PACE_WAYS] = { 0 };
+
+    tpr_pace_share(&pace, true);
+    for (unsigned i = 0; i < 24; i++) {
+        uint64_t cold[TPR_PACE_WAYS];
+
+        for (unsigned way = 0; way < TPR_PACE_WAYS; way++)
+            cold[way] = i < 2 ? speed[way] * 6 / 10
+                              : i < 4 ? speed[way] * 9 / 10 : speed[way];
+        stream(&pace, &clock, 16, cold);
+        laps[pace.way]++;
+    }
+    ck_assert_int_eq(pace.way, TPR_PACE_SHARED);
+    ck_assert_uint_le(laps[TPR_PACE_FRAMES], 1);
+    ck_assert_uint_le(laps[TPR_PACE_PULLED], 2);
+}
+END_TEST
+
+/* One lap is enough to see that a way is well behind, and nothing is
+ * tried again soon. */
+START_TEST(trials_are_short)
+{
+    static const uint64_t speed[TPR_PACE_WAYS] = { 6500, 7000, 9000 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000;
+    unsigned others = 0;
+
+    tpr_pace_share(&pace, true);
+    for (unsigned i = 0; i < 32; i++) {
+        stream(&pace, &clock, 16, speed);
+        others += pace.way != TPR_PACE_SHARED;
+    }
+    ck_assert_uint_eq(others, 2);
+}
+END_TEST
+
 START_TEST(long_stream_is_measured_too)
 {
     static const uint64_t speed[2] = { 9000, 16000 };
@@ -187,6 +229,8 @@ int main(void)
     tcase_add_test(tests, faster_way_is_taken);
     tcase_add_test(tests, change_is_noticed);
     tcase_add_test(tests, fastest_of_three_is_taken);
+    tcase_add_test(tests, cold_beginning_is_forgotten);
+    tcase_add_test(tests, trials_are_short);
     tcase_add_test(tests, long_stream_is_measured_too);
     tcase_add_test(tests, single_messages_are_no_stream);
     tcase_add_test(tests, single_messages_come_as_their_receiver_wishes);
