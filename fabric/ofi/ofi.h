@@ -799,6 +799,7 @@ struct ofi_endpoint {
     int listen_count;
     bool listen_paused;            /* no descriptors; the timer wakes it */
     struct tpf_watch timer, loaded;
+    uint64_t looked;               /* when the timer was served last */
     struct tpb_list meets, dead, visits, rails, conns;
     struct tpb_list lively;        /* conns that need no probes, see life.c */
     uint64_t life_look;            /* when to look at them again */

@@ -262,12 +262,12 @@ static void doors_full(void)
         doors_need(tp_pipe_read_descriptor(pipe, doors_arrived, &ended),
                    "arm", pipe);
         usleep(300000);
+        kill(tprun, SIGSTOP);
         if (fork() == 0) {
-            usleep(500000);
+            usleep(100000);
             kill(tprun, SIGCONT);
             _exit(0);
         }
-        kill(tprun, SIGSTOP);
         for (int rank = 2; rank < tp_size(context); rank++)
             doors_need(tp_pipe_read_descriptor(doors_pipe(context, rank),
                                                doors_arrived, &others),
