@@ -16,7 +16,7 @@ enum {
     PACE_RUN = 3,                  /* messages behind the first: a stream */
     PACE_TRIAL = 2,                /* laps that a way has at least */
     PACE_ALONE = 4,                /* messages that come alone make a lap */
-    PACE_WARM = 128,               /* messages of a lap that say enough at once */
+    PACE_WARM = 128,               /* messages of a lap that say it at once */
     PACE_PATIENCE = 32, PACE_PATIENCE_MOST = 4096
 };
 
