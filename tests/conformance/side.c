@@ -554,3 +554,26 @@ int tpx_fd_count(void)
     closedir(dir);
     return count - 3;              /* ".", ".." and the directory itself */
 }
+
+const char *tpx_fd_names(void)
+{
+    static char text[4096];
+    DIR *dir = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    size_t used = 0;
+
+    ck_assert_ptr_nonnull(dir);
+    text[0] = '\0';
+    while ((entry = readdir(dir)) != NULL && used < sizeof(text) - 80) {
+        char name[60];
+        ssize_t length = readlinkat(dirfd(dir), entry->d_name, name,
+                                    sizeof(name));
+
+        if (length > 0)
+            used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                     " %s=%.*s", entry->d_name, (int)length,
+                                     name);
+    }
+    closedir(dir);
+    return text;
+}

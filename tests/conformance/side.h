@@ -156,5 +156,17 @@ size_t tpx_hear(int control, void *data, size_t capacity);
 bool tpx_told(int control);
 
 int tpx_fd_count(void);            /* open descriptors of this process */
+const char *tpx_fd_names(void);    /* what they are, until the next call */
+
+/* There are no more descriptors than there were `before`, or soon will be. */
+#define TPX_FDS_BACK(step, before) \
+    do { \
+        uint64_t tpx_limit = tpb_now() + TPX_DEADLINE_MS * 1000000ull; \
+        while (tpx_fd_count() > (before)) { \
+            step; \
+            TPX_MUST(tpb_now() < tpx_limit, "%d descriptors, %d before:%s", \
+                     tpx_fd_count(), (before), tpx_fd_names()); \
+        } \
+    } while (0)
 
 #endif

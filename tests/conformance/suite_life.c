@@ -493,8 +493,7 @@ START_TEST(test_cycles)
         if (i == 9)
             before = tpx_fd_count();
         if (i >= 9)
-            TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)),
-                      tpx_fd_count() <= before);
+            TPX_FDS_BACK((tpx_side_step(a), tpx_side_step(b)), before);
     }
     if (a != b)
         tpx_side_close(b);

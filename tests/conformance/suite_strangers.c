@@ -168,7 +168,7 @@ START_TEST(test_strangers_at_the_door)
         tpb_close(&held[i]);
     TPX_UNTIL(tpx_pair_step(&pair), tpx_incoming(pair.b, 1)->failed);
     tpx_disconnect(tpx_incoming(pair.b, 1));
-    TPX_UNTIL(tpx_pair_step(&pair), tpx_fd_count() <= before);
+    TPX_FDS_BACK(tpx_pair_step(&pair), before);
     tpx_pair_close(&pair);
 }
 END_TEST
