@@ -56,7 +56,7 @@ struct pmix_fetch {
 
 /* libpmix answers after this, if not sooner, and we ask again: a rank may
  * take minutes to call tp_init.  The contact's own deadline ends it. */
-enum { PMIX_SLICE_SECONDS = 2 };   /* see pmix_poll() */
+enum { PMIX_SLICE_SECONDS = 2, PMIX_LAST_MS = 2500 };   /* see pmix_poll() */
 
 /* The contexts that want to hear of deaths.  libpmix tells a function, not an
  * object; several contexts of a process share the one registration. */
@@ -472,10 +472,28 @@ static pmix_status_t pmix_begin(struct pmix_bootstrap *self,
     return code;
 }
 
+/*
+ * Open MPI's daemon keeps a question for another host after who asked it has
+ * left; if the answer comes then, it locks itself up in pmix_pending_resolve(),
+ * and its job never ends (libpmix 4.2.2; one in 40 here).  Ranks that are there
+ * answer in milliseconds.
+ */
+static void pmix_await_answers(void)
+{
+    uint64_t limit = tpb_now() + PMIX_LAST_MS * UINT64_C(1000000);
+    bool asked;
+
+    do {
+        pthread_mutex_lock(&pmix_lists);
+        asked = !tpb_list_empty(&pmix_asked);
+        pthread_mutex_unlock(&pmix_lists);
+    } while (asked && tpb_now() < limit && usleep(1000) == 0);
+}
+
 /* libpmix counts as well, and ends with the last one.  It forgets then what it
  * was asked, and tells nobody; as long as another context uses it the answers
  * still come. */
-static void pmix_end(void)
+static void pmix_end(bool foreign)
 {
     struct tpb_list *node;
     pmix_status_t code;
@@ -484,6 +502,8 @@ static void pmix_end(void)
     pthread_mutex_lock(&pmix_users_lock);
     last = --pmix_users == 0;
     if (last) {
+        if (foreign)
+            pmix_await_answers();
         tpr_report_left();
         pmix_registered = false;
     }
@@ -498,12 +518,13 @@ static void pmix_end(void)
 static void pmix_close(struct tpr_bootstrap *base)
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
+    bool foreign = self->broker == NULL;
     struct tpb_list *node;
 
     pmix_quiet(base);
     tpr_broker_close(self->broker);
     self->broker = NULL;
-    pmix_end();
+    pmix_end(foreign);
     while ((node = tpb_list_take(&self->retries)) != NULL)
         pmix_fetch_end(TPB_CONTAINER(node, struct pmix_fetch, link));
     pmix_drop(self);
