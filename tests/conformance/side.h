@@ -126,16 +126,18 @@ enum { TPX_DEADLINE_MS = 60000 };
             ck_abort_msg(__VA_ARGS__); \
     } while (0)
 
-/* Steps the sides in this process until `condition`, or fails the test. */
-#define TPX_UNTIL(step, condition) \
+/* Steps the sides in this process until `condition`, or fails the test with
+ * that text. */
+#define TPX_UNTIL_OR(step, condition, ...) \
     do { \
         uint64_t tpx_limit = tpb_now() + TPX_DEADLINE_MS * 1000000ull; \
         while (!(condition)) { \
             step; \
-            TPX_MUST(tpb_now() < tpx_limit, "not in time: %s", \
-                     #condition); \
+            TPX_MUST(tpb_now() < tpx_limit, __VA_ARGS__); \
         } \
     } while (0)
+#define TPX_UNTIL(step, condition) \
+    TPX_UNTIL_OR(step, condition, "not in time: %s", #condition)
 
 /*
  * Another process, forked before any endpoint is open, that runs `body` and
@@ -160,13 +162,8 @@ const char *tpx_fd_names(void);    /* what they are, until the next call */
 
 /* There are no more descriptors than there were `before`, or soon will be. */
 #define TPX_FDS_BACK(step, before) \
-    do { \
-        uint64_t tpx_limit = tpb_now() + TPX_DEADLINE_MS * 1000000ull; \
-        while (tpx_fd_count() > (before)) { \
-            step; \
-            TPX_MUST(tpb_now() < tpx_limit, "%d descriptors, %d before:%s", \
-                     tpx_fd_count(), (before), tpx_fd_names()); \
-        } \
-    } while (0)
+    TPX_UNTIL_OR(step, tpx_fd_count() <= (before), \
+                 "%d descriptors, %d before:%s", tpx_fd_count(), (before), \
+                 tpx_fd_names())
 
 #endif

@@ -429,17 +429,6 @@ static void device_borrow_death(void)
 
 /* ---- trouble ------------------------------------------------------------- */
 
-static tp_status device_end_status;
-
-static void device_ended(tp_pipe *pipe, tp_status status, tp_message *message,
-                         void *arg)
-{
-    (void)pipe;
-    (void)message;
-    device_end_status = status;
-    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_RELEASE);
-}
-
 /* The peer dies while a read waits for its stream: it ends, and the stream is
  * not left waiting. */
 static void device_death(void)
@@ -452,26 +441,26 @@ static void device_death(void)
     if (tpx_me.rank == 0) {
         tp_tensor tensor = tpx_buffer_tensor(&buffer);
         tp_message message = { .tensors = &tensor, .tensor_count = 1 };
-        unsigned done = 0;
+        struct tpx_end end = { 0 };
         char byte;
 
         tpx_buffer_fill(&buffer, 1);
-        tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
         tpx_ok(tp_pipe_recv(tpx_pipe(1, 1), &byte, 1, NULL));
         raise(SIGKILL);
     } else {
         struct tpx_gate gate;
         tp_message *skeleton;
-        unsigned done = 0;
+        struct tpx_end end = { 0 };
 
         tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
         tpx_gate_close(&gate, buffer.stream);
         skeleton->tensors[0].data = buffer.data;
         skeleton->tensors[0].stream = buffer.stream;
-        tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+        tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
         tpx_ok(tp_pipe_send(tpx_pipe(0, 1), "x", 1));
-        tpx_until(&done, 1);
-        tpx_equal(device_end_status, TP_ERR_PEER_FAILED);
+        tpx_until(&end.over, 1);
+        tpx_equal(end.status, TP_ERR_PEER_FAILED);
         tpx_gate_open(&gate);
         tpx_device_sync(buffer.stream);
         tpx_buffer_drop(&buffer);
@@ -491,17 +480,17 @@ static void device_death_pull(void)
     if (tpx_me.rank == 0) {
         tp_tensor tensor = tpx_buffer_tensor(&buffer);
         tp_message message = { .tensors = &tensor, .tensor_count = 1 };
-        unsigned done = 0;
+        struct tpx_end end = { 0 };
 
         tpx_ok(tp_pipe_send(tpx_pipe(1, 1), &peer, sizeof(peer)));
         tpx_buffer_fill(&buffer, 1);
-        tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
-        tpx_until(&done, 1);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+        tpx_until(&end.over, 1);
         /* Without cuda_ipc it may be over before the other kills us. */
         tpx_ok(tp_pipe_recv(tpx_pipe(1, 2), &peer, 1, NULL));
     } else {
         tp_message *skeleton;
-        unsigned done = 0;
+        struct tpx_end end = { 0 };
         bool held;
 
         tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), &peer, sizeof(peer), NULL));
@@ -512,12 +501,12 @@ static void device_death_pull(void)
         held = device_direct() && tpx_device_is_double();
         if (held)
             setenv("CUDADOUBLE_FAIL", "cuStreamQuery:1+:600", 1);
-        tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
+        tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
         tpx_equal(kill(peer, SIGKILL), 0);
-        tpx_until(&done, 1);
+        tpx_until(&end.over, 1);
         unsetenv("CUDADOUBLE_FAIL");
         if (held)
-            tpx_equal(device_end_status, TP_ERR_PEER_FAILED);
+            tpx_equal(end.status, TP_ERR_PEER_FAILED);
         tpx_buffer_fill(&buffer, 2);
         tpx_device_sync(buffer.stream);
         tpx_buffer_check(&buffer, 2);
@@ -532,7 +521,7 @@ static void device_close(void)
     for (unsigned i = 0; i < 8; i++) {
         tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 10 + i);
         struct tpx_buffer buffer;
-        unsigned done = 0;
+        struct tpx_end end = { 0 };
 
         tpx_buffer_make(&buffer, i % 2 == 0 ? TPX_MALLOC : TPX_POOL, 0, 700000);
         if (tpx_me.rank == 0) {
@@ -540,11 +529,11 @@ static void device_close(void)
             tp_message message = { .tensors = &tensor, .tensor_count = 1 };
 
             tpx_buffer_fill(&buffer, i);
-            tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
+            tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
             for (unsigned spin = i * 2; spin > 0; spin--)
                 tpx_ok(tp_progress(tpx_me.context, NULL));
             tpx_ok(tp_pipe_close(pipe));
-            tpx_until(&done, 1);
+            tpx_until(&end.over, 1);
             tpx_buffer_spoil(&buffer);
         } else {
             tp_message *skeleton;
@@ -582,13 +571,13 @@ static void device_fails(void)
     if (tpx_me.rank == 0) {
         tp_tensor tensor = tpx_buffer_tensor(&buffer);
         tp_message message = { .tensors = &tensor, .tensor_count = 1 };
-        unsigned done = 0;
+        struct tpx_end end = { 0 };
 
         tpx_buffer_fill(&buffer, 1);
         setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:3+:700", 1);
-        tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
-        tpx_until(&done, 1);
-        tpx_equal(device_end_status, direct ? TP_OK : TP_ERR_BACKEND);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+        tpx_until(&end.over, 1);
+        tpx_equal(end.status, direct ? TP_OK : TP_ERR_BACKEND);
         tpx_check(direct || strstr(tp_pipe_error(pipe), "(700)") != NULL, "%s",
                   tp_pipe_error(pipe));
         unsetenv("CUDADOUBLE_FAIL");
@@ -617,7 +606,7 @@ static void device_read_fails(void)
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     tp_device zero = { TP_DEVICE_CUDA, 0 };
     struct tpx_buffer buffer;
-    unsigned done = 0;
+    struct tpx_end end = { 0 };
 
     if (!tpx_device_is_double())
         return;                        /* no driver fails when asked to */
@@ -628,10 +617,10 @@ static void device_read_fails(void)
         tp_message message = { .tensors = &tensor, .tensor_count = 1 };
 
         tpx_buffer_fill(&buffer, 1);
-        tpx_ok(tp_pipe_write(pipe, &message, device_ended, &done));
-        tpx_until(&done, 1);
-        if (device_end_status != TP_OK)
-            tpx_equal(device_end_status, TP_ERR_PEER_CLOSED);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+        tpx_until(&end.over, 1);
+        if (end.status != TP_OK)
+            tpx_equal(end.status, TP_ERR_PEER_CLOSED);
         tpx_equal(tp_pipe_recv(pipe, &(char){ 0 }, 1, NULL),
                   TP_ERR_PEER_CLOSED);
     } else {
@@ -641,10 +630,10 @@ static void device_read_fails(void)
         skeleton->tensors[0].data = buffer.data;
         skeleton->tensors[0].stream = buffer.stream;
         setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
-        tpx_ok(tp_pipe_read(pipe, skeleton, device_ended, &done));
-        tpx_until(&done, 1);
+        tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
+        tpx_until(&end.over, 1);
         unsetenv("CUDADOUBLE_FAIL");
-        tpx_equal(device_end_status, TP_ERR_BACKEND);
+        tpx_equal(end.status, TP_ERR_BACKEND);
         tpx_check(*tp_pipe_error(pipe) != '\0', "no words for it");
     }
     tpx_device_sync(buffer.stream);

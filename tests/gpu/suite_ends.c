@@ -14,17 +14,6 @@
 enum { PATIENCE = 60000 };
 
 static const tp_device ends_cpu = { TP_DEVICE_CPU, 0 };
-static tp_status ends_status;
-
-static void ends_done(tp_pipe *pipe, tp_status status, tp_message *message,
-                      void *arg)
-{
-    (void)pipe;
-    (void)message;
-    ends_status = status;
-    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_RELEASE);
-}
-
 static bool ends_direct(void)
 {
     const char *backends = getenv("TP_BACKENDS");
@@ -42,7 +31,7 @@ static void ends_break(void)
                                                                   21);
     struct tpx_buffer buffer;
     unsigned char *memory[2];
-    unsigned done = 0;
+    struct tpx_end end = { 0 };
     char byte;
 
     if (!tpx_device_is_double() || ends_direct())
@@ -63,13 +52,13 @@ static void ends_break(void)
 
         for (unsigned i = 0; i < 2; i++) {
             tpx_fill(memory[i], LONG, i);
-            tpx_ok(tp_pipe_write(pipe, &messages[i], ends_done, &done));
+            tpx_ok(tp_pipe_write(pipe, &messages[i], tpx_ended, &end));
         }
         tpx_buffer_fill(&buffer, 1);
         tpx_ok(tp_pipe_recv(other, &byte, 1, NULL));
         setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:3+:700", 1);
-        tpx_ok(tp_pipe_write(pipe, &message, ends_done, &done));
-        tpx_until(&done, 3);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+        tpx_until(&end.over, 3);
         unsetenv("CUDADOUBLE_FAIL");
         memset(memory[1], 0xee, LONG);
     } else {
@@ -83,11 +72,11 @@ static void ends_break(void)
             skeleton->payloads[0].data = to;
             if (i == 1)
                 tpx_ok(tp_pipe_send(other, "", 1));
-            tpx_ok(tp_pipe_read(pipe, skeleton, ends_done, &done));
+            tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
             if (i == 1)
                 tpx_sleep_ms(NAP_MS);
-            tpx_until(&done, i + 1);
-            if (i == 0 || ends_status == TP_OK)
+            tpx_until(&end.over, i + 1);
+            if (i == 0 || end.status == TP_OK)
                 tpx_equal(tpx_verify(to, LONG, i), LONG);
         }
         free(to);
@@ -103,7 +92,7 @@ static void ends_break_reader(void)
     for (unsigned i = 0; i < 8 && tpx_device_is_double(); i++) {
         tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 30 + i);
         struct tpx_buffer buffers[2];
-        unsigned done = 0;
+        struct tpx_end end = { 0 };
 
         for (int k = 0; k < 2; k++)
             tpx_buffer_make(&buffers[k], TPX_MALLOC, 0, 700000);
@@ -117,9 +106,9 @@ static void ends_break_reader(void)
 
             for (unsigned k = 0; k < 2; k++) {
                 tpx_buffer_fill(&buffers[k], k);
-                tpx_ok(tp_pipe_write(pipe, &messages[k], ends_done, &done));
+                tpx_ok(tp_pipe_write(pipe, &messages[k], tpx_ended, &end));
             }
-            tpx_until(&done, 2);
+            tpx_until(&end.over, 2);
             for (unsigned k = 0; k < 2; k++)
                 tpx_buffer_drop(&buffers[k]);
             tpx_meet(1);
@@ -132,13 +121,13 @@ static void ends_break_reader(void)
             tpx_buffer_place(&buffers[k], &skeleton->tensors[0]);
             if (k == 1)
                 setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
-            tpx_ok(tp_pipe_read(pipe, skeleton, ends_done, &done));
+            tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
             unsetenv("CUDADOUBLE_FAIL");
             for (unsigned spin = i; k == 0 && spin > 0; spin--)
                 tpx_ok(tp_progress(tpx_me.context, NULL));
         }
         tpx_sleep_ms(50);
-        tpx_until(&done, 2);
+        tpx_until(&end.over, 2);
         tpx_meet(0);
         for (unsigned k = 0; k < 2; k++)
             tpx_buffer_drop(&buffers[k]);
@@ -164,7 +153,7 @@ static void ends_lender(tp_pipe *pipe, struct tpx_buffer *buffers,
         { .tensors = tensors, .tensor_count = ENDS_TENSORS },
         { .payloads = &payload, .payload_count = 1 },
         { .tensors = tensors, .tensor_count = 1 } };
-    unsigned done = 0;
+    struct tpx_end end = { 0 };
 
     for (int k = 0; k < ENDS_TENSORS; k++) {
         tpx_buffer_fill(&buffers[k], 1);
@@ -172,8 +161,8 @@ static void ends_lender(tp_pipe *pipe, struct tpx_buffer *buffers,
     }
     tpx_fill(memory, ENDS_LONG, seed);
     for (unsigned k = 0; k < count; k++)
-        tpx_ok(tp_pipe_write(pipe, &messages[k], ends_done, &done));
-    tpx_until(&done, count);
+        tpx_ok(tp_pipe_write(pipe, &messages[k], tpx_ended, &end));
+    tpx_until(&end.over, count);
     memset(memory, 0xee, ENDS_LONG);
 }
 
@@ -198,12 +187,12 @@ static void ends_borrower(tp_pipe *pipe, struct tpx_buffer *buffers,
 {
     struct ends_loan loan = { 0, seed };
     tp_message *skeleton;
-    unsigned done = 0;
+    struct tpx_end end = { 0 };
 
     tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
     for (int k = 0; k < ENDS_TENSORS; k++)
         tpx_buffer_place(&buffers[k], &skeleton->tensors[k]);
-    tpx_ok(tp_pipe_read(pipe, skeleton, ends_done, &done));
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
     tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
     tpx_ok(tp_pipe_borrow(pipe, skeleton, ends_lent, &loan));
     if (seed % 2 == 0 || !tpx_device_is_double()) {
@@ -212,11 +201,11 @@ static void ends_borrower(tp_pipe *pipe, struct tpx_buffer *buffers,
         tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
         tpx_buffer_place(&buffers[0], &skeleton->tensors[0]);
         setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
-        tpx_ok(tp_pipe_read(pipe, skeleton, ends_done, &done));
+        tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
         unsetenv("CUDADOUBLE_FAIL");
-        tpx_until(&done, 2);
+        tpx_until(&end.over, 2);
     }
-    tpx_until(&done, 1);
+    tpx_until(&end.over, 1);
     tpx_until(&loan.done, 1);
 }
 
@@ -249,7 +238,7 @@ static void ends_finalize(void)
     struct tpx_buffer buffers[ENDS_TENSORS];
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     tp_message *skeleton;
-    unsigned done = 0;
+    struct tpx_end end = { 0 };
 
     for (int k = 0; k < ENDS_TENSORS; k++)
         tpx_buffer_make(&buffers[k], TPX_MALLOC, 0, 700000);
@@ -263,16 +252,16 @@ static void ends_finalize(void)
             tpx_buffer_fill(&buffers[k], 1);
             tensors[k] = tpx_buffer_tensor(&buffers[k]);
         }
-        tpx_ok(tp_pipe_write(pipe, &message, ends_done, &done));
-        tpx_until(&done, 1);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+        tpx_until(&end.over, 1);
     } else {
         tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
         for (int k = 0; k < ENDS_TENSORS; k++)
             tpx_buffer_place(&buffers[k], &skeleton->tensors[k]);
-        tpx_ok(tp_pipe_read(pipe, skeleton, ends_done, &done));
+        tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
         tpx_ok(tp_finalize(tpx_me.context));
         tpx_me.context = NULL;
-        tpx_equal(done, 1);
+        tpx_equal(end.over, 1);
     }
     for (int k = 0; k < ENDS_TENSORS; k++)
         tpx_buffer_drop(&buffers[k]);

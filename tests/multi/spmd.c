@@ -134,6 +134,16 @@ void tpx_count_ok(tp_pipe *pipe, tp_status status, tp_message *message,
     __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_ACQ_REL);
 }
 
+void tpx_ended(tp_pipe *pipe, tp_status status, tp_message *message, void *arg)
+{
+    struct tpx_end *end = arg;
+
+    (void)pipe;
+    (void)message;
+    end->status = status;
+    __atomic_fetch_add(&end->over, 1, __ATOMIC_ACQ_REL);
+}
+
 tp_pipe *tpx_pipe(int rank, unsigned number)
 {
     tp_pipe *pipe;

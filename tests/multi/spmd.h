@@ -104,6 +104,13 @@ void tpx_until(const unsigned *counter, unsigned count);
 void tpx_count_ok(tp_pipe *pipe, tp_status status, tp_message *message,
                   void *arg);
 
+/* How an operation ended, and the callback that notes it there. */
+struct tpx_end {
+    unsigned over;             /* operations that have ended: see tpx_until() */
+    tp_status status;          /* of the last one */
+};
+void tpx_ended(tp_pipe *pipe, tp_status status, tp_message *message, void *arg);
+
 tp_pipe *tpx_pipe(int rank, unsigned number);
 
 /* One byte each way between two ranks: neither goes on before the other is

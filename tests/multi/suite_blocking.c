@@ -178,8 +178,6 @@ static void blocking_completed(void)
     tpx_meet(!tpx_me.rank);
 }
 
-/* A send that nobody takes: withdrawn if nothing of it went out, else the pipe
- * is closed. */
 /* Sends until there is no room for so short a message: the first bytes of each
  * say its number.  The one that times out is withdrawn. */
 static void blocking_fill(tp_pipe *pipe, unsigned char *memory, size_t length,
@@ -211,6 +209,8 @@ static void blocking_drain(tp_pipe *pipe, unsigned char *memory,
     }
 }
 
+/* A send that nobody takes: withdrawn if nothing of it went out, else the pipe
+ * is closed. */
 static void blocking_send_timeout(void)
 {
     enum { BIG = 8 << 20 };
@@ -251,22 +251,6 @@ static void blocking_send_timeout(void)
     free(memory);
 }
 
-struct blocking_end {
-    tp_status status;
-    unsigned over;
-};
-
-static void blocking_ended(tp_pipe *pipe, tp_status status,
-                           tp_message *message, void *arg)
-{
-    struct blocking_end *end = arg;
-
-    (void)pipe;
-    (void)message;
-    end->status = status;
-    __atomic_store_n(&end->over, 1, __ATOMIC_RELEASE);
-}
-
 /* A long message, of which the peer has not heard anything, is withdrawn, or
  * its pipe is closed: nobody waits for the peer, and it counts as it did. */
 static void blocking_unheard(void)
@@ -278,7 +262,7 @@ static void blocking_unheard(void)
     tp_payload payload = { memory, BIG, NULL, 0 };
     tp_message message = { .payloads = &payload, .payload_count = 1 };
     unsigned sent = 0, other = 0;
-    struct blocking_end end = { TP_OK, 0 };
+    struct tpx_end end = { 0 };
 
     tpx_check(memory != NULL, "no memory for the test itself");
     tpx_meet(!tpx_me.rank);
@@ -291,7 +275,7 @@ static void blocking_unheard(void)
             tpx_status(tp_pipe_send_message(pipe, &message, 20),
                        TP_ERR_TIMEOUT);
         tpx_equal(*tp_pipe_error(pipe), '\0');
-        tpx_ok(tp_pipe_write(cut, &message, blocking_ended, &end));
+        tpx_ok(tp_pipe_write(cut, &message, tpx_ended, &end));
         tpx_status(tp_wait(tpx_me.context, 20, NULL), TP_ERR_TIMEOUT);
         tpx_ok(tp_pipe_close(cut));
         tpx_until(&end.over, 1);

@@ -535,22 +535,6 @@ static void channel_borrow_short(void)
 
 /* ---- the ends of pipes --------------------------------------------------- */
 
-struct channel_end {
-    unsigned over;
-    tp_status status;
-};
-
-static void channel_ended(tp_pipe *pipe, tp_status status, tp_message *message,
-                          void *arg)
-{
-    struct channel_end *end = arg;
-
-    (void)pipe;
-    (void)message;
-    end->status = status;
-    channel_count(&end->over);
-}
-
 /* The sender closes over what the receiver is pulling: nobody gets bytes that
  * the sender has overwritten since. */
 static void channel_close_of(channel_memory_fn *make)
@@ -565,10 +549,10 @@ static void channel_close_of(channel_memory_fn *make)
         tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 10 + i);
 
         if (tpx_me.rank == 0) {
-            struct channel_end end = { 0 };
+            struct tpx_end end = { 0 };
 
             tpx_fill(memory, CHANNEL_PIECE * 4, 9);
-            tpx_ok(tp_pipe_write(pipe, &message, channel_ended, &end));
+            tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
             for (unsigned spin = i * 3; spin > 0; spin--)
                 tpx_ok(tp_progress(tpx_me.context, NULL));
             tpx_ok(tp_pipe_close(pipe));
@@ -694,7 +678,7 @@ struct channel_quit {
     unsigned char *memory;
     unsigned char marks[CHANNEL_BIG / CHANNEL_MARKED];
     unsigned arrived;
-    struct channel_end end;
+    struct tpx_end end;
 };
 
 static void channel_quit_arrived(tp_pipe *pipe, tp_status status,
@@ -704,7 +688,7 @@ static void channel_quit_arrived(tp_pipe *pipe, tp_status status,
 
     tpx_ok(status);
     skeleton->payloads[0].data = quit->memory;
-    tpx_ok(tp_pipe_read(pipe, skeleton, channel_ended, &quit->end));
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &quit->end));
     channel_count(&quit->arrived);
 }
 
@@ -737,9 +721,9 @@ static void channel_quit_of(channel_memory_fn *make)
         tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 10 + i);
 
         if (tpx_me.rank == 0) {
-            struct channel_end end = { 0 };
+            struct tpx_end end = { 0 };
 
-            tpx_ok(tp_pipe_write(pipe, &message, channel_ended, &end));
+            tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
             tpx_until(&end.over, 1);
             tpx_check(end.status == TP_OK || end.status == TP_ERR_PEER_CLOSED,
                       "%s", tp_strerror(end.status));

@@ -697,30 +697,21 @@ static void listen_borrowed(tp_pipe *pipe, tp_status status,
     __atomic_store_n(lent, message, __ATOMIC_RELEASE);
 }
 
-static void listen_ended(tp_pipe *pipe, tp_status status, tp_message *message,
-                         void *arg)
-{
-    (void)pipe;
-    (void)status;
-    (void)message;
-    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_RELEASE);
-}
-
 static void listen_lender(tp_pipe *direct, unsigned char *memory)
 {
     tp_payload payload = { .data = memory, .length = LISTEN_BIG };
     tp_message message = { .payloads = &payload, .payload_count = 1 };
     char address[LISTEN_TEXT];
-    unsigned ended = 0;
+    struct tpx_end end = { 0 };
     tp_pipe *pipe;
 
     tpx_ok(tp_pipe_recv(direct, address, sizeof(address), NULL));
     tpx_ok(tp_connect(tpx_me.context, address, &pipe));
     tpx_fill(memory, LISTEN_BIG, 1);
-    tpx_ok(tp_pipe_write(pipe, &message, listen_ended, &ended));
+    tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
     tpx_ok(tp_pipe_recv(direct, address, 1, NULL));
     tpx_ok(tp_pipe_close(pipe));
-    tpx_until(&ended, 1);
+    tpx_until(&end.over, 1);
     memset(memory, 0xee, LISTEN_BIG);
 }
 
