@@ -8,6 +8,7 @@
 #include "runtime/channels.h"
 #include "runtime/core.h"
 #include "runtime/futex.h"
+#include "runtime/stream.h"
 
 static uint64_t blocking_deadline(int timeout_ms)
 {

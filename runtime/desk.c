@@ -376,12 +376,10 @@ static void desk_resume(struct tpr_desk *desk)
 static void desk_ready(struct tpf_watch *watch, uint32_t events)
 {
     struct tpr_desk *desk = TPB_CONTAINER(watch, struct tpr_desk, timer);
-    /* As in tpr_poll_watches(): what came since the last tick is in time. */
-    uint64_t now = desk->looked;
+    uint64_t now = tpb_look(&desk->looked);
 
     (void)events;
     tpb_eventfd_drain(watch->fd);
-    desk->looked = tpb_now();
     desk->ticks++;
     desk_free_dead(desk, false);
     desk_sweep(desk);

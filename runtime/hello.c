@@ -12,6 +12,7 @@
 #include "runtime/base/log.h"
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 TPB_LOG_COMPONENT("hello");
 

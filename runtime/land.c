@@ -10,6 +10,7 @@
 
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 /* The read that the next bytes of the pipe's stream are for, and would go to
  * one place; else NULL. */

@@ -12,6 +12,7 @@
 
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 /* ---- the sender ---------------------------------------------------------- */
 

@@ -11,6 +11,7 @@
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/desk.h"
+#include "runtime/stream.h"
 
 TPB_LOG_COMPONENT("listener");
 

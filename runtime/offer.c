@@ -9,6 +9,7 @@
 #include "runtime/channels.h"
 #include "runtime/contract.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 #include "topology/devices.h"
 
 /* ---- memory -------------------------------------------------------------- */

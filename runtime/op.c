@@ -4,6 +4,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 struct tpr_op *tpr_op_alloc(void)
 {

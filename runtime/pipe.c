@@ -10,6 +10,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 /* Longer descriptors are encoded when the call is made, so that memory can
  * lack only then.  Every backend's frames are longer than this. */
@@ -329,14 +330,8 @@ void tpr_pipe_close(tp_pipe *pipe, const char *why)
     pipe->tx_end = TP_ERR_CLOSED;
     tpr_tx_end(pipe, TP_ERR_CLOSED);
     tpr_rx_drop(pipe, TP_ERR_CLOSED);
-    if (tell && pipe->lent > 0)
-        tpr_borrow_recall(pipe);
-    /* Not while a channel still fetches from the peer's memory, which CLOSE
-     * gives back; and there must be room, or first a conn. */
-    if (tell && (tpr_pull_any(pipe) || !tpr_tx_control(pipe, WIRE_CLOSE)))
-        pipe->close_due = true;
-    if (pipe->close_due && tpb_list_empty(&pipe->blocked_link))
-        tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
+    if (tell)
+        tpr_tx_close(pipe);
     if (pipe->peer->guest != NULL)
         tpr_guest_closed(pipe->peer);
 }

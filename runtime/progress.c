@@ -22,6 +22,7 @@
 #include "runtime/channels.h"
 #include "runtime/core.h"
 #include "runtime/futex.h"
+#include "runtime/stream.h"
 
 enum {
     PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
@@ -194,15 +195,9 @@ bool tpr_poll_watches(tp_context *context)
         watch->ready(watch, events[i].events);
     }
     context->ask_all |= count > 0;
-    /* What had come by the last look has been served since.  What came after it
-     * is in time, however long nobody looked. */
     if (!tpb_list_empty(&context->contacts)
-        || !tpb_list_empty(&context->strangers)) {
-        uint64_t looked = context->looked;
-
-        context->looked = tpb_now();
-        tpr_peer_timers(context, looked);
-    }
+        || !tpb_list_empty(&context->strangers))
+        tpr_peer_timers(context, tpb_look(&context->looked));
     return count > 0;
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/base/log.h"
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 TPB_LOG_COMPONENT("pull");
 
@@ -391,23 +392,26 @@ bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
     return true;
 }
 
-bool tpr_pull_any(const tp_pipe *pipe)
-{
-    TPB_LIST_EACH(node, &pipe->reads)
-        if (TPB_CONTAINER(node, struct tpr_op, link)->pulls > 0)
-            return true;
-    return false;
-}
-
-bool tpr_pull_fetches(const tp_pipe *pipe)
+/* `landing`: also what only lands. */
+static bool pull_any(const tp_pipe *pipe, bool landing)
 {
     TPB_LIST_EACH(node, &pipe->reads) {
         const struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
 
-        if (op->pulls > op->landing)
+        if (op->pulls > (!landing && op->landing))
             return true;
     }
     return false;
+}
+
+bool tpr_pull_any(const tp_pipe *pipe)
+{
+    return pull_any(pipe, true);
+}
+
+bool tpr_pull_fetches(const tp_pipe *pipe)
+{
+    return pull_any(pipe, false);
 }
 
 void tpr_pull_tell_all(tp_pipe *pipe, bool now)

@@ -9,6 +9,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op)
 {

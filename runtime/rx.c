@@ -14,6 +14,7 @@
 #include "runtime/channels.h"
 #include "runtime/contract.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 TPB_LOG_COMPONENT("rx");
 
@@ -44,15 +45,8 @@ void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text)
     tpr_pipe_fail(pipe, text);
     tpr_tx_end(pipe, status);
     tpr_rx_drop(pipe, status);
-    if (!tell)
-        return;
-    if (pipe->lent > 0)
-        tpr_borrow_recall(pipe);
-    /* CLOSE gives the peer its memory back: see tpr_pipe_close(). */
-    if (tpr_pull_any(pipe))
-        pipe->close_due = true;
-    else
-        tpr_tx_control(pipe, WIRE_CLOSE);
+    if (tell && pipe->peer->state == TPR_PEER_CONNECTED)
+        tpr_tx_close(pipe);
 }
 
 /* ---- messages and their readers ----------------------------------------- */

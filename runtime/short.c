@@ -14,6 +14,7 @@
 
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 /* ---- writing ------------------------------------------------------------ */
 

@@ -9,6 +9,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 #include "topology/devices.h"
 
 /* The pair's link of that name; NULL if there is none. */

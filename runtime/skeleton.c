@@ -5,6 +5,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 enum { SKELETON_STORAGE = 192, SKELETON_KEEP = 64 * 1024,
        SKELETON_SPARE = 16 * 1024 };

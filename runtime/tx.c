@@ -8,6 +8,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 
 /* From this size on data is not copied into the backend's memory where the
  * backend can send it from where it lies. */
@@ -316,6 +317,18 @@ bool tpr_tx_control(tp_pipe *pipe, enum wire_type type)
     pipe->close_due &= type != WIRE_CLOSE;
     pipe->credit_due = false;
     return true;
+}
+
+void tpr_tx_close(tp_pipe *pipe)
+{
+    if (pipe->lent > 0)
+        tpr_borrow_recall(pipe);
+    /* Not while a channel still fetches from the peer's memory, which CLOSE
+     * gives back; and there must be room, or first a conn. */
+    if (tpr_pull_any(pipe) || !tpr_tx_control(pipe, WIRE_CLOSE))
+        pipe->close_due = true;
+    if (pipe->close_due && tpb_list_empty(&pipe->blocked_link))
+        tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
 }
 
 void tpr_tx_return_credit(tp_pipe *pipe)

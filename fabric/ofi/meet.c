@@ -348,14 +348,11 @@ static struct ofi_meet *meet_overdue(struct ofi_endpoint *endpoint,
     return NULL;
 }
 
-/* By the time of the look before: what came between the two is served first, so
- * that nobody is late because we did not look.  The clock rings again at once
- * if there is anything that is late by now. */
+/* The clock rings again at once if there is anything that is late by now. */
 void ofi_meet_timers(struct ofi_endpoint *endpoint)
 {
-    uint64_t now = endpoint->looked;
+    uint64_t now = tpb_look(&endpoint->looked);
 
-    endpoint->looked = tpb_now();
     if (endpoint->listen_paused)
         ofi_listen_pause(endpoint, false);
     for (struct ofi_meet *meet; (meet = meet_overdue(endpoint, now)) != NULL;)

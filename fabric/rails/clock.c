@@ -57,14 +57,11 @@ static bool clock_tick(struct rails_conn *conn, uint64_t now)
     return wait;
 }
 
-/* By the time of the last tick: what has come since then is served after this
- * one, so that nobody is late because we did not look. */
 void rails_tick(struct rails_endpoint *endpoint)
 {
-    uint64_t now = endpoint->looked;
+    uint64_t now = tpb_look(&endpoint->looked);
     bool wait = false;
 
-    endpoint->looked = tpb_now();
     TPB_LIST_EACH(node, &endpoint->strangers) {
         struct rails_rail *rail = TPB_CONTAINER(node, struct rails_rail, link);
 

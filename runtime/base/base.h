@@ -68,6 +68,18 @@ static inline uint64_t tpb_now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/*
+ * The time of the look before this one, for what judges lateness: what has come
+ * since then is served first, so that nobody is late because we did not look.
+ */
+static inline uint64_t tpb_look(uint64_t *looked)
+{
+    uint64_t before = *looked;
+
+    *looked = tpb_now();
+    return before;
+}
+
 /* Tells the core that this is a spin loop. */
 static inline void tpb_pause(void)
 {

@@ -13,6 +13,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 #include "tests/lib/tpx.h"
 
 enum { FRAMES_MOST = 16 * 1024, FRAMES_QUEUE = 4096 };

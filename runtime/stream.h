@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A pipe's stream: its frames written and taken, its messages and their
+ * readers.  One part per source file, as in runtime/core.h, whose types these
+ * work on.
+ */
+#ifndef TPR_STREAM_H
+#define TPR_STREAM_H
+
+#include "runtime/core.h"
+
+/* ---- tx.c --------------------------------------------------------------- */
+
+/* May a frame of that length go?  Without anything under way always, so that
+ * a window smaller than a frame cannot stop a pipe. */
+static inline bool tpr_tx_credit_for(const tp_pipe *pipe, size_t length)
+{
+    uint32_t under_way = pipe->sent - pipe->acknowledged;
+
+    return under_way == 0
+           || under_way + length <= pipe->peer->conn->window;
+}
+/* Of a frame for post(), as struct wire_frame. */
+static inline struct tpf_head tpr_frame_head(const tp_pipe *pipe,
+                                             enum wire_type type,
+                                             unsigned flags, size_t length)
+{
+    return (struct tpf_head){ {
+        type | flags << 8 | (uint64_t)pipe->peer->wishes << 16
+            | (uint64_t)pipe->number << 32,
+        pipe->consumed | (uint64_t)length << 32 } };
+}
+/* ... of a short message. */
+static inline struct tpf_head tpr_short_head(const tp_pipe *pipe,
+                                             size_t length)
+{
+    return tpr_frame_head(pipe, WIRE_MESSAGE, WIRE_SHORT, length);
+}
+void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op);
+void tpr_tx_pump(tp_pipe *pipe);
+void tpr_tx_unblock(struct tpr_peer *peer);
+void tpr_tx_credit(tp_pipe *pipe, uint32_t credit);
+void tpr_tx_return_credit(tp_pipe *pipe);
+void tpr_tx_end(tp_pipe *pipe, tp_status status);
+bool tpr_tx_control(tp_pipe *pipe, enum wire_type type);
+/* Tells the peer that this side is over: now, or as soon as nothing here needs
+ * the memory that it takes back by that. */
+void tpr_tx_close(tp_pipe *pipe);
+bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length);
+/* Writes a message of one payload and nothing else at once, if it is short and
+ * nothing is before it; any thread.  False: not so, nothing is done. */
+bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
+                    struct tpr_sync *sync);
+/* Its state, its conn, its links or what it wishes are others now: sets
+ * peer->brief and peer->lend. */
+void tpr_tx_brief(struct tpr_peer *peer);
+/* Encodes the descriptor; `to` has room for its length: without offers
+ * tpr_descriptor_length(), and the offers' sources. */
+uint64_t tpr_descriptor_length(const tp_message *message);
+void tpr_descriptor_encode(const tp_message *message,
+                           const struct tpr_offer *offers, uint64_t length,
+                           unsigned char *to);
+
+/* ---- rx.c, readers.c, skeleton.c ---------------------------------------- */
+
+/* Of rx.c, for readers.c: gives the skeleton at the head to who waits for one;
+ * a read at the head begins; the pipe has ended, and so do all its readers. */
+void tpr_rx_offer(tp_pipe *pipe);
+void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op);
+void tpr_rx_finish(tp_pipe *pipe);
+
+/* The pipe cannot go on, and the peer is told. */
+void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);
+void tpr_rx_conn(tp_context *context, struct tpf_conn *conn);
+void tpr_rx_stash_open(tp_context *context);
+/* The open frame: steps, and callbacks in between, so that a reader may ask for
+ * the data while it still lies in the backend's memory. */
+void tpr_rx_run_open(tp_context *context);
+void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op);
+void tpr_rx_arm_any(tp_context *context, struct tpr_op *op);
+void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op);
+/* Reads at the head that have all of their message end. */
+void tpr_rx_land(tp_pipe *pipe);
+void tpr_rx_pump(tp_pipe *pipe);
+/* Is all of the message whose skeleton is with the user in the backlog? */
+bool tpr_rx_has_all(const tp_pipe *pipe);
+void tpr_rx_end(tp_pipe *pipe, tp_status status);      /* after the backlog */
+void tpr_rx_drop(tp_pipe *pipe, tp_status status);     /* now */
+
+/* Of a message of one payload and nothing else; or NULL. */
+struct tpr_skeleton *tpr_skeleton_first(tp_pipe *pipe);  /* none is kept */
+static inline struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe,
+                                                      size_t length)
+{
+    struct tpr_skeleton *skeleton = pipe->free_skeletons;
+    tp_payload *payload;
+
+    if (TPB_LIKELY(skeleton != NULL && skeleton->storage != NULL))
+        pipe->free_skeletons = skeleton->next;
+    else if ((skeleton = tpr_skeleton_first(pipe)) == NULL)
+        return NULL;
+    payload = (tp_payload *)(void *)skeleton->storage;
+    *payload = (tp_payload){ .length = length };
+    skeleton->message = (tp_message){ .payloads = payload,
+                                      .payload_count = 1 };
+    skeleton->data_length = skeleton->stream_length = length;
+    return skeleton;
+}
+/* Back to its pipe, if nothing hangs on it: else tpr_skeleton_free(). */
+static inline void tpr_skeleton_put(struct tpr_skeleton *skeleton)
+{
+    skeleton->next = skeleton->pipe->free_skeletons;
+    skeleton->pipe->free_skeletons = skeleton;
+}
+uint64_t tpr_descriptor_check(const struct wire_descriptor *head);
+tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
+                              uint64_t length, struct tpr_skeleton **skeleton);
+void tpr_skeleton_free(struct tpr_skeleton *skeleton);
+void tpr_skeletons_fini(tp_pipe *pipe);
+/* Is this a skeleton of the pipe that waits to be read, with memory for all
+ * its buffers?  Takes it from the user if so. */
+bool tpr_skeleton_claim(tp_pipe *pipe, tp_message *message, bool borrow);
+/* It could not be read after all: the user has it again. */
+void tpr_skeleton_unclaim(tp_pipe *pipe, tp_message *message);
+
+/* The buffer at a cursor: its address and what is left of it; skips the empty
+ * ones.  False at the end of the message. */
+bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
+                   unsigned char **data, size_t *left);
+/* A buffer by its index; false if there is none such. */
+bool tpr_message_buffer(const tp_message *message, size_t index,
+                        struct tpf_buffer *buffer);
+
+/* ---- short.c ------------------------------------------------------------- */
+
+enum tpr_short {
+    TPR_SHORT_NONE,                /* there is no frame */
+    TPR_SHORT_OTHER,               /* `frame` is to be looked at by others */
+    TPR_SHORT_PAUSE                /* others come first, or that is enough */
+};
+/* Of the frames that have arrived, at most `left`, the short messages that a
+ * callback waits for: calls that, and the one of its read, and pops them. */
+enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
+                               int *left, const unsigned char **frame,
+                               size_t *size);
+
+#endif
