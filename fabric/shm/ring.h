@@ -28,9 +28,18 @@
  * contiguous.  Positions count bytes and never wrap in practice (64 bits);
  * memory is at position modulo SHM_RING.
  *
+ * The producer may use the first part of it only (`extent`): behind the record
+ * that reaches the end of that it says so (SHM_TURN), and the next one is where
+ * the memory begins again.  A small part costs less memory.  But what a consumer has just
+ * read is still in the second-level cache of its core, from which a line is
+ * taken three times slower than from the cache that all cores share: there it
+ * is when it has been driven out by as much as such a cache holds.  So what is
+ * busy goes through all of the ring (extent.c).
+ *
  * The consumer says how far it is (struct shm_side.head) only every
  * SHM_PUBLISH bytes.  That cannot starve a producer: it sees at least 7/8 of
- * an empty ring as free, and a record takes less than an eighth.
+ * an empty ring's smallest extent as free, and a record takes less than an
+ * eighth.
  *
  * Neither side trusts what the other writes: sizes are checked against the
  * ring, and the header carries a check of its own position.
@@ -43,15 +52,21 @@
 #include "runtime/base/base.h"
 
 enum {
-    SHM_RING = 256 * 1024,
+    SHM_RING = 2048 * 1024,
+    SHM_NARROW = 256 * 1024,           /* the smallest extent */
     SHM_HEADER = 8,
     SHM_ALIGN = 32,
     SHM_LONG = 1536,
     SHM_FRAME = 16 * 1024 + 120,   /* 16 KiB and what is said of them */
+    SHM_SPAN = SHM_NARROW + SHM_FRAME + 2 * TPB_CACHE_LINE, /* what a narrow
+                                          one touches: the last record, too */
     SHM_PUBLISH = 32 * 1024,
     SHM_AHEAD = 16 * TPB_CACHE_LINE,    /* lines asked for */
     SHM_DEMOTED = 8 * 1024 + 256        /* the longest record given up */
 };
+
+/* Instead of a frame's size: the record is where the memory begins again. */
+#define SHM_TURN UINT32_C(0x80000000)
 
 /* How the consumer of a ring learns of a record. */
 enum shm_attention {
@@ -78,8 +93,12 @@ _Static_assert(sizeof(struct shm_side) == 3 * TPB_CACHE_LINE, "layout");
 struct shm_producer {
     struct shm_side *side;
     unsigned char *memory;     /* SHM_RING bytes, mapped twice */
+    uint32_t extent;           /* how much of that is used, SHM_NARROW at
+                                  least */
     uint64_t tail;             /* where the next record goes */
     uint64_t head;             /* the consumer's, as last seen */
+    uint64_t fence;            /* as long as records end before that, there is
+                                  room, and memory to go on */
     bool rests;                /* each side has a cpu: lines travel */
     bool demote;               /* the processor has that instruction */
 };
@@ -121,10 +140,31 @@ static inline uint64_t shm_ring_next(uint64_t position, size_t frame)
                                                       : next;
 }
 
+/* The next position that is at the beginning of the memory. */
+static inline uint64_t shm_ring_lap(uint64_t position)
+{
+    return (position | (SHM_RING - 1)) + 1;
+}
+
 static inline uint64_t shm_ring_seal(uint64_t position, uint32_t size)
 {
     return (uint64_t)((uint32_t)(position / SHM_ALIGN) ^ 0x74700001u) << 32
            | size;
+}
+
+/* After its tail, its head or its extent has changed. */
+static inline void shm_ring_fence(struct shm_producer *p)
+{
+    uint64_t room = p->head + SHM_RING - SHM_ALIGN;
+    uint64_t end = (p->tail & ~(uint64_t)(SHM_RING - 1)) + p->extent - 1;
+
+    p->fence = room < end ? room : end;
+}
+
+static inline void shm_ring_extend(struct shm_producer *p, uint32_t extent)
+{
+    p->extent = extent;
+    shm_ring_fence(p);
 }
 
 static inline void shm_producer_init(struct shm_producer *p,
@@ -133,6 +173,7 @@ static inline void shm_producer_init(struct shm_producer *p,
 {
     *p = (struct shm_producer){ .side = side, .memory = memory,
                                 .rests = rests, .demote = tpb_demotes() };
+    shm_ring_extend(p, SHM_NARROW);
 }
 
 static inline void shm_consumer_init(struct shm_consumer *c,
@@ -142,10 +183,23 @@ static inline void shm_consumer_init(struct shm_consumer *c,
     *c = (struct shm_consumer){ .side = side, .memory = memory };
 }
 
+/* Is that behind what the producer uses of the memory? */
+static inline bool shm_ring_ends(const struct shm_producer *p,
+                                 uint64_t position)
+{
+    return (position & (SHM_RING - 1)) >= p->extent;
+}
+
 /* Room for a frame of `size` bytes and for the header word after it? */
 static inline bool shm_ring_fits(const struct shm_producer *p, size_t size)
 {
-    return shm_ring_next(p->tail, size) + SHM_ALIGN - p->head <= SHM_RING;
+    uint64_t next = shm_ring_next(p->tail, size);
+
+    if (TPB_LIKELY(next <= p->fence))
+        return true;
+    if (shm_ring_ends(p, next))
+        next = shm_ring_lap(next);
+    return next + SHM_ALIGN - p->head <= SHM_RING;
 }
 
 /* Reads how far the consumer is. */
@@ -159,6 +213,7 @@ static inline bool shm_ring_look(struct shm_producer *p)
     if (head < p->head || head > p->tail)
         return false;
     p->head = head;
+    shm_ring_fence(p);
     return true;
 }
 
@@ -182,20 +237,43 @@ static inline bool shm_ring_wait_room(struct shm_producer *p, size_t size)
     return shm_ring_reserve(p, size) != NULL;
 }
 
-/* Publishes the reserved record with its first `size` bytes as the frame. */
-static inline void shm_ring_commit(struct shm_producer *p, size_t size)
+/* Where the record after one that ends at `next` begins: there, or where the
+ * memory does; but not so if the room was reserved with another extent, and
+ * there is none. */
+static inline uint64_t shm_ring_turn(struct shm_producer *p, uint64_t next)
 {
-    uint64_t next = shm_ring_next(p->tail, size);
+    uint64_t lap = shm_ring_lap(next);
 
+    if (!shm_ring_ends(p, next) || lap + SHM_ALIGN - p->head > SHM_RING)
+        return next;
+    atomic_store_explicit(shm_ring_word(p->memory, next),
+                          shm_ring_seal(next, SHM_TURN),
+                          memory_order_relaxed);
+    return lap;
+}
+
+/* Publishes the reserved record with its first `size` bytes as the frame.
+ * True if the next one is in the memory's beginning again. */
+static inline bool shm_ring_commit(struct shm_producer *p, size_t size)
+{
+    uint64_t from = p->tail, next = shm_ring_next(from, size);
+    bool behind = next > p->fence;
+
+    if (TPB_UNLIKELY(behind))
+        next = shm_ring_turn(p, next);
     /* Only the next header's word matters; what the record covers is not
      * looked at as a header. */
     atomic_store_explicit(shm_ring_word(p->memory, next), 0,
                           memory_order_relaxed);
     /* Pairs with the acquire in shm_ring_peek(). */
-    atomic_store_explicit(shm_ring_word(p->memory, p->tail),
-                          shm_ring_seal(p->tail, (uint32_t)size),
+    atomic_store_explicit(shm_ring_word(p->memory, from),
+                          shm_ring_seal(from, (uint32_t)size),
                           memory_order_release);
     p->tail = next;
+    if (TPB_LIKELY(!behind))
+        return false;
+    shm_ring_fence(p);
+    return shm_ring_lap(from) <= next;
 }
 
 /* After a record of a stream: asks for a line. */
@@ -235,19 +313,24 @@ static inline bool shm_ring_ready(const struct shm_consumer *c)
 /* The frame of the oldest record, or NULL. */
 static inline const void *shm_ring_peek(struct shm_consumer *c)
 {
-    uint64_t word = atomic_load_explicit(shm_ring_word(c->memory, c->head),
-                                         memory_order_acquire);
-    uint32_t size = (uint32_t)word;
+    for (;;) {
+        uint64_t word = atomic_load_explicit(shm_ring_word(c->memory, c->head),
+                                             memory_order_acquire);
+        uint32_t size = (uint32_t)word;
 
-    if (word == 0)
-        return NULL;
-    if (TPB_UNLIKELY(size == 0 || size > SHM_FRAME
-                     || word != shm_ring_seal(c->head, size))) {
-        c->broken = true;
-        return NULL;
+        if (word == 0)
+            return NULL;
+        if (TPB_LIKELY(size != 0 && size <= SHM_FRAME
+                       && word == shm_ring_seal(c->head, size))) {
+            c->size = size;
+            return c->memory + (c->head & (SHM_RING - 1)) + SHM_HEADER;
+        }
+        if (word != shm_ring_seal(c->head, SHM_TURN)) {
+            c->broken = true;
+            return NULL;
+        }
+        c->head = shm_ring_lap(c->head);
     }
-    c->size = size;
-    return c->memory + (c->head & (SHM_RING - 1)) + SHM_HEADER;
 }
 
 /* Gives the record's memory back.  True if the producer waits for room and

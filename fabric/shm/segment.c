@@ -11,7 +11,8 @@
 
 int shm_segment_make(void)
 {
-    return tpb_shared_memory("tp-shm-segment", SHM_SEGMENT);
+    return tpb_shared_memory_parts("tp-shm-segment", SHM_SEGMENT, SHM_CONTROL,
+                                   SHM_SPAN, 2);
 }
 
 static bool segment_place(unsigned char *at, int fd, size_t offset,

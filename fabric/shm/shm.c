@@ -338,9 +338,11 @@ static void shm_commit(struct tpf_conn *base, size_t size)
 {
     struct shm_conn *conn = shm_conn(base);
     uint64_t from = conn->out.tail;
+    bool lap = shm_ring_commit(&conn->out, size);
 
-    shm_ring_commit(&conn->out, size);
     shm_notify(conn);
+    if (TPB_UNLIKELY(lap))
+        shm_extent_lap(conn, tpb_now());
     if (TPB_UNLIKELY(!conn->out.rests) && !base->endpoint->env->aside)
         tpb_presence_tell(&conn->mailbox->presence);
     /* The lines of one that is not the answer yet are needed here again. */
@@ -455,6 +457,7 @@ static void shm_disconnect(struct tpf_conn *base)
     shm_death_forget(conn);
     tpb_close(&conn->watch.fd);
     tpb_close(&conn->doorbell);
+    shm_extent_forget(conn);
     shm_segment_unmap(conn);
     shm_mailbox_unmap(conn->mailbox);
     conn->mailbox = NULL;

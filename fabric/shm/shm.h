@@ -21,9 +21,11 @@
 #include "runtime/base/presence.h"
 
 enum {
-    SHM_VERSION = 5,
+    SHM_VERSION = 6,
     SHM_SLOTS = 4096,              /* the most conns of one endpoint */
     SHM_WATCHED_RINGS = 8,
+    SHM_WINDOW = 2 * SHM_NARROW,   /* of a pipe: sent, and not consumed */
+    SHM_WIDE = 8,                  /* rings that we write all of */
     SHM_TURNS = 3,                 /* of struct shm_conn; so they count */
     SHM_TURNS_MOST = 6,
     SHM_CONTROL = 4096,            /* the segment's first page */
@@ -108,6 +110,8 @@ struct shm_conn {
     struct tpb_list want_link;     /* in wanting while `wanted` is set */
     struct shm_producer out;
     struct shm_consumer in;
+    uint64_t lapped;               /* when `out` began its memory again */
+    bool wide;                     /* in the endpoint's wide */
     uint64_t answered;             /* how far we had read as we last wrote */
     unsigned turns;                /* how sure it is that we take turns */
     struct shm_mailbox *mailbox;   /* the peer's, or NULL */
@@ -144,6 +148,7 @@ struct shm_endpoint {
     uint32_t watched_count;
     bool barriers;                 /* membarrier(2) goes, and pays */
     struct tpb_list wanting;       /* conns that wait for room */
+    struct shm_conn *wide[SHM_WIDE];
 };
 
 static inline struct shm_conn *shm_conn(struct tpf_conn *conn)
@@ -164,6 +169,11 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
 void shm_segment_unmap(struct shm_conn *conn);
 struct shm_mailbox *shm_mailbox_map(int fd);         /* or NULL and errno */
 void shm_mailbox_unmap(struct shm_mailbox *mailbox);
+
+/* extent.c: after a record that was the last before the memory's beginning; and
+ * of a conn that ends. */
+void shm_extent_lap(struct shm_conn *conn, uint64_t now);
+void shm_extent_forget(struct shm_conn *conn);
 
 /* wireup.c: sockets, hello and welcome. */
 tp_status shm_listen(struct shm_endpoint *endpoint, struct tpb_error *error);

@@ -297,7 +297,7 @@ tp_status shm_connect(struct tpf_conn *base, const void *address,
     tpb_list_init(&conn->link);
     tpb_list_init(&conn->want_link);
     base->max_frame = SHM_FRAME;
-    base->window = SHM_RING;
+    base->window = SHM_WINDOW;
     if (length != sizeof(conn->address))
         return tpb_fail(error, TP_ERR_PROTOCOL, "its shm address is garbage");
     memcpy(&conn->address, address, length);
@@ -432,7 +432,7 @@ static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
     shm_death_watch(conn);
     conn->watch.ready = wireup_ready;
     conn->base.max_frame = SHM_FRAME;
-    conn->base.window = SHM_RING;
+    conn->base.window = SHM_WINDOW;
     env->upcalls->incoming(env->core, &conn->base);
     shm_watch_ring(conn);
     tpf_conn_ready(&conn->base);   /* it may have written before we mapped */

@@ -141,12 +141,12 @@ static bool io_room(size_t size)
 }
 
 /* In pieces, since a signal undoes all that one call has reserved so far. */
-static int io_reserve(int fd, size_t size)
+static int io_reserve(int fd, size_t at, size_t size)
 {
-    size_t at = 0;
+    size_t end = at + size;
 
-    while (at < size) {
-        size_t bytes = size - at < IO_PIECE ? size - at : IO_PIECE;
+    while (at < end) {
+        size_t bytes = end - at < IO_PIECE ? end - at : IO_PIECE;
         int code = posix_fallocate(fd, (off_t)at, (off_t)bytes);
 
         if (code == 0)
@@ -159,17 +159,24 @@ static int io_reserve(int fd, size_t size)
 
 int tpb_shared_memory(const char *name, size_t size)
 {
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int code;
+    return tpb_shared_memory_parts(name, size, 0, size, 1);
+}
+
+int tpb_shared_memory_parts(const char *name, size_t size, size_t first,
+                            size_t part, size_t parts)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), code = 0;
 
     if (fd < 0)
         return -1;
-    if (!io_room(size))
+    if (!io_room(first + parts * part))
         code = ENOMEM;
     else if (ftruncate(fd, (off_t)size) < 0)
         code = errno;
-    else
-        code = io_reserve(fd, size);
+    if (code == 0)
+        code = io_reserve(fd, 0, first);
+    for (size_t i = 0; i < parts && code == 0; i++)
+        code = io_reserve(fd, first + i * ((size - first) / parts), part);
     if (code == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW
                                             | F_SEAL_SEAL) < 0)
         code = errno;

@@ -32,6 +32,11 @@ void tpb_eventfd_drain(int fd);
  */
 int tpb_shared_memory(const char *name, size_t size);
 
+/* The same, but of what follows the `first` bytes, in so many equal parts, only
+ * the first `part` bytes of each are reserved. */
+int tpb_shared_memory_parts(const char *name, size_t size, size_t first,
+                            size_t part, size_t parts);
+
 /* Can there be such memory at all?  False with errno if not.  A process tries
  * until it once went well. */
 bool tpb_shared_memory_works(void);

@@ -6,9 +6,10 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "fabric/shm/ring.h"
+#include "fabric/shm/shm.h"
 #include "runtime/base/io.h"
 #include "tests/lib/tpx.h"
 
@@ -16,11 +17,12 @@ static struct shm_side side;
 static struct shm_producer producer;
 static struct shm_consumer consumer;
 static unsigned char *memory;
+static int fd;                     /* of the memory */
 static bool turns;                 /* what is put will be answered */
 
 static void setup(void)
 {
-    int fd = tpb_shared_memory("ring", SHM_RING);
+    fd = tpb_shared_memory_parts("ring", SHM_RING, 0, SHM_SPAN, 1);
 
     ck_assert_int_ge(fd, 0);
     memory = mmap(NULL, 2 * SHM_RING, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -30,7 +32,6 @@ static void setup(void)
         ck_assert_ptr_ne(mmap(memory + i * SHM_RING, SHM_RING,
                               PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                               fd, 0), MAP_FAILED);
-    close(fd);
     turns = false;
     memset(&side, 0, sizeof(side));
     shm_producer_init(&producer, &side, memory, true);
@@ -40,6 +41,16 @@ static void setup(void)
 static void teardown(void)
 {
     munmap(memory, 2 * SHM_RING);
+    close(fd);
+}
+
+/* Bytes of the ring that have become memory. */
+static size_t occupied(void)
+{
+    struct stat status;
+
+    ck_assert_int_eq(fstat(fd, &status), 0);
+    return (size_t)status.st_blocks * 512;
 }
 
 /* A record of `size` bytes that tells its number; false: no room. */
@@ -112,7 +123,7 @@ START_TEST(test_full)
         while (put(1000, 1000, in))
             in++;
         ck_assert_uint_ge((in - out) * shm_ring_span(1000),
-                          SHM_RING * 7 / 8 - 2 * shm_ring_span(1000));
+                          SHM_NARROW * 7 / 8 - 2 * shm_ring_span(1000));
         ck_assert(!shm_ring_wait_room(&producer, 1000));
         ck_assert_uint_eq(side.starved, 1);
         while (out < in)
@@ -144,7 +155,8 @@ END_TEST
 /* What the other process may write into the shared memory out of spite. */
 START_TEST(test_spite)
 {
-    static const uint64_t words[] = { 1, UINT64_MAX, SHM_FRAME, 0x100000000 };
+    static const uint64_t words[] = { 1, UINT64_MAX, SHM_FRAME, 0x100000000,
+                                      SHM_TURN, 0x7470000080000000 };
 
     for (size_t i = 0; i < TPB_COUNT(words); i++) {
         atomic_store(shm_ring_word(memory, 0), words[i]);
@@ -160,8 +172,8 @@ START_TEST(test_spite)
     ck_assert_ptr_null(shm_ring_reserve(&producer, 4000));
     atomic_store(&side.head, UINT64_MAX);
     ck_assert_ptr_null(shm_ring_reserve(&producer, 4000));
-    atomic_store(&side.head, 64);
-    producer.head = 128;
+    atomic_store(&side.head, 8);
+    producer.head = 16;
     ck_assert_ptr_null(shm_ring_reserve(&producer, 4000));
 }
 END_TEST
@@ -179,7 +191,7 @@ START_TEST(test_turns)
     for (int demote = 0; demote <= tpb_demotes(); demote++) {
         producer.demote = demote != 0;
         for (size_t i = 0; i < TPB_COUNT(sizes); i++)
-            for (uint64_t at = 0; at < 3 * SHM_RING; at += sizes[i] + 8) {
+            for (uint64_t at = 0; at < 3 * SHM_NARROW; at += sizes[i] + 8) {
                 ck_assert(put(sizes[i], sizes[i], ++number % 100));
                 get(sizes[i], number % 100);
             }
@@ -199,6 +211,171 @@ START_TEST(test_turns)
     atomic_store(&side.head, producer.tail + 4096);
     ck_assert(put(2000, 2000, 1));
     ck_assert_uint_eq(producer.head, full);
+}
+END_TEST
+
+/* ---- how much of it is used ---------------------------------------------- */
+
+static void fill(uint64_t *number, uint64_t bytes, size_t size)
+{
+    for (uint64_t end = producer.tail + bytes; producer.tail < end;
+         ++*number) {
+        ck_assert(put(size, size, *number));
+        get(size, *number);
+    }
+}
+
+/* From one extent to the other at any place, with records under way. */
+START_TEST(test_extents)
+{
+    static const size_t sizes[] = { 8, 1000, 4000, SHM_FRAME };
+    uint64_t in = 0, out = 0, state = 3;
+
+    for (size_t i = 0; i < TPB_COUNT(sizes); i++)
+        fill(&in, 3 * SHM_RING, sizes[i]);
+    ck_assert_uint_ge(occupied(), SHM_SPAN);
+    ck_assert_uint_le(occupied(), SHM_SPAN + 4096);
+    for (out = in; in < 50000; in++) {
+        size_t size;
+
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        size = 1 + (state >> 33) % 9000;
+        if ((state >> 50) % 64 == 0)
+            shm_ring_extend(&producer, producer.extent == SHM_RING
+                                       ? SHM_NARROW : SHM_RING);
+        for (; !put(size, 1 + size / 2, in); out++) {
+            ck_assert_uint_lt(out, in);
+            get(consumer.size, out);
+        }
+        if ((state >> 40) % 8 == 0)
+            for (; out < in; out++) {
+                ck_assert_ptr_nonnull(shm_ring_peek(&consumer));
+                get(consumer.size, out);
+            }
+    }
+    ck_assert_uint_gt(occupied(), 2 * SHM_SPAN);
+}
+END_TEST
+
+/* The room was reserved when all of the ring was used, and is all that is
+ * left: where the memory begins there are records still to be read. */
+START_TEST(test_extent_between)
+{
+    uint64_t in = 0, out = 0;
+    unsigned char *room;
+
+    shm_ring_extend(&producer, SHM_RING);
+    while (put(4000, 4000, in))
+        in++;
+    for (; out < 20; out++) {
+        ck_assert_ptr_nonnull(shm_ring_peek(&consumer));
+        get(4000, out);
+    }
+    room = shm_ring_reserve(&producer, 4000);
+    ck_assert_ptr_nonnull(room);
+    memset(room, (int)(0x80 | in), 4000);
+    shm_ring_extend(&producer, SHM_NARROW);
+    shm_ring_commit(&producer, 4000);
+    for (in++; out < in; out++) {
+        ck_assert_ptr_nonnull(shm_ring_peek(&consumer));
+        get(4000, out);
+    }
+    fill(&in, 3 * SHM_RING, 5000);
+    ck_assert(!consumer.broken);
+}
+END_TEST
+
+/* Of many busy rings some are wide; one that rests gives way to another, and
+ * its memory back, but for what is under way. */
+START_TEST(test_extent_choice)
+{
+    enum { MOST = SHM_WIDE, MS = 1000000 };
+    static struct shm_endpoint endpoint;
+    static struct shm_conn conns[MOST + 2];
+    uint64_t now = tpb_now();
+
+    for (size_t i = 0; i < TPB_COUNT(conns); i++) {
+        conns[i].base.endpoint = &endpoint.base;
+        shm_producer_init(&conns[i].out, &side, memory, true);
+        shm_extent_lap(&conns[i], now);
+        ck_assert(!conns[i].wide); /* who knows how long that took */
+    }
+    conns[MOST + 1].out.rests = false;
+    shm_extent_lap(&conns[MOST + 1], now + 1);
+    ck_assert(!conns[MOST + 1].wide);      /* ranks share cpus */
+    for (int i = 0; i <= MOST; i++) {
+        shm_extent_lap(&conns[i], now + 3 * MS);
+        ck_assert(!conns[i].wide);
+        shm_extent_lap(&conns[i], now + 3 * MS + i);
+        ck_assert_int_eq(conns[i].wide, i < MOST);
+        ck_assert_uint_eq(conns[i].out.extent,
+                          i < MOST ? SHM_RING : SHM_NARROW);
+    }
+    for (int i = 0; i < MOST; i++)
+        if (i != 3)
+            shm_extent_lap(&conns[i], now + 80 * MS);
+    shm_extent_lap(&conns[MOST], now + 90 * MS);
+    shm_extent_lap(&conns[MOST], now + 90 * MS + 1);
+    ck_assert(!conns[MOST].wide);          /* none rests for long */
+    shm_extent_lap(&conns[MOST], now + 120 * MS);
+    shm_extent_lap(&conns[MOST], now + 120 * MS + 1);
+    ck_assert(conns[MOST].wide && !conns[3].wide && conns[2].wide);
+    ck_assert_uint_eq(conns[3].out.extent, SHM_NARROW);
+    shm_extent_forget(&conns[2]);
+    shm_extent_lap(&conns[3], now + 121 * MS);
+    shm_extent_lap(&conns[3], now + 121 * MS + 1);
+    ck_assert(conns[3].wide);
+}
+END_TEST
+
+/* A ring that is to be narrow again, at any place, with records under way and
+ * room reserved. */
+START_TEST(test_extent_back)
+{
+    static struct shm_endpoint endpoint;
+    static struct shm_conn conn, others[SHM_WIDE];
+    static _Alignas(4096) unsigned char elsewhere[SHM_RING];
+    size_t sizes[] = { 300, 4000, SHM_FRAME };
+    uint64_t in = 0;
+
+    for (size_t i = 0; i < 60; i++) {
+        size_t size = sizes[i % TPB_COUNT(sizes)], left = i % 40, before;
+        uint64_t out;
+        unsigned char *room;
+
+        shm_ring_extend(&producer, SHM_RING);
+        fill(&in, SHM_RING + i * 39989, size);
+        for (out = in; in < out + left; in++)
+            ck_assert(put(size, size, in));
+        before = occupied();
+        ck_assert_uint_ge(before, SHM_RING);
+        room = shm_ring_reserve(&producer, SHM_FRAME);
+        ck_assert_ptr_nonnull(room);
+        memset(room, (int)(0x80 | in), SHM_FRAME);
+        memset(&endpoint, 0, sizeof(endpoint));
+        memset(others, 0, sizeof(others));
+        conn.base.endpoint = others[0].base.endpoint = &endpoint.base;
+        conn.out = producer;
+        for (int k = 0; k < SHM_WIDE; k++)
+            endpoint.wide[k] = &others[k];
+        endpoint.wide[i % SHM_WIDE] = &conn;
+        for (int k = 0; k < SHM_WIDE; k++)
+            others[k].lapped = UINT64_MAX / 2;
+        conn.lapped = 1;
+        others[0].out.rests = true;
+        others[0].out.memory = elsewhere;
+        shm_extent_lap(&others[0], UINT64_MAX / 2);
+        ck_assert(!conn.wide && others[0].wide);
+        producer = conn.out;
+        ck_assert_uint_eq(producer.extent, SHM_NARROW);
+        ck_assert_uint_le(occupied(), SHM_SPAN + left * (size + 64)
+                                      + 2 * SHM_FRAME + SHM_PUBLISH);
+        shm_ring_commit(&producer, SHM_FRAME);
+        for (; out < in; out++)
+            get(size, out);
+        get(SHM_FRAME, in++);
+    }
+    ck_assert(!consumer.broken);
 }
 END_TEST
 
@@ -236,6 +413,8 @@ static void *produce(void *arg)
         memcpy(room, &i, sizeof(i));
         memset(room + 8, (int)i, size - 8);
         from = producer.tail;
+        if (i % 5000 == 0)
+            shm_ring_extend(&producer, i % 2000 == 0 ? SHM_NARROW : SHM_RING);
         shm_ring_commit(&producer, size);
         if (size % 2 == 0)
             shm_ring_rest(&producer, from);
@@ -288,6 +467,10 @@ int main(void)
     tcase_add_test(tests, test_leftovers);
     tcase_add_test(tests, test_spite);
     tcase_add_test(tests, test_turns);
+    tcase_add_test(tests, test_extents);
+    tcase_add_test(tests, test_extent_between);
+    tcase_add_test(tests, test_extent_choice);
+    tcase_add_test(tests, test_extent_back);
     tcase_add_test(tests, test_threads);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
