@@ -239,17 +239,27 @@ static struct tpf_both *cma_both(struct tpf_pull *pull)
     return &((struct cma_pull *)pull)->both;
 }
 
+/* The token comes with the bytes, out of the same memory: else they may be of
+ * whatever program that process has become meanwhile. */
 static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
                        struct tpb_error *error)
 {
     const struct cma_link *link = (struct cma_link *)base->link;
     uint64_t place = ((struct cma_pull *)base)->place;
-    struct iovec mine = { (unsigned char *)base->to.data + at, length };
-    struct iovec theirs = { (void *)(uintptr_t)(place + at), length };
-    ssize_t got = process_vm_readv(link->pid, &mine, 1, &theirs, 1, 0);
+    uint8_t token[sizeof(link->theirs.token)] = { 0 };
+    struct iovec mine[2] = {
+        { token, sizeof(token) },
+        { (unsigned char *)base->to.data + at, length }
+    };
+    struct iovec theirs[2] = {
+        { (void *)(uintptr_t)link->theirs.place, sizeof(token) },
+        { (void *)(uintptr_t)(place + at), length }
+    };
+    ssize_t got = process_vm_readv(link->pid, mine, 2, theirs, 2, 0);
 
-    if (got > 0)
-        return (size_t)got;
+    if (got > (ssize_t)sizeof(token)
+        && memcmp(token, link->theirs.token, sizeof(token)) == 0)
+        return (size_t)got - sizeof(token);
     cma_refused(got < 0 ? errno : EFAULT, link->pid, error);
     return 0;
 }

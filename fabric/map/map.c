@@ -307,7 +307,8 @@ static struct map_view **map_slot(struct map_link *link, uint64_t id,
 }
 
 /* Without a view its buffers are refused, and come in frames: so lack of
- * memory here is no error. */
+ * memory here is no error, nor of descriptors, for which the kernel drops what
+ * is passed. */
 static void map_add(struct map_link *link, const struct map_note *note,
                     int fd)
 {
@@ -356,9 +357,9 @@ static bool map_note(struct tpf_link *base, const void *bytes, size_t length,
         memcpy(&note, bytes, sizeof(note));
     if (good
         && (note.what == MAP_HERE_IS || note.what == MAP_TARGET_IS)) {
-        good = fd >= 0 && note.length > 0 && note.length <= SIZE_MAX / 2
-               && tpb_shared_memory_safe(fd, note.length);
-        if (good)
+        good = note.length > 0 && note.length <= SIZE_MAX / 2
+               && (fd < 0 || tpb_shared_memory_safe(fd, note.length));
+        if (good && fd >= 0)
             map_add(link, &note, fd);
     } else if (good && note.what == MAP_FORGET) {
         map_forget(link, note.id, false);

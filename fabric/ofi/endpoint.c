@@ -117,7 +117,8 @@ void ofi_endpoints_freed(const struct tpf_env *env, uint64_t block)
                                                       struct ofi_endpoint,
                                                       all);
 
-        if (endpoint->common.env != env)
+        /* Rails have an env of their own for each endpoint below them. */
+        if (endpoint->common.env->memories != env->memories)
             continue;
         TPB_LIST_EACH(rail, &endpoint->rails)
             ofi_mr_freed(TPB_CONTAINER(rail, struct ofi_rail, link), block);

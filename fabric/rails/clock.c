@@ -4,22 +4,44 @@
 
 #include "fabric/rails/rails.h"
 
-enum { CLOCK_STALL_MS = 1500 };    /* nothing moves while other rails do */
+enum {
+    CLOCK_STALL_MS = 1500,         /* nothing moves on a rail */
+    CLOCK_GRACE_MS = 500           /* ... nor after an answer on another one */
+};
 
-/* Does nothing move here, while something moved elsewhere later?  What has
+/* Has the other side said anything on this rail since `since`?  It is asked to:
+ * that a frame is there, only a process can say that does not compute just now
+ * and is not stopped. */
+static bool clock_answers(struct rails_rail *rail, uint64_t since)
+{
+    if (rail->asked < since) {
+        if (!rails_control(rail, RAILS_ACK, NULL))
+            return false;
+        rail->asked = tpb_now();
+        rail->heard = rail->taken;
+    }
+    return rail->taken != rail->heard || rail->pace.last_moved > rail->asked
+           || rail->conn->backend->flushed(rail->conn);
+}
+
+/* Does nothing move here, while the other side answers elsewhere?  What has
  * arrived and is only not taken does not count. */
 static bool clock_stalled(struct rails_conn *conn, struct rails_rail *rail,
                          uint64_t now)
 {
-    if (now < rail->pace.last_moved + CLOCK_STALL_MS * UINT64_C(1000000)
-        || rail->conn->backend->flushed(rail->conn))
+    uint64_t since = rail->pace.last_moved
+                     + CLOCK_STALL_MS * UINT64_C(1000000);
+
+    if (now < since || rail->conn->backend->flushed(rail->conn))
         return false;
+    if (rail->doubted >= since)
+        return now > rail->doubted + CLOCK_GRACE_MS * UINT64_C(1000000);
     for (int i = 0; i < RAILS_MAX; i++) {
         struct rails_rail *other = conn->rails[i];
 
         if (other != NULL && other != rail && other->stage == RAILS_UP
-            && other->pace.last_moved > rail->pace.last_moved)
-            return true;
+            && !other->failed && clock_answers(other, since))
+            rail->doubted = tpb_now();
     }
     return false;
 }

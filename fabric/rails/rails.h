@@ -150,6 +150,9 @@ struct rails_rail {
     uint64_t order[RAILS_WINDOW];  /* the number of the k-th, by k % WINDOW */
     uint32_t taken, told;          /* data frames of theirs */
     uint64_t carried;              /* bytes of frames sent */
+    uint64_t asked;                /* when, while another one stalls ... */
+    uint32_t heard;                /* ... and `taken` then */
+    uint64_t doubted;              /* it stalls: when another one answered */
 };
 
 /* One way to the peer; the visitor's. */

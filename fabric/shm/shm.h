@@ -134,7 +134,9 @@ struct shm_endpoint {
     struct tpf_watch listener;
     struct tpf_watch door;         /* fd -1: none */
     struct tpf_watch doorbell;
-    struct tpf_watch timer;        /* runs while there are retries */
+    struct tpf_watch timer;        /* while there are retries, or paused */
+    bool paused;                   /* the listener, for want of descriptors */
+    bool warned;                   /* ... and that has been said */
     struct shm_mailbox *mailbox;
     int mailbox_fd;
     struct shm_address address;

@@ -21,7 +21,11 @@
 
 TPB_LOG_COMPONENT("shm");
 
-enum { SHM_BACKLOG = 4096, SHM_RETRY_MS = 2 };
+enum {
+    SHM_BACKLOG = 4096,
+    SHM_RETRY_MS = 2,
+    SHM_PAUSE_MS = 100             /* when there are no descriptors */
+};
 
 static const char wireup_magic[4] = { 't', 'p', 's', 'h' };
 static const char wireup_call_magic[4] = { 't', 'p', 's', 'd' };
@@ -184,15 +188,32 @@ static tp_status wireup_greet(struct shm_conn *conn, struct tpb_error *error)
     return code == 0 ? TP_OK : tpb_fail_errno(error, code, "epoll");
 }
 
+static void wireup_timer(struct shm_endpoint *endpoint, long ms)
+{
+    struct itimerspec soon = { .it_value.tv_nsec = ms * 1000000 };
+
+    timerfd_settime(endpoint->timer.fd, 0, &soon, NULL);
+}
+
 static tp_status wireup_later(struct shm_conn *conn)
 {
-    struct itimerspec soon = { .it_value.tv_nsec = SHM_RETRY_MS * 1000000 };
     struct shm_endpoint *endpoint = shm_endpoint(conn);
 
     conn->state = SHM_RETRY;
     tpb_list_append(&endpoint->retries, &conn->link);
-    timerfd_settime(endpoint->timer.fd, 0, &soon, NULL);
+    wireup_timer(endpoint, SHM_RETRY_MS);
     return TP_OK;
+}
+
+/* Nobody is let in for a while, or again: who waits at the listener would wake
+ * us all the time. */
+static void wireup_pause(struct shm_endpoint *endpoint, bool pause)
+{
+    tpf_watch_change(endpoint->base.env, &endpoint->listener,
+                     pause ? 0 : EPOLLIN);
+    endpoint->paused = pause;
+    if (pause && tpb_list_empty(&endpoint->retries))
+        wireup_timer(endpoint, SHM_PAUSE_MS);
 }
 
 /* Sends one end of a pair of sockets through the doors.  Should the peer go
@@ -273,6 +294,8 @@ static void wireup_retry(struct tpf_watch *watch, uint32_t events)
 
     (void)events;
     tpb_eventfd_drain(watch->fd);
+    if (endpoint->paused)
+        wireup_pause(endpoint, false);
     tpb_list_init(&again);
     while ((node = tpb_list_take(&endpoint->retries)) != NULL)
         tpb_list_append(&again, node);
@@ -465,14 +488,22 @@ static void wireup_admit(struct shm_endpoint *endpoint, int fd)
 
 static void wireup_accept(struct tpf_watch *watch, uint32_t events)
 {
+    struct shm_endpoint *endpoint = TPB_CONTAINER(watch, struct shm_endpoint,
+                                                  listener);
     int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     (void)events;
-    if (fd >= 0)
-        wireup_admit(TPB_CONTAINER(watch, struct shm_endpoint, listener), fd);
-    else if (errno == EMFILE || errno == ENFILE)
-        tpb_warn("cannot accept a local peer: %s; raise ulimit -n",
-                 strerror(errno));
+    if (fd >= 0) {
+        endpoint->warned = false;
+        wireup_admit(endpoint, fd);
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS
+               || errno == ENOMEM) {
+        if (!endpoint->warned)
+            tpb_warn("cannot accept a local peer: %s%s", strerror(errno),
+                     errno == EMFILE ? "; raise ulimit -n" : "");
+        endpoint->warned = true;
+        wireup_pause(endpoint, true);
+    }
 }
 
 /* A socket comes through the door. */

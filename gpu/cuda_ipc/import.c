@@ -391,11 +391,16 @@ static bool import_piece(struct ipc_link *link, const struct ipc_note *note,
 {
     struct ipc_import *import;
 
-    if (*fd < 0 || note->pieces == 0 || note->pieces > IPC_PIECES
+    if (note->pieces == 0 || note->pieces > IPC_PIECES
         || note->piece >= note->pieces || note->size == 0
         || note->size > SIZE_MAX / IPC_PIECES / 2)
         return false;
     import = import_find(link, IPC_REGION, note->id, 0, 0, 0);
+    if (*fd < 0) {                 /* the kernel found none free here */
+        if (import != NULL)
+            import_drop(link, import);
+        return true;
+    }
     if (note->piece == 0) {
         if (import != NULL || link->parts + note->pieces > IPC_PIECES_HELD)
             return import == NULL;

@@ -285,7 +285,6 @@ ssize_t tpb_recv_fds_from(int fd, void *data, size_t length, int *fds,
         return got;
     for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header != NULL;
          header = CMSG_NXTHDR(&message, header)) {
-        int received[IO_FDS_MAX];
         size_t n;
 
         if (header->cmsg_level == SOL_SOCKET
@@ -296,12 +295,15 @@ ssize_t tpb_recv_fds_from(int fd, void *data, size_t length, int *fds,
             || header->cmsg_type != SCM_RIGHTS)
             continue;
         n = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        memcpy(received, CMSG_DATA(header), n * sizeof(int));
         for (size_t i = 0; i < n; i++) {
+            int received;
+
+            memcpy(&received, CMSG_DATA(header) + i * sizeof(int),
+                   sizeof(int));
             if (*count < room)
-                fds[(*count)++] = received[i];
+                fds[(*count)++] = received;
             else
-                close(received[i]);
+                close(received);
         }
     }
     return got;

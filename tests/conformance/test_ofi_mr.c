@@ -7,6 +7,7 @@
 
 #include "fabric/memory.h"
 #include "fabric/ofi/ofi.h"
+#include "tests/conformance/side.h"
 #include "tests/lib/tpx.h"
 
 enum { MR_ROOM = 4, MR_BYTES = 8192 };
@@ -288,6 +289,37 @@ START_TEST(test_refused)
 }
 END_TEST
 
+/* Also where rails are between the core and the endpoint, with an env of their
+ * own for it. */
+START_TEST(test_free_below_rails)
+{
+    struct tpb_error error = { "" };
+    struct tpx_side *side = tpx_side_try(tpf_backend_find("ofi:tcp"), &error);
+    struct tpf_memory block, taken;
+    struct ofi_endpoint *endpoint;
+    struct tpf_env core;
+
+    if (side == NULL) {
+        tpx_skip("ofi mr", error.text);
+        return;
+    }
+    endpoint = ofi_endpoint_of(side->endpoint);
+    side->env.memories = &mr.memories;
+    core = side->env;
+    mr.rail.endpoint = endpoint;
+    tpb_list_append(&endpoint->rails, &mr.rail.link);
+    block = mr_alloc();
+    ofi_mr_drop(mr_hold(block.address, 1, FI_READ));
+    ck_assert_int_eq(mr.open, 1);
+    ck_assert(tpf_memory_take(&mr.memories, block.address, &taken));
+    ofi_endpoints_freed(&core, block.id);
+    tpf_memory_destroy(&taken);
+    ck_assert_int_eq(mr.open, 0);
+    tpb_list_unlink(&mr.rail.link);
+    tpx_side_close(side);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("ofi mr");
@@ -298,6 +330,7 @@ int main(void)
     tcase_add_test(tests, test_edges);
     tcase_add_test(tests, test_block);
     tcase_add_test(tests, test_free);
+    tcase_add_test(tests, test_free_below_rails);
     tcase_add_loop_test(tests, test_eviction, 0, 2);
     tcase_add_test(tests, test_full);
     tcase_add_test(tests, test_refused);

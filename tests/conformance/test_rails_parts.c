@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "fabric/rails/rails.h"
 #include "tests/conformance/side.h"
@@ -177,12 +178,17 @@ static struct rails_rail *parts_a_rail(struct tpx_link *link, uint64_t seed)
     return NULL;
 }
 
-static void parts_step(struct tpx_pair *pair, struct tpx_link *from)
+static void parts_look(struct tpx_pair *pair)
 {
-    tpx_send(from);
     tpx_pair_step(pair);
     TPX_MUST(!pair->ab->failed, "%s", pair->ab->text);
     TPX_MUST(!pair->ba->failed, "%s", pair->ba->text);
+}
+
+static void parts_step(struct tpx_pair *pair, struct tpx_link *from)
+{
+    tpx_send(from);
+    parts_look(pair);
 }
 
 /* Again and again a rail is lost, on either side, with frames under way both
@@ -258,6 +264,74 @@ START_TEST(test_lent_and_lost)
 }
 END_TEST
 
+/* The peer computes, and takes nothing off any rail: none is lost for that. */
+START_TEST(test_peer_computes)
+{
+    struct tpx_pair pair;
+    uint64_t until;
+
+    if (!parts_possible())
+        return;
+    tpx_pair_open(&pair, parts_backend);
+    TPX_UNTIL(tpx_pair_step(&pair),
+              rails_conn_of(pair.ab->conn)->up == 3
+                  && rails_conn_of(pair.ba->conn)->up == 3);
+    tpx_stream_set(pair.ab, pair.ba, 53, tpx_size_top, 0);
+    for (int i = 0; i < 100; i++)
+        TPX_UNTIL(tpx_pair_step(&pair), tpx_send(pair.ab));
+    while (tpx_send(pair.ab))
+        ;
+    for (until = tpb_now() + 4000000000; tpb_now() < until;)
+        tpx_side_sleep(pair.a, 50);
+    ck_assert_uint_eq(rails_conn_of(pair.ab->conn)->up, 3);
+    TPX_UNTIL(tpx_pair_step(&pair), pair.ba->in.next == pair.ab->out.next);
+    ck_assert_uint_eq(rails_conn_of(pair.ab->conn)->up, 3);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
+/* Two seconds in which nothing comes through between the two, of which each one
+ * had heard last on another rail: both are there when it goes on. */
+START_TEST(test_both_cut_off)
+{
+    struct tpx_pair pair;
+    struct tpx_link *links[2];
+
+    if (!parts_possible())
+        return;
+    setenv("TP_RAILS", "2", 1);
+    tpx_pair_open(&pair, parts_backend);
+    TPX_UNTIL(tpx_pair_step(&pair),
+              rails_conn_of(pair.ab->conn)->up == 2
+                  && rails_conn_of(pair.ba->conn)->up == 2);
+    tpx_stream_set(pair.ab, pair.ba, 54, tpx_size_top, 0);
+    tpx_stream_set(pair.ba, pair.ab, 55, tpx_size_top, 0);
+    links[0] = pair.ab;
+    links[1] = pair.ba;
+    for (int side = 0; side < 2; side++) {
+        struct rails_conn *conn = rails_conn_of(links[side]->conn);
+        uint64_t now = tpb_now();
+
+        while (tpx_send(links[side]))
+            ;
+        for (int i = 0; i < 2; i++) {
+            ck_assert_uint_gt(conn->rails[i]->pace.big, 0);
+            conn->rails[i]->pace.last_moved = now + (i == side);
+        }
+    }
+    for (int tick = 0; tick < 20 && rails_conn_of(pair.ab->conn)->up == 2;
+         tick++) {
+        usleep(100000);
+        rails_tick(rails_of(pair.a->endpoint));
+        rails_tick(rails_of(pair.b->endpoint));
+    }
+    TPX_UNTIL(parts_look(&pair),
+              pair.ba->in.next == pair.ab->out.next
+                  && pair.ab->in.next == pair.ba->out.next);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 /* The last one: the connection ends, on both sides. */
 START_TEST(test_all_lost)
 {
@@ -291,6 +365,8 @@ int main(void)
     tcase_add_test(tests, test_damage);
     tcase_add_test(tests, test_lost_and_back);
     tcase_add_test(tests, test_lent_and_lost);
+    tcase_add_test(tests, test_peer_computes);
+    tcase_add_test(tests, test_both_cut_off);
     tcase_add_test(tests, test_all_lost);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

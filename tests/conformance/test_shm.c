@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 
 #include "fabric/shm/shm.h"
@@ -56,9 +57,37 @@ START_TEST(test_crowd_of_strangers)
 }
 END_TEST
 
+/* Who cannot be let in for want of descriptors wakes nobody all the time, and
+ * is let in when there are some. */
+START_TEST(test_callers_wait)
+{
+    struct tpx_side *a = tpx_side_open(tpx_backend);
+    struct tpx_side *b = tpx_side_open(tpx_backend);
+    struct tpx_link *link = tpx_connect(a, b->address, b->address_length);
+    struct rlimit limit, none;
+    uint64_t until;
+
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    b->wakeups = 0;
+    for (until = tpb_now() + 300000000; tpb_now() < until;)
+        tpx_side_sleep(b, 20);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_uint_lt(b->wakeups, 20);
+    TPX_UNTIL((tpx_side_step(a), tpx_side_sleep(b, 1000)), link->connected);
+    tpx_side_close(a);
+    tpx_side_close(b);
+}
+END_TEST
+
 static void shm_more(Suite *suite)
 {
-    tcase_add_test(tpx_tcase(suite, "crowd"), test_crowd_of_strangers);
+    TCase *tests = tpx_tcase(suite, "crowd");
+
+    tcase_add_test(tests, test_crowd_of_strangers);
+    tcase_add_test(tests, test_callers_wait);
 }
 
 int main(void)

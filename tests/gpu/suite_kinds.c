@@ -6,9 +6,11 @@
  */
 #include "config.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "tests/gpu/buffer.h"
 #include "tests/gpu/suite_device.h"
@@ -319,6 +321,44 @@ out:
     free(memory);
 }
 
+/* ---- no room for descriptors --------------------------------------------- */
+
+/* `spare` more than are open now. */
+static void kinds_limit(const struct rlimit *limit, unsigned spare)
+{
+    struct rlimit low = *limit;
+
+    low.rlim_cur = 0;
+    for (spare++; spare > 0; low.rlim_cur++)
+        spare -= fcntl((int)low.rlim_cur, F_GETFD) < 0;
+    low.rlim_cur--;
+    tpx_check(setrlimit(RLIMIT_NOFILE, &low) == 0, "setrlimit");
+}
+
+/* Of a region's descriptors none comes, or some: then it goes another way. */
+static void kinds_no_descriptors(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct rlimit limit;
+
+    tpx_check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
+    for (unsigned i = 0; i < 6; i++) {
+        struct tpx_buffer buffer;
+
+        tpx_buffer_make(&buffer, TPX_PIECES, 0, kinds_big());
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 1 && i % 3 < 2)
+            kinds_limit(&limit, i % 3);
+        if (tpx_me.rank == 0)
+            kinds_send(pipe, &buffer, 1, i);
+        else
+            kinds_receive(pipe, &buffer, 1, i);
+        tpx_check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+        tpx_meet(!tpx_me.rank);
+        tpx_buffer_drop(&buffer);
+    }
+}
+
 /* ---- what cannot be opened ----------------------------------------------- */
 
 /* TP_TEST_FAULT says which call fails, and where: "reader=" or "writer=" and
@@ -500,6 +540,7 @@ const struct tpx_spmd tpx_kinds_suite[] = {
     { "kinds_views", kinds_views, 2, TPX_BARE, 30 },
     { "kinds_two", kinds_two, 2, TPX_BARE, 30 },
     { "kinds_no_stray", kinds_no_stray, 2, 0, 30 },
+    { "kinds_no_descriptors", kinds_no_descriptors, 2, 0, 30 },
     { "kinds_orders", kinds_orders, 2, 0, 60 },
     { NULL }
 };

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -362,6 +363,38 @@ static void channel_free(void)
     }
     tpx_barrier();
     tpx_mappings_end();
+}
+
+/* Messages from blocks whose descriptors find no room come all the same: the
+ * first two here, and what is sent when there is room again. */
+static void channel_no_descriptors(void)
+{
+    enum { MESSAGES = 4 };
+    struct rlimit limit, none;
+
+    tpx_check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
+    none = limit;
+    none.rlim_cur = 0;
+    tpx_meet(!tpx_me.rank);
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        unsigned char *memory = channel_alloc(CHANNEL_PIECE, i);
+        size_t length = 0;
+
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0) {
+            tpx_ok(tp_pipe_send(tpx_pipe(1, 0), memory, CHANNEL_PIECE));
+        } else {
+            memset(memory, 0, CHANNEL_PIECE);
+            if (i < MESSAGES / 2)
+                tpx_check(setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit");
+            tpx_ok(tp_pipe_recv(tpx_pipe(0, 0), memory, CHANNEL_PIECE,
+                                &length));
+            tpx_check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+            tpx_equal(length, CHANNEL_PIECE);
+            tpx_equal(tpx_verify(memory, CHANNEL_PIECE, i), CHANNEL_PIECE);
+        }
+        tpx_ok(tp_free(tpx_me.context, memory));
+    }
 }
 
 /* What was borrowed outlives the pipe and the peer. */
@@ -814,6 +847,7 @@ const struct tpx_spmd tpx_channel[] = {
       30 },
     { "channel_borrow", channel_borrow, 2, TPX_CHANNELS, 30 },
     { "channel_free", channel_free, 2, TPX_CHANNELS, 30 },
+    { "channel_no_descriptors", channel_no_descriptors, 2, TPX_CHANNELS, 30 },
     { "channel_borrow_death", channel_borrow_death, 2,
       TPX_KILLS | TPX_CHANNELS, 30 },
     { "channel_borrow_kept", channel_borrow_kept, 2, TPX_CHANNELS, 30 },

@@ -217,6 +217,49 @@ START_TEST(test_passing)
 }
 END_TEST
 
+/* As many descriptors as a stranger likes, who need not ask us how many. */
+START_TEST(test_passed_too_many)
+{
+    enum { MANY = 253 };           /* the kernel's limit */
+    union {
+        char space[CMSG_SPACE(sizeof(int) * MANY)];
+        struct cmsghdr align;
+    } control;
+    int sockets[2], many[MANY], got[3], count, before;
+    char text[8] = "";
+
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0,
+                                sockets), 0);
+    before = open_descriptors();
+    for (int i = 0; i < MANY; i++)
+        many[i] = sockets[0];
+    for (size_t n = 16; n <= MANY; n = n < 32 ? n + 1 : n + 17) {
+        struct iovec iov = { text, 1 };
+        struct msghdr message = {
+            .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
+            .msg_controllen = CMSG_SPACE(sizeof(int) * n) };
+        struct cmsghdr *header;
+
+        memset(&control, 0, sizeof(control));
+        header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int) * n);
+        memcpy(CMSG_DATA(header), many, sizeof(int) * n);
+        ck_assert_int_eq(sendmsg(sockets[0], &message, 0), 1);
+        count = 3;
+        ck_assert_int_eq(tpb_recv_fds(sockets[1], text, sizeof(text), got,
+                                      &count), 1);
+        ck_assert_int_eq(count, 3);
+        for (int i = 0; i < count; i++)
+            close(got[i]);
+        ck_assert_int_eq(open_descriptors(), before);
+    }
+    close(sockets[0]);
+    close(sockets[1]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("io");
@@ -230,6 +273,7 @@ int main(void)
     tcase_add_test(tests, test_shared_memory_too_much);
     tcase_add_test(tests, test_shared_memory_signals);
     tcase_add_test(tests, test_passing);
+    tcase_add_test(tests, test_passed_too_many);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
