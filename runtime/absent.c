@@ -20,7 +20,6 @@
 TPB_LOG_COMPONENT("peer");
 
 enum {
-    ABSENT_DOUBT_MS = 1000,        /* for the bootstrap's answer */
     ABSENT_LOOK_MS = 500,          /* an awaited peer may leave, too */
     ABSENT_AWAIT_MS = 30000,       /* for a peer that we could not ask */
     ABSENT_ASK_MS = 1500,          /* until it is asked to try as well */
@@ -140,13 +139,14 @@ static bool absent_await(struct tpr_peer *peer)
 
 /* ---- has it left? ------------------------------------------------------- */
 
-/* Asks the bootstrap; the answer comes to absent_answered_run(). */
-static bool absent_look(const struct tpr_peer *peer)
+/* Asks the bootstrap; the answer comes to absent_answered_run(), if it does so
+ * in these milliseconds. */
+static unsigned absent_look(const struct tpr_peer *peer)
 {
     struct tpr_bootstrap *bootstrap = peer->context->bootstrap;
 
     return peer->guest == NULL && bootstrap->ops->left != NULL
-           && bootstrap->ops->left(bootstrap, peer->rank);
+           ? bootstrap->ops->left(bootstrap, peer->rank) : 0;
 }
 
 /* Does the contract name a way for such a pair?  It cannot be had, then. */
@@ -206,7 +206,9 @@ static void absent_left(struct tpr_peer *peer)
 /* Only once nothing else helps: asking costs a message to the launcher. */
 static void absent_doubt(struct tpr_peer *peer)
 {
-    if (!absent_look(peer)) {
+    unsigned limit = absent_look(peer);
+
+    if (limit == 0) {
         absent_settle(peer);
         return;
     }
@@ -215,7 +217,7 @@ static void absent_doubt(struct tpr_peer *peer)
     peer->conn = NULL;
     peer->links = NULL;
     peer->state = TPR_PEER_DOUBTED;
-    peer->looked_at = tpb_now();
+    peer->await = tpb_now() + limit * UINT64_C(1000000);
     absent_watch(peer);
 }
 
@@ -359,7 +361,7 @@ bool tpr_absent_timer(struct tpr_peer *peer, uint64_t now)
         && tpr_peer_is_dead(peer)) {
         absent_doubt(peer);
     } else if (peer->state == TPR_PEER_DOUBTED) {
-        if (now > peer->looked_at + ABSENT_DOUBT_MS * UINT64_C(1000000))
+        if (now > peer->await)
             absent_settle(peer);
     } else if (peer->state == TPR_PEER_AWAITED) {
         absent_awaited(peer, now);

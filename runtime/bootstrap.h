@@ -36,9 +36,9 @@ struct tpr_bootstrap_ops {
      * did not meet it by now never will.  Tells nobody unless asked. */
     void (*leave)(struct tpr_bootstrap *bootstrap);
     /* Asks whether a rank did that; never blocks.  The answer comes through
-     * tpr_rank_left(), from any thread, also from inside this call, or never.
-     * False: there will be none. */
-    bool (*left)(struct tpr_bootstrap *bootstrap, int rank);
+     * tpr_rank_left(), from any thread, also from inside this call, or never:
+     * the milliseconds after which that is so.  0: there will be none. */
+    unsigned (*left)(struct tpr_bootstrap *bootstrap, int rank);
     /* Ends the job; does not return. */
     void (*abort)(struct tpr_bootstrap *bootstrap, int code,
                   const char *reason);

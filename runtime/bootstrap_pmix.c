@@ -57,6 +57,7 @@ struct pmix_fetch {
 /* libpmix answers after this, if not sooner, and we ask again: a rank may
  * take minutes to call tp_init.  The contact's own deadline ends it. */
 enum { PMIX_SLICE_SECONDS = 2, PMIX_LAST_MS = 2500 };   /* see pmix_poll() */
+enum { PMIX_LEFT_MS = 1000 };          /* see pmix_left() */
 
 /* The contexts that want to hear of deaths.  libpmix tells a function, not an
  * object; several contexts of a process share the one registration. */
@@ -330,14 +331,18 @@ static void pmix_leave(struct tpr_bootstrap *base)
                  PMIx_Error_string(code));
 }
 
-static bool pmix_left(struct tpr_bootstrap *base, int rank)
+static unsigned pmix_left(struct tpr_bootstrap *base, int rank)
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
 
+    unsigned limit = 0;
+
     /* PMIx waits a while for what was never put; tprun answers at once. */
-    if (self->broker != NULL && tpr_broker_left(self->broker, rank))
-        return true;
-    return pmix_fetch_new(self, rank, true);
+    if (self->broker != NULL)
+        limit = tpr_broker_left(self->broker, rank);
+    if (limit == 0 && pmix_fetch_new(self, rank, true))
+        limit = PMIX_LEFT_MS;
+    return limit;
 }
 
 /* ---- asking ------------------------------------------------------------- */

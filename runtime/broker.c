@@ -19,7 +19,11 @@
 
 TPB_LOG_COMPONENT("broker");
 
-enum { BROKER_PATIENCE_MS = 5000, BROKER_AGAIN_MS = 1000 };
+enum {
+    BROKER_PATIENCE_MS = 5000,
+    BROKER_AGAIN_MS = 1000,
+    BROKER_LEFT_MS = 10000         /* tprun has stopped, or much to do */
+};
 
 struct tpr_broker {
     tp_context *context;
@@ -37,8 +41,8 @@ struct tpr_broker {
     uint64_t again;                /* when to ask again */
 };
 
-/* A question that is to be asked: for a card (GET), of which it is known until
- * that is there; or has it left (LEFT)? */
+/* A question that is asked until it is answered: for a card (GET), or whether
+ * it has left (LEFT). */
 struct broker_want {
     struct tpb_list link;
     enum tpb_door_type type;
@@ -101,19 +105,41 @@ static void broker_want_free(struct broker_want *want)
     tpb_free(want);
 }
 
-static void broker_card(struct tpr_broker *broker, int rank,
-                        const void *card, size_t length)
+static struct broker_want *broker_want_find(struct tpr_broker *broker,
+                                            enum tpb_door_type type, int rank)
 {
     TPB_LIST_EACH(node, &broker->wanted) {
         struct broker_want *want = TPB_CONTAINER(node, struct broker_want,
                                                  link);
 
-        if (want->rank != rank || want->type != TPB_DOOR_GET)
-            continue;
-        broker_want_free(want);
-        tpr_card_arrived(broker->context, rank, TP_OK, card, length, "");
-        return;
+        if (want->rank == rank && want->type == type)
+            return want;
     }
+    return NULL;
+}
+
+/* It is answered; false: by now it need not be. */
+static bool broker_answered(struct tpr_broker *broker, enum tpb_door_type type,
+                            int rank)
+{
+    struct broker_want *want = broker_want_find(broker, type, rank);
+
+    if (want != NULL)
+        broker_want_free(want);
+    return want != NULL;
+}
+
+static void broker_card(struct tpr_broker *broker, int rank,
+                        const void *card, size_t length)
+{
+    if (broker_answered(broker, TPB_DOOR_GET, rank))
+        tpr_card_arrived(broker->context, rank, TP_OK, card, length, "");
+}
+
+static void broker_left(struct tpr_broker *broker, int rank, bool left)
+{
+    if (broker_answered(broker, TPB_DOOR_LEFT, rank))
+        tpr_rank_left(broker->context, rank, left);
 }
 
 static void broker_died(const struct tpr_broker *broker, int rank,
@@ -151,7 +177,7 @@ static void broker_message(struct tpr_broker *broker,
         broker_card(broker, message.rank, bytes + sizeof(message),
                     length - sizeof(message));
     else if (message.type == TPB_DOOR_LEFT)
-        tpr_rank_left(broker->context, message.rank, message.flag != 0);
+        broker_left(broker, message.rank, message.flag != 0);
     else if (message.type == TPB_DOOR_CALL)
         tpr_peer_asks(broker->context, message.sender, message.flag != 0);
     else if (message.type == TPB_DOOR_DIED)
@@ -178,8 +204,6 @@ static void broker_ask(struct tpr_broker *broker)
         want->asked = code == 0;
         if (code != 0 && !full)
             tpb_debug("tprun cannot be asked: %s", strerror(code));
-        if (!full && want->type == TPB_DOOR_LEFT)
-            broker_want_free(want);
     }
     if (full != broker->full)
         tpf_watch_change(&broker->context->env, &broker->watch,
@@ -266,20 +290,21 @@ tp_status tpr_broker_turn(struct tpr_broker *broker, uint32_t *turn,
     return TP_OK;
 }
 
-static bool broker_wants(struct tpr_broker *broker, enum tpb_door_type type,
-                         int rank)
+/* NULL without memory. */
+static struct broker_want *broker_wants(struct tpr_broker *broker,
+                                        enum tpb_door_type type, int rank)
 {
     struct broker_want *want = tpb_zalloc(sizeof(*want));
 
     if (want == NULL)
-        return false;
+        return NULL;
     want->type = type;
     want->rank = rank;
     if (tpb_list_empty(&broker->wanted))
         broker->again = tpb_now() + BROKER_AGAIN_MS * UINT64_C(1000000);
     tpb_list_append(&broker->wanted, &want->link);
     broker_ask(broker);
-    return true;
+    return want;
 }
 
 void tpr_broker_fetch(struct tpr_broker *broker, int rank)
@@ -313,15 +338,20 @@ void tpr_broker_leave(struct tpr_broker *broker)
     broker->left = true;
 }
 
-/* Once there is room: who has left is not to seem dead because many ask. */
-bool tpr_broker_left(struct tpr_broker *broker, int rank)
+/* Once there is room, and again until it is answered: who has left is not to
+ * seem dead because many ask, or because tprun is late. */
+unsigned tpr_broker_left(struct tpr_broker *broker, int rank)
 {
-    int code = broker->full ? EAGAIN
-               : broker_send(broker, TPB_DOOR_LEFT, rank, NULL, 0,
-                             MSG_DONTWAIT);
+    struct broker_want *want = broker_want_find(broker, TPB_DOOR_LEFT, rank);
 
-    return code == EAGAIN ? broker_wants(broker, TPB_DOOR_LEFT, rank)
-                          : code == 0;
+    if (want == NULL)
+        want = broker_wants(broker, TPB_DOOR_LEFT, rank);
+    if (want == NULL)
+        return 0;
+    if (want->asked || broker->full)
+        return BROKER_LEFT_MS;
+    broker_want_free(want);        /* tprun is gone */
+    return 0;
 }
 
 bool tpr_broker_call(struct tpr_broker *broker, int rank, bool gave_up)
@@ -388,7 +418,7 @@ static void door_leave(struct tpr_bootstrap *base)
     tpr_broker_leave(door_broker(base));
 }
 
-static bool door_left(struct tpr_bootstrap *base, int rank)
+static unsigned door_left(struct tpr_bootstrap *base, int rank)
 {
     return tpr_broker_left(door_broker(base), rank);
 }

@@ -317,7 +317,8 @@ struct tpr_peer {
     uint64_t asked_at;             /* ... and when it was last asked */
     uint64_t looked_at;            /* when it was asked whether it has left;
                                       CONNECTED: its last sign of life */
-    uint64_t await;                /* AWAITED: until when; 0: `deadline` */
+    uint64_t await;                /* DOUBTED, AWAITED: until when; 0:
+                                      `deadline` */
     char *death;                   /* owned: what the launcher says; or NULL */
     bool bye;                      /* it said that it leaves */
     bool bye_sent;

@@ -16,7 +16,8 @@
  *   doors slow    the last rank writes much and dies; rank 0, which looks now
  *                 and then only, reads all of it
  *   doors gone    rank 0 leaves; so seldom looks rank 1, which asks for it
- *   doors full    the same while tprun stands still and has more to read
+ *   doors full MS  the same while tprun stands still, so long, and has more to
+ *                 read
  */
 #include <netinet/in.h>
 #include <signal.h>
@@ -249,7 +250,7 @@ static void doors_arrived(tp_pipe *pipe, tp_status status,
 
 /* Rank 0 is asked for while tprun takes no more questions.  Its card is here,
  * and has not been looked at, when tprun stops. */
-static void doors_full(void)
+static void doors_full(unsigned ms)
 {
     tp_context *context = doors_by_hand();
     tp_status ended = TP_OK, others = TP_OK;
@@ -264,7 +265,7 @@ static void doors_full(void)
         usleep(300000);
         kill(tprun, SIGSTOP);
         if (fork() == 0) {
-            usleep(100000);
+            usleep(ms * 1000);
             kill(tprun, SIGCONT);
             _exit(0);
         }
@@ -344,8 +345,8 @@ int main(int argc, char **argv)
         doors_slow();
     } else if (strcmp(mode, "gone") == 0) {
         doors_gone();
-    } else if (strcmp(mode, "full") == 0) {
-        doors_full();
+    } else if (strcmp(mode, "full") == 0 && argc == 3) {
+        doors_full((unsigned)atoi(argv[2]));
     } else {
         return 97;
     }

@@ -152,6 +152,8 @@ job 137 -n 2 --keep-going "$doors" slow
 says '^5000 words' "a rank that died long before it was read"
 job 0 -n 2 "$doors" gone
 says '^0 words' "a rank that has left, asked for by one who looks seldom"
-job 0 -n 14 "$doors" full
+job 0 -n 14 "$doors" full 100
 says '^rank 0: .*left the job' "a rank that has left, asked for among many"
+job 0 -n 2 "$doors" full 2500
+says '^rank 0: .*left the job' "a rank that has left, asked for in vain at first"
 finish
