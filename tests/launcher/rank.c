@@ -517,6 +517,16 @@ static void do_stubborn(char **arg)
         pause();
 }
 
+/* away: in tprun's process group instead of one of its own. */
+static void do_away(char **arg)
+{
+    (void)arg;
+    require(setpgid(0, getpgid(getppid())) == 0, "setpgid");
+    printf("ready\n");
+    fflush(stdout);
+    doze(600);
+}
+
 /* family: children in the group, in their own session, and without any
  * environment; says "ready" and sleeps. */
 static void do_family(char **arg)
@@ -622,7 +632,7 @@ static const struct {
     { "lines", do_lines }, { "long", do_long },
     { "torrent", do_torrent }, { "signals", do_signals },
     { "stubborn", do_stubborn }, { "family", do_family },
-    { "leave", do_leave }, { "state", do_state },
+    { "away", do_away }, { "leave", do_leave }, { "state", do_state },
 };
 
 int main(int argc, char **argv)

@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
 #include "tests/launcher/run.h"
 
 /* What a rank leaves when it ends is ended with the job. */

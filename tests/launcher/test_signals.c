@@ -100,6 +100,23 @@ START_TEST(test_stopped_rank)
 }
 END_TEST
 
+/* So does one that has left its process group. */
+START_TEST(test_rank_away)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "RANK", "away",
+               NULL });
+    tpx_await_output(&launch, "ready\n", 2);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 143);
+    ck_assert_str_eq(launch.err,
+                     "tprun: signal 15 (SIGTERM) ended the job\n");
+    tpx_release(&launch);
+}
+END_TEST
+
 /* SIGTSTP stops ranks and tprun; SIGCONT lets all go on. */
 START_TEST(test_suspend)
 {
@@ -474,6 +491,7 @@ int main(void)
     tcase_add_loop_test(tests, test_ending, 0, 4);
     tcase_add_loop_test(tests, test_stubborn, 0, 2);
     tcase_add_test(tests, test_stopped_rank);
+    tcase_add_test(tests, test_rank_away);
     tcase_add_test(tests, test_suspend);
     tcase_add_test(tests, test_ignored_stays_ignored);
     tcase_add_test(tests, test_idle);
