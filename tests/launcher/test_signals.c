@@ -346,6 +346,28 @@ START_TEST(test_terminal_interrupt)
 }
 END_TEST
 
+/* A terminal that is not the one of tprun's session: what is typed there comes
+ * all the same, and so does its end. */
+START_TEST(test_terminal_elsewhere)
+{
+    struct tpx_launch launch = { 0 };
+    int master, slave;
+
+    ck_assert_int_eq(openpty(&master, &slave, NULL, NULL, NULL), 0);
+    fcntl(master, F_SETFD, FD_CLOEXEC);
+    setsid();
+    tpx_launch(&launch, slave, (const char *const[]){ "-n", "1", "cat",
+               NULL });
+    close(slave);
+    ck_assert_int_eq(write(master, "hello\n", 6), 6);
+    tpx_await_output(&launch, "hello\n", 1);
+    close(master);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 0);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* With --pty rank 0 has the terminal: keys come as they are typed, ^C is its
  * own, and it hears of another size. */
 START_TEST(test_terminal_program)
@@ -499,6 +521,7 @@ int main(void)
     tcase_add_test(tests, test_much_input);
     tcase_add_test(tests, test_terminal);
     tcase_add_test(tests, test_terminal_interrupt);
+    tcase_add_test(tests, test_terminal_elsewhere);
     tcase_add_test(tests, test_terminal_program);
     tcase_add_test(tests, test_state);
     tcase_add_test(tests, test_options);
