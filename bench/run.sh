@@ -141,6 +141,10 @@ mistakes()
     refused 'there is no test throughput'
     job 2 --nonesuch
     refused 'unknown option --nonesuch'
+    job 2 -b -xh latency
+    refused 'unknown option -x;'
+    job 2 --csv=yes
+    refused 'no value goes with --csv=yes'
     job 2 --floor ring
     refused 'unknown option --floor'
     job 2 --sizes
