@@ -158,6 +158,9 @@ mistakes()
     refused '--calibrate goes with' --calibrate --sizes 8
     refused '--calibrate goes with' --calibrate latency
     refused '--calibrate goes with' --calibrate --csv
+    refused '--calibrate goes with' --calibrate --pin
+    refused '--calibrate goes with' --calibrate --progress manual
+    refused '--calibrate goes with' --calibrate --who me
     run "$tprun" -n 2 "$tpperf" --calibrate
     [ "$status" -eq 2 ] && grep -q 'without a launcher' "$work/err"
     check "expected to be refused under tprun"

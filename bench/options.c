@@ -311,7 +311,8 @@ static bool options_calibrate(const struct bench_usage *usage,
         && (tests || options->size_count > 0 || options->window_count > 0
             || options->blocking || options->borrow || options->poll
             || options->memory || options->on_device || options->verify
-            || options->fresh || options->plot != NULL
+            || options->fresh || options->plot != NULL || options->pin
+            || options->progress != NULL || options->who != NULL
             || options->format == BENCH_CSV))
         return options_mistake(usage, status, "--calibrate goes with --compare,"
                                " --json, --repetitions, --time and --limit "
@@ -398,6 +399,20 @@ static bool options_print(const struct bench_usage *usage, bool help,
     return false;
 }
 
+/* What getopt_long() did not understand.  In the middle of a cluster the word
+ * is still the one before. */
+static bool options_unknown(char **argv, const struct bench_usage *usage,
+                            int *status)
+{
+    char letter[3] = { '-', (char)optopt, '\0' };
+
+    if (optopt >= OPTION_LONG)
+        return options_mistake(usage, status, "no value goes with",
+                               argv[optind - 1]);
+    return options_mistake(usage, status, "unknown option",
+                           optopt != 0 ? letter : argv[optind - 1]);
+}
+
 bool bench_parse(int argc, char **argv, const struct bench_usage *usage,
                  struct bench_options *options, int *status)
 {
@@ -417,8 +432,7 @@ bool bench_parse(int argc, char **argv, const struct bench_usage *usage,
             return options_mistake(usage, status, "a value is missing after",
                                    argv[optind - 1]);
         if (code == '?' || id == OPTION_COUNT)
-            return options_mistake(usage, status, "unknown option",
-                                   argv[optind - 1]);
+            return options_unknown(argv, usage, status);
         if (id == OPTION_HELP || id == OPTION_VERSION)
             return options_print(usage, id == OPTION_HELP, status);
         if (!options_set(id, optarg, options)) {

@@ -42,7 +42,7 @@ void bench_report_plan(const char *plan);
 void bench_report_plot(const char *file);
 
 /* Of report_plot.c.  Drawing says what went wrong. */
-bool bench_plot_possible(void);        /* gnuplot is there */
+bool bench_plot_possible(const char *file);    /* before all else */
 bool bench_plot_add(const struct bench_result *result);
 bool bench_plot_draw(const char *file);
 

@@ -115,8 +115,9 @@ pictures()
         check "expected a picture"
     done
     job 2 $brief --sizes 8 --plot "$work/none/none.svg" latency
-    [ "$status" -eq 1 ] && grep -q 'gnuplot could not draw' "$work/err"
-    check "expected to be told"
+    [ "$status" -eq 1 ] && [ ! -s "$work/out" ] &&
+        grep -q 'cannot write .*/none/none.svg: No such file' "$work/err"
+    check "expected to be told at once"
     job 2 $brief --plot "$work/none.svg" init
     [ "$status" -eq 1 ] && grep -q 'nothing of what was measured' "$work/err"
     check "expected to be told"
@@ -141,6 +142,10 @@ mistakes()
     refused 'there is no test throughput'
     job 2 --nonesuch
     refused 'unknown option --nonesuch'
+    job 2 -b -xh latency
+    refused 'unknown option -x;'
+    job 2 --csv=yes
+    refused 'no value goes with --csv=yes'
     job 2 --floor ring
     refused 'unknown option --floor'
     job 2 --sizes
@@ -309,7 +314,24 @@ END
     run "${SHELL:-/bin/sh}" bench/compare -n 1 -B "$work" dumb=true
     [ "$status" -eq 1 ] && grep -q 'dumb printed no results' "$work/err"
     check "a command without results ends it"
-    for words in '' '-n x a=b' '-n 0 a=b' '-c 1.2.3 a=b' nonsense \
+    for option in -o -p; do
+        run "${SHELL:-/bin/sh}" bench/compare -a -n 1 -B "$work" \
+            $option "$work/none/none.svg" bad=false
+        [ "$status" -eq 1 ] && grep -q "^compare: cannot write $work/none/" \
+            "$work/err" && [ "$(wc -l <"$work/err")" -eq 1 ]
+        check "what cannot be written is told at once"
+    done
+    run "${SHELL:-/bin/sh}" bench/compare -i bench/run.sh
+    [ "$status" -eq 1 ] && grep -q 'no file that -o has written' "$work/err"
+    check "another file is no result"
+    run "${SHELL:-/bin/sh}" bench/compare -n 1 -t 1 -B "$work" 'slow=sleep 9 #'
+    [ "$status" -eq 1 ] && grep -q 'ended after 1 s (-t)' "$work/err"
+    check "a limit is told as such"
+    run "${SHELL:-/bin/sh}" bench/compare short -B "$work"
+    [ "$status" -eq 2 ] && grep -q "wanted, not '-B'" "$work/err" &&
+        [ "$(wc -l <"$work/err")" -eq 1 ]
+    check "an option behind a work is named"
+    for words in '' '-n x a=b' '-n 0 a=b' '-c 1.2.3 a=b' '-c . a=b' nonsense \
         '-p a.txt a=b'; do
         # shellcheck disable=SC2086
         run "${SHELL:-/bin/sh}" bench/compare $words

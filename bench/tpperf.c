@@ -349,10 +349,8 @@ int main(int argc, char **argv)
         return status;
     if (options.calibrate)
         return calibrate(&options);
-    if (options.plot != NULL && !bench_plot_possible()) {
-        bench_say("--plot wants gnuplot (apt-get install gnuplot-nox)");
+    if (options.plot != NULL && !bench_plot_possible(options.plot))
         return 1;
-    }
     bench_clock_init();
     bench_limit(options.limit_s);
     if (!perf_init(&perf))

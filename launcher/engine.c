@@ -240,20 +240,35 @@ void tpl_engine_plan_fini(struct tpl_engine_plan *plan)
     tpl_arguments_fini(&plan->arguments);
 }
 
-void tpl_engine_show_map(const struct tpl_engine_plan *plan)
+/* To standard output; 1 with words if that fails. */
+static int engine_write(const struct tpb_text *text, bool failed)
 {
-    int first = 0;
+    if (!failed && !text->failed
+        && tpb_write_all(STDOUT_FILENO, text->text, text->length) == 0)
+        return 0;
+    dprintf(STDERR_FILENO, "tprun: cannot write to standard output: %s\n",
+            failed || text->failed ? "out of memory" : strerror(errno));
+    return 1;
+}
+
+int tpl_engine_show_map(const struct tpl_engine_plan *plan)
+{
+    struct tpb_text text = { 0 };
+    int first = 0, status;
 
     for (size_t i = 0; i < plan->hosts.count; i++) {
         const struct tpl_host *host = &plan->hosts.list[i];
 
         if (host->ranks == 1)
-            dprintf(STDOUT_FILENO, "rank %d on %s\n", first, host->name);
+            tpb_text_add(&text, "rank %d on %s\n", first, host->name);
         else if (host->ranks > 1)
-            dprintf(STDOUT_FILENO, "ranks %d to %d on %s\n", first,
-                    first + host->ranks - 1, host->name);
+            tpb_text_add(&text, "ranks %d to %d on %s\n", first,
+                         first + host->ranks - 1, host->name);
         first += host->ranks;
     }
+    status = engine_write(&text, false);
+    tpb_text_fini(&text);
+    return status;
 }
 
 int tpl_engine_show(const struct tpl_engine_plan *plan)
@@ -273,8 +288,7 @@ int tpl_engine_show(const struct tpl_engine_plan *plan)
         tpb_text_add(&text, " ");
     tpl_arguments_show(&plan->arguments, &text);
     tpb_text_add(&text, "\n");
-    status = text.failed || before.failed
-             || tpb_write_all(STDOUT_FILENO, text.text, text.length) < 0;
+    status = engine_write(&text, before.failed || plan->arguments.failed);
     tpl_arguments_fini(&before);
     tpb_text_fini(&text);
     return status;

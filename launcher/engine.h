@@ -37,8 +37,9 @@ void tpl_engine_plan_fini(struct tpl_engine_plan *plan);
 /* Prints what would be run; the exit status. */
 int tpl_engine_show(const struct tpl_engine_plan *plan);
 
-/* Prints which ranks go where, as far as it was tprun that decided so. */
-void tpl_engine_show_map(const struct tpl_engine_plan *plan);
+/* Prints which ranks go where, as far as it was tprun that decided so; the
+ * exit status. */
+int tpl_engine_show_map(const struct tpl_engine_plan *plan);
 
 /* Runs the job to its end; tprun's exit status.  Minus a signal: tprun should
  * die of it. */

@@ -602,8 +602,8 @@ int tpl_engine_run(const struct tpl_engine_plan *plan,
     run.plan = plan;
     run.options = options;
     run.errors.fd = run.output.watch.fd = -1;
-    if (options->display_map)
-        tpl_engine_show_map(plan);
+    if (options->display_map && tpl_engine_show_map(plan) != 0)
+        return 1;
     if (options->verbose) {
         struct tpb_text line = { 0 };
 

@@ -26,6 +26,7 @@ enum {
     GUARD_SWEEPS = 100,            /* at most so many looks at /proc */
     GUARD_PAUSE = 10000000,        /* nanoseconds between two */
     GUARD_CHUNK = 65536,
+    GUARD_PATH = 64,               /* "/proc/4711/task/4712/environ" */
     GUARD_WORDS = 2                /* of a rank: its group; it is gone */
 };
 
@@ -68,9 +69,9 @@ static void guard_close_all(int keep)
         close(fd);
 }
 
-/* Does the environment of that process carry the job's marker?  Read in
- * chunks that overlap by the marker's length. */
-static bool guard_marked(const char *path)
+/* Does the environment of that process or thread carry the job's marker?  Read
+ * in chunks that overlap by the marker's length. */
+static bool guard_marked(const char *path, bool *empty)
 {
     static char chunk[GUARD_CHUNK];
     size_t kept = 0;
@@ -78,11 +79,14 @@ static bool guard_marked(const char *path)
     bool found = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
 
+    /* Of who has ended some kernels have none to open. */
+    *empty = fd >= 0 || errno == ESRCH;
     if (fd < 0)
         return false;
     while (!found && (got = read(fd, chunk + kept, sizeof(chunk) - kept)) > 0) {
         size_t length = kept + (size_t)got;
 
+        *empty = false;
         found = memmem(chunk, length, guard.marker, guard.marker_length)
                 != NULL;
         kept = length < guard.marker_length ? length : guard.marker_length;
@@ -92,17 +96,55 @@ static bool guard_marked(const char *path)
     return found;
 }
 
-/* "/proc/" name "/environ"; snprintf may take locks, this does not. */
-static bool guard_path(const char *name, char path[64])
+/* `folder` name `rest`; snprintf may take locks, this does not. */
+static bool guard_path(const char *folder, const char *name, const char *rest,
+                       char path[GUARD_PATH])
 {
-    size_t length = strlen(name);
+    size_t before = strlen(folder), length = strlen(name);
 
     if (name[0] < '1' || name[0] > '9' || length > 12)
         return false;
-    memcpy(path, "/proc/", 6);
-    memcpy(path + 6, name, length);
-    memcpy(path + 6 + length, "/environ", 9);
+    memcpy(path, folder, before);
+    memcpy(path + before, name, length);
+    memcpy(path + before + length, rest, strlen(rest) + 1);
     return true;
+}
+
+/* A process whose first thread has ended has its environment with the others
+ * only. */
+static bool guard_marked_thread(const char *name)
+{
+    static char entries[GUARD_CHUNK];
+    char folder[GUARD_PATH], path[GUARD_PATH];
+    bool found = false, empty;
+    long got;
+    int task = -1;
+
+    if (guard_path("/proc/", name, "/task/", folder))
+        task = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (task >= 0 && !found
+           && (got = syscall(SYS_getdents64, task, entries,
+                             sizeof(entries))) > 0)
+        for (long at = 0; at < got && !found;) {
+            struct dirent64 *entry = (void *)(entries + at);
+
+            at += entry->d_reclen;
+            found = guard_path(folder, entry->d_name, "/environ", path)
+                    && guard_marked(path, &empty);
+        }
+    if (task >= 0)
+        close(task);
+    return found;
+}
+
+static bool guard_is_ours(const char *name)
+{
+    char path[GUARD_PATH];
+    bool empty;
+
+    if (!guard_path("/proc/", name, "/environ", path))
+        return false;
+    return guard_marked(path, &empty) || (empty && guard_marked_thread(name));
 }
 
 /* Kills every process that carries the marker; how many there were. */
@@ -116,10 +158,9 @@ static int guard_sweep(int proc)
     while ((got = syscall(SYS_getdents64, proc, entries, sizeof(entries))) > 0)
         for (long at = 0; at < got;) {
             struct dirent64 *entry = (void *)(entries + at);
-            char path[64];
 
             at += entry->d_reclen;
-            if (guard_path(entry->d_name, path) && guard_marked(path)
+            if (guard_is_ours(entry->d_name)
                 && kill((pid_t)strtol(entry->d_name, NULL, 10), SIGKILL) == 0)
                 killed++;
         }

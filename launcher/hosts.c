@@ -216,7 +216,8 @@ static tp_status hosts_expand(struct hosts_parse *parse, const char *before,
     }
     if (close == NULL)
         return hosts_bad(parse, "%s: a ] is missing", pattern);
-    if (close == open + 1 || close - open > (long)sizeof(ranges))
+    if (open + 1 + strspn(open + 1, ",") == close
+        || close - open > (long)sizeof(ranges))
         return hosts_bad(parse, "%s: expected numbers such as [01-16]",
                          pattern);
     memcpy(ranges, open + 1, (size_t)(close - open - 1));

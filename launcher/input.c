@@ -121,11 +121,19 @@ static void input_read(void)
     input_continue();
 }
 
+/* Reading from there would stop the whole job.  A terminal that is not that of
+ * our session knows no background, nor does one that has hung up. */
+static bool input_in_background(void)
+{
+    pid_t front = input.terminal ? tcgetpgrp(STDIN_FILENO) : -1;
+
+    return front >= 0 && front != getpgrp();
+}
+
 static void input_came(struct tpl_watch *watch, uint32_t events)
 {
     (void)events;
-    /* Reading from the background would stop the whole job. */
-    if (input.terminal && tcgetpgrp(watch->fd) != getpgrp()) {
+    if (input_in_background()) {
         tpl_watch_set(input.loop, watch, 0);
         tpl_timer_set(input.loop, &input.timer, tpb_now() + input_patience);
         return;
@@ -157,7 +165,7 @@ static void input_raw(void)
 {
     struct termios settings;
 
-    if (tcgetpgrp(STDIN_FILENO) != getpgrp()
+    if (input_in_background()
         || (!input.raw && tcgetattr(STDIN_FILENO, &input.settings) < 0))
         return;
     settings = input.settings;

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "launcher/door.h"
 #include "launcher/guard.h"
@@ -26,12 +27,19 @@ enum {
     JOB_EXIT_TIMEOUT = 124         /* as timeout(1) */
 };
 
-/* Sends a signal to the process groups of all ranks that run. */
+/* Sends a signal to the process groups of all ranks that run, and to those that
+ * have left theirs. */
 static void job_signal_ranks(const struct tpl_job *job, int signal)
 {
-    for (int i = 0; i < job->options->ranks; i++)
-        if (job->ranks[i].pid > 0 && !job->ranks[i].ended)
-            kill(-job->ranks[i].pid, signal);
+    for (int i = 0; i < job->options->ranks; i++) {
+        pid_t pid = job->ranks[i].pid;
+
+        if (pid <= 0 || job->ranks[i].ended)
+            continue;
+        kill(-pid, signal);
+        if (getpgid(pid) != pid)
+            kill(pid, signal);
+    }
 }
 
 static void job_set_grace(struct tpl_job *job, int seconds)
@@ -58,10 +66,22 @@ static void job_abandon(struct tpl_job *job)
     for (int i = 0; i < job->options->ranks; i++)
         if (job->ranks[i].pid > 0 && !job->ranks[i].ended) {
             tpl_iof_say(job->iof, "rank %d (pid %d) does not die of SIGKILL; "
-                        "the kernel holds it", i, (int)job->ranks[i].pid);
+                        "%s", i, (int)job->ranks[i].pid,
+                        kill(job->ranks[i].pid, 0) < 0 && errno == EPERM
+                        ? "it is another user's" : "the kernel holds it");
             job->ranks[i].ended = true;
         }
     job->running = 0;
+}
+
+static void job_drain_begin(struct tpl_job *job)
+{
+    job->phase = TPL_DRAINING;
+    tpl_input_close();
+    job_set_grace(job, JOB_HANG_UP);
+    if (job->signal != 0)
+        tpl_timer_set(job->loop, &job->hurry,
+                      tpb_now() + JOB_GRACE * job_second);
 }
 
 static void job_grace_over(struct tpl_timer *timer)
@@ -77,7 +97,10 @@ static void job_grace_over(struct tpl_timer *timer)
         break;
     case TPL_ORPHANS:
         if (job->kill_orphans) {
-            job->phase = TPL_DRAINING;
+            tpl_iof_say(job->iof, "processes that ranks have left (%d) do not "
+                        "die of SIGKILL; they are another user's, or the "
+                        "kernel holds them", tpl_orphans_kill(0));
+            job_drain_begin(job);
             break;
         }
         job->kill_orphans = true;
@@ -391,16 +414,6 @@ static void job_orphans_begin(struct tpl_job *job)
     tpl_timer_set(job->loop, &job->timeout, 0);
     tpl_orphans_kill(job->kill_orphans ? SIGKILL : SIGTERM);
     job_set_grace(job, job->kill_orphans ? JOB_STUCK : JOB_GRACE);
-}
-
-static void job_drain_begin(struct tpl_job *job)
-{
-    job->phase = TPL_DRAINING;
-    tpl_input_close();
-    job_set_grace(job, JOB_HANG_UP);
-    if (job->signal != 0)
-        tpl_timer_set(job->loop, &job->hurry,
-                      tpb_now() + JOB_GRACE * job_second);
 }
 
 static void job_drain(struct tpl_job *job)

@@ -51,6 +51,16 @@ static bool orphans_is_foreign(pid_t pid)
     return tpl_guard_is(pid);
 }
 
+/* All of it?  A process whose first thread has ended is a zombie to see, but
+ * its other threads run. */
+static bool orphans_ended(pid_t pid)
+{
+    siginfo_t info = { .si_pid = 0 };
+
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0
+           && info.si_pid == pid;
+}
+
 /* Calls back for each child of ours that is alive. */
 static int orphans_each(void (*visit)(pid_t pid, int arg), int arg)
 {
@@ -67,10 +77,10 @@ static int orphans_each(void (*visit)(pid_t pid, int arg), int arg)
 
         if (entry->d_name[0] < '1' || entry->d_name[0] > '9'
             || !orphans_stat(entry->d_name, &parent, &state)
-            || parent != self || state == 'Z' || state == 'X')
+            || parent != self || state == 'X')
             continue;
         pid = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (orphans_is_foreign(pid))
+        if (orphans_is_foreign(pid) || (state == 'Z' && orphans_ended(pid)))
             continue;
         visit(pid, arg);
         count++;

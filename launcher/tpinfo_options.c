@@ -10,7 +10,8 @@
 
 enum {
     OPTIONS_USAGE = 2,             /* exit status of a mistake */
-    OPTIONS_RANKS = 1024
+    OPTIONS_RANKS = 1024,
+    OPTIONS_LONG = 256             /* those that have no letter */
 };
 
 static const char options_help[] =
@@ -30,13 +31,13 @@ static const char options_help[] =
 "  -V, --version      the version\n";
 
 static const struct option options_table[] = {
-    { "topology", no_argument, NULL, 't' },
-    { "backends", no_argument, NULL, 'b' },
-    { "costs", no_argument, NULL, 'c' },
-    { "env", no_argument, NULL, 'e' },
-    { "plan", no_argument, NULL, 'p' },
-    { "topo", required_argument, NULL, 'T' },
-    { "json", no_argument, NULL, 'j' },
+    { "topology", no_argument, NULL, OPTIONS_LONG + 't' },
+    { "backends", no_argument, NULL, OPTIONS_LONG + 'b' },
+    { "costs", no_argument, NULL, OPTIONS_LONG + 'c' },
+    { "env", no_argument, NULL, OPTIONS_LONG + 'e' },
+    { "plan", no_argument, NULL, OPTIONS_LONG + 'p' },
+    { "topo", required_argument, NULL, OPTIONS_LONG + 'T' },
+    { "json", no_argument, NULL, OPTIONS_LONG + 'j' },
     { "help", no_argument, NULL, 'h' },
     { "version", no_argument, NULL, 'V' },
     { NULL, 0, NULL, 0 }
@@ -62,12 +63,20 @@ static bool options_print(int *exit_status, const char *text)
     return false;
 }
 
+/* Is it the long one of the word before?  In the middle of a cluster that is
+ * another word. */
+static bool options_is_long(void)
+{
+    return optopt == 0 || optopt >= OPTIONS_LONG || optopt == 'h'
+           || optopt == 'V';
+}
+
 /* The option that getopt_long() stumbled over, as it was written. */
 static const char *options_culprit(char **argv)
 {
     static char letter[3] = "-";
 
-    if (optopt == 0 || optopt == 'T' || argv[optind - 1][1] == '-')
+    if (options_is_long())
         return argv[optind - 1];
     letter[1] = (char)optopt;
     return letter;
@@ -112,13 +121,13 @@ bool tpinfo_parse(int argc, char **argv, struct tpinfo_options *options,
     while ((option = getopt_long(argc, argv, ":hVn:", options_table, NULL))
            != -1) {
         switch (option) {
-        case 't': options->show |= TPINFO_TOPOLOGY; break;
-        case 'b': options->show |= TPINFO_BACKENDS; break;
-        case 'c': options->show |= TPINFO_COSTS; break;
-        case 'e': options->show |= TPINFO_ENV; break;
-        case 'p': options->show |= TPINFO_PLAN; break;
-        case 'j': options->json = true; break;
-        case 'T': options->topo = optarg; break;
+        case OPTIONS_LONG + 't': options->show |= TPINFO_TOPOLOGY; break;
+        case OPTIONS_LONG + 'b': options->show |= TPINFO_BACKENDS; break;
+        case OPTIONS_LONG + 'c': options->show |= TPINFO_COSTS; break;
+        case OPTIONS_LONG + 'e': options->show |= TPINFO_ENV; break;
+        case OPTIONS_LONG + 'p': options->show |= TPINFO_PLAN; break;
+        case OPTIONS_LONG + 'j': options->json = true; break;
+        case OPTIONS_LONG + 'T': options->topo = optarg; break;
         case 'n':
             if (!options_ranks(options))
                 return options_mistake(exit_status, "-n wants a number from 2 "
@@ -132,7 +141,10 @@ bool tpinfo_parse(int argc, char **argv, struct tpinfo_options *options,
             return options_mistake(exit_status, "a value is missing after ",
                                    options_culprit(argv));
         default:
-            return options_mistake(exit_status, "unknown option ",
+            return options_mistake(exit_status, optopt != 0
+                                   && options_is_long()
+                                   ? "no value goes with "
+                                   : "unknown option ",
                                    options_culprit(argv));
         }
     }

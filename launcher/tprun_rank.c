@@ -44,7 +44,8 @@
 
 enum {
     RANK_EXIT_USAGE = TPL_EXIT_USAGE,
-    RANK_GRACE = 2000              /* ms for processes that the rank leaves */
+    RANK_GRACE = 2000,             /* ms for processes that the rank leaves */
+    RANK_SWEEPS = 100              /* at most so many looks for them at last */
 };
 
 static struct rank {
@@ -305,6 +306,20 @@ static void rank_listen(void)
         tpb_close(&rank.report);
 }
 
+/* The engine's daemon is dead, and nobody else is there to end the rank and
+ * what it has started. */
+static void rank_vanish(void)
+{
+    struct timespec pause = { 0, 10000000 };
+
+    for (int i = 0; i < RANK_SWEEPS && tpl_orphans_kill(SIGKILL) > 0; i++) {
+        nanosleep(&pause, NULL);
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            ;
+    }
+    _exit(128 + SIGKILL);
+}
+
 /* Until something has happened, or `limit` ms; sends on what the rank wrote. */
 static void rank_turn(int signals, int limit)
 {
@@ -315,10 +330,9 @@ static void rank_turn(int signals, int limit)
                               { rank.relay.fds[1], POLLIN, 0 } };
 
     poll(polls, TPB_COUNT(polls), limit);
-    /* The engine's daemon is dead.  Not PR_SET_PDEATHSIG: that is about its
-     * thread that started us. */
+    /* Not PR_SET_PDEATHSIG: that is about the thread that started us. */
     if (polls[2].revents != 0)
-        _exit(128 + SIGKILL);
+        rank_vanish();
     while (tpl_signals_next(signals) != 0)
         ;
     if (rank.report >= 0)

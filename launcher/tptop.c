@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
-#include <signal.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "launcher/tptop.h"
+#include "runtime/base/io.h"
 
 enum { TPTOP_USAGE = 2 };
 
@@ -33,6 +35,23 @@ static tp_status tptop_number(const char *option, const char *text,
                         "%g on", option, text, least);
     *number = value;
     return TP_OK;
+}
+
+/* What getopt_long() did not understand.  In the middle of a cluster the word
+ * is still the one before. */
+static tp_status tptop_mistake(char **argv, int code, struct tpb_error *error)
+{
+    char letter[3] = { '-', (char)optopt, '\0' };
+    const char *word = argv[optind - 1], *why = "there is no such option";
+
+    if (code == ':')
+        why = "an argument is missing";
+    else if (optopt != 0 && strchr("jichV", optopt) != NULL)
+        why = "it takes no argument";
+    else if (optopt != 0)
+        word = letter;
+    return tpb_fail(error, TP_ERR_INVALID, "%s: %s; `tptop --help` lists the "
+                    "options", word, why);
 }
 
 static tp_status tptop_parse(int argc, char **argv,
@@ -74,10 +93,7 @@ static tp_status tptop_parse(int argc, char **argv,
             options->version = true;
             return TP_OK;
         default:
-            return tpb_fail(error, TP_ERR_INVALID, "%s: %s; `tptop --help` "
-                            "lists the options", argv[optind - 1],
-                            code == ':' ? "an argument is missing"
-                                        : "there is no such option");
+            return tptop_mistake(argv, code, error);
         }
     if (status == TP_OK && optind < argc) {
         status = tptop_number("PID", argv[optind++], 1, &number, error);
@@ -88,9 +104,19 @@ static tp_status tptop_parse(int argc, char **argv,
     return status;
 }
 
+static int tptop_print(const char *text)
+{
+    struct tpb_error error = { "" };
+
+    if (fputs(text, stdout) != EOF && fflush(stdout) == 0)
+        return 0;
+    tpb_fail_errno(&error, errno, "cannot write to standard output");
+    return tptop_refuse(1, &error);
+}
+
 static int tptop_help(void)
 {
-    return fputs(
+    return tptop_print(
         "Usage: tptop [OPTION]... [PID]\n"
         "Show what the ranks of a job do; PID is that of its tprun.\n\n"
         "  -j, --json\n"
@@ -102,14 +128,16 @@ static int tptop_help(void)
         "  -h, --help\n"
         "        print this and exit\n"
         "  -V, --version\n"
-        "        print the version and exit\n", stdout) == EOF
-        || fflush(stdout) != 0;
+        "        print the version and exit\n");
 }
 
-/* Does the tprun still run?  Its record would stay as it is. */
-static bool tptop_alive(pid_t pid)
+/* Does the tprun still run?  Its record would stay as it is, and its number
+ * with who does not wait for it. */
+static bool tptop_alive(int process)
 {
-    return kill(pid, 0) == 0 || errno == EPERM;
+    struct pollfd end = { process, POLLIN, 0 };
+
+    return poll(&end, 1, 0) != 1;
 }
 
 static bool tptop_wait(const struct tptop_options *options)
@@ -130,7 +158,7 @@ static int tptop_run(const struct tptop_options *options,
                      struct tpb_error *error)
 {
     struct tptop_sample sample = { .pid = options->pid };
-    int status = 0;
+    int status = 0, process = (int)syscall(SYS_pidfd_open, options->pid, 0);
 
     for (long i = 0; options->count == 0 || i <= options->count; i++) {
         if (tptop_look(&sample, record) != TP_OK) {
@@ -148,10 +176,11 @@ static int tptop_run(const struct tptop_options *options,
         }
         if (i == options->count && options->count > 0)
             break;
-        if (!tptop_wait(options) || !tptop_alive(options->pid))
+        if (!tptop_wait(options) || !tptop_alive(process))
             break;
     }
     tptop_sample_fini(&sample);
+    tpb_close(&process);
     return status;
 }
 
@@ -167,8 +196,7 @@ int main(int argc, char **argv)
     if (options.help)
         return tptop_help();
     if (options.version)
-        return printf("tptop (tp) %s\n", PACKAGE_VERSION) < 0
-               || fflush(stdout) != 0;
+        return tptop_print("tptop (tp) " PACKAGE_VERSION "\n");
     if (tptop_find(&options.pid, &record, &error) != TP_OK)
         return tptop_refuse(1, &error);
     if (!options.json && tptop_screen_open(&error) != TP_OK)

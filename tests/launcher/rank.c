@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <pmix.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -516,6 +517,16 @@ static void do_stubborn(char **arg)
         pause();
 }
 
+/* away: in tprun's process group instead of one of its own. */
+static void do_away(char **arg)
+{
+    (void)arg;
+    require(setpgid(0, getpgid(getppid())) == 0, "setpgid");
+    printf("ready\n");
+    fflush(stdout);
+    doze(600);
+}
+
 /* family: children in the group, in their own session, and without any
  * environment; says "ready" and sleeps. */
 static void do_family(char **arg)
@@ -535,10 +546,46 @@ static void do_family(char **arg)
     doze(600);
 }
 
-/* leave: a child that lives on, in a session of its own or not. */
+static void *rest(void *arg)
+{
+    doze(600);
+    return arg;
+}
+
+/* A process whose first thread has ended, which the other cannot see before
+ * it is so. */
+static void leave_thread(void)
+{
+    char path[64], text[128] = "";
+    pthread_t thread;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        setsid();
+        if (pthread_create(&thread, NULL, rest, NULL) != 0)
+            _exit(97);
+        pthread_exit(NULL);
+    }
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    while (strstr(text, ") Z ") == NULL) {
+        FILE *file = fopen(path, "r");
+
+        if (file != NULL && fgets(text, sizeof(text), file) == NULL)
+            text[0] = '\0';
+        require(file != NULL && fclose(file) == 0, path);
+    }
+    printf("left %d\n", (int)pid);
+    fflush(stdout);
+}
+
+/* leave: a child that lives on, in a session of its own or not, or by a thread;
+ * "stay" behind that does not let the rank end. */
 static void do_leave(char **arg)
 {
-    if (fork() == 0) {
+    if (strcmp(arg[0], "thread") == 0) {
+        leave_thread();
+        doze(arg[1] != NULL ? 600 : 0);
+    } else if (fork() == 0) {
         if (strcmp(arg[0], "session") == 0)
             setsid();
         doze(600);
@@ -585,7 +632,7 @@ static const struct {
     { "lines", do_lines }, { "long", do_long },
     { "torrent", do_torrent }, { "signals", do_signals },
     { "stubborn", do_stubborn }, { "family", do_family },
-    { "leave", do_leave }, { "state", do_state },
+    { "away", do_away }, { "leave", do_leave }, { "state", do_state },
 };
 
 int main(int argc, char **argv)

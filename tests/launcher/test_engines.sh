@@ -155,6 +155,51 @@ unset SLURM_JOB_ID SLURM_JOB_NODELIST
 try 0 "^TP_REQUIRE=net:ofi:tcp TP_REQUIRE_ABORT=1 /.*/mpirun.openmpi .* -- echo 'a b'\$" \
     --dry-run --require net:ofi:tcp --host $away echo 'a b'
 
+if [ -e /dev/full ]; then
+    for option in --dry-run --display-map; do
+        PATH=$work/bin "$tprun" --host $away $option true \
+            >/dev/full 2>"$work/err" </dev/null
+        status=$?
+        if [ $status -eq 1 ] && grep -q '^tprun: cannot write to standard' \
+            "$work/err"; then
+            pass
+        else
+            fail "$option: a full disk is an error (status $status)"
+        fi
+    done
+fi
+
+# ---- an engine that is killed ----
+
+# The rank goes, and what it has started, also in a session of its own.
+version=$(sed -n 's/^#define PACKAGE_VERSION "\(.*\)"/\1/p' "$build/config.h")
+keeper="$build/launcher/tprun-rank -j 1 -V $version"
+PMIX_RANK=0 sh -c "$keeper -- sh -c 'setsid sleep 60 & echo \$!; sleep 60 &
+    echo \$!; echo all; wait'; true" >"$work/out" 2>/dev/null </dev/null &
+killed=$!
+for _ in $(seq 1000); do
+    ! grep -q '^all$' "$work/out" || break
+    sleep 0.01
+done
+kill -9 $killed
+wait $killed 2>/dev/null
+gone=0 started=$(sed '/all/d' "$work/out")
+for _ in $(seq 500); do
+    gone=1
+    for pid in $started; do
+        ! grep -q '^State:.[^ZX]' "/proc/$pid/status" 2>/dev/null || gone=0
+    done
+    [ $gone -eq 0 ] || break
+    sleep 0.01
+done
+if grep -q '^all$' "$work/out" && [ $gone -eq 1 ]; then
+    pass
+else
+    fail "what a rank has started outlives its engine"
+    # shellcheck disable=SC2086 # numbers
+    kill -9 $started
+fi
+
 # ---- another libpmix ----
 
 echo 'const char *PMIx_Get_version(void); const char *PMIx_Get_version(void)

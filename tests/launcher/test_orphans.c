@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
 #include "tests/launcher/run.h"
 
 /* What a rank leaves when it ends is ended with the job. */
@@ -25,6 +27,69 @@ START_TEST(test_left_behind)
     tpx_run_tprun(&launch, "-n", "3", "RANK", "leave", how[_i]);
     ck_assert_int_eq(launch.status, 0);
     tpx_release(&launch);
+}
+END_TEST
+
+/* A process whose first thread has ended looks like a zombie, and lives: it
+ * holds the output, and would for ever. */
+START_TEST(test_left_thread)
+{
+    struct tpx_launch launch = { 0 };
+    int pid = 0, left = 1;
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "1", "RANK", "leave",
+               "thread", _i == 1 ? "stay" : NULL, NULL });
+    tpx_await_output(&launch, "left ", 1);
+    if (_i == 1)
+        kill(launch.pid, SIGKILL);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, _i == 1 ? 137 : 0);
+    ck_assert_int_eq(sscanf(launch.out, "left %d", &pid), 1);
+    /* After SIGKILL it is the guards' work, who take a moment. */
+    for (int i = 0; i < 500 && left; i++) {
+        left = kill(pid, 0) == 0;
+        tpx_doze(left ? 0.01 : 0);
+    }
+    if (left)
+        kill(pid, SIGKILL);
+    ck_assert_int_eq(left, 0);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* What a rank leaves may be somebody whom we cannot end.  Then tprun says so,
+ * and ends all the same, though its output is held open. */
+START_TEST(test_left_untouchable)
+{
+    char place[] = "/tmp/tpx-orphans-XXXXXX", command[2048], *text;
+    const char *tprun = tpx_program("launcher/tprun");
+    int status;
+
+    if (geteuid() != 0 || system("command -v setpriv >/dev/null") != 0) {
+        tpx_skip("root", "nobody can be somebody else");
+        return;
+    }
+    ck_assert_ptr_nonnull(mkdtemp(place));
+    ck_assert_int_eq(chdir(place), 0);
+    snprintf(command, sizeof(command), "chmod 755 . && cp $(command -v setpriv)"
+             " other && chmod 4755 other && as='setpriv --reuid=54321"
+             " --regid=54321 --clear-groups' && $as test -x %s && timeout -s"
+             " KILL 60 $as %s -n 1 sh -c './other --reuid=0 sleep 600 &"
+             " echo $! >&2; sleep 0.5' 2>&1 >/dev/null | cat >said; "
+             "kill -9 $(head -n 1 said)", tprun, tprun);
+    status = system(command);
+    text = tpb_read_file("said", NULL);
+    unlink("said");
+    unlink("other");
+    rmdir(place);
+    if (text == NULL || *text == '\0') {
+        tpx_skip("root", "the build tree is closed to others");
+    } else {
+        ck_assert_int_eq(status, 0);
+        ck_assert_msg(strstr(text, "tprun: processes that ranks have left (1) "
+                             "do not die of SIGKILL") != NULL, "%s", text);
+    }
+    tpb_free(text);
 }
 END_TEST
 
@@ -302,6 +367,8 @@ int main(void)
 
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_left_behind, 0, 2);
+    tcase_add_loop_test(tests, test_left_thread, 0, 2);
+    tcase_add_test(tests, test_left_untouchable);
     tcase_add_loop_test(tests, test_heir, 0, 3);
     tcase_add_test(tests, test_stubborn_left_behind);
     tcase_add_test(tests, test_kill_tprun);

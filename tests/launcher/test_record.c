@@ -363,6 +363,18 @@ static int run_top(const char *arguments)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* What it says on standard error holds these words. */
+static void top_says(const char *arguments, const char *words)
+{
+    char command[2048];
+
+    snprintf(command, sizeof(command), "%s 2>&1 >/dev/null </dev/null %s |"
+             " grep -q -e '%s'", tpx_program("launcher/tptop"), arguments,
+             words);
+    ck_assert_msg(system(command) == 0, "tptop %s: no \"%s\"", arguments,
+                  words);
+}
+
 START_TEST(test_top_refusals)
 {
     char arguments[32];
@@ -372,9 +384,39 @@ START_TEST(test_top_refusals)
     ck_assert_int_eq(run_top("--what"), 2);
     ck_assert_int_eq(run_top("--interval 0 1"), 2);
     ck_assert_int_eq(run_top("--json 1 2"), 2);
+    top_says("--json -xh", " -x: there is no such option");
+    top_says("--json=yes", " --json=yes: it takes no argument");
+    if (access("/dev/full", F_OK) == 0) {
+        top_says("--help >/dev/full", "cannot write to standard output: No ");
+        top_says("--version >/dev/full", "cannot write to standard output");
+    }
     /* A process without a job: this one. */
     snprintf(arguments, sizeof(arguments), "--json %d", (int)getpid());
     ck_assert_int_eq(run_top(arguments), 1);
+}
+END_TEST
+
+/* A job is over when its tprun has ended, also if nobody has waited for it. */
+START_TEST(test_top_unreaped)
+{
+    struct tpx_launch launch = { 0 };
+    char command[2048];
+    siginfo_t info;
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "1", "sh", "-c",
+               "echo ready; exec sleep 600", NULL });
+    tpx_await_output(&launch, "ready\n", 1);
+    snprintf(command, sizeof(command), "%s --json --interval 0.05 --count 9999 "
+             "%d | head -n 1 | grep -q '\"ranks\"'; (sleep 0.3; kill %d) & "
+             "timeout 60 %s --json --interval 0.05 %d >/dev/null",
+             tpx_program("launcher/tptop"), (int)launch.pid, (int)launch.pid,
+             tpx_program("launcher/tptop"), (int)launch.pid);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(waitid(P_PID, (id_t)launch.pid, &info,
+                            WEXITED | WNOWAIT), 0);
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 143);
+    tpx_release(&launch);
 }
 END_TEST
 
@@ -423,6 +465,7 @@ int main(void)
     tcase_add_test(tests, test_top);
     tcase_add_test(tests, test_screen);
     tcase_add_test(tests, test_top_refusals);
+    tcase_add_test(tests, test_top_unreaped);
     tcase_add_test(tests, test_damage);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

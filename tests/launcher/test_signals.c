@@ -100,6 +100,23 @@ START_TEST(test_stopped_rank)
 }
 END_TEST
 
+/* So does one that has left its process group. */
+START_TEST(test_rank_away)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "RANK", "away",
+               NULL });
+    tpx_await_output(&launch, "ready\n", 2);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 143);
+    ck_assert_str_eq(launch.err,
+                     "tprun: signal 15 (SIGTERM) ended the job\n");
+    tpx_release(&launch);
+}
+END_TEST
+
 /* SIGTSTP stops ranks and tprun; SIGCONT lets all go on. */
 START_TEST(test_suspend)
 {
@@ -329,6 +346,28 @@ START_TEST(test_terminal_interrupt)
 }
 END_TEST
 
+/* A terminal that is not the one of tprun's session: what is typed there comes
+ * all the same, and so does its end. */
+START_TEST(test_terminal_elsewhere)
+{
+    struct tpx_launch launch = { 0 };
+    int master, slave;
+
+    ck_assert_int_eq(openpty(&master, &slave, NULL, NULL, NULL), 0);
+    fcntl(master, F_SETFD, FD_CLOEXEC);
+    setsid();
+    tpx_launch(&launch, slave, (const char *const[]){ "-n", "1", "cat",
+               NULL });
+    close(slave);
+    ck_assert_int_eq(write(master, "hello\n", 6), 6);
+    tpx_await_output(&launch, "hello\n", 1);
+    close(master);
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, 0);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* With --pty rank 0 has the terminal: keys come as they are typed, ^C is its
  * own, and it hears of another size. */
 START_TEST(test_terminal_program)
@@ -474,6 +513,7 @@ int main(void)
     tcase_add_loop_test(tests, test_ending, 0, 4);
     tcase_add_loop_test(tests, test_stubborn, 0, 2);
     tcase_add_test(tests, test_stopped_rank);
+    tcase_add_test(tests, test_rank_away);
     tcase_add_test(tests, test_suspend);
     tcase_add_test(tests, test_ignored_stays_ignored);
     tcase_add_test(tests, test_idle);
@@ -481,6 +521,7 @@ int main(void)
     tcase_add_test(tests, test_much_input);
     tcase_add_test(tests, test_terminal);
     tcase_add_test(tests, test_terminal_interrupt);
+    tcase_add_test(tests, test_terminal_elsewhere);
     tcase_add_test(tests, test_terminal_program);
     tcase_add_test(tests, test_state);
     tcase_add_test(tests, test_options);

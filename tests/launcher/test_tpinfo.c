@@ -221,11 +221,12 @@ START_TEST(test_mistakes)
     bad("--nonesuch", 2, "unknown option --nonesuch");
     bad("-x", 2, "unknown option -x");
     bad("-xh", 2, "unknown option -x");
+    bad("--topology -xh", 2, "unknown option -x");
     bad("all", 2, "unexpected argument all");
     bad("--plan --topo", 2, "a value is missing after --topo");
     bad("--topo a.xml", 2, "--topo goes with --plan");
     bad("--plan --env", 2, "--plan goes alone");
-    bad("--json=yes", 2, "--json=yes");
+    bad("--json=yes", 2, "no value goes with --json=yes");
     bad("-n 4", 2, "-n goes with --plan");
     bad("--plan -n", 2, "a value is missing after -n");
     bad("--plan -n 1", 2, "-n wants a number from 2 to 1024, not 1");

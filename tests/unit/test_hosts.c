@@ -102,6 +102,7 @@ static const struct {
     { "-l@a", false, "is no name of a user" },
     { "node[1-", false, "node[1-: a ] is missing" },
     { "node[]", false, "expected numbers such as [01-16]" },
+    { "node[,]", false, "expected numbers such as [01-16]" },
     { "node[a-b]", false, "node[...]: expected numbers" },
     { "node[9-1]", false, "node[9-1]: the range runs backwards" },
     { "node[0-999999]", false, "over 65536 hosts" },
