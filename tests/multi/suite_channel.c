@@ -239,6 +239,12 @@ static void channel_revoked(void)
     channel_revoked_of(CHANNEL_BIG / 8, true);
 }
 
+/* What would fit a frame, but goes by the channel as well. */
+static void channel_revoked_short(void)
+{
+    channel_revoked_of(16000, false);
+}
+
 /* Locked from the beginning: the trial tells, on the side that matters. */
 static void channel_denied(void)
 {
@@ -901,6 +907,8 @@ const struct tpx_spmd tpx_channel[] = {
     { "channel_demote", channel_demote, 2, TPX_CHANNELS | TPX_BARE, 60 },
     { "channel_revoked", channel_revoked, 2, TPX_CHANNELS | TPX_BARE
       | TPX_WARNS, 30 },
+    { "channel_revoked_short", channel_revoked_short, 2,
+      TPX_CHANNELS | TPX_BARE | TPX_WARNS, 30 },
     { "channel_denied", channel_denied, 2, TPX_BARE | TPX_WARNS | TPX_ONCE,
       30 },
     { "channel_borrow", channel_borrow, 2, TPX_CHANNELS, 30 },
