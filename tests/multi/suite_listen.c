@@ -546,6 +546,35 @@ static void listen_close(void)
     }
 }
 
+static void listen_again(tp_listener *listener, tp_status status,
+                         tp_pipe *pipe, void *arg)
+{
+    unsigned *owed = arg;
+
+    tpx_equal(status, TP_ERR_CLOSED);
+    tpx_check(pipe == NULL && *owed > 0, "a callback that nobody is owed");
+    --*owed;
+    if (tp_accept(listener, listen_again, owed) == TP_OK)
+        ++*owed;
+    tpx_ok(tp_listen(tpx_me.context, "local", &listener));
+    if (tp_accept(listener, listen_again, owed) == TP_OK)
+        ++*owed;
+}
+
+/* A server that asks for the next one whatever came of the last, also at a new
+ * place, until it is refused. */
+static void listen_insistent(void)
+{
+    tp_listener *listener;
+    unsigned owed = 1;
+
+    tpx_ok(tp_listen(tpx_me.context, NULL, &listener));
+    tpx_ok(tp_accept(listener, listen_again, &owed));
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_equal(owed, 0);
+}
+
 /* The other side dies: this pipe ends, the listener goes on. */
 static void listen_death(void)
 {
@@ -758,6 +787,7 @@ const struct tpx_spmd tpx_listen[] = {
     { "listen_secrets", listen_secrets, 3, TPX_BARE },
     { "listen_flood", listen_flood, 2, 0 },
     { "listen_close", listen_close, 2, TPX_BARE },
+    { "listen_insistent", listen_insistent, 1, 0 },
     { "listen_death", listen_death, 3, TPX_BARE | TPX_KILLS },
     { "listen_many", listen_many, 2, 0 },
     { "listen_crowd", listen_crowd, 5, 0 },
