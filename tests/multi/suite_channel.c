@@ -183,66 +183,32 @@ static void channel_demote(void)
     tpx_meet(!tpx_me.rank);
 }
 
-/* Under a contract that insists on the channel the pair ends instead.  `late`:
- * the receiver has the skeleton by then. */
-static void channel_revoked_of(size_t length, bool late)
-{
-    unsigned char *memory;
-    struct tpx_end end = { 0 };
-    tp_message *skeleton = NULL;
-    tp_pipe *pipe, *control;
-    char byte = 'x';
-
-    if (!channel_has_cma())
-        return;
-    memory = channel_memory(length, 7);
-    channel_drop_ptrace();
-    tpx_check(setenv("TP_REQUIRE", "node:cma", 1) == 0, "setenv");
-    tpx_ok(tp_init(NULL, &tpx_me.context));
-    pipe = tpx_pipe(!tpx_me.rank, 0);
-    control = tpx_pipe(!tpx_me.rank, 1);
-    tpx_meet(!tpx_me.rank);
-    if (tpx_me.rank == 0) {
-        tp_payload payload = { .data = memory, .length = length };
-        tp_message message = { .payloads = &payload, .payload_count = 1 };
-
-        if (late) {
-            tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
-            tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
-        }
-        channel_lock();
-        tpx_ok(tp_pipe_send(control, &byte, 1));
-        if (late)
-            tpx_until(&end.over, 1);
-        else
-            end.status = tp_pipe_send(pipe, memory, length);
-        tpx_equal(end.status, TP_ERR_UNREACHABLE);
-        tpx_check(strstr(tp_pipe_error(pipe), "cma") != NULL, "no words");
-    } else {
-        if (late) {
-            tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
-            skeleton->payloads[0].data = memory;
-            tpx_ok(tp_pipe_send(control, &byte, 1));
-        }
-        tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
-        end.status = late ? tp_pipe_recv_message(pipe, skeleton, -1)
-                          : tp_pipe_recv(pipe, memory, length, NULL);
-        tpx_check(end.status == TP_ERR_PEER_FAILED
-                  || end.status == TP_ERR_PEER_CLOSED, "%s",
-                  tp_strerror(end.status));
-    }
-    free(memory);
-}
-
+/* Under a contract that insists on the channel the pair ends instead. */
 static void channel_revoked(void)
 {
-    channel_revoked_of(CHANNEL_BIG / 8, true);
-}
+    bool cma = channel_has_cma();
+    size_t length = cma ? CHANNEL_PIECE : 0;
+    tp_pipe *pipe;
 
-/* What would fit a frame, but goes by the channel as well. */
-static void channel_revoked_short(void)
-{
-    channel_revoked_of(16000, false);
+    channel_drop_ptrace();
+    tpx_check(!cma || setenv("TP_REQUIRE", "node:cma", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        static unsigned char memory[CHANNEL_PIECE];
+
+        channel_lock();
+        if (tpx_me.mode == TP_PROGRESS_MANUAL && cma)
+            length = 16000;        /* which would fit a frame */
+        tpx_status(tp_pipe_send(pipe, memory, length),
+                   cma ? TP_ERR_UNREACHABLE : TP_OK);
+    } else {
+        static unsigned char memory[CHANNEL_PIECE];
+        tp_status status = tp_pipe_recv(pipe, memory, CHANNEL_PIECE, NULL);
+
+        tpx_equal(status == TP_OK, !cma);
+    }
 }
 
 /* Locked from the beginning: the trial tells, on the side that matters. */
@@ -907,8 +873,6 @@ const struct tpx_spmd tpx_channel[] = {
     { "channel_demote", channel_demote, 2, TPX_CHANNELS | TPX_BARE, 60 },
     { "channel_revoked", channel_revoked, 2, TPX_CHANNELS | TPX_BARE
       | TPX_WARNS, 30 },
-    { "channel_revoked_short", channel_revoked_short, 2,
-      TPX_CHANNELS | TPX_BARE | TPX_WARNS, 30 },
     { "channel_denied", channel_denied, 2, TPX_BARE | TPX_WARNS | TPX_ONCE,
       30 },
     { "channel_borrow", channel_borrow, 2, TPX_CHANNELS, 30 },
