@@ -625,6 +625,23 @@ static void context_end_operations(tp_context *context, bool flushed)
     }
 }
 
+static void context_enter(tp_context *context)
+{
+    while (!tpr_enter(context))
+        sched_yield();             /* a call of another thread just ends */
+}
+
+/* What the last callbacks asked for may have become a task, which has its end
+ * when the token is left, and then a callback. */
+static void context_end_calls(tp_context *context)
+{
+    do {
+        tpr_desk_close(context);
+        tpr_leave(context);
+        context_enter(context);
+    } while (tpr_dispatch(context) > 0);
+}
+
 tp_status tp_finalize(tp_context *context)
 {
     bool flushed;
@@ -633,8 +650,7 @@ tp_status tp_finalize(tp_context *context)
         || context->card.pid != (uint32_t)getpid())    /* the parent's */
         return TP_ERR_INVALID;
     tpr_thread_stop(context);
-    while (!tpr_enter(context))
-        sched_yield();             /* a call of another thread just ends */
+    context_enter(context);
     tpr_record_phase(context, TPB_PHASE_FINALIZE);
     context->closing = true;
     tpr_desk_close(context);
@@ -646,6 +662,7 @@ tp_status tp_finalize(tp_context *context)
     if (context->bootstrap->ops->leave != NULL)
         context->bootstrap->ops->leave(context->bootstrap);
     context_end_operations(context, flushed);
+    context_end_calls(context);
     tpr_leave(context);
     tpr_contract_leave(context);
     context_free(context);

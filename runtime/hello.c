@@ -360,9 +360,12 @@ static void hello_received(tp_context *context, struct tpf_conn *conn,
     verdicts.length = hello.words_length;
     memcpy(verdicts.words, body + sizeof(hello) + hello.card_length,
            verdicts.length);
-    if (hello.card_length == 0
-        && (guest = tpr_guest_find(context, hello.cookie)) != NULL) {
-        hello_guest(context, conn, guest, &verdicts);
+    if (hello.card_length == 0) {
+        guest = tpr_guest_find(context, hello.cookie);
+        if (guest != NULL)
+            hello_guest(context, conn, guest, &verdicts);
+        else   /* its listener has closed since, or it took too long */
+            hello_turn_away(context, conn, WIRE_OVER, "its ticket is void");
         return;
     }
     if (!tpb_equal_secret(hello.cookie, context->card.cookie, 16)) {
@@ -427,6 +430,9 @@ static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
         tpr_peer_end(peer, TP_ERR_DENIED, "the peer does not let us in");
     else if (welcome.answer == WIRE_NO_MEMORY)
         tpr_peer_end(peer, TP_ERR_NO_MEMORY, "the peer is out of memory");
+    else if (welcome.answer == WIRE_OVER && peer->guest != NULL)
+        tpr_peer_end(peer, TP_ERR_PEER_CLOSED,
+                     "the listener waits for us no more");
     else if (welcome.answer == WIRE_OVER)
         tpr_peer_end(peer, TP_ERR_PEER_FAILED, "the peer has given us up");
     else

@@ -132,7 +132,8 @@ tp_status tp_accept(tp_listener *listener, tp_accept_fn *accepted, void *arg)
 {
     struct listener_accept *accept;
 
-    if (listener == NULL || accepted == NULL)
+    if (listener == NULL || accepted == NULL
+        || (tpr_holds(listener->context) && listener->context->closed))
         return TP_ERR_INVALID;
     accept = tpb_zalloc(sizeof(*accept));
     if (accept == NULL)

@@ -466,6 +466,8 @@ bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
     /* A receiver on a device asks without blaming the channel. */
     if (about->channel != TPF_CHANNEL_NONE)
         tpr_links_demote(pipe->peer, offer->channel, text);
+    if (pipe->peer->state != TPR_PEER_CONNECTED)
+        return true;               /* the contract insists on the channel */
     offer_let_go(offer);
     if (offer_breaks_contract(pipe, op, offer, text))
         return true;

@@ -158,9 +158,9 @@ void tpr_peer_timer(struct tpr_peer *peer)
     tp_context *context = peer->context;
     int64_t limit = context->settings.number[TPB_SET_CONNECT_TIMEOUT];
 
-    if (limit < 0)
-        return;
-    peer->deadline = tpb_now() + (uint64_t)limit * 1000000u;
+    /* Without a limit it is watched, too. */
+    peer->deadline = limit < 0 ? UINT64_MAX
+                     : tpb_now() + (uint64_t)limit * 1000000u;
     tpb_list_append(&context->contacts, &peer->contact_link);
     tpr_touch(context);
 }

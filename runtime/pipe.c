@@ -21,6 +21,12 @@ static bool pipe_memory_valid(const void *memory, size_t length)
     return memory != NULL || length == 0;
 }
 
+/* One by one within the limit of them all, so that their sum is a number. */
+static bool pipe_metadata_valid(const void *metadata, size_t length)
+{
+    return pipe_memory_valid(metadata, length) && length <= WIRE_DESCRIPTOR;
+}
+
 /* There is one CPU; how many other devices only their driver knows. */
 static bool pipe_device_valid(tp_device device)
 {
@@ -31,7 +37,7 @@ static bool pipe_device_valid(tp_device device)
 static bool pipe_tensor_valid(const tp_tensor *tensor)
 {
     return pipe_memory_valid(tensor->data, tensor->length)
-           && pipe_memory_valid(tensor->metadata, tensor->metadata_length)
+           && pipe_metadata_valid(tensor->metadata, tensor->metadata_length)
            && pipe_device_valid(tensor->device)
            && (tensor->target.type == TP_DEVICE_ANY
                || pipe_device_valid(tensor->target));
@@ -52,7 +58,7 @@ bool tpr_message_valid(const tp_message *message)
     if (message != NULL && TPB_LIKELY(tpr_message_plain(message)))
         return pipe_plain_valid(message);
     if (message == NULL
-        || !pipe_memory_valid(message->metadata, message->metadata_length)
+        || !pipe_metadata_valid(message->metadata, message->metadata_length)
         || !pipe_memory_valid(message->payloads, message->payload_count)
         || !pipe_memory_valid(message->tensors, message->tensor_count)
         || message->payload_count > WIRE_BUFFERS
@@ -62,8 +68,8 @@ bool tpr_message_valid(const tp_message *message)
         const tp_payload *payload = &message->payloads[i];
 
         if (!pipe_memory_valid(payload->data, payload->length)
-            || !pipe_memory_valid(payload->metadata,
-                                  payload->metadata_length)
+            || !pipe_metadata_valid(payload->metadata,
+                                    payload->metadata_length)
             || __builtin_add_overflow(total, payload->length, &total))
             return false;
     }

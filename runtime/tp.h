@@ -424,9 +424,9 @@ tp_status tp_accept(tp_listener *listener, tp_accept_fn *accepted, void *arg);
  * until tp_finalize(), closed or not; tp_pipe_rank() is -1.
  *
  * Errors at once: INVALID (not an address), NO_MEMORY.  Those of the pipe's
- * operations: UNREACHABLE (nobody listens, or no backend leads there), DENIED
- * (one side does not know the other's secret), PROTOCOL (something else lives
- * there).
+ * operations: UNREACHABLE (nobody listens, or no backend leads there),
+ * PEER_CLOSED (the listener was closed meanwhile), DENIED (one side does not
+ * know the other's secret), PROTOCOL (something else lives there).
  */
 tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe);
 

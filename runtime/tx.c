@@ -596,14 +596,25 @@ void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op)
         tpr_tx_pump(pipe);
 }
 
+/* Of one that is not brief: has it no frame to go in, or to go another way? */
+static __attribute__((noinline)) bool tx_is_long(const struct tpr_peer *peer,
+                                                 size_t length)
+{
+    const struct tpr_links *links = peer->links;
+
+    return peer->state != TPR_PEER_CONNECTED
+           || length > peer->conn->max_frame - sizeof(struct wire_frame)
+           || (links != NULL && links->insisted && length >= links->least);
+}
+
 /* Sends a short message at once, without an operation, if that can be. */
 bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length)
 {
     struct tpr_peer *peer = pipe->peer;
 
-    if (peer->state != TPR_PEER_CONNECTED || pipe->tx_end != TP_OK
+    if ((length >= peer->brief && tx_is_long(peer, length))
+        || pipe->tx_end != TP_OK
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
-        || length > peer->conn->max_frame - sizeof(struct wire_frame)
         || !tx_short(pipe, peer->conn, data, length))
         return false;
     TPR_COUNT(pipe->record->stats.messages_sent, 1);

@@ -182,6 +182,8 @@ static void arguments_messages(void)
     tp_payload endless[2] = { { &byte, SIZE_MAX, NULL, 0 },
                               { &byte, SIZE_MAX, NULL, 0 } };
     tp_payload chatty = { &byte, 1, &byte, (size_t)2 << 30 };
+    tp_payload babbling[2] = { { &byte, 1, &byte, SIZE_MAX / 2 + 1 },
+                               { &byte, 1, &byte, SIZE_MAX / 2 + 1 } };
     tp_tensor tensor = { .data = &byte, .length = 1 }, bad;
 
     arguments_refused(pipe, (tp_message){ .metadata_length = 1 });
@@ -197,6 +199,10 @@ static void arguments_messages(void)
                                           .payload_count = 1 });
     arguments_refused(pipe, (tp_message){ .payloads = &chatty,
                                           .payload_count = 1 });
+    arguments_refused(pipe, (tp_message){ .metadata = &byte,
+                                          .metadata_length = SIZE_MAX });
+    arguments_refused(pipe, (tp_message){ .payloads = babbling,
+                                          .payload_count = 2 });
     arguments_refused(pipe, (tp_message){ .payloads = &good,
                                           .payload_count = SIZE_MAX });
     arguments_refused(pipe, (tp_message){ .tensors = &tensor,
@@ -216,6 +222,11 @@ static void arguments_messages(void)
                                           .tensor_count = 1 });
     bad = tensor;
     bad.metadata_length = 2;
+    arguments_refused(pipe, (tp_message){ .tensors = &bad,
+                                          .tensor_count = 1 });
+    bad = tensor;
+    bad.metadata = &byte;
+    bad.metadata_length = SIZE_MAX - 60;
     arguments_refused(pipe, (tp_message){ .tensors = &bad,
                                           .tensor_count = 1 });
     bad = tensor;

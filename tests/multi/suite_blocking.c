@@ -467,6 +467,27 @@ static void blocking_any_single(void)
     tpx_equal(closed, 1);
 }
 
+/* Without a limit for it a first contact is looked after, too: its peer is
+ * late, and only a clock tells that its card is there. */
+static void blocking_patient(void)
+{
+    struct tpx_end end = { 0 };
+    char byte = 'p';
+
+    tpx_check(setenv("TP_CONNECT_TIMEOUT", "-", 1) == 0, "setenv");
+    if (tpx_me.rank == 1)
+        tpx_sleep_ms(150);
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    if (tpx_me.rank == 0) {
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 0), &byte, 1));
+    } else {
+        /* Not by its pipe: that would seek the acquaintance itself. */
+        tpx_ok(tp_read_descriptor_any(tpx_me.context, tpx_ended, &end));
+        tpx_until(&end.over, 1);
+        tpx_ok(end.status);
+    }
+}
+
 const struct tpx_spmd tpx_blocking[] = {
     { "blocking_truncated", blocking_truncated, 2, TPX_LAUNCH, 20 },
     { "blocking_gathers", blocking_gathers, 1, 0, 20 },
@@ -478,5 +499,6 @@ const struct tpx_spmd tpx_blocking[] = {
     { "blocking_unheard", blocking_unheard, 2, 0, 30 },
     { "blocking_any", blocking_any, 5, TPX_LAUNCH, 30 },
     { "blocking_any_single", blocking_any_single, 4, 0, 30 },
+    { "blocking_patient", blocking_patient, 2, TPX_BARE, 20 },
     { NULL }
 };

@@ -183,6 +183,34 @@ static void channel_demote(void)
     tpx_meet(!tpx_me.rank);
 }
 
+/* Under a contract that insists on the channel the pair ends instead. */
+static void channel_revoked(void)
+{
+    bool cma = channel_has_cma();
+    size_t length = cma ? CHANNEL_PIECE : 0;
+    tp_pipe *pipe;
+
+    channel_drop_ptrace();
+    tpx_check(!cma || setenv("TP_REQUIRE", "node:cma", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        static unsigned char memory[CHANNEL_PIECE];
+
+        channel_lock();
+        if (tpx_me.mode == TP_PROGRESS_MANUAL && cma)
+            length = 16000;        /* which would fit a frame */
+        tpx_status(tp_pipe_send(pipe, memory, length),
+                   cma ? TP_ERR_UNREACHABLE : TP_OK);
+    } else {
+        static unsigned char memory[CHANNEL_PIECE];
+        tp_status status = tp_pipe_recv(pipe, memory, CHANNEL_PIECE, NULL);
+
+        tpx_equal(status == TP_OK, !cma);
+    }
+}
+
 /* Locked from the beginning: the trial tells, on the side that matters. */
 static void channel_denied(void)
 {
@@ -843,6 +871,8 @@ static void channel_letters(void)
 
 const struct tpx_spmd tpx_channel[] = {
     { "channel_demote", channel_demote, 2, TPX_CHANNELS | TPX_BARE, 60 },
+    { "channel_revoked", channel_revoked, 2, TPX_CHANNELS | TPX_BARE
+      | TPX_WARNS, 30 },
     { "channel_denied", channel_denied, 2, TPX_BARE | TPX_WARNS | TPX_ONCE,
       30 },
     { "channel_borrow", channel_borrow, 2, TPX_CHANNELS, 30 },

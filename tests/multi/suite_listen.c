@@ -546,6 +546,65 @@ static void listen_close(void)
     }
 }
 
+/* A listener may close at each step of a visit: that is not to be denied. */
+static void listen_closing(void)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    char address[LISTEN_TEXT], byte;
+    tp_listener *listener;
+    tp_status status;
+    tp_pipe *pipe;
+
+    options.bootstrap = "single";
+    options.progress = TP_PROGRESS_MANUAL;
+    options.connect_timeout_ms = tpx_limit_ms(100);
+    for (unsigned steps = 0; steps < 30; steps++) {
+        tpx_ok(tp_init(&options, &tpx_me.context));
+        tpx_check(tp_fd(tpx_me.context) >= 0, "each step looks all over");
+        tpx_ok(tp_listen(tpx_me.context, "local", &listener));
+        tpx_ok(tp_listener_address(listener, address, sizeof(address)));
+        tpx_ok(tp_connect(tpx_me.context, address, &pipe));
+        for (unsigned i = 0; i < steps; i++)
+            tpx_ok(tp_progress(tpx_me.context, NULL));
+        tpx_ok(tp_listener_close(listener));
+        status = tp_pipe_recv(pipe, &byte, 1, NULL);
+        tpx_check(status == TP_ERR_PEER_CLOSED
+                  || status == TP_ERR_UNREACHABLE, "after %u steps: %s: %s",
+                  steps, tp_strerror(status), tp_pipe_error(pipe));
+        tpx_ok(tp_finalize(tpx_me.context));
+        tpx_me.context = NULL;
+    }
+}
+
+static void listen_again(tp_listener *listener, tp_status status,
+                         tp_pipe *pipe, void *arg)
+{
+    unsigned *owed = arg;
+
+    tpx_equal(status, TP_ERR_CLOSED);
+    tpx_check(pipe == NULL && *owed > 0, "a callback that nobody is owed");
+    --*owed;
+    if (tp_accept(listener, listen_again, owed) == TP_OK)
+        ++*owed;
+    tpx_ok(tp_listen(tpx_me.context, "local", &listener));
+    if (tp_accept(listener, listen_again, owed) == TP_OK)
+        ++*owed;
+}
+
+/* A server that asks for the next one whatever came of the last, also at a new
+ * place, until it is refused. */
+static void listen_insistent(void)
+{
+    tp_listener *listener;
+    unsigned owed = 1;
+
+    tpx_ok(tp_listen(tpx_me.context, NULL, &listener));
+    tpx_ok(tp_accept(listener, listen_again, &owed));
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_equal(owed, 0);
+}
+
 /* The other side dies: this pipe ends, the listener goes on. */
 static void listen_death(void)
 {
@@ -758,6 +817,8 @@ const struct tpx_spmd tpx_listen[] = {
     { "listen_secrets", listen_secrets, 3, TPX_BARE },
     { "listen_flood", listen_flood, 2, 0 },
     { "listen_close", listen_close, 2, TPX_BARE },
+    { "listen_closing", listen_closing, 1, TPX_BARE | TPX_MANUAL, 60 },
+    { "listen_insistent", listen_insistent, 1, 0 },
     { "listen_death", listen_death, 3, TPX_BARE | TPX_KILLS },
     { "listen_many", listen_many, 2, 0 },
     { "listen_crowd", listen_crowd, 5, 0 },
