@@ -30,11 +30,11 @@
  *
  * The producer may use the first part of it only (`extent`): behind the record
  * that reaches the end of that it says so (SHM_TURN), and the next one is where
- * the memory begins again.  A small part costs less memory.  But what a consumer
- * has just read is still in the second-level cache of its core, from which a
- * line is taken three times slower than from the cache that all cores share:
- * there it is when it has been driven out by as much as such a cache holds.  So
- * what is busy goes through all of the ring (extent.c).
+ * the memory begins again.  A small part costs less memory.  But what a
+ * consumer has just read is still in the second-level cache of its core, from
+ * which a line is taken three times slower than from the cache that all cores
+ * share: there it is when it has been driven out by as much as such a cache
+ * holds.  So what is busy goes through all of the ring (extent.c).
  *
  * The consumer says how far it is (struct shm_side.head) only every
  * SHM_PUBLISH bytes.  That cannot starve a producer: it sees at least 7/8 of
