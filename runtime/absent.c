@@ -304,27 +304,26 @@ void tpr_absent_sign(struct tpf_conn *conn)
         peer->looked_at = tpb_now();
 }
 
+static void absent_died(struct tpr_peer *peer, const char *text)
+{
+    peer->death = tpb_copy_string(text);
+    /* Who was greeted may have answered, and written behind that. */
+    if (peer->state == TPR_PEER_CONNECTED || peer->state == TPR_PEER_GREETED)
+        absent_mourn(peer);
+    else if (peer->state != TPR_PEER_DOUBTED
+             && !tpb_list_empty(&peer->contact_link))
+        absent_doubt(peer);        /* it may have left before it ended so */
+}
+
 static void absent_died_run(tp_context *context, struct tpr_task *base)
 {
     struct absent_task *task = TPB_CONTAINER(base, struct absent_task, task);
-
     /* One that nobody asked for is left alone. */
-    TPB_LIST_EACH(node, &context->peers) {
-        struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer, link);
+    struct tpr_peer *peer = tpr_peer_find(context, task->rank);
 
-        if (peer->rank != task->rank || peer->guest != NULL
-            || peer->death != NULL || peer->state == TPR_PEER_NEW
-            || peer->state == TPR_PEER_ENDED)
-            continue;
-        peer->death = tpb_copy_string(task->text);
-        /* Who was greeted may have answered, and written behind that. */
-        if (peer->state == TPR_PEER_CONNECTED
-            || peer->state == TPR_PEER_GREETED)
-            absent_mourn(peer);
-        else if (peer->state != TPR_PEER_DOUBTED
-                 && !tpb_list_empty(&peer->contact_link))
-            absent_doubt(peer);    /* it may have left before it ended so */
-    }
+    if (peer != NULL && peer->death == NULL && peer->state != TPR_PEER_NEW
+        && peer->state != TPR_PEER_ENDED)
+        absent_died(peer, task->text);
     tpb_free(task);
 }
 
@@ -378,6 +377,7 @@ bool tpr_absent_timer(struct tpr_peer *peer, uint64_t now)
 void tpr_peer_hurry(struct tpr_peer *peer, uint64_t now)
 {
     if (peer->state == TPR_PEER_CONNECTING && !peer->asked
+        && peer->guest == NULL
         && peer->conn->backend->reach == TPT_REACH_NETWORK
         && now > peer->trial_since + ABSENT_ASK_MS * UINT64_C(1000000))
         absent_ask(peer, false);

@@ -627,6 +627,8 @@ int tpr_dispatch(tp_context *context);
 /* ---- peer.c ------------------------------------------------------------- */
 
 struct tpr_peer *tpr_peer_get(tp_context *context, int rank);  /* or NULL */
+/* NULL: nobody has asked for it. */
+struct tpr_peer *tpr_peer_find(tp_context *context, int rank);
 /* What was decided for it; its card is there. */
 static inline const struct tpt_plan *tpr_peer_plan(const struct tpr_peer *peer)
 {

@@ -88,6 +88,17 @@ struct tpr_peer *tpr_peer_get(tp_context *context, int rank)
     return peer;
 }
 
+struct tpr_peer *tpr_peer_find(tp_context *context, int rank)
+{
+    struct tpr_peer *peer = NULL;
+
+    pthread_mutex_lock(&context->table_lock);
+    if (context->table_size > 0)
+        peer = *peer_slot(context->table, context->table_size, rank);
+    pthread_mutex_unlock(&context->table_lock);
+    return peer;
+}
+
 static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
 {
     tp_pipe *pipe = tpb_zalloc(sizeof(*pipe));
