@@ -13,6 +13,7 @@
  *   doors mourn   the last rank kills itself before it joins; all others ask
  *                 for it, some before and some after its end
  *   doors heir    the last rank dies and leaves a child that has its sockets
+ *   doors open    rank 0 opens pipes to all others, which die one by one
  *   doors slow    the last rank writes much and dies; rank 0, which looks now
  *                 and then only, reads all of it
  *   doors gone    rank 0 leaves; so seldom looks rank 1, which asks for it
@@ -210,6 +211,22 @@ static void doors_look(tp_pipe *pipe, tp_context *context, unsigned ms,
         exit(9);
 }
 
+/* The context's own thread hears of the deaths. */
+static void doors_open(void)
+{
+    tp_context *context = doors_init();
+    int rank = tp_rank(context);
+
+    usleep((useconds_t)rank * 3000);
+    if (rank > 0)
+        raise(SIGKILL);
+    for (int other = 1; other < tp_size(context); other++) {
+        (void)doors_pipe(context, other);
+        usleep(3000);
+    }
+    doors_need(tp_finalize(context), "tp_finalize", NULL);
+}
+
 static void doors_slow(void)
 {
     enum { WORDS = 5000 };
@@ -341,6 +358,8 @@ int main(int argc, char **argv)
         doors_mourn();
     } else if (strcmp(mode, "heir") == 0) {
         doors_heir();
+    } else if (strcmp(mode, "open") == 0) {
+        doors_open();
     } else if (strcmp(mode, "slow") == 0) {
         doors_slow();
     } else if (strcmp(mode, "gone") == 0) {

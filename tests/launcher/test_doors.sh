@@ -147,6 +147,8 @@ for rank in 0 1 2; do
 done
 job 137 -n 3 --keep-going env TP_BACKENDS=ofi:tcp "$doors" heir
 says '^rank 0: ' "a rank that left its sockets to a child"
+# While pipes are opened by another thread than the one that hears of it.
+job 137 -n 12 --keep-going env TP_PROGRESS=thread "$doors" open
 # What has come counts before the clock does, for who looks seldom.
 job 137 -n 2 --keep-going "$doors" slow
 says '^5000 words' "a rank that died long before it was read"
