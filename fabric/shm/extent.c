@@ -19,7 +19,8 @@
 
 enum {
     EXTENT_BUSY_NS = 1000000,      /* a lap of SHM_NARROW in less time ... */
-    EXTENT_IDLE_NS = 100000000     /* ... and no wide one for so long */
+    EXTENT_IDLE_NS = 100000000,    /* ... and no wide one for so long */
+    EXTENT_SCARCE_NS = 1000000000  /* until it is tried again */
 };
 
 /* The pages between two offsets, if any. */
@@ -60,8 +61,10 @@ static void extent_narrow(struct shm_conn *conn)
 static bool extent_widen(struct shm_conn *conn)
 {
     if (madvise(conn->out.memory, SHM_RING, MADV_POPULATE_WRITE) != 0
-        && errno != EINVAL)
+        && errno != EINVAL) {
+        extent_narrow(conn);       /* what came before it was refused */
         return false;
+    }
     conn->wide = true;
     shm_ring_extend(&conn->out, SHM_RING);
     return true;
@@ -74,7 +77,8 @@ void shm_extent_lap(struct shm_conn *conn, uint64_t now)
     uint64_t took = now - conn->lapped;
 
     conn->lapped = now;
-    if (conn->wide || took > EXTENT_BUSY_NS || !conn->out.rests)
+    if (conn->wide || took > EXTENT_BUSY_NS || !conn->out.rests
+        || now < endpoint->scarce)
         return;
     for (size_t i = 0; i < SHM_WIDE; i++) {
         struct shm_conn **wide = &endpoint->wide[i];
@@ -89,6 +93,8 @@ void shm_extent_lap(struct shm_conn *conn, uint64_t now)
         extent_narrow(*place);
     }
     *place = extent_widen(conn) ? conn : NULL;
+    if (*place == NULL)
+        endpoint->scarce = now + EXTENT_SCARCE_NS;
 }
 
 void shm_extent_forget(struct shm_conn *conn)

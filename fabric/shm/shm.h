@@ -151,6 +151,7 @@ struct shm_endpoint {
     bool barriers;                 /* membarrier(2) goes, and pays */
     struct tpb_list wanting;       /* conns that wait for room */
     struct shm_conn *wide[SHM_WIDE];
+    uint64_t scarce;               /* no memory for them until then */
 };
 
 static inline struct shm_conn *shm_conn(struct tpf_conn *conn)

@@ -2,6 +2,7 @@
 /* The shared-memory ring: alone, step by step; and between two threads. */
 #include "config.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -12,6 +13,10 @@
 #include "fabric/shm/shm.h"
 #include "runtime/base/io.h"
 #include "tests/lib/tpx.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23         /* Linux 5.14 */
+#endif
 
 static struct shm_side side;
 static struct shm_producer producer;
@@ -328,6 +333,44 @@ START_TEST(test_extent_choice)
 }
 END_TEST
 
+/* No memory for it: the ring stays as it is, and no other asks for a while. */
+START_TEST(test_extent_scarce)
+{
+    enum { MS = 1000000 };
+    static struct shm_endpoint endpoint;
+    struct shm_conn conns[2] = { { .lapped = 1 }, { .lapped = 1 } };
+    size_t before = occupied();
+    uint64_t number = 0;
+    void *end;
+
+    for (size_t i = 0; i < TPB_COUNT(conns); i++) {
+        conns[i].base.endpoint = &endpoint.base;
+        shm_producer_init(&conns[i].out, &side, memory, true);
+    }
+    /* What lies behind the end of a file cannot be had. */
+    end = mmap(memory + SHM_RING / 2, SHM_RING / 2, PROT_READ | PROT_WRITE,
+               MAP_SHARED | MAP_FIXED, fd, SHM_RING);
+    ck_assert_ptr_ne(end, MAP_FAILED);
+    if (madvise(end, 4096, MADV_POPULATE_WRITE) != 0 && errno == EINVAL)
+        return;                    /* the kernel cannot be asked */
+    shm_extent_lap(&conns[0], 2);
+    ck_assert(!conns[0].wide);
+    ck_assert_uint_eq(conns[0].out.extent, SHM_NARROW);
+    ck_assert_uint_le(occupied(), before + 4096);
+    shm_extent_lap(&conns[1], 3);
+    ck_assert(!conns[1].wide);
+    ck_assert_ptr_ne(mmap(end, SHM_RING / 2, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_FIXED, fd, SHM_RING / 2),
+                     MAP_FAILED);
+    shm_extent_lap(&conns[1], 1500 * (uint64_t)MS);
+    ck_assert(!conns[1].wide);     /* not busy */
+    shm_extent_lap(&conns[1], 1500 * (uint64_t)MS + 1);
+    ck_assert(conns[1].wide);
+    producer = conns[0].out;
+    fill(&number, 3 * SHM_NARROW, 1000);
+}
+END_TEST
+
 /* A ring that is to be narrow again, at any place, with records under way and
  * room reserved. */
 START_TEST(test_extent_back)
@@ -470,6 +513,7 @@ int main(void)
     tcase_add_test(tests, test_extents);
     tcase_add_test(tests, test_extent_between);
     tcase_add_test(tests, test_extent_choice);
+    tcase_add_test(tests, test_extent_scarce);
     tcase_add_test(tests, test_extent_back);
     tcase_add_test(tests, test_threads);
     suite_add_tcase(suite, tests);
