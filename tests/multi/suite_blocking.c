@@ -471,20 +471,19 @@ static void blocking_any_single(void)
  * late, and only a clock tells that its card is there. */
 static void blocking_patient(void)
 {
-    struct tpx_end end = { 0 };
-    char byte = 'p';
+    unsigned number = 0;
 
     tpx_check(setenv("TP_CONNECT_TIMEOUT", "-", 1) == 0, "setenv");
     if (tpx_me.rank == 1)
         tpx_sleep_ms(150);
     tpx_ok(tp_init(NULL, &tpx_me.context));
     if (tpx_me.rank == 0) {
-        tpx_ok(tp_pipe_send(tpx_pipe(1, 0), &byte, 1));
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 0), &number, sizeof(number)));
     } else {
         /* Not by its pipe: that would seek the acquaintance itself. */
-        tpx_ok(tp_read_descriptor_any(tpx_me.context, tpx_ended, &end));
-        tpx_until(&end.over, 1);
-        tpx_ok(end.status);
+        tpx_ok(tp_read_descriptor_any(tpx_me.context, any_once,
+                                      &any_state.done));
+        tpx_until(&any_state.done, 1);
     }
 }
 
