@@ -75,6 +75,19 @@ const struct tpg_cuda *tpx_device_driver(void)
     return device_cuda;
 }
 
+/* It is there before any thread: a new variable, or one that goes, moves those
+ * that the double is looking through in another thread; one that changes does
+ * not. */
+static __attribute__((constructor)) void device_fails_not(void)
+{
+    setenv("CUDADOUBLE_FAIL", "", 0);
+}
+
+void tpx_device_fails(const char *plan)
+{
+    setenv("CUDADOUBLE_FAIL", plan, 1);
+}
+
 bool tpx_device_is_double(void)
 {
     void *library;

@@ -21,6 +21,8 @@ int tpx_device_number(int wanted);
 /* Is it the double, that does what its variables say?  Loads it, but does not
  * wake it: so a process may ask before it forks. */
 bool tpx_device_is_double(void);
+/* The double is to fail by that plan (CUDADOUBLE_FAIL), or with "" no more. */
+void tpx_device_fails(const char *plan);
 
 cu_stream tpx_device_stream(void);
 void *tpx_device_malloc(size_t size);

@@ -500,11 +500,11 @@ static void device_death_pull(void)
         tpx_buffer_place(&buffer, &skeleton->tensors[0]);
         held = device_direct() && tpx_device_is_double();
         if (held)
-            setenv("CUDADOUBLE_FAIL", "cuStreamQuery:1+:600", 1);
+            tpx_device_fails("cuStreamQuery:1+:600");
         tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
         tpx_equal(kill(peer, SIGKILL), 0);
         tpx_until(&end.over, 1);
-        unsetenv("CUDADOUBLE_FAIL");
+        tpx_device_fails("");
         if (held)
             tpx_equal(end.status, TP_ERR_PEER_FAILED);
         tpx_buffer_fill(&buffer, 2);
@@ -574,13 +574,13 @@ static void device_fails(void)
         struct tpx_end end = { 0 };
 
         tpx_buffer_fill(&buffer, 1);
-        setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:3+:700", 1);
+        tpx_device_fails("cuMemcpyAsync:3+:700");
         tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
         tpx_until(&end.over, 1);
         tpx_equal(end.status, direct ? TP_OK : TP_ERR_BACKEND);
         tpx_check(direct || strstr(tp_pipe_error(pipe), "(700)") != NULL, "%s",
                   tp_pipe_error(pipe));
-        unsetenv("CUDADOUBLE_FAIL");
+        tpx_device_fails("");
     } else {
         tp_message *skeleton;
         tp_status status = tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE);
@@ -629,10 +629,10 @@ static void device_read_fails(void)
         tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
         skeleton->tensors[0].data = buffer.data;
         skeleton->tensors[0].stream = buffer.stream;
-        setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
+        tpx_device_fails("cuEventRecord:1+:700");
         tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
         tpx_until(&end.over, 1);
-        unsetenv("CUDADOUBLE_FAIL");
+        tpx_device_fails("");
         tpx_equal(end.status, TP_ERR_BACKEND);
         tpx_check(*tp_pipe_error(pipe) != '\0', "no words for it");
     }

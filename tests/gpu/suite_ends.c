@@ -56,10 +56,10 @@ static void ends_break(void)
         }
         tpx_buffer_fill(&buffer, 1);
         tpx_ok(tp_pipe_recv(other, &byte, 1, NULL));
-        setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:3+:700", 1);
+        tpx_device_fails("cuMemcpyAsync:3+:700");
         tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
         tpx_until(&end.over, 3);
-        unsetenv("CUDADOUBLE_FAIL");
+        tpx_device_fails("");
         memset(memory[1], 0xee, LONG);
     } else {
         unsigned char *to = malloc(LONG);
@@ -120,9 +120,9 @@ static void ends_break_reader(void)
             tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
             tpx_buffer_place(&buffers[k], &skeleton->tensors[0]);
             if (k == 1)
-                setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
+                tpx_device_fails("cuEventRecord:1+:700");
             tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
-            unsetenv("CUDADOUBLE_FAIL");
+            tpx_device_fails("");
             for (unsigned spin = i; k == 0 && spin > 0; spin--)
                 tpx_ok(tp_progress(tpx_me.context, NULL));
         }
@@ -200,9 +200,9 @@ static void ends_borrower(tp_pipe *pipe, struct tpx_buffer *buffers,
     } else {
         tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
         tpx_buffer_place(&buffers[0], &skeleton->tensors[0]);
-        setenv("CUDADOUBLE_FAIL", "cuEventRecord:1+:700", 1);
+        tpx_device_fails("cuEventRecord:1+:700");
         tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
-        unsetenv("CUDADOUBLE_FAIL");
+        tpx_device_fails("");
         tpx_until(&end.over, 2);
     }
     tpx_until(&end.over, 1);
@@ -293,9 +293,9 @@ static void ends_channel(void)
         tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
         for (int k = 0; k < 2; k++)
             tpx_buffer_place(&buffers[k], &skeleton->tensors[k]);
-        setenv("CUDADOUBLE_FAIL", "cuIpcOpenMemHandle_v2:1+:217", 1);
+        tpx_device_fails("cuIpcOpenMemHandle_v2:1+:217");
         tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
-        unsetenv("CUDADOUBLE_FAIL");
+        tpx_device_fails("");
         for (unsigned k = 0; k < 2; k++)
             tpx_buffer_check(&buffers[k], 1 + k);
     }

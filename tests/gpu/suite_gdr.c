@@ -95,9 +95,9 @@ static void gdr_spoil(struct gdr_buffer *buffer)
 static void gdr_no_copies(bool none)
 {
     if (none)
-        setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:1+:700", 1);
+        tpx_device_fails("cuMemcpyAsync:1+:700");
     else
-        unsetenv("CUDADOUBLE_FAIL");
+        tpx_device_fails("");
 }
 
 static void gdr_send(tp_pipe *pipe, struct gdr_buffer *buffer,

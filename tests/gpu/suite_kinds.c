@@ -132,13 +132,13 @@ static void kinds_self_direct(void)
     tpx_buffer_fill(&out, 8);
     tpx_buffer_spoil(&in);
     tensor = tpx_buffer_tensor(&out);
-    setenv("CUDADOUBLE_FAIL", "cuMemcpyAsync:2+:700", 1);
+    tpx_device_fails("cuMemcpyAsync:2+:700");
     tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
     tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
     tpx_buffer_place(&in, &skeleton->tensors[0]);
     tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
     tpx_until(&done, 1);
-    unsetenv("CUDADOUBLE_FAIL");
+    tpx_device_fails("");
     tpx_buffer_check(&in, 8);
     tpx_buffer_drop(&out);
     tpx_buffer_drop(&in);
@@ -375,14 +375,14 @@ static void kinds_fault(void)
                         kinds_big());
     tpx_check(fault != NULL, "TP_TEST_FAULT is not set");
     if ((strncmp(fault, "writer=", 7) == 0) == (tpx_me.rank == 0))
-        setenv("CUDADOUBLE_FAIL", fault + 7, 1);
+        tpx_device_fails(fault + 7);
     for (unsigned i = 0; i < 6; i++)
         if (tpx_me.rank == 0)
             kinds_send(pipe, &buffers[i % 2], 1, i);
         else
             kinds_receive(pipe, &buffers[i % 2], 1, i);
     tpx_meet(!tpx_me.rank);
-    unsetenv("CUDADOUBLE_FAIL");
+    tpx_device_fails("");
     for (size_t i = 0; i < 2; i++)
         tpx_buffer_drop(&buffers[i]);
 }
