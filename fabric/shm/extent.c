@@ -13,10 +13,6 @@
 
 #include "fabric/shm/shm.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23         /* Linux 5.14 */
-#endif
-
 enum {
     EXTENT_BUSY_NS = 1000000,      /* a lap of SHM_NARROW in less time ... */
     EXTENT_IDLE_NS = 100000000,    /* ... and no wide one for so long */
@@ -45,7 +41,6 @@ static void extent_narrow(struct shm_conn *conn)
     uint64_t room = SHM_SPAN - SHM_NARROW, head, tail;
 
     shm_ring_extend(out, SHM_NARROW);
-    conn->wide = false;
     if (!shm_ring_look(out))
         return;
     head = out->head & (SHM_RING - 1);
@@ -65,7 +60,6 @@ static bool extent_widen(struct shm_conn *conn)
         extent_narrow(conn);       /* what came before it was refused */
         return false;
     }
-    conn->wide = true;
     shm_ring_extend(&conn->out, SHM_RING);
     return true;
 }
@@ -77,8 +71,8 @@ void shm_extent_lap(struct shm_conn *conn, uint64_t now)
     uint64_t took = now - conn->lapped;
 
     conn->lapped = now;
-    if (conn->wide || took > EXTENT_BUSY_NS || !conn->out.rests
-        || now < endpoint->scarce)
+    if (shm_ring_wide(&conn->out) || took > EXTENT_BUSY_NS
+        || !conn->out.rests || now < endpoint->scarce)
         return;
     for (size_t i = 0; i < SHM_WIDE; i++) {
         struct shm_conn **wide = &endpoint->wide[i];
@@ -104,5 +98,4 @@ void shm_extent_forget(struct shm_conn *conn)
     for (size_t i = 0; i < SHM_WIDE; i++)
         if (endpoint->wide[i] == conn)
             endpoint->wide[i] = NULL;
-    conn->wide = false;
 }

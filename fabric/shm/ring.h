@@ -167,6 +167,11 @@ static inline void shm_ring_extend(struct shm_producer *p, uint32_t extent)
     shm_ring_fence(p);
 }
 
+static inline bool shm_ring_wide(const struct shm_producer *p)
+{
+    return p->extent == SHM_RING;
+}
+
 static inline void shm_producer_init(struct shm_producer *p,
                                      struct shm_side *side,
                                      unsigned char *memory, bool rests)

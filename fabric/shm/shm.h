@@ -111,7 +111,6 @@ struct shm_conn {
     struct shm_producer out;
     struct shm_consumer in;
     uint64_t lapped;               /* when `out` began its memory again */
-    bool wide;                     /* in the endpoint's wide */
     uint64_t answered;             /* how far we had read as we last wrote */
     unsigned turns;                /* how sure it is that we take turns */
     struct shm_mailbox *mailbox;   /* the peer's, or NULL */
@@ -172,6 +171,10 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
 void shm_segment_unmap(struct shm_conn *conn);
 struct shm_mailbox *shm_mailbox_map(int fd);         /* or NULL and errno */
 void shm_mailbox_unmap(struct shm_mailbox *mailbox);
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23         /* Linux 5.14 */
+#endif
 
 /* extent.c: after a record that was the last before the memory's beginning; and
  * of a conn that ends. */

@@ -14,10 +14,6 @@
 #include "runtime/base/io.h"
 #include "tests/lib/tpx.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23         /* Linux 5.14 */
-#endif
-
 static struct shm_side side;
 static struct shm_producer producer;
 static struct shm_consumer consumer;
@@ -290,6 +286,11 @@ START_TEST(test_extent_between)
 }
 END_TEST
 
+static bool wide(const struct shm_conn *conn)
+{
+    return shm_ring_wide(&conn->out);
+}
+
 /* Of many busy rings some are wide; one that rests gives way to another, and
  * its memory back, but for what is under way. */
 START_TEST(test_extent_choice)
@@ -303,16 +304,16 @@ START_TEST(test_extent_choice)
         conns[i].base.endpoint = &endpoint.base;
         shm_producer_init(&conns[i].out, &side, memory, true);
         shm_extent_lap(&conns[i], now);
-        ck_assert(!conns[i].wide); /* who knows how long that took */
+        ck_assert(!wide(&conns[i])); /* who knows how long that took */
     }
     conns[MOST + 1].out.rests = false;
     shm_extent_lap(&conns[MOST + 1], now + 1);
-    ck_assert(!conns[MOST + 1].wide);      /* ranks share cpus */
+    ck_assert(!wide(&conns[MOST + 1]));   /* ranks share cpus */
     for (int i = 0; i <= MOST; i++) {
         shm_extent_lap(&conns[i], now + 3 * MS);
-        ck_assert(!conns[i].wide);
+        ck_assert(!wide(&conns[i]));
         shm_extent_lap(&conns[i], now + 3 * MS + i);
-        ck_assert_int_eq(conns[i].wide, i < MOST);
+        ck_assert_int_eq(wide(&conns[i]), i < MOST);
         ck_assert_uint_eq(conns[i].out.extent,
                           i < MOST ? SHM_RING : SHM_NARROW);
     }
@@ -321,15 +322,15 @@ START_TEST(test_extent_choice)
             shm_extent_lap(&conns[i], now + 80 * MS);
     shm_extent_lap(&conns[MOST], now + 90 * MS);
     shm_extent_lap(&conns[MOST], now + 90 * MS + 1);
-    ck_assert(!conns[MOST].wide);          /* none rests for long */
+    ck_assert(!wide(&conns[MOST]));       /* none rests for long */
     shm_extent_lap(&conns[MOST], now + 120 * MS);
     shm_extent_lap(&conns[MOST], now + 120 * MS + 1);
-    ck_assert(conns[MOST].wide && !conns[3].wide && conns[2].wide);
+    ck_assert(wide(&conns[MOST]) && !wide(&conns[3]) && wide(&conns[2]));
     ck_assert_uint_eq(conns[3].out.extent, SHM_NARROW);
     shm_extent_forget(&conns[2]);
     shm_extent_lap(&conns[3], now + 121 * MS);
     shm_extent_lap(&conns[3], now + 121 * MS + 1);
-    ck_assert(conns[3].wide);
+    ck_assert(wide(&conns[3]));
 }
 END_TEST
 
@@ -354,18 +355,18 @@ START_TEST(test_extent_scarce)
     if (madvise(end, 4096, MADV_POPULATE_WRITE) != 0 && errno == EINVAL)
         return;                    /* the kernel cannot be asked */
     shm_extent_lap(&conns[0], 2);
-    ck_assert(!conns[0].wide);
+    ck_assert(!wide(&conns[0]));
     ck_assert_uint_eq(conns[0].out.extent, SHM_NARROW);
     ck_assert_uint_le(occupied(), before + 4096);
     shm_extent_lap(&conns[1], 3);
-    ck_assert(!conns[1].wide);
+    ck_assert(!wide(&conns[1]));
     ck_assert_ptr_ne(mmap(end, SHM_RING / 2, PROT_READ | PROT_WRITE,
                           MAP_SHARED | MAP_FIXED, fd, SHM_RING / 2),
                      MAP_FAILED);
     shm_extent_lap(&conns[1], 1500 * (uint64_t)MS);
-    ck_assert(!conns[1].wide);     /* not busy */
+    ck_assert(!wide(&conns[1]));      /* not busy */
     shm_extent_lap(&conns[1], 1500 * (uint64_t)MS + 1);
-    ck_assert(conns[1].wide);
+    ck_assert(wide(&conns[1]));
     producer = conns[0].out;
     fill(&number, 3 * SHM_NARROW, 1000);
 }
@@ -408,7 +409,7 @@ START_TEST(test_extent_back)
         others[0].out.rests = true;
         others[0].out.memory = elsewhere;
         shm_extent_lap(&others[0], UINT64_MAX / 2);
-        ck_assert(!conn.wide && others[0].wide);
+        ck_assert(!wide(&conn) && wide(&others[0]));
         producer = conn.out;
         ck_assert_uint_eq(producer.extent, SHM_NARROW);
         ck_assert_uint_le(occupied(), SHM_SPAN + left * (size + 64)
