@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <math.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -133,10 +134,12 @@ static int tptop_help(void)
 
 /* Does the tprun still run?  Its record would stay as it is, and its number
  * with who does not wait for it. */
-static bool tptop_alive(int process)
+static bool tptop_alive(pid_t pid, int process)
 {
     struct pollfd end = { process, POLLIN, 0 };
 
+    if (process < 0)               /* before Linux 5.3, or it is gone */
+        return kill(pid, 0) == 0 || errno == EPERM;
     return poll(&end, 1, 0) != 1;
 }
 
@@ -176,7 +179,7 @@ static int tptop_run(const struct tptop_options *options,
         }
         if (i == options->count && options->count > 0)
             break;
-        if (!tptop_wait(options) || !tptop_alive(process))
+        if (!tptop_wait(options) || !tptop_alive(options->pid, process))
             break;
     }
     tptop_sample_fini(&sample);
