@@ -15,7 +15,10 @@ static const int signals_passed[] = { SIGUSR1, SIGUSR2, SIGALRM, SIGCONT,
                                       SIGTSTP, SIGWINCH };
 
 static sigset_t signals_original, signals_ours;
-static bool signals_pipe_ignored;
+/* What tprun ignores, since a call that fails tells better: with SIGXFSZ, a
+ * file that is too long for ulimit -f, which memory is as well. */
+static const int signals_told[] = { SIGPIPE, SIGXFSZ };
+static bool signals_told_ignored[TPB_COUNT(signals_told)];
 
 static bool signals_ignored(int signal)
 {
@@ -31,8 +34,10 @@ void tpl_signals_init(void)
     struct sigaction normal = { .sa_handler = SIG_DFL };
 
     sigprocmask(SIG_SETMASK, NULL, &signals_original);
-    signals_pipe_ignored = signals_ignored(SIGPIPE);
-    sigaction(SIGPIPE, &ignore, NULL);
+    for (size_t i = 0; i < TPB_COUNT(signals_told); i++) {
+        signals_told_ignored[i] = signals_ignored(signals_told[i]);
+        sigaction(signals_told[i], &ignore, NULL);
+    }
     /* Ignored, it would let the kernel reap ranks behind our back. */
     sigaction(SIGCHLD, &normal, NULL);
     sigemptyset(&signals_ours);
@@ -83,8 +88,9 @@ void tpl_signals_restore(void)
 {
     struct sigaction normal = { .sa_handler = SIG_DFL };
 
-    if (!signals_pipe_ignored)
-        sigaction(SIGPIPE, &normal, NULL);
+    for (size_t i = 0; i < TPB_COUNT(signals_told); i++)
+        if (!signals_told_ignored[i])
+            sigaction(signals_told[i], &normal, NULL);
     sigprocmask(SIG_SETMASK, &signals_original, NULL);
 }
 

@@ -49,6 +49,7 @@ static int rdm_endpoint(struct ofi_conn *conn)
 
 static int rdm_enable(struct ofi_conn *conn)
 {
+    sigset_t before;
     int code = conn->name[0] == '\0'
                    ? 0 : fi_setname(&conn->ep->fid, conn->name,
                                     sizeof(conn->name));
@@ -57,7 +58,12 @@ static int rdm_enable(struct ofi_conn *conn)
         code = fi_ep_bind(conn->ep, &conn->av->fid, 0);
     if (code == 0)
         code = fi_ep_bind(conn->ep, &conn->cq->fid, FI_TRANSMIT | FI_RECV);
-    return code == 0 ? fi_enable(conn->ep) : code;
+    if (code == 0) {
+        tpb_long_files_hold(&before);   /* shm makes its memory here */
+        code = fi_enable(conn->ep);
+        tpb_long_files_let(&before, code != 0);
+    }
+    return code;
 }
 
 tp_status ofi_rdm_open(struct ofi_conn *conn, struct tpb_error *error)

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,28 @@ static int io_reserve(int fd, size_t at, size_t size)
     return 0;
 }
 
+void tpb_long_files_hold(sigset_t *before)
+{
+    sigset_t held;
+
+    sigemptyset(&held);
+    sigaddset(&held, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &held, before);
+}
+
+void tpb_long_files_let(const sigset_t *before, bool came)
+{
+    const struct timespec now = { 0, 0 };
+    sigset_t held;
+
+    sigemptyset(&held);
+    sigaddset(&held, SIGXFSZ);
+    /* A program that holds it back itself may have one of its own waiting. */
+    if (came && sigismember(before, SIGXFSZ) == 0)
+        (void)sigtimedwait(&held, NULL, &now);
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
 int tpb_shared_memory(const char *name, size_t size)
 {
     return tpb_shared_memory_parts(name, size, 0, size, 1);
@@ -166,9 +189,11 @@ int tpb_shared_memory_parts(const char *name, size_t size, size_t first,
                             size_t part, size_t parts)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), code = 0;
+    sigset_t before;
 
     if (fd < 0)
         return -1;
+    tpb_long_files_hold(&before);
     if (!io_room(first + parts * part))
         code = ENOMEM;
     else if (ftruncate(fd, (off_t)size) < 0)
@@ -177,6 +202,7 @@ int tpb_shared_memory_parts(const char *name, size_t size, size_t first,
         code = io_reserve(fd, 0, first);
     for (size_t i = 0; i < parts && code == 0; i++)
         code = io_reserve(fd, first + i * ((size - first) / parts), part);
+    tpb_long_files_let(&before, code == EFBIG);
     if (code == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW
                                             | F_SEAL_SEAL) < 0)
         code = errno;

@@ -131,6 +131,17 @@ START_TEST(test_files)
 }
 END_TEST
 
+/* Where no file may be longer than 64 KiB, which holds for memory as well, a
+ * job does without sharing it. */
+START_TEST(test_long_files)
+{
+    struct rlimit limit = { 65536, 65536 };
+
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    check_job();
+}
+END_TEST
+
 /* A core is named with its place where the kernel writes it to a file. */
 START_TEST(test_core)
 {
@@ -286,6 +297,7 @@ int main(void)
     tcase_add_test(tests, test_full);
     tcase_add_test(tests, test_processes);
     tcase_add_test(tests, test_files);
+    tcase_add_test(tests, test_long_files);
     tcase_add_test(tests, test_core);
     suite_add_tcase(suite, tests);
     memory = tcase_create("memory");

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -141,6 +142,27 @@ START_TEST(test_shared_memory_too_much)
 }
 END_TEST
 
+/* More than a file may have (ulimit -f) is refused; the signal of that limit
+ * ends nobody, and the program's own mask is as it was. */
+START_TEST(test_shared_memory_too_long)
+{
+    struct rlimit limit = { 65536, 65536 };
+    sigset_t signals;
+    int fd;
+
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert_int_eq(tpb_shared_memory("test", 10 << 20), -1);
+    ck_assert_int_eq(errno, EFBIG);
+    ck_assert_int_eq(sigpending(&signals), 0);
+    ck_assert_int_eq(sigismember(&signals, SIGXFSZ), 0);
+    ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &signals), 0);
+    ck_assert_int_eq(sigismember(&signals, SIGXFSZ), 0);
+    fd = tpb_shared_memory("test", 65536);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+}
+END_TEST
+
 static void test_signal(int number)
 {
     (void)number;
@@ -271,6 +293,7 @@ int main(void)
     tcase_add_test(tests, test_bells);
     tcase_add_test(tests, test_shared_memory);
     tcase_add_test(tests, test_shared_memory_too_much);
+    tcase_add_test(tests, test_shared_memory_too_long);
     tcase_add_test(tests, test_shared_memory_signals);
     tcase_add_test(tests, test_passing);
     tcase_add_test(tests, test_passed_too_many);
