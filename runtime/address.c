@@ -210,7 +210,8 @@ tp_status tpr_address_parse(const char *text, struct tpr_address *address,
         text += strlen(tcp);
     if (!address_host_port(text, address->host, &address->port))
         return tpb_fail(error, TP_ERR_INVALID, "\"%s\" is no address:"
-                        " expected HOST:PORT, tcp://HOST:PORT or what"
+                        " expected HOST:PORT or tcp://HOST:PORT; to listen"
+                        " also \"local\", to connect also what"
                         " tp_listener_address() wrote", text);
     return TP_OK;
 }

@@ -503,6 +503,21 @@ static void listener_words(const char *address,
         snprintf(words, 96, "the listener %.70s", parts->name);
 }
 
+/* Is it an address that one can connect to?  Not all to listen at are. */
+static bool listener_leads(const char *address, struct tpr_address *parts,
+                           struct tpb_error *error)
+{
+    if (tpr_address_parse(address, parts, error) != TP_OK)
+        return false;
+    if (!parts->local
+        && (!parts->by_hand || (parts->port != 0 && parts->host[0] != '\0'
+                                && strcmp(parts->host, "*") != 0)))
+        return true;
+    tpb_fail(error, TP_ERR_INVALID, "\"%s\" is an address to listen at only;"
+             " tp_listener_address() writes the one to connect to", address);
+    return false;
+}
+
 tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe)
 {
     struct tpr_address parts;
@@ -513,10 +528,8 @@ tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe)
 
     if (context == NULL || address == NULL || pipe == NULL)
         return TP_ERR_INVALID;
-    if (tpr_address_parse(address, &parts, &error) != TP_OK || parts.local
-        || (parts.by_hand && (parts.port == 0 || parts.host[0] == '\0'
-                              || strcmp(parts.host, "*") == 0))) {
-        tpb_info("tp_connect: %s", error.text);
+    if (!listener_leads(address, &parts, &error)) {
+        tpb_error_log("tp_connect: %s", error.text);
         return TP_ERR_INVALID;
     }
     listener_words(address, &parts, words);

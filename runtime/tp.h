@@ -423,10 +423,11 @@ tp_status tp_accept(tp_listener *listener, tp_accept_fn *accepted, void *arg);
  * there it is tried again, up to the connect timeout.  The handle stays valid
  * until tp_finalize(), closed or not; tp_pipe_rank() is -1.
  *
- * Errors at once: INVALID (not an address), NO_MEMORY.  Those of the pipe's
- * operations: UNREACHABLE (nobody listens, or no backend leads there),
- * PEER_CLOSED (the listener was closed meanwhile), DENIED (one side does not
- * know the other's secret), PROTOCOL (something else lives there).
+ * Errors at once: INVALID (not an address: logged with its cause), NO_MEMORY.
+ * Those of the pipe's operations: UNREACHABLE (nobody listens, or no backend
+ * leads there), PEER_CLOSED (the listener was closed meanwhile), DENIED (one
+ * side does not know the other's secret), PROTOCOL (something else lives
+ * there).
  */
 tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe);
 

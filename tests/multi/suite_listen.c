@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -713,6 +714,28 @@ static void listen_crowd(void)
 
 /* ---- arguments ----------------------------------------------------------- */
 
+/* Of an address that leads nowhere there is no pipe that could tell why. */
+static void listen_told(const char *address, const char *words)
+{
+    char text[1024] = "";
+    int ends[2], kept = dup(STDERR_FILENO);
+    tp_pipe *pipe;
+    tp_status status;
+
+    tpx_check(kept >= 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0
+              && dup2(ends[1], STDERR_FILENO) >= 0, "no pipe for the log");
+    status = tp_connect(tpx_me.context, address, &pipe);
+    tpx_check(dup2(kept, STDERR_FILENO) >= 0
+              && read(ends[0], text, sizeof(text) - 1) >= 0,
+              "connecting to %s: nothing was logged", address);
+    tpx_status(status, TP_ERR_INVALID);
+    tpx_check(strstr(text, words) != NULL, "connecting to %s: %s", address,
+              text);
+    close(kept);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void listen_arguments(void)
 {
     static const char *const bad[] = {
@@ -725,6 +748,9 @@ static void listen_arguments(void)
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         tpx_status(tp_connect(tpx_me.context, bad[i], &pipe), TP_ERR_INVALID);
+    listen_told("host", "tp_connect: \"host\" is no address: expected ");
+    listen_told("local", "tp_connect: \"local\" is an address to listen at");
+    listen_told("*:4711", "tp_listener_address() writes the one to connect");
     tpx_status(tp_listen(tpx_me.context, "nonsense", &listener),
                TP_ERR_INVALID);
     tpx_status(tp_listen(tpx_me.context, "tp:1;tcp=127.0.0.1:1", &listener),
