@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "launcher/pmix_private.h"
@@ -407,6 +408,19 @@ static bool server_can_thread(void)
     return count == TPB_COUNT(threads);
 }
 
+/* A thread wants address space as well, and is refused in the same words. */
+static bool server_memory_limited(void)
+{
+    static const int kinds[] = { RLIMIT_AS, RLIMIT_DATA };
+    struct rlimit limit;
+
+    for (size_t i = 0; i < TPB_COUNT(kinds); i++)
+        if (getrlimit(kinds[i], &limit) == 0
+            && limit.rlim_cur != RLIM_INFINITY)
+            return true;
+    return false;
+}
+
 void tpl_pmix_prepare(void)
 {
     server_clear_environment();
@@ -438,6 +452,9 @@ tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
                         "libpmix cannot start its server: %s; %s",
                         PMIx_Error_string(status), server_can_thread()
                         ? "is the loopback interface up (ip link set lo up)?"
+                        : server_memory_limited()
+                        ? "the limit of memory (ulimit -v, -d) or of processes"
+                        " (ulimit -u, pids cgroup) is reached"
                         : "the limit of processes (ulimit -u, pids cgroup) "
                         "is reached");
     return TP_OK;
