@@ -11,7 +11,8 @@
 #include "runtime/base/base.h"
 
 /* Remembers what tprun was started with and makes it predictable: SIGPIPE
- * and SIGXFSZ ignored, SIGCHLD not.  First of all, before any thread or child. */
+ * and SIGXFSZ ignored, SIGCHLD not.  First of all, before any thread or
+ * child. */
 void tpl_signals_init(void);
 
 /*

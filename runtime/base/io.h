@@ -27,9 +27,9 @@ void tpb_eventfd_drain(int fd);
 
 /*
  * Shared memory is a file to the kernel, and one that would be longer than the
- * user may have them (ulimit -f) ends the process by SIGXFSZ.  Between these two
- * it is EFBIG for this thread, which alone gets that signal.  `came`: something
- * failed, so one may have to be taken away.
+ * user may have them (ulimit -f) ends the process by SIGXFSZ.  Between these
+ * two it is EFBIG for this thread, which alone gets that signal.  `came`:
+ * something failed, so one may have to be taken away.
  */
 void tpb_long_files_hold(sigset_t *before);
 void tpb_long_files_let(const sigset_t *before, bool came);
@@ -38,7 +38,8 @@ void tpb_long_files_let(const sigset_t *before, bool came);
  * Anonymous shared memory of `size` bytes, reserved up front, sealed against
  * shrinking.  Returns the descriptor, or -1 with errno (ENOSPC, ENOMEM: there
  * is no room for it; more than the machine has left is refused before it is
- * taken; EFBIG: it is more than a file may have, ulimit -f).  `name` is for /proc only.
+ * taken; EFBIG: it is more than a file may have, ulimit -f).  `name` is for
+ * /proc only.
  */
 int tpb_shared_memory(const char *name, size_t size);
 
