@@ -245,6 +245,9 @@ START_TEST(test_bad_environment)
     bad("", 1, "/nonexistent.xml: No such file");
     setenv("TP_TOPOLOGY", "/etc/passwd", 1);
     bad("--json", 1, "lstopo");
+    /* As /dev/zero, but that it ends. */
+    setenv("TP_TOPOLOGY", "/dev/null", 1);
+    bad("", 1, "/dev/null is no topology file, but a device");
     unsetenv("TP_TOPOLOGY");
     setenv("TP_REQUIRE", "node:nonesuch", 1);
     bad("--plan", 1, "unknown backend \"nonesuch\"; known here: ");
