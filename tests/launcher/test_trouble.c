@@ -214,6 +214,7 @@ static const struct {
       "TP_LOG: no component is called \"shmm\": did you mean shm?" },
     { "TP_LOG", "carrier_pigeon=trace", "; tp_env(7) lists" },
     { "TP_LOGG", "warn", "unknown variable TP_LOGG: did you mean TP_LOG?" },
+    { "TP_FOO", "1", "unknown variable TP_FOO; `tpinfo --env` lists" },
     { "TP_BACKENDS", "^smh", "TP_BACKENDS: no backend here is called \"smh\": "
       "did you mean shm?; there are loop, shm" },
     { "TP_RAILS_OVER", "ofi:tpc", "TP_RAILS_OVER: no backend here is called "
