@@ -227,7 +227,9 @@ tp_status tpt_topology_load(const struct tpb_settings *settings,
     status = tpt_discover_machine(&hwloc, error);
     if (status != TP_OK)
         return status;
-    return discover_wrap(hwloc, "this machine", topology, error);
+    return discover_wrap(hwloc, hwloc_topology_is_thissystem(hwloc)
+                         ? "this machine" : "hwloc's own variables, HWLOC_*",
+                         topology, error);
 }
 
 void tpt_topology_free(struct tpt_topology *topology)

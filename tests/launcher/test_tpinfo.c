@@ -392,6 +392,17 @@ static unsigned pairs_of(json_t *plan, int a, int b, bool *has)
     return (unsigned)json_array_size(list);
 }
 
+/* What hwloc is told to pretend is not called this machine; where it has cpus
+ * but no cores, ranks are bound to these, as tprun does. */
+START_TEST(test_plan_without_cores)
+{
+    setenv("HWLOC_SYNTHETIC", "numa:2 pu:2", 1);
+    GOOD("--plan -n 4", ": same NUMA node\n", ": same host\n",
+         "connected in 3 ways");
+    GOOD("--topology", "from hwloc's own variables, HWLOC_*: 0 packages, 2 ");
+}
+END_TEST
+
 /* 16 ranks on 8 + 12 cores: eight each. */
 START_TEST(test_plan_of_a_job)
 {
@@ -517,6 +528,7 @@ int main(void)
     tcase_add_test(tests, test_plan_here);
     tcase_add_test(tests, test_plan_of_one_machine);
     tcase_add_test(tests, test_plan_of_two_machines);
+    tcase_add_test(tests, test_plan_without_cores);
     tcase_add_test(tests, test_plan_of_a_job);
     tcase_add_test(tests, test_plan_of_jobs);
     tcase_add_test(tests, test_costs);
