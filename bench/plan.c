@@ -94,8 +94,8 @@ static void plan_job_fini(struct plan *plan)
     free(job->samples);
 }
 
-/* The kernel does not refuse what there is not: it writes memory out to disk for
- * hours, or ends whom it likes. */
+/* The kernel does not refuse what there is not: it writes memory out to disk
+ * for hours, or ends whom it likes. */
 static bool plan_room(const struct plan *plan)
 {
     const struct bench_driver *driver = plan->driver;
