@@ -256,6 +256,30 @@ START_TEST(test_bad_environment)
 }
 END_TEST
 
+/* A backend that does not work names the setting that keeps it from it. */
+START_TEST(test_what_hinders)
+{
+    static const struct { const char *variable, *value, *words; } rails[] = {
+        { "TP_IFACE", "nonesuch0", "is up and allowed by TP_IFACE=nonesuch0" },
+        { "TP_RAILS_OVER", ",", "TP_RAILS_OVER=, names no backend" },
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(rails); i++) {
+        char line[160] = "";
+        const char *at;
+
+        setenv(rails[i].variable, rails[i].value, 1);
+        ck_assert_int_eq(run("--backends"), 0);
+        unsetenv(rails[i].variable);
+        at = strstr(out, "\n  rails ");
+        ck_assert_ptr_nonnull(at);
+        snprintf(line, sizeof(line), "%.*s", (int)strcspn(at + 1, "\n"),
+                 at + 1);
+        ck_assert_msg(strstr(line, rails[i].words) != NULL, "%s", line);
+    }
+}
+END_TEST
+
 START_TEST(test_no_room_for_output)
 {
     int full = open("/dev/full", O_WRONLY), saved;
@@ -522,6 +546,7 @@ int main(void)
     tcase_add_test(tests, test_manual);
     tcase_add_test(tests, test_mistakes);
     tcase_add_test(tests, test_bad_environment);
+    tcase_add_test(tests, test_what_hinders);
     tcase_add_test(tests, test_no_room_for_output);
     tcase_add_test(tests, test_json);
     tcase_add_test(tests, test_topology_of_a_file);
