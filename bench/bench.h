@@ -162,6 +162,7 @@ struct bench_driver {
     const char *who;           /* first column of every result */
     const char *mode;          /* "manual", "spinning", ... */
     int rank, size;
+    int local;                 /* ranks on this host; 0: all of them */
     void *state;
     size_t most;               /* bytes of a message, 0: any; longer sizes are
                                   passed over */
@@ -218,6 +219,10 @@ void bench_say(const char *format, ...)
 /* The process ends, and says so, unless this is called again within so many
  * seconds; 0 for no limit. */
 void bench_limit(unsigned seconds);
+
+/* All memory that this machine has, with its swap, in bytes; 0 where the kernel
+ * does not tell. */
+double bench_memory(void);
 
 /* How long this process (its first thread) could have run and had no cpu, since
  * it is there; NAN where the kernel does not tell. */

@@ -295,7 +295,7 @@ static bool calibrate_store(struct calibrate_work *work, char **path)
 static bool calibrate_all(struct calibrate_work *work)
 {
     char *path = NULL;
-    bool good;
+    bool good, said;
 
     for (int i = TPT_SAME_CORE; i < TPT_OTHER_HOST; i++)
         if (work->places.other[i] >= 0 && pair_interrupted() == 0)
@@ -308,12 +308,13 @@ static bool calibrate_all(struct calibrate_work *work)
     }
     good = work->options->compare || calibrate_store(work, &path);
     work->table.stored = path;
-    if (work->options->format == BENCH_JSON)
-        good = calibrate_json(&work->table) && good;
-    else
-        good = calibrate_print(&work->table) && good;
+    said = (work->options->format == BENCH_JSON ? calibrate_json
+                                                : calibrate_print)
+           (&work->table);
+    if (!said)
+        bench_say("cannot write standard output");
     tpb_free(path);
-    return good && work->failures == 0;
+    return good && said && work->failures == 0;
 }
 
 int calibrate(const struct bench_options *options)

@@ -167,6 +167,12 @@ mistakes()
     run env TP_BACKENDS=loop "$tpperf" $brief
     [ "$status" -eq 1 ] && grep -q 'nothing to measure' "$work/err"
     check "no backend is an error"
+    [ -e /dev/full ] && {
+        run env TP_BACKENDS=shm sh -c "exec $tpperf $brief --compare >/dev/full"
+        [ "$status" -eq 1 ] &&
+            grep -q '^tpperf: cannot write standard output$' "$work/err"
+        check "a full disk is an error"
+    }
     : >"$work/file"
     run env TP_COSTS="$work/file/x" TP_BACKENDS=shm "$tpperf" $brief
     [ "$status" -eq 1 ] && grep -q "cannot write $work/file/x/" "$work/err" &&

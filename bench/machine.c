@@ -24,6 +24,22 @@ void bench_say(const char *format, ...)
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
 }
 
+double bench_memory(void)
+{
+    FILE *file = fopen("/proc/meminfo", "re");
+    double total = 0, kib;
+    char line[128];
+
+    if (file == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "MemTotal: %lf", &kib) == 1
+            || sscanf(line, "SwapTotal: %lf", &kib) == 1)
+            total += kib * 1024;
+    fclose(file);
+    return total;
+}
+
 /* Of schedstat's three figures the second one. */
 double bench_waited_ns(void)
 {

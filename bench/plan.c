@@ -94,6 +94,24 @@ static void plan_job_fini(struct plan *plan)
     free(job->samples);
 }
 
+/* The kernel does not refuse what there is not: it writes memory out to disk
+ * for hours, or ends whom it likes. */
+static bool plan_room(const struct plan *plan)
+{
+    const struct bench_driver *driver = plan->driver;
+    int ranks = driver->local > 0 && driver->local < plan->participants
+                ? driver->local : plan->participants;
+    double wanted = 2.0 * plan->job.lanes * (double)plan->job.bytes * ranks;
+    double memory = wanted > PLAN_BIG ? bench_memory() : 0;
+
+    if (driver->on_device || memory == 0 || wanted < memory)
+        return true;
+    bench_say("%zu bytes in %u messages each way take %.0f MiB in %d ranks; "
+              "this machine has %.0f: see --sizes", plan->job.bytes,
+              plan->job.lanes, wanted / PLAN_BIG, ranks, memory / PLAN_BIG);
+    return false;
+}
+
 static bool plan_job_buffers(struct plan *plan)
 {
     struct bench_job *job = &plan->job;
@@ -138,6 +156,8 @@ static bool plan_job_init(struct plan *plan, enum bench_test test,
         .lanes = options->fresh || options->verify
                      ? window + plan->driver->lazy : 1
     };
+    if (!plan_room(plan))
+        return false;
     if (plan_job_buffers(plan))
         return true;
     bench_say("no memory for %u messages of %zu bytes each way",

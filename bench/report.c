@@ -130,7 +130,7 @@ bool bench_report_close(void)
     if (report.format == BENCH_JSON)
         report.failed |= !bench_json_print();
     if (fflush(stdout) != 0 || ferror(stdout) || report.failed) {
-        fprintf(stderr, "cannot write standard output\n");
+        bench_say("cannot write standard output");
         return false;
     }
     return report.plot == NULL || bench_plot_draw(report.plot);

@@ -161,15 +161,19 @@ mistakes()
     run "$tpperf" $brief
     [ "$status" -eq 1 ] && grep -q 'at least 2 ranks' "$work/err"
     check "one rank is too few"
-    [ -e /dev/full ] && {
-        command='tpperf >/dev/full'
-        # shellcheck disable=SC2016 # the inner shell expands it
-        timeout 60 "$tprun" -n 2 sh -c '"$0" --version >/dev/full' "$tpperf" \
-            >"$work/out" 2>"$work/err"
-        status=$?
-        [ "$status" -eq 1 ] && grep -q 'cannot write' "$work/err"
+    for words in --version "$brief --sizes 8 latency"; do
+        [ -e /dev/full ] || continue
+        run "$tprun" -n 2 sh -c "exec $tpperf $words >/dev/full"
+        [ "$status" -eq 1 ] &&
+            grep -q '^tpperf: cannot write standard output$' "$work/err"
         check "a full disk is an error"
-    }
+    done
+    # Four buffers in all.  Should it not refuse, it soon gives up.
+    kib=$(awk '/^(Mem|Swap)Total:/ { sum += $2 } END { printf "%d", sum / 3 }' \
+        /proc/meminfo)
+    job 2 --limit 2 --sizes "${kib}k" latency
+    [ "$status" -eq 1 ] && grep -q 'in 2 ranks; this machine has ' "$work/err"
+    check "more memory than there is is an error"
 }
 
 # --help, tpperf(1) and the table of options name the same.

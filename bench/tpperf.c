@@ -285,6 +285,7 @@ static bool perf_init(struct perf *perf)
         .who = options->who != NULL ? options->who : "tp",
         .mode = perf->mode, .state = perf,
         .rank = tp_rank(perf->context), .size = tp_size(perf->context),
+        .local = tp_local_size(perf->context),
         .send = perf_send, .receive = perf_receive,
         .exchange = perf_exchange, .stream = perf_stream,
         .allocate = options->on_device ? perf_device_allocate

@@ -184,7 +184,8 @@ static void spawn_child(const struct tpl_spawn *spawn, pid_t launcher,
     tpl_guard_tell(spawn->rank, getpid());
     if (spawn->cpus != NULL)
         sched_setaffinity(0, spawn->cpus_size, spawn->cpus);
-    setrlimit(RLIMIT_NOFILE, spawn->files);
+    setrlimit(RLIMIT_NOFILE, &spawn->limits->files);
+    setrlimit(RLIMIT_STACK, &spawn->limits->stack);
     for (int i = 0; i < 2; i++)
         if (spawn->doors[i] >= 0)
             fcntl(spawn->doors[i], F_SETFD, 0);

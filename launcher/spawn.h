@@ -30,6 +30,11 @@ int tpl_spawn_find(const char *name, char path[PATH_MAX],
 /* Puts words to the errno of an exec of `path`; returns the exit status. */
 int tpl_spawn_explain(const char *path, int code, struct tpb_error *error);
 
+/* What the user allows; tprun raises its own. */
+struct tpl_limits {
+    struct rlimit files, stack;
+};
+
 /* Everything a rank starts with; the descriptors stay the caller's. */
 struct tpl_spawn {
     const char *path;
@@ -41,7 +46,7 @@ struct tpl_spawn {
     int doors[2];                  /* stay open at their numbers; -1: none */
     const cpu_set_t *cpus;         /* NULL: unbound.  Advisory. */
     size_t cpus_size;
-    const struct rlimit *files;    /* RLIMIT_NOFILE as the user has it */
+    const struct tpl_limits *limits;
 };
 
 /*

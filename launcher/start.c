@@ -150,7 +150,7 @@ static void start_rank(const struct tpl_start *start, int rank)
         .argv = wrap != NULL ? start_wrapped(wrap, app) : app->program,
         .rank = rank, .wdir = app->wdir, .in = -1, .out = -1, .err = -1,
         .cpus = plan->here ? plan->places[rank].cpus : NULL,
-        .cpus_size = plan->cpus_size, .files = start->files,
+        .cpus_size = plan->cpus_size, .limits = start->limits,
         .doors = { -1, -1 },
     };
     bool executing;

@@ -17,7 +17,7 @@ struct tpl_start {
     const struct tpl_options *options;
     const struct tpl_placement *placement;
     char **environment;            /* as tpl_pmix_environment() */
-    const struct rlimit *files;
+    const struct tpl_limits *limits;       /* as the user has them */
     struct tpl_loop *loop;
     struct tpl_iof *iof;
     struct tpl_job *job;

@@ -107,7 +107,8 @@ static void job_place_anywhere(struct tpt_topology *topology,
     }
 }
 
-/* As tprun: core by core if there are enough, else not bound at all. */
+/* As tprun: core by core if there are enough, else not bound at all.  Where
+ * hwloc sees no cores, cpus are them. */
 static void job_place_ranks(struct job *job)
 {
     for (int i = 0; i < job->count; i++) {
@@ -121,7 +122,8 @@ static void job_place_ranks(struct job *job)
 
         tpt_topology_shape(topology, &shape);
         job->ranks[i].host = host;
-        if ((uint32_t)(end - first) > shape.cores
+        if ((uint32_t)(end - first) > (shape.cores > 0 ? shape.cores
+                                       : shape.cpus)
             || !tpt_topology_place_core(topology, (uint32_t)(i - first),
                                         &job->ranks[i].place))
             job_place_anywhere(topology, &job->ranks[i].place);

@@ -36,7 +36,8 @@
 
 enum {
     TPRUN_FDS_PER_RANK = 3,        /* two pipes, one PMIx connection */
-    TPRUN_FDS_OWN = 64
+    TPRUN_FDS_OWN = 64,
+    TPRUN_STACK = 1 << 20          /* libpmix takes 200 KiB of it at once */
 };
 
 static struct tprun {
@@ -44,7 +45,7 @@ static struct tprun {
     bool wrong;                    /* what failed is the command line's fault */
     char host[256];
     char name[64];                 /* of the job: the PMIx namespace */
-    struct rlimit files;           /* RLIMIT_NOFILE as tprun got it */
+    struct tpl_limits limits;      /* as tprun got them */
     struct tpb_settings settings;
     int topology_fd, record_fd;
     struct tpb_record record;
@@ -77,15 +78,36 @@ static void tprun_fill_standard(void)
         close(fd);
 }
 
-static tp_status tprun_limits(struct tpb_error *error)
+static tp_status tprun_limit_stack(struct tpb_error *error)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_STACK, &tprun.limits.stack) < 0)
+        return tpb_fail_errno(error, errno, "RLIMIT_STACK");
+    limit = tprun.limits.stack;
+    if (limit.rlim_cur >= TPRUN_STACK)
+        return TP_OK;
+    limit.rlim_cur = TPRUN_STACK;
+    if (limit.rlim_max < limit.rlim_cur)
+        limit.rlim_max = limit.rlim_cur;       /* root may */
+    if (setrlimit(RLIMIT_STACK, &limit) == 0)
+        return TP_OK;
+    return tpb_fail(error, TP_ERR_SYSTEM, "tprun's stack may have %llu KiB, "
+                    "and needs %d; raise the limit (ulimit -Hs), the ranks "
+                    "may have a lower one",
+                    (unsigned long long)tprun.limits.stack.rlim_max >> 10,
+                    TPRUN_STACK >> 10);
+}
+
+static tp_status tprun_limit_files(struct tpb_error *error)
 {
     struct rlimit limit;
     rlim_t need = (rlim_t)tprun.options.ranks * TPRUN_FDS_PER_RANK
                   + TPRUN_FDS_OWN;
 
-    if (getrlimit(RLIMIT_NOFILE, &tprun.files) < 0)
+    if (getrlimit(RLIMIT_NOFILE, &tprun.limits.files) < 0)
         return tpb_fail_errno(error, errno, "RLIMIT_NOFILE");
-    limit = tprun.files;
+    limit = tprun.limits.files;
     limit.rlim_cur = limit.rlim_max;
     if (limit.rlim_max < need)
         return tpb_fail(error, TP_ERR_SYSTEM,
@@ -95,6 +117,14 @@ static tp_status tprun_limits(struct tpb_error *error)
                         (unsigned long long)limit.rlim_max);
     setrlimit(RLIMIT_NOFILE, &limit);
     return TP_OK;
+}
+
+/* What tprun needs itself; ranks get what the user has. */
+static tp_status tprun_limits(struct tpb_error *error)
+{
+    tp_status status = tprun_limit_stack(error);
+
+    return status == TP_OK ? tprun_limit_files(error) : status;
 }
 
 /* The name tells whose job it is, and cannot be guessed. */
@@ -297,7 +327,7 @@ static tp_status tprun_start(struct tpb_error *error)
 {
     const struct tpl_start start = {
         .options = &tprun.options, .placement = &tprun.placement,
-        .environment = tprun.environment, .files = &tprun.files,
+        .environment = tprun.environment, .limits = &tprun.limits,
         .loop = &tprun.loop, .iof = tprun.iof, .job = &tprun.job,
     };
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -23,18 +24,31 @@ static int tptop_refuse(int status, const struct tpb_error *error)
     return status;
 }
 
-static tp_status tptop_number(const char *option, const char *text,
-                              double least, double *number,
-                              struct tpb_error *error)
+static tp_status tptop_seconds(const char *text, double *seconds,
+                               struct tpb_error *error)
 {
     char *end;
     double value = strtod(text, &end);
 
-    if (end == text || *end != '\0' || !isfinite(value) || value < least
-        || value > 1e6)
-        return tpb_fail(error, TP_ERR_INVALID, "%s %s: expected a number from "
-                        "%g on", option, text, least);
-    *number = value;
+    if (end == text || *end != '\0' || !(value >= 0.01 && value <= 1e6))
+        return tpb_fail(error, TP_ERR_INVALID, "--interval %s: expected "
+                        "seconds from 0.01 to 1000000", text);
+    *seconds = value;
+    return TP_OK;
+}
+
+/* A process id may have seven digits (kernel.pid_max). */
+static tp_status tptop_number(const char *option, const char *text,
+                              int *number, struct tpb_error *error)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+
+    if (*text < '0' || *text > '9' || *end != '\0' || value < 1
+        || value > INT_MAX)
+        return tpb_fail(error, TP_ERR_INVALID, "%s %s: expected a whole number "
+                        "from 1 to %d", option, text, INT_MAX);
+    *number = (int)value;
     return TP_OK;
 }
 
@@ -68,7 +82,6 @@ static tp_status tptop_parse(int argc, char **argv,
         { NULL, 0, NULL, 0 },
     };
     tp_status status = TP_OK;
-    double number = 0;
     int code;
 
     *options = (struct tptop_options){ .interval = 1 };
@@ -80,12 +93,10 @@ static tp_status tptop_parse(int argc, char **argv,
             options->json = true;
             break;
         case 'i':
-            status = tptop_number("--interval", optarg, 0.01,
-                                  &options->interval, error);
+            status = tptop_seconds(optarg, &options->interval, error);
             break;
         case 'c':
-            status = tptop_number("--count", optarg, 1, &number, error);
-            options->count = (long)number;
+            status = tptop_number("--count", optarg, &options->count, error);
             break;
         case 'h':
             options->help = true;
@@ -96,10 +107,8 @@ static tp_status tptop_parse(int argc, char **argv,
         default:
             return tptop_mistake(argv, code, error);
         }
-    if (status == TP_OK && optind < argc) {
-        status = tptop_number("PID", argv[optind++], 1, &number, error);
-        options->pid = (pid_t)number;
-    }
+    if (status == TP_OK && optind < argc)
+        status = tptop_number("PID", argv[optind++], &options->pid, error);
     if (status == TP_OK && optind < argc)
         return tpb_fail(error, TP_ERR_INVALID, "one PID is enough");
     return status;

@@ -15,7 +15,7 @@ struct tptop_options {
     pid_t pid;                     /* of tprun; 0: the only one there is */
     bool json, help, version;
     double interval;               /* seconds */
-    long count;                    /* samples; 0: until the job ends */
+    int count;                     /* samples; 0: until the job ends */
 };
 
 /* Everything that is known of one rank at one moment. */

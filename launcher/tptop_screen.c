@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <curses.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -110,12 +111,12 @@ static void screen_pair(uint32_t index, uint32_t slot)
     screen_rates(&rates);
 }
 
-/* What did not fit the line goes; ncurses has put it on the next. */
+/* What did not fit the line goes; ncurses has put it on the next ones. */
 static void screen_cut(int line)
 {
     if (getcury(stdscr) > line) {
         move(line + 1, 0);
-        clrtoeol();
+        clrtobot();
     }
 }
 
@@ -204,6 +205,15 @@ static bool screen_key(int key)
     return true;
 }
 
+/* A terminal that is gone answers at once, for ever.  Not everybody gets a
+ * SIGHUP with that, and dies of it. */
+static bool screen_gone(void)
+{
+    struct pollfd keys = { STDIN_FILENO, POLLIN, 0 };
+
+    return poll(&keys, 1, 0) == 1 && (keys.revents & (POLLHUP | POLLERR)) != 0;
+}
+
 bool tptop_screen_wait(double seconds)
 {
     uint64_t until = tpb_now() + (uint64_t)(seconds * 1e9), now;
@@ -213,7 +223,7 @@ bool tptop_screen_wait(double seconds)
 
         timeout((int)((until - now) / 1000000) + 1);
         key = getch();
-        if (key != ERR && !screen_key(key))
+        if (key == ERR ? screen_gone() : !screen_key(key))
             return false;
     }
     return true;

@@ -61,6 +61,7 @@ tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
     struct explain *explain = NULL;
     const struct tpr_peer *peer;
     tp_context *context;
+    char *text = NULL;
     bool known;
 
     if (pipe == NULL || json == NULL)
@@ -73,11 +74,13 @@ tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
         explain = explain_new(peer);
     pthread_mutex_unlock(&context->table_lock);
     if (!known)
-        *json = tpb_copy_string("{\"connected\": false}");
-    else
-        *json = explain == NULL ? NULL
-                : tpt_plan_json(&explain->plan, &context->card,
-                                &explain->card, context->env.imports);
+        text = tpb_copy_string("{\"connected\": false}");
+    else if (explain != NULL)
+        text = tpt_plan_json(&explain->plan, &context->card, &explain->card,
+                             context->env.imports);
     tpb_free(explain);
-    return *json != NULL ? TP_OK : TP_ERR_NO_MEMORY;
+    if (text == NULL)
+        return TP_ERR_NO_MEMORY;
+    *json = text;
+    return TP_OK;
 }

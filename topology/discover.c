@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
@@ -79,15 +80,33 @@ tp_status tpt_discover_machine(hwloc_topology_t *hwloc,
     return TP_OK;
 }
 
+/* A device such as /dev/zero has no end, and a machine less memory. */
+static tp_status discover_readable(const char *path, struct tpb_error *error)
+{
+    struct stat found;
+
+    if (stat(path, &found) == 0
+        && (S_ISCHR(found.st_mode) || S_ISBLK(found.st_mode)
+            || (S_ISREG(found.st_mode) && found.st_size >= INT32_MAX)))
+        return tpb_fail(error, TP_ERR_INVALID, "%s is no topology file, but a "
+                        "device, or far too big; `lstopo FILE.xml` writes "
+                        "one", path);
+    return TP_OK;
+}
+
 /* The file is read here and not by hwloc, for which "-" is standard input and
  * a directory the same as garbage. */
 static tp_status discover_file(const char *path, hwloc_topology_t *hwloc,
                                struct tpb_error *error)
 {
     hwloc_topology_t fresh;
+    tp_status status = discover_readable(path, error);
     size_t length = 0;
-    char *xml = tpb_read_file(path, &length);
+    char *xml;
 
+    if (status != TP_OK)
+        return status;
+    xml = tpb_read_file(path, &length);
     if (xml == NULL && errno != ENOMEM) {
         tpb_fail_errno(error, errno, "cannot read the topology file %s", path);
         return TP_ERR_INVALID;
@@ -208,7 +227,9 @@ tp_status tpt_topology_load(const struct tpb_settings *settings,
     status = tpt_discover_machine(&hwloc, error);
     if (status != TP_OK)
         return status;
-    return discover_wrap(hwloc, "this machine", topology, error);
+    return discover_wrap(hwloc, hwloc_topology_is_thissystem(hwloc)
+                         ? "this machine" : "hwloc's own variables, HWLOC_*",
+                         topology, error);
 }
 
 void tpt_topology_free(struct tpt_topology *topology)

@@ -28,7 +28,12 @@ struct score_pair {
     struct tpt_known known[SCORE_ROWS];
 };
 
-/* One candidate: what either card says of it (one of them may be NULL). */
+/* What either card says of a backend (one of them may be NULL). */
+struct score_sides {
+    const struct tpt_backend_card *mine, *yours;
+};
+
+/* One candidate, with that. */
 struct score_row {
     const struct tpt_backend_card *mine, *yours;
     struct tpt_candidate candidate;
@@ -506,28 +511,28 @@ static void score_judge(const struct score_pair *pair, struct score_row *row)
 /* ---- the order --------------------------------------------------------- */
 
 static size_t score_collect(const struct score_pair *pair,
-                            struct score_row rows[SCORE_ROWS])
+                            struct score_sides rows[SCORE_ROWS])
 {
     size_t count = 0;
 
     for (uint32_t i = 0; i < pair->mine->backend_count; i++) {
         const struct tpt_backend_card *mine = &pair->mine->backends[i];
 
-        rows[count++] = (struct score_row) {
-            .mine = mine, .yours = tpt_card_backend(pair->yours, mine->name)
+        rows[count++] = (struct score_sides) {
+            mine, tpt_card_backend(pair->yours, mine->name)
         };
     }
     for (uint32_t i = 0; i < pair->yours->backend_count; i++) {
         const struct tpt_backend_card *yours = &pair->yours->backends[i];
 
         if (tpt_card_backend(pair->mine, yours->name) == NULL)
-            rows[count++] = (struct score_row) { .yours = yours };
+            rows[count++] = (struct score_sides) { NULL, yours };
     }
     return count;
 }
 
 static tp_status score_check_contract(struct score_pair *pair,
-                                      const struct score_row *rows,
+                                      const struct score_sides *rows,
                                       struct tpb_error *error)
 {
     for (size_t i = 0; i < pair->count; i++) {
@@ -542,15 +547,33 @@ static tp_status score_check_contract(struct score_pair *pair,
                              error);
 }
 
-static int score_compare(const void *a, const void *b)
+static bool score_before(const struct tpt_candidate *x,
+                         const struct tpt_candidate *y)
 {
-    const struct score_row *x = a, *y = b;
+    if (x->possible != y->possible)
+        return x->possible;
+    if (x->cost_ns != y->cost_ns)
+        return x->cost_ns < y->cost_ns;
+    return strcmp(x->name, y->name) < 0;
+}
 
-    if (x->candidate.possible != y->candidate.possible)
-        return x->candidate.possible ? -1 : 1;
-    if (x->candidate.cost_ns != y->candidate.cost_ns)
-        return x->candidate.cost_ns < y->candidate.cost_ns ? -1 : 1;
-    return strcmp(x->candidate.name, y->candidate.name);
+/* Puts it where it belongs; of more than there is room for the last goes. */
+static void score_insert(const struct tpt_candidate *candidate,
+                         struct tpt_plan *plan)
+{
+    uint32_t at = plan->count;
+
+    while (at > 0 && score_before(candidate, &plan->candidates[at - 1]))
+        at--;
+    if (plan->count == TPT_BACKENDS)
+        plan->omitted++;
+    else
+        plan->count++;
+    if (at == TPT_BACKENDS)
+        return;
+    memmove(&plan->candidates[at + 1], &plan->candidates[at],
+            (plan->count - at - 1) * sizeof(*candidate));
+    plan->candidates[at] = *candidate;
 }
 
 tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
@@ -561,22 +584,23 @@ tp_status tpt_score(const struct tpt_card *mine, const struct tpt_card *yours,
     struct score_pair pair = { mine, yours,
                                policy != NULL ? policy : &everything,
                                tpt_locality(mine, yours), 0, { { 0 } } };
-    struct score_row rows[SCORE_ROWS];
+    struct score_sides rows[SCORE_ROWS];
     tp_status status;
 
     pair.count = score_collect(&pair, rows);
     status = score_check_contract(&pair, rows, error);
     if (status != TP_OK)
         return status;
-    for (size_t i = 0; i < pair.count; i++)
-        score_judge(&pair, &rows[i]);
-    qsort(rows, pair.count, sizeof(rows[0]), score_compare);
     memset(plan, 0, sizeof(*plan));
     plan->locality = pair.locality;
-    plan->count = (uint32_t)score_min(pair.count, TPT_BACKENDS);
-    plan->omitted = (uint32_t)(pair.count - plan->count);
-    for (uint32_t i = 0; i < plan->count; i++)
-        plan->candidates[i] = rows[i].candidate;
+    /* One at a time: all of them would not fit a small stack. */
+    for (size_t i = 0; i < pair.count; i++) {
+        struct score_row row = { .mine = rows[i].mine,
+                                 .yours = rows[i].yours };
+
+        score_judge(&pair, &row);
+        score_insert(&row.candidate, plan);
+    }
     tpt_require_list(pair.policy->require, pair.locality, pair.known,
                      pair.count, TPT_ROLE_CHANNEL, false, plan->insist,
                      sizeof(plan->insist));

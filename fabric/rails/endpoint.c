@@ -104,6 +104,8 @@ static const struct tpf_backend *endpoint_backend(const struct rails_sub *sub,
 {
     const char *list = sub->settings.text[TPB_SET_RAILS_OVER];
 
+    tpb_fail(error, TP_ERR_NOT_FOUND, "TP_RAILS_OVER=%s names no backend",
+             list);
     while (*list != '\0') {
         size_t length = strcspn(list, ",");
         const struct tpf_backend *backend;
@@ -111,6 +113,8 @@ static const struct tpf_backend *endpoint_backend(const struct rails_sub *sub,
 
         snprintf(name, sizeof(name), "%.*s", (int)length, list);
         list += length + (list[length] == ',');
+        if (length == 0)
+            continue;
         backend = tpf_backend_find(name);
         if (backend == NULL || backend == &tpf_rails
             || backend->reach != TPT_REACH_NETWORK
@@ -213,10 +217,12 @@ static bool endpoint_alone(const struct rails_endpoint *endpoint)
 static tp_status endpoint_probe(const struct tpf_env *env,
                                 struct tpb_error *error)
 {
+    const char *ifaces = env->settings->text[TPB_SET_IFACE];
     struct endpoint_nic list[ENDPOINT_SEEN];
     int count = endpoint_nics(env, list), usable = 0;
 
-    tpb_fail(error, TP_ERR_NOT_SUPPORTED, "no network interface that is up");
+    tpb_fail(error, TP_ERR_NOT_SUPPORTED, "no network interface that is up%s%s",
+             *ifaces != '\0' ? " and allowed by TP_IFACE=" : "", ifaces);
     for (int i = 0; i < count && usable < RAILS_SUBS; i++) {
         struct rails_sub sub;
 

@@ -157,10 +157,10 @@ const char *tpb_nearest(const char *written, const char *const *words,
 
 static void settings_warn_unknown(const char *entry)
 {
+    enum { PREFIX = 3 };           /* "TP_", which all have */
+    const char *known[TPB_SET_COUNT], *nearest;
     char name[64];
     size_t length = strcspn(entry, "=");
-    const char *nearest = NULL;
-    unsigned best = 4;
 
     if (length >= sizeof(name))
         return;
@@ -169,20 +169,14 @@ static void settings_warn_unknown(const char *entry)
     for (size_t i = 0; i < TPB_SET_COUNT; i++)
         if (strcmp(name, tpb_setting_table[i].variable) == 0)
             return;
-    for (size_t i = 0; i < TPB_SET_COUNT; i++) {
-        const char *known = tpb_setting_table[i].variable;
-        unsigned distance = tpb_edit_distance(name, known);
-
-        if (distance < best) {
-            best = distance;
-            nearest = known;
-        }
-    }
     /* Ours to read elsewhere: the tests' own variables. */
     if (strncmp(name, "TP_TEST_", 8) == 0)
         return;
+    for (size_t i = 0; i < TPB_SET_COUNT; i++)
+        known[i] = tpb_setting_table[i].variable + PREFIX;
+    nearest = tpb_nearest(name + PREFIX, known, TPB_SET_COUNT);
     if (nearest != NULL)
-        tpb_warn("unknown variable %s: did you mean %s?", name, nearest);
+        tpb_warn("unknown variable %s: did you mean TP_%s?", name, nearest);
     else
         tpb_warn("unknown variable %s; `tpinfo --env` lists those there are",
                  name);

@@ -24,6 +24,7 @@ static const struct check_words {
     { TPB_SET_PROGRESS, CHECK_ONE, { "auto", "thread", "manual" }, NULL },
     { TPB_SET_BOOTSTRAP, CHECK_ONE, { "auto", "pmix", "single", "dir:" },
       NULL },
+    { TPB_SET_OFI_TCP, CHECK_ONE, { "net", "tcp", "-" }, NULL },
     { TPB_SET_GDR, CHECK_LIST, { "dmabuf", "hmem", "plain" }, "none" },
     { TPB_SET_GDR_PATH, CHECK_ANY_CASE, { "PIX", "PXB", "PHB", "NODE",
                                           "SYS" }, NULL },
@@ -84,6 +85,8 @@ static tp_status check_refuse(const struct tpb_setting *row, const char *text,
     while (words != NULL && words[count] != NULL)
         count++;
     near = wrong != NULL ? tpb_nearest(wrong, words, count) : NULL;
+    if (near != NULL && strcmp(near, wrong) == 0)
+        near = NULL;               /* it is what lacks behind "dir:" */
     return tpb_fail(error, TP_ERR_INVALID, "%s=%s: expected %s%s%s%s",
                     row->variable, text, row->values,
                     near != NULL ? "; did you mean " : "",

@@ -6,15 +6,33 @@
 
 #include "runtime/base/thread.h"
 
+/* The default is the limit of the stack (ulimit -s), which may be for programs
+ * of thousands of threads. */
+enum { THREAD_STACK = 256 << 10 };
+
+static void thread_widen(pthread_attr_t *attributes)
+{
+    size_t size = 0;
+
+    if (pthread_attr_getstacksize(attributes, &size) == 0
+        && size < THREAD_STACK)
+        pthread_attr_setstacksize(attributes, THREAD_STACK);
+}
+
 int tpb_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {
+    pthread_attr_t attributes;
     sigset_t all, before;
-    int code;
+    int code = pthread_attr_init(&attributes);
 
+    if (code != 0)
+        return code;
+    thread_widen(&attributes);
     /* It inherits the mask, and so never runs without. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    code = pthread_create(thread, NULL, run, arg);
+    code = pthread_create(thread, &attributes, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
     return code;
 }

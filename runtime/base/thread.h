@@ -5,8 +5,8 @@
 
 #include <pthread.h>
 
-/* As pthread_create(3) with default attributes, for a thread that gets no
- * signal: these are the business of the program's own threads.  0, or an
+/* As pthread_create(3), on a stack of 256 KiB at least, for a thread that gets
+ * no signal: these are the business of the program's own threads.  0, or an
  * errno. */
 int tpb_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 

@@ -277,27 +277,37 @@ START_TEST(test_top)
 }
 END_TEST
 
-/* Reads what the screen shows until `text` comes; all of it. */
-static const char *await_screen(int master, const char *text)
+static char seen[65536];
+static size_t seen_length;
+
+/* Reads on until `text` comes; all that was read since await_screen(). */
+static const char *await_more(int master, const char *text)
 {
-    static char seen[65536];
-    size_t used = 0;
     struct pollfd ready = { master, POLLIN, 0 };
 
-    while (used < sizeof(seen) - 1 && poll(&ready, 1, 15000) > 0) {
-        ssize_t got = read(master, seen + used, sizeof(seen) - 1 - used);
+    while (seen_length < sizeof(seen) - 1 && poll(&ready, 1, 15000) > 0) {
+        ssize_t got = read(master, seen + seen_length,
+                           sizeof(seen) - 1 - seen_length);
 
         if (got <= 0)
             break;
-        used += (size_t)got;
-        seen[used] = '\0';
+        seen_length += (size_t)got;
+        seen[seen_length] = '\0';
         if (strstr(seen, text) != NULL)
             return seen;
     }
     ck_abort_msg("no \"%s\" on the screen: %s", text, seen);
 }
 
-/* tptop on a terminal of its own; its process. */
+/* Reads what the screen shows until `text` comes; all of it. */
+static const char *await_screen(int master, const char *text)
+{
+    seen_length = 0;
+    seen[0] = '\0';
+    return await_more(master, text);
+}
+
+/* tptop on a terminal of its own, whose end it outlives; its process. */
 static pid_t screen(pid_t job, const struct winsize *window, int *master)
 {
     char pid[16];
@@ -307,6 +317,7 @@ static pid_t screen(pid_t job, const struct winsize *window, int *master)
     child = forkpty(master, NULL, NULL, window);
     ck_assert_int_ge(child, 0);
     if (child == 0) {
+        signal(SIGHUP, SIG_IGN);
         setenv("TERM", "vt100", 1);
         execl(tpx_program("launcher/tptop"), "tptop", "-i", "0.1", pid, NULL);
         _exit(255);
@@ -352,6 +363,78 @@ START_TEST(test_screen)
 }
 END_TEST
 
+/* The lowest line, from 0 on, in which a vt100 shows anything. */
+static int lowest_line(const char *at)
+{
+    int line = 0, lowest = 0, row;
+    char end;
+
+    for (; *at != '\0'; at++) {
+        line += *at == '\n';
+        if (at[0] == '\33' && at[1] == '[') {
+            if (sscanf(at, "\33[%d;%*d%c", &row, &end) == 2 && end == 'H')
+                line = row - 1;
+            else if (at[2] == 'H')
+                line = 0;
+            at += 2 + strspn(at + 2, "?;0123456789");
+        } else if (*at > ' ' && line > lowest) {
+            lowest = line;
+        }
+    }
+    return lowest;
+}
+
+/* Where a row takes several lines of the terminal, none is left below. */
+START_TEST(test_screen_narrow)
+{
+    struct tpx_launch launch = { 0 };
+    int master;
+    pid_t child;
+
+    talk(&launch, "2", "ring");
+    await_wait(launch.pid, 0, "receive", 1);
+    await_wait(launch.pid, 1, "receive", 0);
+    child = screen(launch.pid, &(struct winsize){ 12, 22, 0, 0 }, &master);
+    /* A key that comes while it draws would end that. */
+    await_screen(master, "recei");
+    while (tpx_count(seen, "recei") < 2)
+        await_more(master, "recei");
+    ck_assert_int_eq(write(master, "p", 1), 1);
+    /* Title, heading, two ranks; what was left stood three lines below. */
+    ck_assert_int_le(lowest_line(await_more(master, "PEER")), 3);
+    leave_screen(child, master);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* The terminal goes, and no SIGHUP comes or it is ignored: tptop once went on
+ * for ever, as busy as can be. */
+START_TEST(test_screen_gone)
+{
+    struct tpx_launch launch = { 0 };
+    int master, status = -1;
+    pid_t child, ended = 0;
+
+    talk(&launch, "2", "ring");
+    child = screen(launch.pid, &(struct winsize){ 24, 100, 0, 0 }, &master);
+    await_screen(master, "RANK");
+    close(master);
+    for (int i = 0; i < 3000 && ended == 0; i++) {
+        tpx_doze(0.02);
+        ended = waitpid(child, &status, WNOHANG);
+    }
+    if (ended == 0)
+        kill(child, SIGKILL);
+    ck_assert_int_eq(ended, child);
+    ck_assert_int_eq(status, 0);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    tpx_release(&launch);
+}
+END_TEST
+
 static int run_top(const char *arguments)
 {
     char command[2048];
@@ -385,6 +468,14 @@ START_TEST(test_top_refusals)
     ck_assert_int_eq(run_top("--interval 0 1"), 2);
     ck_assert_int_eq(run_top("--json 1 2"), 2);
     top_says("--json -xh", " -x: there is no such option");
+    top_says("--count 0", "--count 0: expected a whole number from 1");
+    top_says("--count 1.5", "--count 1.5: expected a whole number");
+    top_says("--count 99999999999999999999", "expected a whole number");
+    top_says("--interval nan", "--interval nan: expected seconds from 0.01");
+    top_says("--interval 1e7", "to 1000000");
+    top_says("--json 1x", "PID 1x: expected a whole number");
+    /* As good a number as another, if a big one. */
+    top_says("--json 2000000000", "process 2000000000 is no tprun with a job");
     top_says("--json=yes", " --json=yes: it takes no argument");
     if (access("/dev/full", F_OK) == 0) {
         top_says("--help >/dev/full", "cannot write to standard output: No ");
@@ -464,6 +555,8 @@ int main(void)
     tcase_add_test(tests, test_keep_going);
     tcase_add_test(tests, test_top);
     tcase_add_test(tests, test_screen);
+    tcase_add_test(tests, test_screen_narrow);
+    tcase_add_test(tests, test_screen_gone);
     tcase_add_test(tests, test_top_refusals);
     tcase_add_test(tests, test_top_unreaped);
     tcase_add_test(tests, test_damage);

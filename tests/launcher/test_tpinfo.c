@@ -245,11 +245,38 @@ START_TEST(test_bad_environment)
     bad("", 1, "/nonexistent.xml: No such file");
     setenv("TP_TOPOLOGY", "/etc/passwd", 1);
     bad("--json", 1, "lstopo");
+    /* As /dev/zero, but that it ends. */
+    setenv("TP_TOPOLOGY", "/dev/null", 1);
+    bad("", 1, "/dev/null is no topology file, but a device");
     unsetenv("TP_TOPOLOGY");
     setenv("TP_REQUIRE", "node:nonesuch", 1);
     bad("--plan", 1, "unknown backend \"nonesuch\"; known here: ");
     setenv("TP_REQUIRE", "here:shm", 1);
     bad("--plan --json", 1, "unknown class \"here\"");
+}
+END_TEST
+
+/* A backend that does not work names the setting that keeps it from it. */
+START_TEST(test_what_hinders)
+{
+    static const struct { const char *variable, *value, *words; } rails[] = {
+        { "TP_IFACE", "nonesuch0", "is up and allowed by TP_IFACE=nonesuch0" },
+        { "TP_RAILS_OVER", ",", "TP_RAILS_OVER=, names no backend" },
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(rails); i++) {
+        char line[160] = "";
+        const char *at;
+
+        setenv(rails[i].variable, rails[i].value, 1);
+        ck_assert_int_eq(run("--backends"), 0);
+        unsetenv(rails[i].variable);
+        at = strstr(out, "\n  rails ");
+        ck_assert_ptr_nonnull(at);
+        snprintf(line, sizeof(line), "%.*s", (int)strcspn(at + 1, "\n"),
+                 at + 1);
+        ck_assert_msg(strstr(line, rails[i].words) != NULL, "%s", line);
+    }
 }
 END_TEST
 
@@ -389,6 +416,17 @@ static unsigned pairs_of(json_t *plan, int a, int b, bool *has)
     return (unsigned)json_array_size(list);
 }
 
+/* What hwloc is told to pretend is not called this machine; where it has cpus
+ * but no cores, ranks are bound to these, as tprun does. */
+START_TEST(test_plan_without_cores)
+{
+    setenv("HWLOC_SYNTHETIC", "numa:2 pu:2", 1);
+    GOOD("--plan -n 4", ": same NUMA node\n", ": same host\n",
+         "connected in 3 ways");
+    GOOD("--topology", "from hwloc's own variables, HWLOC_*: 0 packages, 2 ");
+}
+END_TEST
+
 /* 16 ranks on 8 + 12 cores: eight each. */
 START_TEST(test_plan_of_a_job)
 {
@@ -508,12 +546,14 @@ int main(void)
     tcase_add_test(tests, test_manual);
     tcase_add_test(tests, test_mistakes);
     tcase_add_test(tests, test_bad_environment);
+    tcase_add_test(tests, test_what_hinders);
     tcase_add_test(tests, test_no_room_for_output);
     tcase_add_test(tests, test_json);
     tcase_add_test(tests, test_topology_of_a_file);
     tcase_add_test(tests, test_plan_here);
     tcase_add_test(tests, test_plan_of_one_machine);
     tcase_add_test(tests, test_plan_of_two_machines);
+    tcase_add_test(tests, test_plan_without_cores);
     tcase_add_test(tests, test_plan_of_a_job);
     tcase_add_test(tests, test_plan_of_jobs);
     tcase_add_test(tests, test_costs);

@@ -69,8 +69,9 @@ START_TEST(test_full)
 }
 END_TEST
 
-/* The limit of processes: named, and nothing left. */
-START_TEST(test_processes)
+/* tprun as a user whom that limit holds: ends with 1 and one line, to be freed.
+ * NULL: skipped. */
+static char *limited(const char *limit, const char *arguments)
 {
     char command[2048];
     char path[] = "/tmp/tpx-trouble-XXXXXX", *text;
@@ -79,14 +80,14 @@ START_TEST(test_processes)
     if (geteuid() != 0 || system("command -v setpriv >/dev/null"
                                  " && command -v prlimit >/dev/null") != 0) {
         tpx_skip("root", "the limit does not hold for this user");
-        return;
+        return NULL;
     }
     fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(chmod(path, 0666), 0);
     snprintf(command, sizeof(command), "setpriv --reuid=54321 --regid=54321 "
-             "--clear-groups prlimit --nproc=12:12 %s -n 40 sleep 60 2>%s",
-             tpx_program("launcher/tprun"), path);
+             "--clear-groups prlimit %s %s %s 2>%s", limit,
+             tpx_program("launcher/tprun"), arguments, path);
     status = system(command);
     text = tpb_read_file(path, NULL);
     unlink(path);
@@ -95,13 +96,52 @@ START_TEST(test_processes)
     /* Where that user may not even look at the build tree. */
     if (strstr(text, "Permission denied") != NULL) {
         tpx_skip("root", "the build tree is closed to others");
-        return;
+        return NULL;
     }
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%s", text);
+    ck_assert_msg(tpx_count(text, "\n") == 1, "%s", text);
+    return text;
+}
+
+/* The limit of processes: named, and nothing left. */
+START_TEST(test_processes)
+{
+    char *text = limited("--nproc=12:12", "-n 40 sleep 60");
+
+    if (text == NULL)
+        return;
     ck_assert_msg(strstr(text, " of 40: ") != NULL
                   && strstr(text, "the limit of processes") != NULL, "%s",
                   text);
-    ck_assert_int_eq(tpx_count(text, "\n"), 1);
+    tpb_free(text);
+}
+END_TEST
+
+/* A small stack does for ranks; tprun, which needs more for libpmix, takes it,
+ * or says so. */
+START_TEST(test_stack)
+{
+    struct rlimit limit;
+    struct tpx_launch launch = { 0 };
+    char *text;
+
+    if (getenv("TP_TEST_SANITIZER") != NULL) {
+        tpx_skip("sanitizer", "its stacks are bigger");
+        return;
+    }
+    ck_assert_int_eq(getrlimit(RLIMIT_STACK, &limit), 0);
+    limit.rlim_cur = 64 << 10;
+    ck_assert_int_eq(setrlimit(RLIMIT_STACK, &limit), 0);
+    check_job();
+    tpx_run_tprun(&launch, "-n", "2", "sh", "-c", "ulimit -s");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_str_eq(launch.out, "64\n64\n");
+    tpx_release(&launch);
+    text = limited("--stack=65536:65536", "-n 2 true");
+    if (text == NULL)
+        return;
+    ck_assert_msg(strstr(text, "stack may have 64 KiB, and needs ") != NULL
+                  && strstr(text, "ulimit -Hs") != NULL, "%s", text);
     tpb_free(text);
 }
 END_TEST
@@ -185,6 +225,7 @@ static const struct {
       "TP_LOG: no component is called \"shmm\": did you mean shm?" },
     { "TP_LOG", "carrier_pigeon=trace", "; tp_env(7) lists" },
     { "TP_LOGG", "warn", "unknown variable TP_LOGG: did you mean TP_LOG?" },
+    { "TP_FOO", "1", "unknown variable TP_FOO; `tpinfo --env` lists" },
     { "TP_BACKENDS", "^smh", "TP_BACKENDS: no backend here is called \"smh\": "
       "did you mean shm?; there are loop, shm" },
     { "TP_RAILS_OVER", "ofi:tpc", "TP_RAILS_OVER: no backend here is called "
@@ -296,6 +337,7 @@ int main(void)
     tcase_add_loop_test(tests, test_slips, 0, TPB_COUNT(slips));
     tcase_add_test(tests, test_full);
     tcase_add_test(tests, test_processes);
+    tcase_add_test(tests, test_stack);
     tcase_add_test(tests, test_files);
     tcase_add_test(tests, test_long_files);
     tcase_add_test(tests, test_core);

@@ -61,6 +61,8 @@ static const struct {
     { "TP_GDR", "plain,nones", "[^]dmabuf,hmem,plain|none" },
     { "TP_GDR_PATH", "foo", "PIX|PXB|PHB|NODE|SYS" },
     { "TP_GDR_PATH", "", "PIX|PXB|PHB|NODE|SYS" },
+    { "TP_OFI_TCP", "tpc", "did you mean tcp?" },
+    { "TP_OFI_TCP", "", "net|tcp|-" },
     { "TP_CUDA_OUTBOX", "-", "BYTES" },
     { "TP_CUDA_OUTBOX", "1T", "BYTES" },
     { "TP_CUDA_IMPORTS", "0", "1 or more" },
@@ -94,6 +96,8 @@ START_TEST(test_refused_values)
     ck_assert_msg(strstr(error.text, name) != NULL
                   && strstr(error.text, refused[_i].words) != NULL, "%s",
                   error.text);
+    snprintf(name, sizeof(name), "did you mean %s?", refused[_i].value);
+    ck_assert_msg(strstr(error.text, name) == NULL, "%s", error.text);
 }
 END_TEST
 
