@@ -364,6 +364,39 @@ static void ends_released_finalize(void)
     ends_released_by(true);
 }
 
+/* A read is over for its caller before the last copies are: then its memory may
+ * go, at once or with all the rest. */
+static void ends_freed(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffer, to[2];
+    tp_message *skeleton;
+
+    tpx_buffer_make(&buffer, TPX_MANAGED, 0, 700000);
+    for (int k = 0; k < 2; k++)
+        tpx_buffer_make(&to[k], TPX_ALLOC, 0, 700000);
+    for (int k = 0; k < 2; k++) {
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0) {
+            tp_tensor tensor = tpx_buffer_tensor(&buffer);
+            tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+            tpx_ok(tp_pipe_send_message(pipe, &message, PATIENCE));
+            continue;
+        }
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_place(&to[k], &skeleton->tensors[0]);
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
+        if (k == 0)
+            tpx_ok(tp_free(tpx_me.context, to[k].memory));
+    }
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    for (int k = 0; k < 2; k++)
+        tpx_device_sync(to[k].stream);
+    tpx_buffer_drop(&buffer);
+}
+
 /* ---- a channel's end in the middle of a message -------------------------- */
 
 /* Of a message's tensors one goes by a channel, which is refused, and one goes
@@ -407,6 +440,7 @@ const struct tpx_spmd tpx_ends_suite[] = {
     { "ends_borrow", ends_borrow, 2, TPX_WARNS, 30 },
     { "ends_released", ends_released, 2, 0, 30 },
     { "ends_released_finalize", ends_released_finalize, 2, 0, 30 },
+    { "ends_freed", ends_freed, 2, 0, 30 },
     { "ends_channel", ends_channel, 2, 0, 30 },
     { "ends_finalize", ends_finalize, 2, 0, 30 },
     { NULL }
