@@ -4,6 +4,7 @@
 #define TPG_CUDA_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "gpu/cuda_driver.h"
 #include "gpu/gpu.h"
@@ -25,7 +26,7 @@ struct tpg_slot {
 
 /* One device as a context uses it; made on first use. */
 struct tpg_device {
-    bool open;
+    _Atomic bool open;             /* atomic: the streams are there */
     cu_stream out, in;             /* our own: never wait for the user's */
     struct tpg_slot *free, *draining;
     size_t draining_count;

@@ -101,10 +101,12 @@ tp_status tpg_memory_look(const struct tpg_cuda *cuda, const void *data,
     if (code != CU_OK)                 /* an attribute it does not know yet */
         code = cuda->cuPointerGetAttributes(TPB_COUNT(attributes) - 2,
                                             attributes, places, pointer);
-    if (code != CU_OK || type == 0) {
-        memory->kind = TPG_HOST;
+    memory->kind = TPG_HOST;
+    /* Of a device that has failed, the driver tells nothing any more. */
+    if (code != CU_OK && code != CU_INVALID_VALUE)
+        return tpg_cuda_fail(cuda, code, "cuPointerGetAttributes", error);
+    if (code != CU_OK || type == 0)
         return TP_OK;
-    }
     memory->id = id;
     /* Managed memory may be said to be where its pages are. */
     if (type == CU_MEMORY_HOST && managed == 0) {
@@ -154,15 +156,16 @@ tp_status tpg_claim_check(const struct tpg_cuda *cuda,
     if (buffer->length == 0)
         return TP_OK;
     status = tpg_memory_look(cuda, buffer->data, &memory, error);
-    if (status != TP_OK)
-        return status;
     if (buffer->device.type == TP_DEVICE_CPU) {
-        if (memory.device < 0 || memory.kind == TPG_MANAGED)
+        if (status != TP_OK || memory.device < 0
+            || memory.kind == TPG_MANAGED)
             return TP_OK;
         return tpb_fail(error, TP_ERR_INVALID, "%p is %s on CUDA device %d, not"
                         " CPU memory", buffer->data,
                         tpg_kind_name(memory.kind), memory.device);
     }
+    if (status != TP_OK)
+        return status;
     if (memory.device < 0)
         return tpb_fail(error, TP_ERR_INVALID, "%p is %s, not of CUDA device"
                         " %d", buffer->data, tpg_kind_name(memory.kind),
@@ -282,13 +285,24 @@ tp_status tpg_alloc_on(const struct tpg_cuda *cuda, size_t bytes,
     return TP_OK;
 }
 
-void tpg_free(struct tpf_memory *block)
+/* Unlike cuMemFree(), cuMemUnmap() does not. */
+static void mem_wait(const struct tpg_cuda *cuda,
+                     const struct tpg_device *device)
+{
+    if (!atomic_load(&device->open))
+        return;
+    cuda->cuStreamSynchronize(device->in);
+    cuda->cuStreamSynchronize(device->out);
+}
+
+void tpg_free(struct tpg_gpu *gpu, struct tpf_memory *block)
 {
     const struct tpg_cuda *cuda = tpg_cuda_loaded();
     struct mem_owned *owned = block->owned;
 
     if (cuda != NULL
         && tpg_cuda_enter(cuda, block->device.index, NULL) == TP_OK) {
+        mem_wait(cuda, &gpu->devices[block->device.index]);
         if (owned->vmm)
             mem_vmm_undo(cuda, owned);
         else

@@ -118,6 +118,8 @@ void tpg_work_end(struct tpg_work *work);
 
 tp_status tpg_alloc(struct tpg_gpu *gpu, size_t bytes, tp_device device,
                     struct tpf_memory *block, struct tpb_error *error);
-void tpg_free(struct tpf_memory *block);
+/* From any thread.  Waits for copies of our own: a read may be over, for its
+ * caller, before they are. */
+void tpg_free(struct tpg_gpu *gpu, struct tpf_memory *block);
 
 #endif

@@ -115,8 +115,9 @@ tp_status tpg_alloc(struct tpg_gpu *gpu, size_t bytes, tp_device device,
     return none_refuse(error);
 }
 
-void tpg_free(struct tpf_memory *block)
+void tpg_free(struct tpg_gpu *gpu, struct tpf_memory *block)
 {
+    (void)gpu;
     (void)block;
 }
 

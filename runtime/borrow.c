@@ -262,6 +262,9 @@ static void borrow_over(struct tpr_skeleton *skeleton)
         tpr_pull_tell_all(pipe, true);
     else if (offers && pipe->peer->state == TPR_PEER_CONNECTED)
         tpr_lent_release(pipe, number);
+    /* CLOSE, which gives all back, may have waited for this one. */
+    if (TPB_UNLIKELY(pipe->close_due))
+        tpr_tx_pump(pipe);
 }
 
 /* What the user has enqueued on the tensors' streams still reads the memory. */
@@ -272,6 +275,7 @@ static void borrow_end(tp_context *context, struct tpr_skeleton *skeleton)
         pthread_mutex_lock(&context->table_lock);
         tpb_list_append(&context->device_releases, &skeleton->lent_link);
         pthread_mutex_unlock(&context->table_lock);
+        skeleton->pipe->released++;
         tpr_touch(context);
         return;
     }
@@ -290,8 +294,12 @@ bool tpr_borrow_progress(tp_context *context)
     while ((node = tpb_list_take(&context->device_releases)) != NULL)
         tpb_list_append(&turn, node);
     while ((node = tpb_list_take(&turn)) != NULL) {
-        borrow_end(context, TPB_CONTAINER(node, struct tpr_skeleton,
-                                          lent_link));
+        struct tpr_skeleton *skeleton = TPB_CONTAINER(node,
+                                                      struct tpr_skeleton,
+                                                      lent_link);
+
+        skeleton->pipe->released--;
+        borrow_end(context, skeleton);
         moved |= tpb_list_empty(&context->device_releases);
     }
     return moved;

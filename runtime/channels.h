@@ -105,8 +105,9 @@ void tpr_pull_landed(struct tpr_op *op);
 /* For pulled upcalls, and for pulls whose conn is gone. */
 void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
                    const char *text);
-/* Does a channel still fetch something for this pipe, or does a frame's body
- * come for one of its reads?  Or the former alone. */
+/* Does a channel still fetch something for this pipe, or a device read what was
+ * given back, or does a frame's body come for one of its reads?  Or the former
+ * two alone. */
 bool tpr_pull_any(const tp_pipe *pipe);
 bool tpr_pull_fetches(const tp_pipe *pipe);
 /* The peer's writes need not wait for us any more; later, if some of their

@@ -563,7 +563,8 @@ static bool context_safe(tp_context *context)
 
 static bool context_flushed(tp_context *context)
 {
-    bool flushed = true;
+    /* What devices still read stays mapped. */
+    bool flushed = tpb_list_empty(&context->device_releases);
 
     TPB_LIST_EACH(node, &context->peers)
         flushed &= context_peer_flushed(TPB_CONTAINER(node, struct tpr_peer,

@@ -221,6 +221,7 @@ struct tp_pipe {
     uint32_t offering, offered_to_me;  /* messages with offers so far */
     bool offers_seen;              /* ... also such as were not looked into */
     uint32_t lent;                 /* messages that the user has borrowed */
+    uint32_t released;             /* of them, whom a device still reads */
     bool tell_due;                 /* the peer waits for them to come back */
     struct tpb_list backlog;       /* tpr_chunk */
     struct tpb_list unread_link;   /* in context->unread */

@@ -28,12 +28,12 @@ static tp_status memory_on_device(tp_context *context, size_t bytes,
     return status;
 }
 
-static void memory_destroy(struct tpf_memory *block)
+static void memory_destroy(tp_context *context, struct tpf_memory *block)
 {
     if (block->device.type == TP_DEVICE_CPU)
         tpf_memory_destroy(block);
     else
-        tpg_free(block);
+        tpg_free(context->gpu, block);
 }
 
 tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
@@ -53,7 +53,7 @@ tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
         return status;
     status = tpf_memory_add(&context->memories, &block);
     if (status != TP_OK) {
-        memory_destroy(&block);
+        memory_destroy(context, &block);
         return status;
     }
     *result = block.address;
@@ -102,7 +102,7 @@ tp_status tp_free(tp_context *context, void *address)
     if (!tpf_memory_take(&context->memories, address, &block))
         return TP_ERR_INVALID;
     memory_tell(context, block.id);
-    memory_destroy(&block);
+    memory_destroy(context, &block);
     return TP_OK;
 }
 
@@ -111,6 +111,6 @@ void tpr_memory_fini(tp_context *context)
     struct tpf_memory block;
 
     while (tpf_memory_take(&context->memories, NULL, &block))
-        memory_destroy(&block);
+        memory_destroy(context, &block);
     tpf_memories_fini(&context->memories);
 }

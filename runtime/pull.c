@@ -406,12 +406,12 @@ static bool pull_any(const tp_pipe *pipe, bool landing)
 
 bool tpr_pull_any(const tp_pipe *pipe)
 {
-    return pull_any(pipe, true);
+    return pipe->released > 0 || pull_any(pipe, true);
 }
 
 bool tpr_pull_fetches(const tp_pipe *pipe)
 {
-    return pull_any(pipe, false);
+    return pipe->released > 0 || pull_any(pipe, false);
 }
 
 void tpr_pull_tell_all(tp_pipe *pipe, bool now)

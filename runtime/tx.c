@@ -291,6 +291,11 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     tx_head(pipe, room, op->begun ? WIRE_DATA : WIRE_MESSAGE,
             op->begun ? 0 : tx_flags(op), length);
     tx_fill(op, room + sizeof(struct wire_frame), length);
+    /* A device may fail after it has said that the bytes are there. */
+    if (TPB_UNLIKELY(op->status != TP_OK)) {
+        tx_wait_device(pipe, op);
+        return false;
+    }
     conn->backend->commit(conn, sizeof(struct wire_frame) + length);
     pipe->sent += (uint32_t)(sizeof(struct wire_frame) + length);
     return true;

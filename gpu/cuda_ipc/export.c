@@ -227,12 +227,29 @@ static bool export_piece(struct ipc_link *link, const struct tpg_cuda *cuda,
     return passed;
 }
 
+/* A socket takes so many descriptors at a time: what is left of a region is
+ * told with the next message of it, and this one goes another way.  To begin
+ * again would have the peer hold those of each attempt. */
+static bool export_tell(struct ipc_link *link, const struct tpg_cuda *cuda,
+                        struct ipc_export *export)
+{
+    if (export->told == export->pieces)
+        return true;
+    if (tpg_cuda_enter(cuda, export->device, NULL) != TP_OK)
+        return false;
+    while (export->told < export->pieces
+           && export_piece(link, cuda, export, export->told))
+        export->told++;
+    tpg_cuda_leave(cuda);
+    return export->told == export->pieces;
+}
+
 static struct ipc_export *export_region(struct ipc_link *link,
                                         const struct tpg_cuda *cuda,
                                         const struct tpg_memory *memory,
                                         const struct tpf_buffer *buffer)
 {
-    size_t count, told = 0;
+    size_t count;
     struct ipc_export *export;
 
     if (link->base.conn->backend->pass == NULL || !cuda->vmm)
@@ -247,15 +264,6 @@ static struct ipc_export *export_region(struct ipc_link *link,
                    + export->piece[count - 1].size - export->base;
     export->id = ++link->regions;
     export->device = memory->device;
-    if (tpg_cuda_enter(cuda, memory->device, NULL) == TP_OK) {
-        while (told < count && export_piece(link, cuda, export, told))
-            told++;
-        tpg_cuda_leave(cuda);
-    }
-    if (told < count) {            /* the peer drops what it has of it */
-        tpb_free(export);
-        return NULL;
-    }
     export_keep(link, export, buffer);
     return export;
 }
@@ -295,7 +303,7 @@ size_t ipc_describe(struct tpf_link *base, const struct tpf_buffer *buffer,
         export = memory.route == TPG_ROUTE_LEGACY
                  ? export_legacy(link, cuda, &memory, buffer)
                  : export_region(link, cuda, &memory, buffer);
-    if (export == NULL)
+    if (export == NULL || !export_tell(link, cuda, export))
         return 0;
     mine.form = (uint8_t)export->form;
     mine.id = export->id;

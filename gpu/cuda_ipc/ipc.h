@@ -57,7 +57,7 @@ struct ipc_export {
     cu_ipc_memory handle;
     uint32_t holds;                /* writes under way */
     bool gone;                     /* not in the link any more */
-    size_t pieces;
+    size_t pieces, told;           /* so many of them */
     struct ipc_piece {
         uint64_t id, block, base, size;
     } piece[];                     /* of a region */

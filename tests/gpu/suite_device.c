@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -641,6 +642,92 @@ static void device_read_fails(void)
     tpx_meet(!tpx_me.rank);
 }
 
+/* A device that has failed tells nothing of its memory: that is no mistake of
+ * the caller's.  Memory of the CPU still goes. */
+static void device_claim_fails(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_device zero = { TP_DEVICE_CUDA, 0 };
+    struct tpx_buffer buffers[2];
+    struct tpx_end end = { 0 };
+
+    if (!tpx_device_is_double())
+        return;                        /* no driver fails when asked to */
+    device_make(&buffers[0], zero, 5000);
+    device_make(&buffers[1], device_cpu, 5000);
+    if (tpx_me.rank == 0) {
+        tp_tensor tensor = tpx_buffer_tensor(&buffers[0]);
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+        tpx_device_fails("cuPointerGetAttributes:1+:700");
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+        tpx_until(&end.over, 1);
+        tpx_equal(end.status, TP_ERR_BACKEND);
+        device_send(pipe, &buffers[1], 1, 4);
+        tpx_device_fails("");
+    } else {
+        device_receive(pipe, &buffers[1], 1, 4);
+    }
+    tpx_meet(!tpx_me.rank);
+    for (int i = 0; i < 2; i++)
+        tpx_buffer_drop(&buffers[i]);
+}
+
+/* The device fails when it has just said that bytes are there, or at any other
+ * time: a message comes whole and right, or not, but is never waited for in
+ * vain. */
+static void device_fails_late(void)
+{
+    enum { ROUNDS = 24, LONG = 700000, STEP = 17 };
+    tp_device zero = { TP_DEVICE_CUDA, 0 };
+    char plan[ROUNDS * 32] = "";
+    struct tpx_buffer buffer;
+
+    if (!tpx_device_is_double())
+        return;                        /* no driver fails when asked to */
+    tpx_buffer_make(&buffer, TPX_MANAGED, zero.index, LONG);
+    for (int i = 1; i <= ROUNDS; i++)
+        snprintf(plan + strlen(plan), sizeof(plan) - strlen(plan),
+                 "%scuEventQuery:%d:700", i > 1 ? "," : "", i * STEP);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 100 + i);
+        struct tpx_end end = { 0 };
+
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0) {
+            tp_tensor tensor = tpx_buffer_tensor(&buffer);
+            tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+            tpx_buffer_fill(&buffer, i);
+            tpx_device_sync(buffer.stream);
+            tpx_device_fails(plan);
+            tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+            tpx_until(&end.over, 1);
+            tpx_device_fails("");
+            tpx_ok(tp_pipe_close(pipe));
+        } else {
+            unsigned char *to = malloc(LONG);
+            tp_message *skeleton;
+            tp_status status = tp_pipe_recv_skeleton(pipe, &skeleton,
+                                                     PATIENCE);
+
+            tpx_check(to != NULL, "no memory for the test itself");
+            if (status == TP_OK) {
+                skeleton->tensors[0].data = to;
+                skeleton->tensors[0].device = device_cpu;
+                status = tp_pipe_recv_message(pipe, skeleton, PATIENCE);
+            }
+            if (status == TP_OK)
+                tpx_equal(tpx_verify(to, LONG, i), LONG);
+            else
+                tpx_equal(status, TP_ERR_PEER_CLOSED);
+            free(to);
+        }
+    }
+    tpx_meet(!tpx_me.rank);
+    tpx_buffer_drop(&buffer);
+}
+
 const struct tpx_spmd tpx_device_suite[] = {
     { "device_mix", device_mix, 2, 0, 90 },
     { "device_self", device_self, 1, 0, 30 },
@@ -655,6 +742,8 @@ const struct tpx_spmd tpx_device_suite[] = {
     { "device_death_pull", device_death_pull, 2, TPX_KILLS, 30 },
     { "device_close", device_close, 2, 0, 30 },
     { "device_fails", device_fails, 2, TPX_WARNS, 30 },
+    { "device_claim_fails", device_claim_fails, 2, TPX_WARNS, 30 },
+    { "device_fails_late", device_fails_late, 2, TPX_WARNS, 30 },
     { "device_read_fails", device_read_fails, 2, TPX_WARNS, 30 },
     { NULL }
 };

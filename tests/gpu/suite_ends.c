@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,6 +268,135 @@ static void ends_finalize(void)
         tpx_buffer_drop(&buffers[k]);
 }
 
+/* ---- what was given back while a stream reads it ------------------------- */
+
+struct ends_opener {
+    struct tpx_gate gate;
+    pthread_t thread;
+};
+
+static void *ends_open_later(void *arg)
+{
+    struct ends_opener *opener = arg;
+
+    tpx_sleep_ms(300);
+    tpx_gate_open(&opener->gate);
+    return NULL;
+}
+
+static void ends_loan(tp_pipe *pipe, tp_status status, tp_message *message,
+                      void *arg)
+{
+    (void)pipe;
+    tpx_ok(status);
+    __atomic_store_n((tp_message **)arg, message, __ATOMIC_RELEASE);
+}
+
+/* Gives back what a stream, which is held up for a while, is to copy. */
+static void ends_give_back(tp_pipe *pipe, struct tpx_buffer *copy,
+                           struct ends_opener *opener)
+{
+    tp_message *skeleton, *loan = NULL;
+
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+    tpx_ok(tp_pipe_borrow(pipe, skeleton, ends_loan, &loan));
+    while (__atomic_load_n(&loan, __ATOMIC_ACQUIRE) == NULL)
+        tp_wait(tpx_me.context, 1, NULL);
+    tpx_gate_close(&opener->gate, copy->stream);
+    tpx_device_copy(copy->data, loan->tensors[0].data, copy->length,
+                    copy->stream);
+    loan->tensors[0].stream = copy->stream;
+    tpx_ok(tp_pipe_release(pipe, loan));
+    tpx_equal(pthread_create(&opener->thread, NULL, ends_open_later, opener),
+              0);
+}
+
+/* The pipe is closed, or all of it, right after a release whose stream still
+ * reads: the sender has its memory back after that. */
+static void ends_released_by(bool finalize)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffer;
+    struct tpx_end end = { 0 };
+
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, 700000);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+        tpx_buffer_fill(&buffer, 5);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+        tpx_until(&end.over, 1);
+        tpx_buffer_spoil(&buffer);
+    } else if (ends_direct()) {
+        struct ends_opener opener;
+
+        ends_give_back(pipe, &buffer, &opener);
+        if (finalize) {
+            tpx_ok(tp_finalize(tpx_me.context));
+            tpx_me.context = NULL;
+        } else {
+            tpx_ok(tp_pipe_close(pipe));
+        }
+        pthread_join(opener.thread, NULL);
+        tpx_buffer_check(&buffer, 5);
+    } else {
+        tp_message *skeleton;
+
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_place(&buffer, &skeleton->tensors[0]);
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
+    }
+    tpx_device_sync(buffer.stream);
+    if (!finalize)
+        tpx_meet(!tpx_me.rank);
+    tpx_buffer_drop(&buffer);
+}
+
+static void ends_released(void)
+{
+    ends_released_by(false);
+}
+
+static void ends_released_finalize(void)
+{
+    ends_released_by(true);
+}
+
+/* A read is over for its caller before the last copies are: then its memory may
+ * go, at once or with all the rest. */
+static void ends_freed(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffer, to[2];
+    tp_message *skeleton;
+
+    tpx_buffer_make(&buffer, TPX_MANAGED, 0, 700000);
+    for (int k = 0; k < 2; k++)
+        tpx_buffer_make(&to[k], TPX_ALLOC, 0, 700000);
+    for (int k = 0; k < 2; k++) {
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0) {
+            tp_tensor tensor = tpx_buffer_tensor(&buffer);
+            tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+            tpx_ok(tp_pipe_send_message(pipe, &message, PATIENCE));
+            continue;
+        }
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_place(&to[k], &skeleton->tensors[0]);
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, PATIENCE));
+        if (k == 0)
+            tpx_ok(tp_free(tpx_me.context, to[k].memory));
+    }
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    for (int k = 0; k < 2; k++)
+        tpx_device_sync(to[k].stream);
+    tpx_buffer_drop(&buffer);
+}
+
 /* ---- a channel's end in the middle of a message -------------------------- */
 
 /* Of a message's tensors one goes by a channel, which is refused, and one goes
@@ -308,6 +438,9 @@ const struct tpx_spmd tpx_ends_suite[] = {
     { "ends_break", ends_break, 2, TPX_MANUAL | TPX_WARNS, 30 },
     { "ends_break_reader", ends_break_reader, 2, TPX_WARNS, 30 },
     { "ends_borrow", ends_borrow, 2, TPX_WARNS, 30 },
+    { "ends_released", ends_released, 2, 0, 30 },
+    { "ends_released_finalize", ends_released_finalize, 2, 0, 30 },
+    { "ends_freed", ends_freed, 2, 0, 30 },
     { "ends_channel", ends_channel, 2, 0, 30 },
     { "ends_finalize", ends_finalize, 2, 0, 30 },
     { NULL }

@@ -359,6 +359,90 @@ static void kinds_no_descriptors(void)
     }
 }
 
+enum { KINDS_MAPPINGS = 400 };
+
+/* Memory of more mappings than a socket holds descriptors. */
+static void kinds_mappings(struct tpx_buffer *buffer, bool map)
+{
+    const struct tpg_cuda *cuda = tpx_device_driver();
+    int device = tpx_device_number(0);
+    struct cu_memory_properties properties = {
+        .type = CU_ALLOCATION_PINNED, .handle_types = CU_HANDLE_POSIX_FD,
+        .location = { CU_LOCATION_DEVICE, device } };
+    struct cu_access access = { properties.location, CU_ACCESS_READ_WRITE };
+    cu_pointer at = 0;
+    cu_memory handle;
+    size_t part;
+
+    TPX_CU(cuda->cuMemGetAllocationGranularity(&part, &properties,
+                                               CU_GRANULARITY_MINIMUM));
+    if (!map) {
+        tpx_device_sync(buffer->stream);
+        at = (cu_pointer)(uintptr_t)buffer->memory;
+        TPX_CU(cuda->cuMemUnmap(at, KINDS_MAPPINGS * part));
+        TPX_CU(cuda->cuMemAddressFree(at, KINDS_MAPPINGS * part));
+        return;
+    }
+    TPX_CU(cuda->cuMemAddressReserve(&at, KINDS_MAPPINGS * part, 0, 0, 0));
+    for (size_t i = 0; i < KINDS_MAPPINGS; i++) {
+        TPX_CU(cuda->cuMemCreate(&handle, part, &properties, 0));
+        TPX_CU(cuda->cuMemMap(at + i * part, part, 0, handle, 0));
+        TPX_CU(cuda->cuMemRelease(handle));
+    }
+    TPX_CU(cuda->cuMemSetAccess(at, KINDS_MAPPINGS * part, &access, 1));
+    buffer->memory = (void *)(uintptr_t)at;
+    /* All of its mappings, but not all bytes of them. */
+    buffer->data = (unsigned char *)buffer->memory + part - 1;
+    buffer->length = (KINDS_MAPPINGS - 2) * part + 2;
+}
+
+static unsigned kinds_descriptors(void)
+{
+    unsigned open = 0;
+
+    for (int fd = 0; fd < 4096; fd++)
+        open += fcntl(fd, F_GETFD) >= 0;
+    return open;
+}
+
+/* They are told by and by, while the bytes go another way; each of them once.
+ */
+static void kinds_pieces(void)
+{
+    enum { ROUNDS = 6, NAP_MS = 30 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    bool direct = strstr(getenv("TP_BACKENDS"), "shm") != NULL
+                  && strstr(getenv("TP_BACKENDS"), "cuda_ipc") != NULL;
+    struct tpx_buffer buffer, mapped;
+    unsigned before;
+
+    /* The shadow is as long as the longest of them may be. */
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, 32 << 20);
+    mapped = buffer;
+    kinds_mappings(&mapped, true);
+    tpx_check(mapped.length <= buffer.length, "no such granularity");
+    buffer.length = mapped.length;
+    before = kinds_descriptors();
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        /* With nobody to drive it, what is told stays in the socket. */
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 1)
+            tpx_sleep_ms(NAP_MS);
+        if (tpx_me.rank == 0)
+            kinds_send(pipe, &mapped, 1, i);
+        else
+            kinds_receive(pipe, &buffer, 1, i);
+    }
+    if (tpx_me.rank == 1 && tpx_device_is_double())
+        tpx_equal(kinds_opened(pipe), direct ? 1 : 0);
+    /* The double keeps one for each that is open. */
+    tpx_check(kinds_descriptors() < before + KINDS_MAPPINGS + 32,
+              "%u descriptors are open, %u were", kinds_descriptors(), before);
+    tpx_meet(!tpx_me.rank);
+    kinds_mappings(&mapped, false);
+    tpx_buffer_drop(&buffer);
+}
+
 /* ---- what cannot be opened ----------------------------------------------- */
 
 /* TP_TEST_FAULT says which call fails, and where: "reader=" or "writer=" and
@@ -541,6 +625,7 @@ const struct tpx_spmd tpx_kinds_suite[] = {
     { "kinds_two", kinds_two, 2, TPX_BARE, 30 },
     { "kinds_no_stray", kinds_no_stray, 2, 0, 30 },
     { "kinds_no_descriptors", kinds_no_descriptors, 2, 0, 30 },
+    { "kinds_pieces", kinds_pieces, 2, 0, 60 },
     { "kinds_orders", kinds_orders, 2, 0, 60 },
     { NULL }
 };

@@ -68,7 +68,7 @@ START_TEST(every_kind)
     is((void *)(uintptr_t)pointer, TPG_POOL, TPG_ROUTE_STAGED, 0);
     ck_assert_int_eq(tpg_alloc(gpu, 1000, device, &block, NULL), TP_OK);
     is(block.address, TPG_VMM, TPG_ROUTE_FD, device.index);
-    tpg_free(&block);
+    tpg_free(gpu, &block);
     stop();
 }
 END_TEST
@@ -84,7 +84,7 @@ START_TEST(alloc_without_vmm)
     start();
     ck_assert_int_eq(tpg_alloc(gpu, 1000, device, &block, NULL), TP_OK);
     is(block.address, TPG_MALLOC, TPG_ROUTE_LEGACY, 0);
-    tpg_free(&block);
+    tpg_free(gpu, &block);
     stop();
 }
 END_TEST

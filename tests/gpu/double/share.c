@@ -295,10 +295,10 @@ static void share_allow(struct double_range *range)
     range->access |= share_devices;
 }
 
+/* Does not wait, unlike cuMemFree(): what still runs uses freed memory. */
 cu_result cuMemUnmap(cu_pointer pointer, size_t size)
 {
     DOUBLE_BEGIN();
-    double_settle_locked();
     return double_end(share_each(pointer, size, share_unmap));
 }
 
