@@ -37,6 +37,8 @@ enum {
     PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
     PROGRESS_POLL_MS = 1,          /* sleep between polls of TPF_POLLED ... */
     PROGRESS_POLL_MOST_MS = 8,     /* ... growing to this */
+    PROGRESS_STOPPED_NS = 5000000, /* late by that: it was stopped ... */
+    PROGRESS_LONGER_NS = 1000000000, /* ... and goes on, at most so long */
     PROGRESS_DEVICE_NS = 200000    /* spin for a device: most copies take less,
                                       and no descriptor tells of their end */
 };
@@ -378,6 +380,7 @@ struct progress_wait {
     struct tpr_sync *sync;
     uint64_t deadline, delivered;
     bool recorded;                 /* that it sleeps */
+    bool longer;                   /* its deadline was put off */
 };
 
 static inline bool progress_told(const tp_context *context,
@@ -398,9 +401,28 @@ static bool progress_over(tp_context *context, const struct progress_wait *wait)
                && !tpb_list_empty(&context->done));
 }
 
-static bool progress_late(const struct progress_wait *wait)
+/*
+ * Is its time up?  Who finds that long after was stopped, or had no cpu, and so
+ * perhaps had those that he waits for: as where a virtual machine stood still.
+ * What came meanwhile has not been looked at, and what would have come gets as
+ * long again, once.
+ */
+static bool progress_late(struct progress_wait *wait)
 {
-    return wait->deadline > 0 && tpb_now() >= wait->deadline;
+    uint64_t now, late;
+
+    if (wait->deadline == 0)
+        return false;
+    now = tpb_now();
+    if (now < wait->deadline)
+        return false;
+    late = now - wait->deadline;
+    if (wait->longer || late < PROGRESS_STOPPED_NS)
+        return true;
+    wait->longer = true;
+    wait->deadline = now + (late < PROGRESS_LONGER_NS ? late
+                            : PROGRESS_LONGER_NS);
+    return false;
 }
 
 uint64_t tpr_spin(const tp_context *context, uint64_t budget)

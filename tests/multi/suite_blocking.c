@@ -3,8 +3,10 @@
  * served. */
 #include "config.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include "tests/multi/flow.h"
 
@@ -176,6 +178,37 @@ static void blocking_completed(void)
     if (tpx_me.rank == 1)
         tpx_equal(sum, blocking_ran + read);
     tpx_meet(!tpx_me.rank);
+}
+
+static void blocking_stop(int signal)
+{
+    (void)signal;
+    tpx_sleep_ms(1500);
+}
+
+/* Who was stopped while the time went by has what came meanwhile. */
+static void blocking_stopped(void)
+{
+    const struct itimerval soon = { .it_value.tv_usec = 100000 };
+    struct sigaction action = { .sa_handler = blocking_stop };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_message *skeleton;
+    char byte = 0;
+
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tpx_sleep_ms(400);
+        tpx_ok(tp_pipe_send(pipe, "m", 1));
+        tpx_meet(1);
+        return;
+    }
+    tpx_equal(sigaction(SIGALRM, &action, NULL), 0);
+    tpx_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, 300));
+    skeleton->payloads[0].data = &byte;
+    tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
+    tpx_equal(byte, 'm');
+    tpx_meet(0);
 }
 
 /* Sends until there is no room for so short a message: the first bytes of each
@@ -491,6 +524,7 @@ const struct tpx_spmd tpx_blocking[] = {
     { "blocking_truncated", blocking_truncated, 2, TPX_LAUNCH, 20 },
     { "blocking_gathers", blocking_gathers, 1, 0, 20 },
     { "blocking_timeouts", blocking_timeouts, 2, 0, 30 },
+    { "blocking_stopped", blocking_stopped, 2, 0, 30 },
     { "blocking_wait_zero", blocking_wait_zero, 2, 0, 30 },
     { "blocking_completed", blocking_completed, 2, TPX_MANUAL, 20 },
     { "blocking_send_timeout", blocking_send_timeout, 2, 0, 20 },
