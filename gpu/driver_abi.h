@@ -79,6 +79,8 @@ enum {                                 /* GPUDirect RDMA */
     CU_RANGE_DMABUF = 1
 };
 
+enum { CU_CONTEXT_SYNC_MEMOPS = 0x80 };    /* CUctx_flags */
+
 enum {                                 /* CUcomputemode */
     CU_COMPUTE_PROHIBITED = 2, CU_COMPUTE_EXCLUSIVE_PROCESS = 3
 };

@@ -117,22 +117,35 @@ static tp_status region_fd(const struct tpg_cuda *cuda, int device,
     return status;
 }
 
+/* Of the context that is current: all copies that it makes from now on. */
+static bool region_synchronous_context(const struct tpg_cuda *cuda)
+{
+    unsigned flags = 0;
+
+    return cuda->cuCtxGetFlags != NULL && cuda->cuCtxSetFlags != NULL
+           && cuda->cuCtxGetFlags(&flags) == CU_OK
+           && ((flags & CU_CONTEXT_SYNC_MEMOPS) != 0
+               || cuda->cuCtxSetFlags(flags | CU_CONTEXT_SYNC_MEMOPS) == CU_OK);
+}
+
 /* Synchronous copies into it wait for their end from now on: else a NIC could
- * read what such a copy has not written yet. */
+ * read what such a copy has not written yet.  Memory of cuMemMap() has no such
+ * attribute, but since CUDA 12.1 contexts have. */
 static tp_status region_synchronous(const struct tpg_cuda *cuda, int device,
                                     uint64_t base, struct tpb_error *error)
 {
     unsigned yes = 1;
+    cu_result code = CU_NOT_SUPPORTED;
     tp_status status = tpg_cuda_enter(cuda, device, error);
 
     if (status != TP_OK)
         return status;
-    status = cuda->cuPointerSetAttribute == NULL
-             ? tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                        "the driver lacks cuPointerSetAttribute")
-             : tpg_cuda_fail(cuda, cuda->cuPointerSetAttribute(
-                 &yes, CU_POINTER_SYNC_MEMOPS, base),
-                 "CU_POINTER_ATTRIBUTE_SYNC_MEMOPS", error);
+    if (cuda->cuPointerSetAttribute != NULL)
+        code = cuda->cuPointerSetAttribute(&yes, CU_POINTER_SYNC_MEMOPS, base);
+    if (code != CU_OK && region_synchronous_context(cuda))
+        code = CU_OK;
+    status = tpg_cuda_fail(cuda, code, "CU_POINTER_ATTRIBUTE_SYNC_MEMOPS",
+                           error);
     tpg_cuda_leave(cuda);
     return status;
 }

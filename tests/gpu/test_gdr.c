@@ -248,8 +248,10 @@ static const struct {
     { "", "", "", "CUDADOUBLE_FAIL=cuFlushGPUDirectRDMAWrites:1+:999", -1,
       "cuFlushGPUDirectRDMAWrites: CUDA_ERROR_UNKNOWN" },
     { "", "", "", "CUDADOUBLE_FAIL=cuMemAlloc_v2:1+:2", -1, "for the trial" },
-    { "", "", "", "CUDADOUBLE_FAIL=cuPointerSetAttribute:1+:1", -1,
-      "SYNC_MEMOPS" },
+    { "", "", "", "CUDADOUBLE_FAIL=cuPointerSetAttribute:1+:1",
+      TPF_REMOTE_DMABUF, NULL },
+    { "", "", "", "CUDADOUBLE_FAIL=cuPointerSetAttribute:1+:1,"
+      "cuCtxSetFlags:1+:801", -1, "SYNC_MEMOPS" },
     { "", "", "", "CUDADOUBLE_FAIL=cuMemGetHandleForAddressRange:1:801",
       TPF_REMOTE_HMEM, NULL },
     { "", "", "", "CUDADOUBLE_FAIL=cuMemcpyAsync:1+:700", -1, "the trial" },
@@ -365,6 +367,33 @@ START_TEST(kept)
     ck_assert_int_eq(nic.registrations, 1);
     ck_assert_int_eq(nic.registered, 1);
     cuda_free(data);
+    stop();
+}
+END_TEST
+
+/* Memory of cuMemMap() takes no attribute: its context gets a flag, if the
+ * driver has that. */
+START_TEST(mapped)
+{
+    bool flagged = _i == 0;
+    struct tpf_memory block;
+    struct gdr_region *region;
+    struct gdr_port *port;
+    struct tpb_error error = { "" };
+
+    start();
+    port = port_of(0);
+    if (!flagged)
+        tpx_device_fails("cuCtxSetFlags:1+:801");
+    ck_assert_int_eq(tpg_alloc(env.gpu, SIZE,
+                               (tp_device){ TP_DEVICE_CUDA, 0 }, &block,
+                               &error), TP_OK);
+    region = hold(port, block.address, SIZE);
+    ck_assert_int_eq(region != NULL, flagged);
+    if (region != NULL)
+        gdr_region_drop(region);
+    ck_assert_int_eq(nic.registrations, flagged);
+    tpg_free(env.gpu, &block);
     stop();
 }
 END_TEST
@@ -553,6 +582,7 @@ int main(void)
     tcase_add_test(tests, no_nic);
     tcase_add_loop_test(tests, order, 0, 2);
     tcase_add_test(tests, kept);
+    tcase_add_loop_test(tests, mapped, 0, 2);
     tcase_add_loop_test(tests, address_again, 0, 2);
     tcase_add_test(tests, many);
     tcase_add_test(tests, other_kinds);

@@ -315,6 +315,36 @@ cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
     return double_end(CU_OK);
 }
 
+cu_result cuCtxGetFlags(unsigned *flags)
+{
+    struct cu_context_s *context;
+
+    DOUBLE_BEGIN();
+    context = double_context_locked();
+    if (context == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    *flags = context->flags;
+    return double_end(CU_OK);
+}
+
+cu_result cuCtxSetFlags(unsigned flags)
+{
+    struct cu_context_s *context;
+
+    DOUBLE_BEGIN();
+    context = double_context_locked();
+    if (context == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    context->flags = flags;
+    return double_end(CU_OK);
+}
+
+bool double_synchronous_locked(int device)
+{
+    return double_valid_device(device)
+           && (device_contexts[device].flags & CU_CONTEXT_SYNC_MEMOPS) != 0;
+}
+
 struct cu_context_s *double_context_locked(void)
 {
     return device_depth > 0 ? device_stack[device_depth - 1] : NULL;

@@ -42,6 +42,7 @@ struct cu_context_s {
     int device;
     int retained;
     struct cu_stream_s *legacy;        /* stream 0 */
+    unsigned flags;
 };
 
 /* ---- visible.c ----------------------------------------------------------- */
@@ -146,6 +147,8 @@ extern pthread_mutex_t double_lock;
 /* That variable's value; NULL if it is not set, or CUDADOUBLE_PLAIN is. */
 const char *double_variable(const char *name);
 struct cu_context_s *double_context_locked(void);      /* current; NULL */
+/* Has that device's context CU_CTX_SYNC_MEMOPS? */
+bool double_synchronous_locked(int device);
 void double_report(const char *format, ...)
     __attribute__((__format__(__printf__, 1, 2), __noreturn__));
 /* May the call go on?  CU_OK or why not: not initialised, or a planted fault.

@@ -46,7 +46,7 @@ cu_result cuPointerSetAttribute(const void *value, int attribute,
     DOUBLE_BEGIN();
     range = double_range_find_locked((void *)(uintptr_t)pointer);
     if (range == NULL || range->freed || attribute != CU_POINTER_SYNC_MEMOPS
-        || value == NULL)
+        || value == NULL || range->kind == DOUBLE_VMM)
         return double_end(CU_INVALID_VALUE);
     range->synchronous = true;
     return double_end(CU_OK);
@@ -115,7 +115,7 @@ void *cudadouble_way_in(const void *address, size_t length, int *answer)
               && range->kind != DOUBLE_MANAGED;
     if (*answer) {
         offset = (size_t)((const unsigned char *)address - range->start);
-        if (!range->synchronous)
+        if (!range->synchronous && !double_synchronous_locked(range->device))
             double_report("a NIC is let at memory without SYNC_MEMOPS: buffer"
                           " %llu", (unsigned long long)range->id);
         if (length <= range->size - offset)
