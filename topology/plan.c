@@ -194,22 +194,27 @@ static bool plan_alike(const struct tpt_candidate *x,
     return x->reason == y->reason && strcmp(x->evidence, y->evidence) == 0;
 }
 
-/* "ofi:shm, ofi:tcp (forbidden: evidence; remedy: the first's)": that at `at`
+/* "ofi:shm, ofi:tcp (forbidden: evidence; remedy: the shortest)": that at `at`
  * with all that are like it. */
 static void plan_tell(const struct tpt_plan *plan, uint32_t at,
                       struct tpb_text *text)
 {
     const struct tpt_candidate *first = &plan->candidates[at];
+    const char *remedy = first->remedy;
 
-    for (uint32_t i = at; i < plan->count; i++)
-        if (plan_tells(plan, &plan->candidates[i])
-            && plan_alike(&plan->candidates[i], first))
-            tpb_text_add(text, "%s%s", i > at ? ", " : "",
-                         plan->candidates[i].name);
+    for (uint32_t i = at; i < plan->count; i++) {
+        const struct tpt_candidate *candidate = &plan->candidates[i];
+
+        if (!plan_tells(plan, candidate) || !plan_alike(candidate, first))
+            continue;
+        tpb_text_add(text, "%s%s", i > at ? ", " : "", candidate->name);
+        if (strlen(candidate->remedy) < strlen(remedy))
+            remedy = candidate->remedy;
+    }
     tpb_text_add(text, " (%s: %s", tpt_reason_name(first->reason),
                  first->evidence);
-    if (first->remedy[0] != '\0')
-        tpb_text_add(text, "; remedy: %s", first->remedy);
+    if (*remedy != '\0')
+        tpb_text_add(text, "; remedy: %s", remedy);
     tpb_text_add(text, ")");
 }
 

@@ -411,31 +411,58 @@ static bool score_unusable(const struct score_pair *pair,
 }
 
 /* The contract has been checked: it can be understood. */
-static bool score_breaks_contract(const struct score_pair *pair,
-                                  struct score_row *row)
+static enum tpt_allowance score_allowance(const struct score_pair *pair,
+                                          const struct score_row *row)
 {
-    const char *class = tpt_locality_class(pair->locality);
     struct tpt_known self = { row->candidate.name,
                               (enum tpt_role)row->candidate.role,
                               row->candidate.devices };
     enum tpt_allowance allowance = TPT_FREE;
-    char list[48];
 
     tpt_require_allows(pair->policy->require, pair->locality, pair->known,
                        pair->count, &self, &allowance, NULL);
+    return allowance;
+}
+
+static const char *score_class(const struct score_pair *pair,
+                               const struct score_row *row)
+{
+    return row->candidate.devices ? "cuda"
+           : tpt_locality_class(pair->locality);
+}
+
+static bool score_breaks_contract(const struct score_pair *pair,
+                                  struct score_row *row)
+{
+    enum tpt_allowance allowance = score_allowance(pair, row);
+    enum tpt_role role = (enum tpt_role)row->candidate.role;
+    const char *class = score_class(pair, row);
+    char list[48];
+
     row->candidate.insisted = allowance == TPT_ALLOWED
-                              && self.role == TPT_ROLE_CHANNEL;
+                              && role == TPT_ROLE_CHANNEL;
     if (allowance != TPT_DENIED)
         return false;
     score_refuse(row, TPT_REASON_CONTRACT);
     tpt_require_list(pair->policy->require, pair->locality, pair->known,
-                     pair->count, self.role, self.devices, list,
+                     pair->count, role, row->candidate.devices, list,
                      sizeof(list));
-    if (self.devices)
-        class = "cuda";
     SCORE_EVIDENCE(row, "TP_REQUIRE wants %s for class %s", list, class);
     SCORE_REMEDY(row, "add %s:%s to TP_REQUIRE", class, row->candidate.name);
     return true;
+}
+
+/* Of one that is forbidden: to allow it is not enough if the contract does not
+ * want it either. */
+static void score_twice(const struct score_pair *pair, struct score_row *row)
+{
+    size_t used = strlen(row->candidate.remedy);
+
+    if (score_allowance(pair, row) == TPT_DENIED)
+        snprintf(row->candidate.remedy + used,
+                 sizeof(row->candidate.remedy) - used,
+                 ", and add %s:%s to TP_REQUIRE", score_class(pair, row),
+                 row->candidate.name);
 }
 
 /* "eth0+eth1" */
@@ -500,12 +527,12 @@ static void score_judge(const struct score_pair *pair, struct score_row *row)
         score_agree(row);
     if (score_lacks(pair, row)
         || score_differs(pair, row)
-        || score_out_of_reach(pair, row)
-        || score_forbidden(pair, row)
-        || score_unusable(pair, row)
-        || score_breaks_contract(pair, row))
+        || score_out_of_reach(pair, row))
         return;
-    score_can(pair, row);
+    if (score_forbidden(pair, row))
+        score_twice(pair, row);
+    else if (!score_unusable(pair, row) && !score_breaks_contract(pair, row))
+        score_can(pair, row);
 }
 
 /* ---- the order --------------------------------------------------------- */

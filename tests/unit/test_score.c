@@ -480,6 +480,26 @@ START_TEST(test_backends_policy)
 }
 END_TEST
 
+/* What both forbid: the remedy is that of who is wanted, and of the others both
+ * that lack. */
+START_TEST(test_both_policies)
+{
+    struct tpb_text text = { 0 };
+
+    pair("one-socket", 0, 1);
+    score("ofi:verbs", "node:shm");
+    ck_assert_str_eq(find("ofi:tcp")->remedy, "add ofi:tcp to TP_BACKENDS, "
+                     "and add node:ofi:tcp to TP_REQUIRE");
+    ck_assert_str_eq(find("shm")->remedy, "add shm to TP_BACKENDS");
+    tpt_plan_refusal(&plan, &text);
+    ck_assert_str_eq(text.text, "ofi:verbs (contract: TP_REQUIRE wants shm for "
+                     "class node; remedy: add node:ofi:verbs to TP_REQUIRE); "
+                     "ofi:tcp, shm (forbidden: TP_BACKENDS=ofi:verbs here; "
+                     "remedy: add shm to TP_BACKENDS)");
+    tpb_text_fini(&text);
+}
+END_TEST
+
 static const struct {
     const char *require;
     enum tpt_locality locality;
@@ -621,6 +641,7 @@ int main(void)
     tcase_add_test(tests, test_every_reason);
     tcase_add_test(tests, test_demote);
     tcase_add_test(tests, test_backends_policy);
+    tcase_add_test(tests, test_both_policies);
     tcase_add_loop_test(tests, test_contract, 0, TPB_COUNT(contracts));
     tcase_add_loop_test(tests, test_contract_mistakes, 0,
                         TPB_COUNT(mistakes));
