@@ -256,7 +256,9 @@ static tp_status guard_fork(struct guard_process *process,
         int code = errno;
 
         tpb_close(&process->writer.fd);
-        return tpb_fail_errno(error, code, "cannot start a process");
+        return tpb_fail_errno(error, code, code == EAGAIN
+                              ? "cannot start a process (see ulimit -u, and the"
+                              " pids cgroup)" : "cannot start a process");
     }
     process->pid = (pid_t)pid;
     fcntl(process->writer.fd, F_SETFL, O_NONBLOCK);

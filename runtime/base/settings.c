@@ -89,8 +89,7 @@ tp_status tpb_settings_set(struct tpb_settings *settings,
     else if (row->type != TPB_TYPE_STRING)
         good = settings_number(text, row->type, &number);
     if (!good)
-        return tpb_fail(error, TP_ERR_INVALID, "%s=%s: expected %s",
-                        row->variable, text, row->values);
+        return tpb_setting_refuse(id, text, NULL, error);
     status = tpb_setting_check(id, text, number, error);
     if (status != TP_OK)
         return status;
@@ -204,8 +203,7 @@ tp_status tpb_settings_load(struct tpb_settings *settings,
 
     memset(settings, 0, sizeof(*settings));
     if (!tpb_log_configure(log))
-        status = tpb_fail(error, TP_ERR_INVALID, "TP_LOG=%s: expected %s",
-                          log, tpb_setting_table[TPB_SET_LOG].values);
+        status = tpb_setting_refuse(TPB_SET_LOG, log, NULL, error);
     for (size_t i = 0; i < TPB_SET_COUNT && status == TP_OK; i++) {
         const char *text = getenv(tpb_setting_table[i].variable);
 

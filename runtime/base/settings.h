@@ -66,6 +66,9 @@ bool tpb_list_allows(const char *list, const char *name);
 /* May it have that value?  INVALID with words otherwise; settings_check.c. */
 tp_status tpb_setting_check(enum tpb_setting_id id, const char *text,
                             int64_t number, struct tpb_error *error);
+/* INVALID, with what it may be; `near` is what may be meant, or NULL. */
+tp_status tpb_setting_refuse(enum tpb_setting_id id, const char *text,
+                             const char *near, struct tpb_error *error);
 
 enum { TPB_NEAR = 64 };
 

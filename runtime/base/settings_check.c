@@ -75,7 +75,23 @@ static bool check_word_row(const struct check_words *row, const char *text,
     return true;
 }
 
-static tp_status check_refuse(const struct tpb_setting *row, const char *text,
+tp_status tpb_setting_refuse(enum tpb_setting_id id, const char *text,
+                             const char *near, struct tpb_error *error)
+{
+    const struct tpb_setting *row = &tpb_setting_table[id];
+    const char *more = "";
+
+    if (id == TPB_SET_LOG)
+        more = "; a LEVEL is off, error, warn, info, debug or trace";
+    else if (row->type == TPB_TYPE_MS)
+        more = "; times are written as 500ms, 30s, 2m or 1h";
+    return tpb_fail(error, TP_ERR_INVALID, "%s=%s: expected %s%s%s%s%s",
+                    row->variable, text, row->values, more,
+                    near != NULL ? "; did you mean " : "",
+                    near != NULL ? near : "", near != NULL ? "?" : "");
+}
+
+static tp_status check_refuse(enum tpb_setting_id id, const char *text,
                               const char *wrong, const char *const *words,
                               struct tpb_error *error)
 {
@@ -87,22 +103,21 @@ static tp_status check_refuse(const struct tpb_setting *row, const char *text,
     near = wrong != NULL ? tpb_nearest(wrong, words, count) : NULL;
     if (near != NULL && strcmp(near, wrong) == 0)
         near = NULL;               /* it is what lacks behind "dir:" */
-    return tpb_fail(error, TP_ERR_INVALID, "%s=%s: expected %s%s%s%s",
-                    row->variable, text, row->values,
-                    near != NULL ? "; did you mean " : "",
-                    near != NULL ? near : "", near != NULL ? "?" : "");
+    return tpb_setting_refuse(id, text, near, error);
 }
 
 static tp_status check_text(enum tpb_setting_id id, const char *text,
                             struct tpb_error *error)
 {
-    const struct tpb_setting *setting = &tpb_setting_table[id];
     char wrong[TPB_NEAR];
 
+    /* To dlopen(3) that is the program itself. */
+    if (id == TPB_SET_CUDA_LIBRARY && *text == '\0')
+        return tpb_setting_refuse(id, text, NULL, error);
     for (size_t i = 0; i < TPB_COUNT(check_words); i++)
         if (check_words[i].id == id
             && !check_word_row(&check_words[i], text, wrong))
-            return check_refuse(setting, text, wrong, check_words[i].words,
+            return check_refuse(id, text, wrong, check_words[i].words,
                                 error);
     return TP_OK;
 }
@@ -152,6 +167,6 @@ tp_status tpb_setting_check(enum tpb_setting_id id, const char *text,
     if (row->type == TPB_TYPE_STRING)
         return check_text(id, text, error);
     if (row->type != TPB_TYPE_BOOL && !check_number(id, number))
-        return check_refuse(row, text, NULL, NULL, error);
+        return tpb_setting_refuse(id, text, NULL, error);
     return TP_OK;
 }

@@ -38,7 +38,7 @@ END_TEST
 static const struct {
     const char *variable, *value, *words;
 } refused[] = {
-    { "TP_LOG", "loud", "LEVEL" },
+    { "TP_LOG", "loud", "a LEVEL is off, error," },
     { "TP_LOG", "shm=loud", "LEVEL" },
     { "TP_PROGRESS", "fast", "auto|thread|manual" },
     { "TP_PROGRESS", "manaul", "did you mean manual?" },
@@ -49,7 +49,7 @@ static const struct {
     { "TP_CONNECT_TIMEOUT", "0", "TIME|-" },
     { "TP_CONNECT_TIMEOUT", "1d", "TIME|-" },
     { "TP_CONNECT_TIMEOUT", "9000000000h", "TIME|-" },
-    { "TP_FINALIZE_TIMEOUT", "5 s", "TIME|-" },
+    { "TP_FINALIZE_TIMEOUT", "5 s", "TIME|-; times are written as 500ms, 30s" },
     { "TP_HEARTBEAT", "4s", "5s to 24h|0" },
     { "TP_HEARTBEAT", "4999", "5s to 24h|0" },
     { "TP_HEARTBEAT", "25h", "5s to 24h|0" },
@@ -63,6 +63,7 @@ static const struct {
     { "TP_GDR_PATH", "", "PIX|PXB|PHB|NODE|SYS" },
     { "TP_OFI_TCP", "tpc", "did you mean tcp?" },
     { "TP_OFI_TCP", "", "net|tcp|-" },
+    { "TP_CUDA_LIBRARY", "", "NAME|PATH|none" },
     { "TP_CUDA_OUTBOX", "-", "BYTES" },
     { "TP_CUDA_OUTBOX", "1T", "BYTES" },
     { "TP_CUDA_IMPORTS", "0", "1 or more" },
