@@ -53,13 +53,6 @@ static int32_t nics_recorded_numa(const struct tpt_topology *topology,
                           (unsigned)hwloc_bitmap_first(parent->nodeset));
 }
 
-static uint32_t nics_pci_number(unsigned domain, unsigned bus, unsigned device,
-                                unsigned function)
-{
-    return domain << 16 | (bus & 0xff) << 8 | (device & 0x1f) << 3
-           | (function & 7);
-}
-
 static uint32_t nics_recorded_pci(hwloc_obj_t device)
 {
     const struct hwloc_pcidev_attr_s *pci;
@@ -67,7 +60,7 @@ static uint32_t nics_recorded_pci(hwloc_obj_t device)
     if (device->parent == NULL || device->parent->type != HWLOC_OBJ_PCI_DEVICE)
         return 0;
     pci = &device->parent->attr->pcidev;
-    return nics_pci_number(pci->domain, pci->bus, pci->dev, pci->func);
+    return tpt_pci_number(pci->domain, pci->bus, pci->dev, pci->func);
 }
 
 static void nics_recorded(const struct tpt_topology *topology,
@@ -145,26 +138,12 @@ static uint32_t nics_ip_speed(const struct nics_device *device)
 static uint32_t nics_rdma_speed(const struct nics_device *device)
 {
     char line[64];
-    double gigabits;
 
     if (!nics_line(device, "ports/1/state", line)
         || strstr(line, "ACTIVE") == NULL
         || !nics_line(device, "ports/1/rate", line))
         return 0;
-    gigabits = strtod(line, NULL);
-    return gigabits > 0 && gigabits < 1e6 ? (uint32_t)(gigabits * 1000) : 0;
-}
-
-/* "0000:18:00.0", and nothing else. */
-static uint32_t nics_parse_pci(const char *text)
-{
-    unsigned domain, bus, device, function;
-    int used = 0;
-
-    if (sscanf(text, "%x:%x:%x.%x%n", &domain, &bus, &device, &function, &used)
-        != 4 || text[used] != '\0')
-        return 0;
-    return nics_pci_number(domain, bus, device, function);
+    return tpt_thousandths(line);
 }
 
 /*
@@ -182,7 +161,7 @@ static void nics_locate(const struct nics_device *device, struct tpt_nic *nic)
     if (realpath(link, above.path) == NULL)
         return;
     while (nic->pci == 0 && (slash = strrchr(above.path, '/')) != NULL) {
-        nic->pci = nics_parse_pci(slash + 1);
+        nic->pci = tpt_pci_parse(slash + 1);
         if (nic->numa < 0 && nics_line(&above, "numa_node", line)
             && line[0] != '-')
             nic->numa = tpt_table_numa(device->table,

@@ -157,20 +157,41 @@ enum tpt_path tpt_path_here(const char *root, uint32_t a, uint32_t b)
            ? TPT_PATH_NODE : path;
 }
 
+uint32_t tpt_thousandths(const char *text)
+{
+    uint64_t value = 0;
+    int digits = -1;               /* behind the point; -1: before it */
+
+    for (; digits < 3 && value < UINT32_MAX; text++) {
+        if (digits < 0 && *text == '.')
+            digits = 0;
+        else if (*text < '0' || *text > '9')
+            break;
+        else {
+            value = value * 10 + (uint64_t)(*text - '0');
+            digits += digits >= 0;
+        }
+    }
+    for (int i = digits > 0 ? digits : 0; i < 3; i++)
+        value *= 10;
+    return value < UINT64_C(1000000000) ? (uint32_t)value : 0;
+}
+
 /* Generations 1 and 2 send 10 bits for 8, later ones 130 for 128.  The most
  * that it can: an idle GPU shows less. */
 uint32_t tpt_pci_megabytes(const char *root, uint32_t pci)
 {
     char speed[64], width[64];
-    double gigas, lanes;
+    double gigas;
+    long lanes;
 
     if (!pci_line(root, pci, "max_link_speed", speed)
         || !pci_line(root, pci, "max_link_width", width))
         return 0;
-    gigas = strtod(speed, NULL);
-    lanes = strtod(width, NULL);
+    gigas = tpt_thousandths(speed) / 1000.0;
+    lanes = strtol(width, NULL, 10);
     if (gigas <= 0 || gigas > 1000 || lanes <= 0 || lanes > 64)
         return 0;
-    return (uint32_t)(gigas * 1000 * lanes / 8
+    return (uint32_t)(gigas * 1000 * (double)lanes / 8
                       * (gigas < 8 ? 0.8 : 128.0 / 130));
 }

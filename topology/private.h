@@ -77,6 +77,10 @@ bool tpt_table_place_core(const struct tpt_table *table, uint32_t index,
 /* The logical index of the NUMA node with the system's number; -1: none. */
 int32_t tpt_table_numa(const struct tpt_table *table, unsigned os_index);
 
+/* Of the number that begins the text, as "2.5 GT/s": the kernel's, with a point
+ * in every locale.  0 if there is none, or it is beyond a million. */
+uint32_t tpt_thousandths(const char *text);
+
 /* As tpt_nic.pci has it. */
 uint32_t tpt_pci_number(unsigned domain, unsigned bus, unsigned device,
                         unsigned function);
