@@ -361,21 +361,34 @@ static void kinds_no_descriptors(void)
 
 enum { KINDS_MAPPINGS = 400 };
 
+static struct cu_memory_properties kinds_properties(void)
+{
+    return (struct cu_memory_properties){
+        .type = CU_ALLOCATION_PINNED, .handle_types = CU_HANDLE_POSIX_FD,
+        .location = { CU_LOCATION_DEVICE, tpx_device_number(0) } };
+}
+
+/* Bytes of the smallest mapping. */
+static size_t kinds_granule(void)
+{
+    struct cu_memory_properties properties = kinds_properties();
+    size_t part;
+
+    TPX_CU(tpx_device_driver()->cuMemGetAllocationGranularity(
+        &part, &properties, CU_GRANULARITY_MINIMUM));
+    return part;
+}
+
 /* Memory of more mappings than a socket holds descriptors. */
 static void kinds_mappings(struct tpx_buffer *buffer, bool map)
 {
     const struct tpg_cuda *cuda = tpx_device_driver();
-    int device = tpx_device_number(0);
-    struct cu_memory_properties properties = {
-        .type = CU_ALLOCATION_PINNED, .handle_types = CU_HANDLE_POSIX_FD,
-        .location = { CU_LOCATION_DEVICE, device } };
+    struct cu_memory_properties properties = kinds_properties();
     struct cu_access access = { properties.location, CU_ACCESS_READ_WRITE };
+    size_t part = kinds_granule();
     cu_pointer at = 0;
     cu_memory handle;
-    size_t part;
 
-    TPX_CU(cuda->cuMemGetAllocationGranularity(&part, &properties,
-                                               CU_GRANULARITY_MINIMUM));
     if (!map) {
         tpx_device_sync(buffer->stream);
         at = (cu_pointer)(uintptr_t)buffer->memory;
@@ -416,11 +429,9 @@ static void kinds_pieces(void)
     struct tpx_buffer buffer, mapped;
     unsigned before;
 
-    /* The shadow is as long as the longest of them may be. */
-    tpx_buffer_make(&buffer, TPX_MALLOC, 0, 32 << 20);
-    mapped = buffer;
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, KINDS_MAPPINGS * kinds_granule());
+    mapped = buffer;               /* with its shadow */
     kinds_mappings(&mapped, true);
-    tpx_check(mapped.length <= buffer.length, "no such granularity");
     buffer.length = mapped.length;
     before = kinds_descriptors();
     for (unsigned i = 0; i < ROUNDS; i++) {
