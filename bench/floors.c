@@ -110,6 +110,7 @@ static bool floors_side(const struct floor_kind *kind, int rank, pid_t peer,
 {
     struct floors floors = {
         .kind = kind, .peer = peer, .demotes = tpb_demotes(),
+        .owns = tpb_prefetch_owns(),
         .out = &common->ways[rank], .in = &common->ways[!rank],
         .arena = common->arenas + (size_t)rank * floors_arena,
         .socket = common->sockets[rank],

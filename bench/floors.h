@@ -47,7 +47,8 @@ struct floors {
     uint64_t line_tail, line_head, line_taken;
     uint64_t ring_tail, ring_head, ring_seen;
     bool received;                 /* ... since the last message was sent */
-    bool demotes;                  /* the processor can give up a line */
+    bool demotes;                  /* the processor can give up a line ... */
+    bool owns;                     /* ... and ask for one as its own */
     uint64_t posted;               /* descriptors ever */
     unsigned char *arena;          /* shared: memory of messages, per rank */
     size_t arena_used;

@@ -44,6 +44,15 @@ static void floor_give_up(const struct floors *floors, const void *memory,
         tpb_demote(bytes + at);
 }
 
+/* So that it is this core's own when it is written. */
+static void floor_claim(const struct floors *floors, unsigned char *line)
+{
+    if (floors->owns)
+        tpb_prefetch_write(line);
+    else
+        *(volatile unsigned char *)line = 0;
+}
+
 /* ---- line --------------------------------------------------------------- */
 
 void floor_line_put(struct floors *floors, const void *data, size_t length)
@@ -134,8 +143,8 @@ static size_t ring_piece(uint64_t position, size_t left)
     return left < end ? left : end;
 }
 
-/* A message of that length has gone, and its like will follow.  A prefetch
- * where the receiver may still read costs him time and changes nothing. */
+/* A message of that length has gone, and its like will follow.  Where the
+ * receiver may still read nothing is asked for. */
 static void ring_rest(struct floors *floors, size_t length)
 {
     struct floor_way *way = floors->out;
@@ -149,8 +158,13 @@ static void ring_rest(struct floors *floors, size_t length)
     if (length > RING_FLOOR_AHEAD)
         return;
     tail += ring_gap(tail);
+    if (tail + length - floors->ring_seen > FLOOR_RING)
+        floors->ring_seen = atomic_load_explicit(&way->head,
+                                                 memory_order_acquire);
+    if (tail + length - floors->ring_seen > FLOOR_RING)
+        return;
     for (uint64_t at = tail; at < tail + length; at += 64)
-        tpb_prefetch_write(way->ring + at % FLOOR_RING);
+        floor_claim(floors, way->ring + at % FLOOR_RING);
 }
 
 static bool ring_send(struct bench_driver *driver, int rank, const void *data,

@@ -18,11 +18,12 @@
  * Where the two take turns, the producer has nothing to do until the answer
  * comes.  Then it gives up the lines of the record (tpb_demote()), which the
  * consumer finds in the cache that both share instead of waiting for this core,
- * and asks for all lines of another record of that length.  Both are hints
- * without any order, and change no memory.  In a stream they would cost more
- * than they bring: a line that is given up is fetched again for the record in
- * its second half, and the producer has other records to write.  And where
- * ranks share cpus the line may be where it is needed.
+ * and asks for all lines of another record of that length; where asking does
+ * not help (tpb_prefetch_owns()) it stores to them: a zero, into room that is
+ * its own.  In a stream all that would cost more than it brings: a line that is
+ * given up is fetched again for the record in its second half, and the producer
+ * has other records to write.  And where ranks share cpus the line may be where
+ * it is needed.
  *
  * The ring's memory is mapped twice in a row, so a record is always
  * contiguous.  Positions count bytes and never wrap in practice (64 bits);
@@ -101,6 +102,7 @@ struct shm_producer {
                                   room, and memory to go on */
     bool rests;                /* each side has a cpu: lines travel */
     bool demote;               /* the processor has that instruction */
+    bool claim;                /* ... and needs stores for lines of its own */
 };
 
 struct shm_consumer {
@@ -177,7 +179,8 @@ static inline void shm_producer_init(struct shm_producer *p,
                                      unsigned char *memory, bool rests)
 {
     *p = (struct shm_producer){ .side = side, .memory = memory,
-                                .rests = rests, .demote = tpb_demotes() };
+                                .rests = rests, .demote = tpb_demotes(),
+                                .claim = !tpb_prefetch_owns() };
     shm_ring_extend(p, SHM_NARROW);
 }
 
@@ -290,6 +293,15 @@ static inline void shm_ring_ahead(const struct shm_producer *p, size_t size)
         tpb_prefetch_write(shm_ring_word(p->memory, p->tail + SHM_AHEAD));
 }
 
+/* A line that is free and will be written. */
+static inline void shm_ring_claim(const struct shm_producer *p, void *line)
+{
+    if (p->claim)
+        *(volatile unsigned char *)line = 0;
+    else
+        tpb_prefetch_write(line);
+}
+
 /* After the record at `from`, which will be answered before there is another:
  * gives up its lines, and asks for as many. */
 static inline void shm_ring_rest(struct shm_producer *p, uint64_t from)
@@ -300,12 +312,15 @@ static inline void shm_ring_rest(struct shm_producer *p, uint64_t from)
     if (p->demote && span <= SHM_DEMOTED)
         for (uint64_t at = from; at < tail; at += TPB_CACHE_LINE)
             tpb_demote(shm_ring_word(p->memory, at));
-    /* Not what the consumer may still be reading. */
-    if (end > p->head + SHM_RING
-        && (!shm_ring_look(p) || end > p->head + SHM_RING))
-        return;
-    for (uint64_t at = shm_ring_line(tail); at < end; at += TPB_CACHE_LINE)
-        tpb_prefetch_write(shm_ring_word(p->memory, at));
+    /* Not what the consumer may still be reading, nor behind the extent. */
+    if (TPB_UNLIKELY(end > p->fence)) {
+        (void)shm_ring_look(p);
+        if (end > p->fence)
+            end = p->fence;
+    }
+    /* Not the line in which the consumer looks for the next header. */
+    for (uint64_t at = shm_ring_line(tail + 1); at < end; at += TPB_CACHE_LINE)
+        shm_ring_claim(p, shm_ring_word(p->memory, at));
 }
 
 /* Is there a record?  Cheap enough to ask all the time. */

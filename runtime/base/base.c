@@ -43,6 +43,19 @@ tp_status tpb_fail_errno(struct tpb_error *error, int code,
     return TP_ERR_SYSTEM;
 }
 
+bool tpb_prefetch_owns(void)
+{
+#if defined(__x86_64__)
+    enum { HYGON_EBX = 0x6f677948 };       /* "Hygo", as gcc has no name */
+    unsigned a, b, c, d;
+
+    return __get_cpuid(0, &a, &b, &c, &d) == 0
+           || (b != signature_AMD_ebx && b != HYGON_EBX);
+#else
+    return true;
+#endif
+}
+
 bool tpb_demotes(void)
 {
 #if defined(__x86_64__)

@@ -102,6 +102,14 @@ static inline void tpb_prefetch_write(const void *memory)
 #endif
 }
 
+/*
+ * Does that make a line this core's own which another has read?  AMD's bring it
+ * as it is, to be read, where it was in this core's second-level cache: the
+ * store still has to wait for the other core.  There only an earlier store
+ * helps.
+ */
+bool tpb_prefetch_owns(void);
+
 /* Gives up a line that was written, so that another core finds it in the cache
  * they share and need not ask this one.  Only where tpb_demotes(): others do
  * nothing, but a tool that emulates a processor may not know the
