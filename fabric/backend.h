@@ -150,6 +150,8 @@ struct tpf_conn {
     bool more;                     /* the core's, before it sends a frame: it is
                                       likely to send another at once.  A hint,
                                       which the backend takes back */
+    bool turns;                    /* the backend's: the two took turns lately,
+                                      so each waits for what is copied now */
 };
 
 /* The first bytes of a frame for post(): in registers, as memory that has just

@@ -204,9 +204,12 @@ static __attribute__((noinline, cold)) void short_wish(struct tpr_peer *peer)
 
 /* The last that is done, so that its caller has nothing to keep meanwhile. */
 static __attribute__((noinline)) tp_status
-short_copy(void *to, const void *from, size_t length)
+short_copy(void *to, const struct tpr_open_frame *open)
 {
-    memcpy(to, from, length);
+    if (open->conn->turns)
+        tpb_copy_pieces(to, open->bytes, open->length);
+    else
+        memcpy(to, open->bytes, open->length);
     return TP_OK;
 }
 
@@ -281,8 +284,7 @@ static inline tp_status short_bytes(tp_pipe *pipe, const tp_message *message)
         tpb_copy(to, open->bytes, open->length);
         return TP_OK;
     }
-    return open->length == 0 ? TP_OK
-                             : short_copy(to, open->bytes, open->length);
+    return open->length == 0 ? TP_OK : short_copy(to, open);
 }
 
 tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,

@@ -324,12 +324,14 @@ static inline bool shm_turns(struct shm_conn *conn)
 
     if (read == conn->answered) {
         conn->turns -= conn->turns > 0;
+        conn->base.turns = conn->turns >= SHM_TURNS;
         return false;
     }
     conn->answered = read;
     if (conn->turns < SHM_TURNS_MOST)
         conn->turns += 2;
-    return conn->turns >= SHM_TURNS
+    conn->base.turns = conn->turns >= SHM_TURNS;
+    return conn->base.turns
            && atomic_load_explicit(shm_ring_word(conn->in.memory, read),
                                    memory_order_relaxed) == 0;
 }
@@ -361,13 +363,18 @@ static void shm_commit(struct tpf_conn *base, size_t size)
  * looking there for the announcement, and would take the line away before that
  * is written.
  */
-static void shm_copy(unsigned char *to, const void *data, size_t length)
+static void shm_copy(unsigned char *to, const void *data, size_t length,
+                     bool turns)
 {
     size_t lead = TPB_CACHE_LINE - (uintptr_t)to % TPB_CACHE_LINE;
 
     if (length > lead) {
-        tpb_copy(to + lead, (const unsigned char *)data + lead,
-                 length - lead);
+        const unsigned char *rest = (const unsigned char *)data + lead;
+
+        if (turns)
+            tpb_copy_pieces(to + lead, rest, length - lead);
+        else
+            tpb_copy(to + lead, rest, length - lead);
         length = lead;
     }
     tpb_copy(to, data, length);
@@ -384,7 +391,7 @@ static bool shm_post(struct tpf_conn *base, struct tpf_head head,
     if (TPB_LIKELY(length == sizeof(uint64_t)))
         memcpy(room + sizeof(head), data, sizeof(uint64_t));
     else
-        shm_copy(room + sizeof(head), data, length);
+        shm_copy(room + sizeof(head), data, length, base->turns);
     memcpy(room, &head.words[0], sizeof(head.words[0]));
     memcpy(room + sizeof(head.words[0]), &head.words[1],
            sizeof(head.words[1]));
