@@ -53,6 +53,7 @@
 #include "runtime/base/list.h"
 #include "runtime/base/presence.h"
 #include "runtime/base/settings.h"
+#include "runtime/base/way.h"
 #include "topology/card.h"
 
 struct tpf_backend;
@@ -150,6 +151,8 @@ struct tpf_conn {
     bool more;                     /* the core's, before it sends a frame: it is
                                       likely to send another at once.  A hint,
                                       which the backend takes back */
+    struct tpb_way *way;           /* the backend's: into the memory that
+                                      reserve() gives; NULL: as any other */
     bool turns;                    /* the backend's: the two took turns lately,
                                       so each waits for what is copied now */
 };

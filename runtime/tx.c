@@ -153,6 +153,8 @@ static unsigned char *tx_reserve(tp_pipe *pipe, size_t length)
 /* Copies the next `length` bytes of the stream. */
 static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
 {
+    struct tpb_way *way = op->pipe->peer->conn->way;
+
     if (op->position < op->descriptor_length) {
         size_t part = op->descriptor_length - op->position;
 
@@ -175,7 +177,10 @@ static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
             return;
         if (left > length)
             left = length;
-        memcpy(to, data, left);
+        if (left < TPB_WAY_LEAST || way == NULL)
+            memcpy(to, data, left);
+        else
+            tpb_way_copy(way, to, data, left);
         op->cursor.offset += left;
         op->position += left;
         to += left;

@@ -363,18 +363,20 @@ static void shm_commit(struct tpf_conn *base, size_t size)
  * looking there for the announcement, and would take the line away before that
  * is written.
  */
-static void shm_copy(unsigned char *to, const void *data, size_t length,
-                     bool turns)
+static void shm_copy(const struct tpf_conn *base, unsigned char *to,
+                     const void *data, size_t length)
 {
     size_t lead = TPB_CACHE_LINE - (uintptr_t)to % TPB_CACHE_LINE;
 
     if (length > lead) {
         const unsigned char *rest = (const unsigned char *)data + lead;
 
-        if (turns)
+        if (base->turns)
             tpb_copy_pieces(to + lead, rest, length - lead);
-        else
+        else if (length < TPB_WAY_LEAST || base->way == NULL)
             tpb_copy(to + lead, rest, length - lead);
+        else
+            tpb_way_copy(base->way, to + lead, rest, length - lead);
         length = lead;
     }
     tpb_copy(to, data, length);
@@ -391,7 +393,7 @@ static bool shm_post(struct tpf_conn *base, struct tpf_head head,
     if (TPB_LIKELY(length == sizeof(uint64_t)))
         memcpy(room + sizeof(head), data, sizeof(uint64_t));
     else
-        shm_copy(room + sizeof(head), data, length, base->turns);
+        shm_copy(base, room + sizeof(head), data, length);
     memcpy(room, &head.words[0], sizeof(head.words[0]));
     memcpy(room + sizeof(head.words[0]), &head.words[1],
            sizeof(head.words[1]));

@@ -110,6 +110,7 @@ struct shm_conn {
     struct tpb_list want_link;     /* in wanting while `wanted` is set */
     struct shm_producer out;
     struct shm_consumer in;
+    struct tpb_way way;            /* into `out` */
     uint64_t lapped;               /* when `out` began its memory again */
     uint64_t answered;             /* how far we had read as we last wrote */
     unsigned turns;                /* how sure it is that we take turns */

@@ -43,6 +43,29 @@ START_TEST(test_list)
 }
 END_TEST
 
+/* In pieces, at their ends and in between. */
+START_TEST(test_copy_pieces)
+{
+    static const size_t lengths[] = { 0, 1, 100, TPB_COPY_PIECE - 1,
+                                      TPB_COPY_PIECE, TPB_COPY_PIECE + 1,
+                                      3 * TPB_COPY_PIECE,
+                                      3 * TPB_COPY_PIECE + 77 };
+    unsigned char from[4 * TPB_COPY_PIECE], to[4 * TPB_COPY_PIECE];
+
+    for (size_t i = 0; i < sizeof(from); i++)
+        from[i] = (unsigned char)(i % 251 + 1);
+    for (size_t i = 0; i < TPB_COUNT(lengths); i++) {
+        size_t length = lengths[i];
+
+        memset(to, 0, sizeof(to));
+        tpb_copy_pieces(to + 1, from + 24, length);
+        ck_assert_int_eq(to[0], 0);
+        ck_assert_int_eq(memcmp(to + 1, from + 24, length), 0);
+        ck_assert_int_eq(to[1 + length], 0);
+    }
+}
+END_TEST
+
 /* From everywhere to everywhere within a line, and nothing beside it. */
 START_TEST(test_copy)
 {
@@ -185,6 +208,7 @@ int main(void)
 
     tcase_add_test(tests, test_list);
     tcase_add_test(tests, test_copy);
+    tcase_add_test(tests, test_copy_pieces);
     tcase_add_test(tests, test_alloc);
     tcase_add_test(tests, test_alloc_fails);
     tcase_add_test(tests, test_text);

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Trials, and the copies between them. */
+#include "config.h"
+
+#include "runtime/base/way.h"
+
+#define WAY_FIRST (UINT64_C(8) << 20)  /* bytes before the first trial: new
+                                          memory has no other reader yet */
+#define WAY_AGAIN (UINT64_C(16) << 20) /* ... to one that is to confirm it */
+#define WAY_HELD (UINT64_C(256) << 20) /* ... and to others */
+
+enum {
+    WAY_SETTLES = 32,              /* copies of a trial, each way, that meet
+                                      what the other way has left */
+    WAY_TRIES = WAY_SETTLES + 96,
+    WAY_IDLE_NS = 20000            /* a pause between two that says nothing */
+};
+
+void tpb_way_init(struct tpb_way *way)
+{
+    *way = (struct tpb_way){ .left = WAY_FIRST };
+}
+
+static void way_copy(bool past, void *to, const void *from, size_t length)
+{
+    if (past)
+        tpb_copy_past(to, from, length);
+    else
+        memcpy(to, from, length);
+}
+
+/* What the other way takes of what this one does. */
+static double way_ratio(const struct tpb_way *way)
+{
+    bool now = way->past;
+
+    if (way->bytes[now] == 0 || way->bytes[!now] == 0)
+        return 1;
+    return (double)way->took[!now] / (double)way->bytes[!now]
+           * (double)way->bytes[now] / (double)(way->took[now] + 1);
+}
+
+/*
+ * Both were tried: the other one is taken if it saves a seventh twice, or far
+ * more.  Where there were pauses somebody waited for a message that came alone,
+ * and its reader's time, which is not seen here, counts as well: he finds it
+ * later in memory than in a cache.
+ */
+static void way_decide(struct tpb_way *way)
+{
+    double ratio = way_ratio(way);
+    double limit = !way->paused ? 0.85 : way->past ? 1.6 : 0.5;
+    bool better = ratio < limit;
+    bool turn = ratio < limit / 2 || (better && way->doubted);
+
+    *way = (struct tpb_way){ .past = way->past ^ turn,
+                             .doubted = better && !turn,
+                             .left = better && !turn ? WAY_AGAIN : WAY_HELD };
+}
+
+static void way_try(struct tpb_way *way, void *to, const void *from,
+                    size_t length)
+{
+    bool past = way->past ^ (way->tried >= WAY_TRIES);
+    uint64_t begun = way->last;
+
+    way_copy(past, to, from, length);
+    way->last = tpb_now();
+    if (way->last - begun >= WAY_IDLE_NS) {
+        way->paused |= way->tried > 0;
+    } else if (way->tried % WAY_TRIES >= WAY_SETTLES) {
+        way->took[past] += way->last - begun;
+        way->bytes[past] += length;
+    }
+    way->tried++;
+    if (way->tried == 2 * WAY_TRIES)
+        way_decide(way);
+}
+
+void tpb_way_copy(struct tpb_way *way, void *to, const void *from,
+                  size_t length)
+{
+    if (TPB_UNLIKELY(length > way->left)) {
+        way_try(way, to, from, length);
+        return;
+    }
+    way->left -= length;
+    way_copy(way->past, to, from, length);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Through the caches or past them: the bytes, and what trials decide. */
+#include "config.h"
+
+#include "runtime/base/way.h"
+#include "tests/lib/tpx.h"
+
+enum { COPIED = 4096, LAST = 255 };    /* the last copy of a trial */
+
+static struct tpb_way way;
+static unsigned char from[COPIED], to[COPIED];
+
+/* A trial in which the other way takes `other` where this one takes 1000, but
+ * for its last copy. */
+static void trial(uint64_t other, bool paused)
+{
+    way.left = 0;
+    way.tried = LAST;
+    way.paused = paused;
+    way.last = tpb_now();
+    way.took[way.past] = UINT64_C(1000) << 40;
+    way.took[!way.past] = other << 40;
+    way.bytes[0] = way.bytes[1] = UINT64_C(1) << 40;
+    tpb_way_copy(&way, to, from, COPIED);
+    ck_assert_uint_eq(way.tried, 0);
+    ck_assert_uint_gt(way.left, 0);
+}
+
+/* Far better is enough; better must be seen twice, with less in between; what
+ * is hardly better is not taken. */
+START_TEST(test_decides)
+{
+    uint64_t held;
+
+    tpb_way_init(&way);
+    ck_assert(!way.past);
+    trial(900, false);
+    ck_assert(!way.past);
+    held = way.left;
+    trial(700, false);
+    ck_assert(!way.past);
+    ck_assert_uint_lt(way.left, held);
+    trial(900, false);
+    trial(700, false);
+    ck_assert(!way.past);          /* not twice in a row */
+    trial(700, false);
+    ck_assert(way.past);
+    ck_assert_uint_eq(way.left, held);
+    trial(900, false);
+    ck_assert(way.past);
+    trial(140, false);
+    ck_assert(!way.past);
+    trial(140, false);
+    ck_assert(way.past);
+}
+END_TEST
+
+/* Of messages that come alone their readers' time counts, which nobody sees:
+ * past the caches must be twice as fast, and go on to be. */
+START_TEST(test_alone)
+{
+    tpb_way_init(&way);
+    trial(600, true);
+    trial(600, true);
+    ck_assert(!way.past);
+    trial(400, true);
+    ck_assert(!way.past);
+    trial(400, true);
+    ck_assert(way.past);
+    trial(1800, true);
+    trial(1800, true);
+    ck_assert(way.past);
+    trial(1200, true);
+    trial(1200, true);
+    ck_assert(!way.past);
+    trial(200, true);
+    ck_assert(way.past);
+}
+END_TEST
+
+/* Nothing was measured: nothing is decided. */
+START_TEST(test_unmeasured)
+{
+    tpb_way_init(&way);
+    way.left = 0;
+    way.tried = LAST;              /* after a pause: it does not count */
+    way.took[0] = 1000;
+    way.bytes[0] = 1000;
+    tpb_way_copy(&way, to, from, COPIED);
+    ck_assert(!way.past);
+    ck_assert(!way.doubted);
+}
+END_TEST
+
+/* Whatever is tried, in whatever pieces, the bytes arrive and no others
+ * change. */
+START_TEST(test_bytes)
+{
+    uint64_t state = 5;
+
+    tpb_way_init(&way);
+    for (int past = 0; past < 2; past++)
+        for (int i = 0; i < 3 * LAST; i++) {
+            size_t at, length;
+
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            at = (state >> 33) % 64;
+            length = (state >> 41) % (COPIED - 2 * 64);
+            if (i % LAST == 0) {
+                way = (struct tpb_way){ .past = past != 0 };
+                way.left = i == 0 ? UINT64_MAX : 0;
+            }
+            for (size_t j = 0; j < COPIED; j++)
+                from[j] = (unsigned char)(state >> (j % 56));
+            memset(to, 0xa5, COPIED);
+            tpb_way_copy(&way, to + at, from + 64 - at, length);
+            ck_assert_mem_eq(to + at, from + 64 - at, length);
+            for (size_t j = 0; j < at; j++)
+                ck_assert_uint_eq(to[j], 0xa5);
+            for (size_t j = at + length; j < COPIED; j++)
+                ck_assert_uint_eq(to[j], 0xa5);
+        }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("way");
+    TCase *tests = tcase_create("way");
+
+    tcase_add_test(tests, test_decides);
+    tcase_add_test(tests, test_alone);
+    tcase_add_test(tests, test_unmeasured);
+    tcase_add_test(tests, test_bytes);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}
