@@ -277,11 +277,25 @@ bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op)
     return ready;
 }
 
+/* Copies into frames go another way now: they are as fast as they are now. */
+static void offer_frames_turned(struct tpr_links *links, uint32_t turns)
+{
+    links->turns = turns;
+    for (size_t i = 0; i < TPR_PACES; i++)
+        tpr_pace_forget(&links->paces[i], TPR_PACE_FRAMES);
+}
+
 void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
 {
     struct tpr_links *links = pipe->peer->links;
+    const struct tpb_way *way;
 
-    if (links != NULL)
+    if (links == NULL || pipe->peer->conn == NULL)
+        return;
+    way = pipe->peer->conn->way;
+    if (way != NULL && way->turns != links->turns)
+        offer_frames_turned(links, way->turns);
+    else
         tpr_pace_ended(&links->paces[tpr_pace_class(op->data_length)],
                        op->way, op->data_length, tpb_now());
 }

@@ -42,6 +42,7 @@ static void pace_turn(struct tpr_pace *pace, enum tpr_pace_way way)
     pace->way = way;
     pace->laps = 0;
     pace->since = 0;
+    pace->late = 0;
 }
 
 void tpr_pace_share(struct tpr_pace *pace, bool shares)
@@ -175,6 +176,7 @@ bool tpr_pace_first(struct tpr_pace *pace, uint64_t now)
 
     pace_lap(pace);
     pace->run = 0;
+    pace->late = 0;
     pace_begin(pace, now);
     return several;
 }
@@ -182,8 +184,16 @@ bool tpr_pace_first(struct tpr_pace *pace, uint64_t now)
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
                     uint64_t bytes, uint64_t now)
 {
-    if (way != pace->way)
-        return;                    /* of the lap before */
+    /* One of the lap before.  Meanwhile others are sent, this way, which may
+     * all be there when the last of them ends, and then end at once. */
+    if (way != pace->way) {
+        pace->late++;
+        return;
+    }
+    if (pace->late > 0) {
+        pace->late--;
+        return;
+    }
     if (pace->since == 0) {
         pace_begin(pace, now);
         return;
@@ -196,6 +206,13 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
     pace_lap(pace);
     if (pace->since > 0)
         pace_begin(pace, now);
+}
+
+void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way)
+{
+    pace->speed[way] = 0;
+    if (pace->way == way)
+        pace_turn(pace, way);
 }
 
 bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way)

@@ -34,6 +34,8 @@ struct tpr_pace {
     uint64_t last;                 /* when a message of it ended */
     uint64_t bytes;                /* of messages that ended in it ... */
     uint32_t count;                /* ... and how many */
+    uint32_t late;                 /* messages of this way that do not count:
+                                      they were sent while others ended */
     uint32_t laps;                 /* by this way, one after the other */
     uint32_t run;                  /* messages since one came alone */
     uint32_t patience;             /* so many until the other is tried again;
@@ -55,6 +57,8 @@ void tpr_pace_share(struct tpr_pace *pace, bool shares);
 /* A message that went that way has ended, while others were waiting. */
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
                     uint64_t bytes, uint64_t now);
+/* What was measured of that way counts no more. */
+void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way);
 /* A message is to go, and no other is under way.  Is it the first of several,
  * as it was the last time? */
 bool tpr_pace_first(struct tpr_pace *pace, uint64_t now);

@@ -41,7 +41,7 @@ static double way_ratio(const struct tpb_way *way)
 }
 
 /*
- * Both were tried: the other one is taken if it saves a seventh twice, or far
+ * Both were tried: the other one is taken if it saves a tenth twice, or far
  * more.  Where there were pauses somebody waited for a message that came alone,
  * and its reader's time, which is not seen here, counts as well: he finds it
  * later in memory than in a cache.
@@ -49,11 +49,12 @@ static double way_ratio(const struct tpb_way *way)
 static void way_decide(struct tpb_way *way)
 {
     double ratio = way_ratio(way);
-    double limit = !way->paused ? 0.85 : way->past ? 1.6 : 0.5;
+    double limit = !way->paused ? 0.9 : way->past ? 1.6 : 0.5;
     bool better = ratio < limit;
     bool turn = ratio < limit / 2 || (better && way->doubted);
 
     *way = (struct tpb_way){ .past = way->past ^ turn,
+                             .turns = way->turns + turn,
                              .doubted = better && !turn,
                              .left = better && !turn ? WAY_AGAIN : WAY_HELD };
 }

@@ -149,6 +149,74 @@ START_TEST(long_stream_is_measured_too)
 }
 END_TEST
 
+/* A stream with a window.  What is sent in frames while others are pulled is
+ * there when these have ended, and ends with the last of them. */
+static unsigned windowed(struct tpr_pace *pace, unsigned count,
+                         const uint64_t speed[2])
+{
+    enum { WINDOW = 64 };
+    struct { enum tpr_pace_way way; bool there; } sent[WINDOW];
+    uint64_t clock = 1000;
+    unsigned pulled = 0, behind = 0;   /* pulled ones under way */
+
+    for (unsigned i = 0; i < count + WINDOW; i++) {
+        unsigned at = i % WINDOW;
+
+        if (i >= WINDOW) {
+            enum tpr_pace_way way = sent[at].way;
+
+            if (!sent[at].there)
+                clock += MEGABYTE * UINT64_C(1000) / speed[way];
+            tpr_pace_ended(pace, way, MEGABYTE, clock);
+            pulled += way == TPR_PACE_PULLED;
+            behind -= way == TPR_PACE_PULLED;
+        }
+        if (i == 0)
+            tpr_pace_first(pace, clock);
+        else
+            tpr_pace_next(pace);
+        sent[at].way = pace->way;
+        sent[at].there = pace->way == TPR_PACE_FRAMES && behind > 0;
+        behind += pace->way == TPR_PACE_PULLED;
+    }
+    return pulled;
+}
+
+START_TEST(what_waited_for_others_does_not_count)
+{
+    static const uint64_t slow[2] = { 5000, 10000 }, fast[2] = { 9000, 6000 };
+    struct tpr_pace pace = { 0 };
+
+    ck_assert_uint_ge(windowed(&pace, 20000, slow), 18000);
+    ck_assert_uint_le(pace.speed[TPR_PACE_FRAMES], 6000);
+    pace = (struct tpr_pace){ 0 };
+    ck_assert_uint_le(windowed(&pace, 20000, fast), 2000);
+    ck_assert_uint_le(pace.speed[TPR_PACE_FRAMES], 10000);
+}
+END_TEST
+
+/* What is not as it was is measured anew, before it is given up. */
+START_TEST(what_changed_is_forgotten)
+{
+    static const uint64_t before[2] = { 2000, 5000 }, after[2] = { 9000, 5000 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000;
+    unsigned pulled = 0;
+
+    for (int i = 0; i < 20; i++)
+        stream(&pace, &clock, 16, before);
+    ck_assert_int_eq(pace.way, TPR_PACE_PULLED);
+    tpr_pace_forget(&pace, TPR_PACE_FRAMES);
+    for (int i = 0; i < 20; i++)
+        pulled += stream(&pace, &clock, 16, after);
+    ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
+    ck_assert_uint_le(pulled, 64);
+    tpr_pace_forget(&pace, TPR_PACE_FRAMES);
+    ck_assert_uint_eq(pace.speed[TPR_PACE_FRAMES], 0);
+    ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
+}
+END_TEST
+
 START_TEST(single_messages_are_no_stream)
 {
     struct tpr_pace pace = { 0 };
@@ -232,6 +300,8 @@ int main(void)
     tcase_add_test(tests, cold_beginning_is_forgotten);
     tcase_add_test(tests, trials_are_short);
     tcase_add_test(tests, long_stream_is_measured_too);
+    tcase_add_test(tests, what_waited_for_others_does_not_count);
+    tcase_add_test(tests, what_changed_is_forgotten);
     tcase_add_test(tests, single_messages_are_no_stream);
     tcase_add_test(tests, single_messages_come_as_their_receiver_wishes);
     tcase_add_test(tests, sizes_have_classes);

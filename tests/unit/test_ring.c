@@ -179,8 +179,8 @@ START_TEST(test_spite)
 }
 END_TEST
 
-/* Lines are given up and asked for over all of the ring, and at its end and
- * where it is full nothing else changes. */
+/* Lines are given up and asked for over all of the ring, by hints or by stores,
+ * and at its end and where it is full nothing else changes. */
 START_TEST(test_turns)
 {
     static const size_t sizes[] = { 1, 24, 25, 56, 64, 1000, SHM_LONG,
@@ -189,13 +189,15 @@ START_TEST(test_turns)
     uint64_t number = 0, full;
 
     turns = true;
-    for (int demote = 0; demote <= tpb_demotes(); demote++) {
-        producer.demote = demote != 0;
+    for (int way = 0; way < 4; way++) {
+        producer.claim = way % 2 != 0;
+        producer.demote = way / 2 != 0 && tpb_demotes();
         for (size_t i = 0; i < TPB_COUNT(sizes); i++)
             for (uint64_t at = 0; at < 3 * SHM_NARROW; at += sizes[i] + 8) {
                 ck_assert(put(sizes[i], sizes[i], ++number % 100));
                 get(sizes[i], number % 100);
             }
+        ck_assert_uint_le(occupied(), SHM_SPAN + 4096);
         /* The head that was seen last is old: it is looked at again. */
         ck_assert_uint_ge(producer.head + SHM_RING,
                           producer.tail + SHM_FRAME);

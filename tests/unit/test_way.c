@@ -34,19 +34,19 @@ START_TEST(test_decides)
 
     tpb_way_init(&way);
     ck_assert(!way.past);
-    trial(900, false);
+    trial(950, false);
     ck_assert(!way.past);
     held = way.left;
     trial(700, false);
     ck_assert(!way.past);
     ck_assert_uint_lt(way.left, held);
-    trial(900, false);
+    trial(950, false);
     trial(700, false);
     ck_assert(!way.past);          /* not twice in a row */
     trial(700, false);
     ck_assert(way.past);
     ck_assert_uint_eq(way.left, held);
-    trial(900, false);
+    trial(950, false);
     ck_assert(way.past);
     trial(140, false);
     ck_assert(!way.past);
