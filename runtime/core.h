@@ -279,7 +279,7 @@ struct tpr_links {
     struct tpr_link *stream;       /* what is not in `order`, but may be faster
                                       where message follows message; or NULL */
     struct tpr_pace paces[TPR_PACES];  /* whether it is, by size */
-    uint32_t turns;                /* of conn->way, which they know of */
+    uint32_t changes;              /* of conn->way, that they know of */
     struct tpr_taste tastes[TPR_PACES];    /* of what comes alone from there */
     bool rivals;                   /* several are for memory of devices */
     bool insisted;                 /* the contract names some of them */

@@ -278,9 +278,9 @@ bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op)
 }
 
 /* Copies into frames go another way now: they are as fast as they are now. */
-static void offer_frames_turned(struct tpr_links *links, uint32_t turns)
+static void offer_frames_changed(struct tpr_links *links, uint32_t changes)
 {
-    links->turns = turns;
+    links->changes = changes;
     for (size_t i = 0; i < TPR_PACES; i++)
         tpr_pace_forget(&links->paces[i], TPR_PACE_FRAMES);
 }
@@ -293,8 +293,8 @@ void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
     if (links == NULL || pipe->peer->conn == NULL)
         return;
     way = pipe->peer->conn->way;
-    if (way != NULL && way->turns != links->turns)
-        offer_frames_turned(links, way->turns);
+    if (way != NULL && way->changes != links->changes)
+        offer_frames_changed(links, way->changes);
     else
         tpr_pace_ended(&links->paces[tpr_pace_class(op->data_length)],
                        op->way, op->data_length, tpb_now());

@@ -394,9 +394,12 @@ static bool shm_post(struct tpf_conn *base, struct tpf_head head,
         memcpy(room + sizeof(head), data, sizeof(uint64_t));
     else
         shm_copy(base, room + sizeof(head), data, length);
-    memcpy(room, &head.words[0], sizeof(head.words[0]));
-    memcpy(room + sizeof(head.words[0]), &head.words[1],
-           sizeof(head.words[1]));
+    /* One by one, out of registers: compilers like to put both on the stack and
+     * read them in one, for which the processor waits until older stores are
+     * done, those to the ring's lines, too. */
+    *(volatile uint64_t *)(void *)room = head.words[0];
+    *(volatile uint64_t *)(void *)(room + sizeof(head.words[0]))
+        = head.words[1];
     shm_commit(base, size);
     return true;
 }

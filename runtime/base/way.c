@@ -54,7 +54,7 @@ static void way_decide(struct tpb_way *way)
     bool turn = ratio < limit / 2 || (better && way->doubted);
 
     *way = (struct tpb_way){ .past = way->past ^ turn,
-                             .turns = way->turns + turn,
+                             .changes = way->changes + turn,
                              .doubted = better && !turn,
                              .left = better && !turn ? WAY_AGAIN : WAY_HELD };
 }

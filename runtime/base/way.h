@@ -23,7 +23,7 @@ enum { TPB_WAY_LEAST = 512 };      /* shorter ones always go through them */
 
 struct tpb_way {
     bool past;
-    uint32_t turns;                /* how often that has changed */
+    uint32_t changes;              /* how often that has been another */
     bool doubted;                  /* one trial has said that the other is
                                       better; a second one decides */
     uint64_t left;                 /* bytes until the next trial */
