@@ -46,7 +46,7 @@ static double way_ratio(const struct tpb_way *way)
  * and its reader's time, which is not seen here, counts as well: he finds it
  * later in memory than in a cache.
  */
-static void way_decide(struct tpb_way *way)
+void tpb_way_decide(struct tpb_way *way)
 {
     double ratio = way_ratio(way);
     double limit = !way->paused ? 0.9 : way->past ? 1.6 : 0.5;
@@ -75,7 +75,7 @@ static void way_try(struct tpb_way *way, void *to, const void *from,
     }
     way->tried++;
     if (way->tried == 2 * WAY_TRIES)
-        way_decide(way);
+        tpb_way_decide(way);
 }
 
 void tpb_way_copy(struct tpb_way *way, void *to, const void *from,

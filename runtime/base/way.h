@@ -37,5 +37,7 @@ void tpb_way_init(struct tpb_way *way);
 /* As memcpy(). */
 void tpb_way_copy(struct tpb_way *way, void *to, const void *from,
                   size_t length);
+/* A trial is over. */
+void tpb_way_decide(struct tpb_way *way);
 
 #endif

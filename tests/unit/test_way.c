@@ -5,23 +5,18 @@
 #include "runtime/base/way.h"
 #include "tests/lib/tpx.h"
 
-enum { COPIED = 4096, LAST = 255 };    /* the last copy of a trial */
+enum { COPIED = 4096 };
 
 static struct tpb_way way;
-static unsigned char from[COPIED], to[COPIED];
 
-/* A trial in which the other way takes `other` where this one takes 1000, but
- * for its last copy. */
+/* A trial in which the other way takes `other` where this one takes 1000. */
 static void trial(uint64_t other, bool paused)
 {
-    way.left = 0;
-    way.tried = LAST;
     way.paused = paused;
-    way.last = tpb_now();
-    way.took[way.past] = UINT64_C(1000) << 40;
-    way.took[!way.past] = other << 40;
-    way.bytes[0] = way.bytes[1] = UINT64_C(1) << 40;
-    tpb_way_copy(&way, to, from, COPIED);
+    way.took[way.past] = 1000000;
+    way.took[!way.past] = other * 1000;
+    way.bytes[0] = way.bytes[1] = 1000000;
+    tpb_way_decide(&way);
     ck_assert_uint_eq(way.tried, 0);
     ck_assert_uint_gt(way.left, 0);
 }
@@ -78,17 +73,36 @@ START_TEST(test_alone)
 }
 END_TEST
 
-/* Nothing was measured: nothing is decided. */
+/* Nothing was measured of one of them: nothing is decided. */
 START_TEST(test_unmeasured)
 {
     tpb_way_init(&way);
-    way.left = 0;
-    way.tried = LAST;              /* after a pause: it does not count */
-    way.took[0] = 1000;
-    way.bytes[0] = 1000;
-    tpb_way_copy(&way, to, from, COPIED);
+    way.took[0] = way.bytes[0] = 1000;
+    tpb_way_decide(&way);
     ck_assert(!way.past);
     ck_assert(!way.doubted);
+    way.past = true;
+    tpb_way_decide(&way);
+    ck_assert(way.past);
+}
+END_TEST
+
+/* They come to an end, and then for many bytes there is none. */
+START_TEST(test_trials_end)
+{
+    static unsigned char from[COPIED], to[COPIED];
+    unsigned copies = 0;
+
+    tpb_way_init(&way);
+    for (uint64_t left = way.left; left >= COPIED; left -= COPIED)
+        tpb_way_copy(&way, to, from, COPIED);
+    ck_assert_uint_lt(way.left, COPIED);
+    do
+        tpb_way_copy(&way, to, from, COPIED);
+    while (way.left < COPIED && ++copies < 10000);
+    ck_assert_uint_gt(copies, 16);
+    ck_assert_uint_lt(copies, 10000);
+    ck_assert_uint_ge(way.left, UINT64_C(1) << 20);
 }
 END_TEST
 
@@ -96,17 +110,19 @@ END_TEST
  * change. */
 START_TEST(test_bytes)
 {
+    enum { TRIED = 255 };
+    static unsigned char from[COPIED], to[COPIED];
     uint64_t state = 5;
 
     tpb_way_init(&way);
     for (int past = 0; past < 2; past++)
-        for (int i = 0; i < 3 * LAST; i++) {
+        for (int i = 0; i < 3 * TRIED; i++) {
             size_t at, length;
 
             state = state * 6364136223846793005u + 1442695040888963407u;
             at = (state >> 33) % 64;
             length = (state >> 41) % (COPIED - 2 * 64);
-            if (i % LAST == 0) {
+            if (i % TRIED == 0) {
                 way = (struct tpb_way){ .past = past != 0 };
                 way.left = i == 0 ? UINT64_MAX : 0;
             }
@@ -131,6 +147,7 @@ int main(void)
     tcase_add_test(tests, test_decides);
     tcase_add_test(tests, test_alone);
     tcase_add_test(tests, test_unmeasured);
+    tcase_add_test(tests, test_trials_end);
     tcase_add_test(tests, test_bytes);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
