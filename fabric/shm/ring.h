@@ -303,14 +303,16 @@ static inline void shm_ring_claim(const struct shm_producer *p, void *line)
 }
 
 /* After the record at `from`, which will be answered before there is another:
- * gives up its lines, and asks for as many. */
-static inline void shm_ring_rest(struct shm_producer *p, uint64_t from)
+ * gives up its lines, and asks for as many.  What lies between it and the tail
+ * is more where the memory began again. */
+static inline void shm_ring_rest(struct shm_producer *p, uint64_t from,
+                                 size_t frame)
 {
-    uint64_t tail = p->tail, span = tail - from;
+    uint64_t tail = p->tail, span = shm_ring_next(from, frame) - from;
     uint64_t end = tail + span + TPB_CACHE_LINE;
 
     if (p->demote && span <= SHM_DEMOTED)
-        for (uint64_t at = from; at < tail; at += TPB_CACHE_LINE)
+        for (uint64_t at = from; at < from + span; at += TPB_CACHE_LINE)
             tpb_demote(shm_ring_word(p->memory, at));
     /* Not what the consumer may still be reading, nor behind the extent. */
     if (TPB_UNLIKELY(end > p->fence)) {

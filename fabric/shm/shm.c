@@ -353,7 +353,7 @@ static void shm_commit(struct tpf_conn *base, size_t size)
         return;
     }
     if (shm_turns(conn) && conn->out.rests)
-        shm_ring_rest(&conn->out, from);
+        shm_ring_rest(&conn->out, from, size);
     else
         shm_ring_ahead(&conn->out, size);
 }

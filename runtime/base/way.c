@@ -13,7 +13,8 @@ enum {
     WAY_SETTLES = 32,              /* copies of a trial, each way, that meet
                                       what the other way has left */
     WAY_TRIES = WAY_SETTLES + 96,
-    WAY_IDLE_NS = 20000            /* a pause between two that says nothing */
+    WAY_IDLE_NS = 20000,           /* a pause between two that says nothing */
+    WAY_PAUSES = 3                 /* ... of itself; so many do */
 };
 
 void tpb_way_init(struct tpb_way *way)
@@ -29,14 +30,26 @@ static void way_copy(bool past, void *to, const void *from, size_t length)
         memcpy(to, from, length);
 }
 
-/* What the other way takes of what this one does. */
+/* Copies of about one length went either way: what comes with each of them is
+ * the same. */
+static bool way_comparable(const struct tpb_way *way)
+{
+    uint64_t lengths[2];
+
+    if (way->copies[0] == 0 || way->copies[1] == 0)
+        return false;
+    for (int i = 0; i < 2; i++)
+        lengths[i] = way->bytes[i] / way->copies[i];
+    return lengths[0] <= lengths[1] + lengths[1] / 4
+           && lengths[1] <= lengths[0] + lengths[0] / 4;
+}
+
+/* What the other way takes of what this one does, a byte. */
 static double way_ratio(const struct tpb_way *way)
 {
     bool now = way->past;
 
-    if (way->bytes[now] == 0 || way->bytes[!now] == 0)
-        return 1;
-    return (double)way->took[!now] / (double)way->bytes[!now]
+    return (double)way->took[!now] / (double)(way->bytes[!now] + 1)
            * (double)way->bytes[now] / (double)(way->took[now] + 1);
 }
 
@@ -48,15 +61,17 @@ static double way_ratio(const struct tpb_way *way)
  */
 void tpb_way_decide(struct tpb_way *way)
 {
+    bool said = way_comparable(way);
     double ratio = way_ratio(way);
-    double limit = !way->paused ? 0.9 : way->past ? 1.6 : 0.5;
-    bool better = ratio < limit;
-    bool turn = ratio < limit / 2 || (better && way->doubted);
+    double limit = way->pauses < WAY_PAUSES ? 0.9 : way->past ? 1.6 : 0.5;
+    bool better = said && ratio < limit;
+    bool turn = better && (ratio < limit / 2 || way->doubted);
+    bool again = !said || (better && !turn);
 
     *way = (struct tpb_way){ .past = way->past ^ turn,
                              .changes = way->changes + turn,
-                             .doubted = better && !turn,
-                             .left = better && !turn ? WAY_AGAIN : WAY_HELD };
+                             .doubted = said ? better && !turn : way->doubted,
+                             .left = again ? WAY_AGAIN : WAY_HELD };
 }
 
 static void way_try(struct tpb_way *way, void *to, const void *from,
@@ -68,8 +83,9 @@ static void way_try(struct tpb_way *way, void *to, const void *from,
     way_copy(past, to, from, length);
     way->last = tpb_now();
     if (way->last - begun >= WAY_IDLE_NS) {
-        way->paused |= way->tried > 0;
+        way->pauses += way->tried > 0;
     } else if (way->tried % WAY_TRIES >= WAY_SETTLES) {
+        way->copies[past]++;
         way->took[past] += way->last - begun;
         way->bytes[past] += length;
     }
@@ -81,7 +97,7 @@ static void way_try(struct tpb_way *way, void *to, const void *from,
 void tpb_way_copy(struct tpb_way *way, void *to, const void *from,
                   size_t length)
 {
-    if (TPB_UNLIKELY(length > way->left)) {
+    if (TPB_UNLIKELY(length > way->left || way->tried > 0)) {
         way_try(way, to, from, length);
         return;
     }

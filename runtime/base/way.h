@@ -29,8 +29,9 @@ struct tpb_way {
     uint64_t left;                 /* bytes until the next trial */
     uint32_t tried;                /* copies of the trial, so far */
     uint64_t last;                 /* when one of them ended */
-    bool paused;                   /* there were pauses between them */
-    uint64_t took[2], bytes[2];    /* of those that count; past: [1] */
+    uint32_t pauses;               /* between them */
+    uint32_t copies[2];            /* of those that count; past: [1] */
+    uint64_t took[2], bytes[2];
 };
 
 void tpb_way_init(struct tpb_way *way);

@@ -67,7 +67,7 @@ static bool put(size_t reserve, size_t size, uint64_t number)
     from = producer.tail;
     shm_ring_commit(&producer, size);
     if (turns)
-        shm_ring_rest(&producer, from);
+        shm_ring_rest(&producer, from, size);
     else
         shm_ring_ahead(&producer, size);
     return true;
@@ -211,9 +211,33 @@ START_TEST(test_turns)
     /* A head that cannot be is not believed, and nothing is asked for. */
     producer.head = producer.tail - SHM_RING + 2048 + 96;
     full = producer.head;
+    shm_ring_fence(&producer);
     atomic_store(&side.head, producer.tail + 4096);
     ck_assert(put(2000, 2000, 1));
     ck_assert_uint_eq(producer.head, full);
+}
+END_TEST
+
+/* The record behind which the memory begins again is as long as others: no
+ * more lines are claimed than it has. */
+START_TEST(test_claims_are_short)
+{
+    unsigned char *middle = memory + SHM_NARROW / 2;
+    unsigned laps = 0;
+
+    turns = producer.claim = true;
+    for (uint64_t number = 0; laps < 3; number++) {
+        uint64_t before = producer.tail;
+
+        if ((before & (SHM_RING - 1)) > SHM_NARROW / 2 + 1024)
+            *middle = 0xff;
+        ck_assert(put(24, 24, number % 100));
+        get(24, number % 100);
+        if (producer.tail - before > SHM_NARROW) {
+            ck_assert_uint_eq(*middle, 0xff);
+            laps++;
+        }
+    }
 }
 END_TEST
 
@@ -463,7 +487,7 @@ static void *produce(void *arg)
             shm_ring_extend(&producer, i % 2000 == 0 ? SHM_NARROW : SHM_RING);
         shm_ring_commit(&producer, size);
         if (size % 2 == 0)
-            shm_ring_rest(&producer, from);
+            shm_ring_rest(&producer, from, size);
         else
             shm_ring_ahead(&producer, size);
     }
@@ -513,6 +537,7 @@ int main(void)
     tcase_add_test(tests, test_leftovers);
     tcase_add_test(tests, test_spite);
     tcase_add_test(tests, test_turns);
+    tcase_add_test(tests, test_claims_are_short);
     tcase_add_test(tests, test_extents);
     tcase_add_test(tests, test_extent_between);
     tcase_add_test(tests, test_extent_choice);
