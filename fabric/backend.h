@@ -153,8 +153,10 @@ struct tpf_conn {
                                       which the backend takes back */
     struct tpb_way *way;           /* the backend's: into the memory that
                                       reserve() gives; NULL: as any other */
-    bool turns;                    /* the backend's: the two took turns lately,
-                                      so each waits for what is copied now */
+    bool turns;                    /* the backend's: what was sent lately
+                                      followed something read, each time: they
+                                      take turns, and wait for what is copied
+                                      now; or this side only returns credit */
 };
 
 /* The first bytes of a frame for post(): in registers, as memory that has just
