@@ -19,6 +19,9 @@ TPB_LOG_COMPONENT("hello");
 enum { HELLO_LIMIT_MS = 10000 };
 
 static const char hello_magic[4] = { 't', 'p', 'i', 'p' };
+/* There is room for a frame on a new conn, unless it is lost already: perhaps
+ * the peer has just left, which is asked for then. */
+static const char hello_lost[] = "the connection was lost before a greeting";
 
 /* ---- conns that are over ------------------------------------------------ */
 
@@ -187,11 +190,12 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
     tpr_links_hear(peer, verdicts);
     if (peer->state == TPR_PEER_ENDED)
         return;                    /* the contract needs what it refuses */
-    if (!hello_accept(peer)) {
-        tpr_peer_end(peer, TP_ERR_BACKEND, "no room for an answer");
-        return;
-    }
-    tpr_peer_connected(peer);
+    if (hello_accept(peer))
+        tpr_peer_connected(peer);
+    else if (peer->guest != NULL)  /* it comes by itself, or not at all */
+        tpr_peer_end(peer, TP_ERR_PEER_FAILED, hello_lost);
+    else
+        tpr_peer_failed(peer, hello_lost);
 }
 
 /* Shows that the plan took the backend of the conn that came in; lack of memory
@@ -499,8 +503,8 @@ static void upcall_connected(void *core, struct tpf_conn *conn)
         return;
     }
     peer->state = TPR_PEER_GREETED;
-    if (!tpr_hello_send(peer))
-        tpr_peer_end(peer, TP_ERR_BACKEND, "no room for a hello");
+    if (!tpr_hello_send(peer) && peer->state == TPR_PEER_GREETED)
+        tpr_peer_failed(peer, hello_lost);
 }
 
 static void upcall_writable(void *core, struct tpf_conn *conn)
