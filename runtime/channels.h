@@ -73,8 +73,12 @@ static inline uint32_t tpr_offer_number(uint32_t *offers)
 bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);
 /* Of a write whose first frame is due: settles which buffers go how. */
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
+/* Is it measured how streams go best that can be lent to this peer? */
+bool tpr_offer_lent_pace(const struct tpr_peer *peer);
 /* A write whose pace is measured has ended well. */
 void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op);
+/* The same while others of its pipe are under way.  False: nothing is done. */
+bool tpr_offer_passed(tp_pipe *pipe, const struct tpr_op *op);
 /* The receiver has what it wanted, or will never have it. */
 void tpr_offer_forget(struct tpr_op *op);
 /* DONE and ASK; false: nonsense. */

@@ -118,6 +118,7 @@ struct tpr_op {
     bool begun;                    /* a frame of it has been sent */
     bool finished;                 /* all of it has been sent */
     bool pace_asked, paced, alone; /* it counts for its size's pace ... */
+    bool lendable;                 /* ... in links->lends, not in links->paces */
     uint8_t way;                   /* ... by that enum tpr_pace_way */
     uint32_t lent;                 /* frames that still use its memory */
     uint64_t stream_length;        /* of data_length what goes in frames */
@@ -279,6 +280,8 @@ struct tpr_links {
     struct tpr_link *stream;       /* what is not in `order`, but may be faster
                                       where message follows message; or NULL */
     struct tpr_pace paces[TPR_PACES];  /* whether it is, by size */
+    struct tpr_pace lends[TPR_PACES];  /* whether frames are, of what might be
+                                          lent */
     uint32_t changes;              /* of conn->way, that they know of */
     struct tpr_taste tastes[TPR_PACES];    /* of what comes alone from there */
     bool rivals;                   /* several are for memory of devices */

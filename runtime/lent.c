@@ -41,9 +41,34 @@ static bool lent_describe(const struct tpr_peer *peer,
     return true;
 }
 
+/* What is measured of a write that would be lent; NULL: nothing is. */
+static struct tpr_pace *lent_pace(const struct tpr_peer *peer, size_t length)
+{
+    return tpr_offer_lent_pace(peer)
+           ? &peer->links->lends[tpr_pace_class(length)] : NULL;
+}
+
+/* Is it of a stream that is faster in frames? */
+static bool lent_streams(const struct tpr_pace *pace, bool alone)
+{
+    return pace != NULL && pace->way == TPR_PACE_FRAMES
+           && (!alone || tpr_pace_streams(pace));
+}
+
+/* It is lent: as offer.c paces those that are not. */
+static void lent_paced(struct tpr_op *op, struct tpr_pace *pace)
+{
+    op->way = TPR_PACE_PULLED;
+    op->pace_asked = op->lendable = op->paced = true;
+    if (op->alone)
+        op->paced = tpr_pace_first(pace, tpb_now());
+    else
+        tpr_pace_next(pace);
+}
+
 /* All of a write's offer that tpr_offer_weigh() and tx_frame() set. */
 static void lent_begin(tp_pipe *pipe, struct tpr_op *op,
-                       struct tpr_offer *offer, bool alone)
+                       struct tpr_offer *offer)
 {
     offer->op = op;
     op->data_length = offer->length;
@@ -51,7 +76,6 @@ static void lent_begin(tp_pipe *pipe, struct tpr_op *op,
     op->offers = offer;
     op->number = tpr_offer_number(&pipe->offering);
     op->weighed = op->begun = op->finished = true;
-    op->alone = alone;
     tpb_list_append(&pipe->landing, &op->link);
     TPR_COUNT(pipe->record->stats.writes_pending, 1);
 }
@@ -77,6 +101,7 @@ bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     tp_context *context = pipe->context;
     const tp_payload *payload = &message->payloads[0];
     bool alone = tpb_list_empty(&pipe->landing);
+    struct tpr_pace *pace;
     struct tpr_offer *offer;
     struct wire_lent lent;
     struct tpr_op *op;
@@ -85,6 +110,9 @@ bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
         || payload->length == 0 || pipe->tx_end != TP_OK
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->notes)
         || !tpb_list_empty(&pipe->pushes))
+        return false;
+    pace = lent_pace(pipe->peer, payload->length);
+    if (TPB_UNLIKELY(lent_streams(pace, alone)))
         return false;
     offer = tpr_offer_new(context);
     op = tpr_op_new(context);
@@ -95,7 +123,10 @@ bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
         goto out;
     op->context = context;
     tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);
-    lent_begin(pipe, op, offer, alone);
+    op->alone = alone;
+    if (pace != NULL)
+        lent_paced(op, pace);
+    lent_begin(pipe, op, offer);
     return true;
 out:
     if (offer != NULL && offer->to != NULL && offer->to->kind->forget != NULL)
@@ -113,7 +144,7 @@ struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number)
     struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
 
     if (node == &pipe->landing || op->offers == NULL || op->number != number
-        || op->status != TP_OK || op->lent > 0 || op->paced
+        || op->status != TP_OK || op->lent > 0
         || op->work != NULL || op->descriptor != NULL || op->sync != NULL
         || !tpb_list_empty(&pipe->writes))
         return NULL;
@@ -123,6 +154,9 @@ struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number)
         && TPB_CONTAINER(node, struct tpr_op, link)->offers == NULL)
         return NULL;
     tpb_list_unlink(&op->link);
+    if (op->paced && (tpb_list_empty(&pipe->landing)
+                      || !tpr_offer_passed(pipe, op)))
+        tpr_offer_paced(pipe, op);
     tpr_offer_forget(op);
     return op;
 }

@@ -47,6 +47,21 @@ void tpr_offers_fini(tp_context *context)
     }
 }
 
+static struct tpf_pull *offer_help(struct tpr_offer *offer)
+{
+    return (struct tpf_pull *)(void *)offer->pull;
+}
+
+static void offer_let_go(struct tpr_offer *offer)
+{
+    if (offer->helping)
+        offer->to->kind->leave(offer_help(offer));
+    offer->helping = false;
+    if (offer->to != NULL && offer->to->kind->forget != NULL)
+        offer->to->kind->forget(offer->to, offer->hold);
+    offer->to = NULL;
+}
+
 /* ---- choosing ------------------------------------------------------------ */
 
 static bool offer_by(const struct tpr_link *link, struct tpr_offer *offer,
@@ -82,13 +97,24 @@ static bool offer_may_stream(const struct tpr_links *links,
            && buffer->device.type == TP_DEVICE_CPU;
 }
 
-/* A write so long that more than one way may be worth it: as its stream goes,
- * or as its receiver wishes. */
-static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
+static struct tpr_pace *offer_pace_of(struct tpr_links *links,
+                                      const struct tpr_op *op)
 {
     unsigned class = tpr_pace_class(op->data_length);
-    struct tpr_pace *pace = &pipe->peer->links->paces[class];
 
+    return op->lendable ? &links->lends[class] : &links->paces[class];
+}
+
+/* A write so long that more than one way may be worth it: as its stream goes,
+ * or as its receiver wishes; what can be lent stays where it is if it comes
+ * alone. */
+static void offer_pace(tp_pipe *pipe, struct tpr_op *op, bool lendable)
+{
+    unsigned class = tpr_pace_class(op->data_length);
+    struct tpr_pace *pace;
+
+    op->lendable = lendable;
+    pace = offer_pace_of(pipe->peer->links, op);
     if (op->alone) {
         op->paced = tpr_pace_first(pace, tpb_now());
         op->alone = !op->paced;
@@ -97,11 +123,31 @@ static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
         op->paced = true;
     }
     if (op->alone)
-        op->way = (pipe->peer->wished >> class & 1) != 0 ? TPR_PACE_PULLED
-                                                         : TPR_PACE_FRAMES;
+        op->way = lendable || (pipe->peer->wished >> class & 1) != 0
+                  ? TPR_PACE_PULLED : TPR_PACE_FRAMES;
     else
         op->way = (uint8_t)pace->way;
     op->pace_asked = true;
+}
+
+bool tpr_offer_lent_pace(const struct tpr_peer *peer)
+{
+    return peer->lend != NULL && !peer->links->insisted
+           && (peer->wished & WIRE_KEEPS) == 0;
+}
+
+/* A link that the model prefers has described it: is it to stay where it is?
+ * Not in a stream that is faster in frames, as where memory that another core
+ * has written is slow to read. */
+static bool offer_stays(tp_pipe *pipe, struct tpr_op *op,
+                        const struct tpf_link *link)
+{
+    if (link != pipe->peer->lend || op->work != NULL
+        || !tpr_offer_lent_pace(pipe->peer))
+        return true;
+    if (!op->pace_asked)
+        offer_pace(pipe, op, true);
+    return !op->lendable || op->way != TPR_PACE_FRAMES;
 }
 
 /* Is it of a stream that is faster by a channel? */
@@ -111,7 +157,7 @@ static bool offer_streams(tp_pipe *pipe, struct tpr_op *op,
     if (!offer_may_stream(pipe->peer->links, op, buffer))
         return false;
     if (!op->pace_asked)
-        offer_pace(pipe, op);
+        offer_pace(pipe, op, false);
     return op->way != TPR_PACE_FRAMES;
 }
 
@@ -127,8 +173,12 @@ static bool offer_describe(tp_pipe *pipe, struct tpr_op *op,
         return true;
     for (uint32_t i = 0; i < links->ordered; i++)
         if (links->order[i] != first
-            && offer_from(links, links->order[i], offer, buffer))
-            return true;
+            && offer_from(links, links->order[i], offer, buffer)) {
+            if (offer_stays(pipe, op, offer->to))
+                return true;
+            offer_let_go(offer);
+            return false;
+        }
     return offer_streams(pipe, op, buffer)
            && offer_by(links->stream, offer, buffer);
 }
@@ -281,8 +331,19 @@ bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op)
 static void offer_frames_changed(struct tpr_links *links, uint32_t changes)
 {
     links->changes = changes;
-    for (size_t i = 0; i < TPR_PACES; i++)
+    for (size_t i = 0; i < TPR_PACES; i++) {
         tpr_pace_forget(&links->paces[i], TPR_PACE_FRAMES);
+        tpr_pace_forget(&links->lends[i], TPR_PACE_FRAMES);
+    }
+}
+
+bool tpr_offer_passed(tp_pipe *pipe, const struct tpr_op *op)
+{
+    struct tpr_links *links = pipe->peer->links;
+
+    return links != NULL
+           && tpr_pace_passed(offer_pace_of(links, op), op->way,
+                              op->data_length);
 }
 
 void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
@@ -296,8 +357,8 @@ void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
     if (way != NULL && way->changes != links->changes)
         offer_frames_changed(links, way->changes);
     else
-        tpr_pace_ended(&links->paces[tpr_pace_class(op->data_length)],
-                       op->way, op->data_length, tpb_now());
+        tpr_pace_ended(offer_pace_of(links, op), op->way, op->data_length,
+                       tpb_now());
 }
 
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
@@ -355,21 +416,6 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 }
 
 /* ---- the end of them ----------------------------------------------------- */
-
-static struct tpf_pull *offer_help(struct tpr_offer *offer)
-{
-    return (struct tpf_pull *)(void *)offer->pull;
-}
-
-static void offer_let_go(struct tpr_offer *offer)
-{
-    if (offer->helping)
-        offer->to->kind->leave(offer_help(offer));
-    offer->helping = false;
-    if (offer->to != NULL && offer->to->kind->forget != NULL)
-        offer->to->kind->forget(offer->to, offer->hold);
-    offer->to = NULL;
-}
 
 void tpr_offer_forget(struct tpr_op *op)
 {

@@ -45,13 +45,17 @@ static void pace_turn(struct tpr_pace *pace, enum tpr_pace_way way)
     pace->late = 0;
 }
 
+void tpr_pace_prefer(struct tpr_pace *pace, enum tpr_pace_way way)
+{
+    if (pace->patience == 0 && pace->since == 0)
+        pace->way = way;
+}
+
 void tpr_pace_share(struct tpr_pace *pace, bool shares)
 {
-    bool begun = pace->patience > 0 || pace->since > 0;
-
-    if (shares && !begun)
-        pace->way = TPR_PACE_SHARED;
-    else if (!shares && pace->way == TPR_PACE_SHARED)
+    if (shares)
+        tpr_pace_prefer(pace, TPR_PACE_SHARED);
+    else if (pace->way == TPR_PACE_SHARED)
         pace_turn(pace, TPR_PACE_FRAMES);
     pace->shares = shares;
 }
@@ -170,9 +174,14 @@ static void pace_lap(struct tpr_pace *pace)
         pace_judge(pace, pace->bytes / took + 1);
 }
 
+bool tpr_pace_streams(const struct tpr_pace *pace)
+{
+    return pace->run >= PACE_RUN;
+}
+
 bool tpr_pace_first(struct tpr_pace *pace, uint64_t now)
 {
-    bool several = pace->run >= PACE_RUN;
+    bool several = tpr_pace_streams(pace);
 
     pace_lap(pace);
     pace->run = 0;
@@ -206,6 +215,17 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
     pace_lap(pace);
     if (pace->since > 0)
         pace_begin(pace, now);
+}
+
+bool tpr_pace_passed(struct tpr_pace *pace, enum tpr_pace_way way,
+                     uint64_t bytes)
+{
+    if (way != pace->way || pace->late > 0 || pace->since == 0
+        || pace->bytes + bytes >= PACE_MOST)
+        return false;
+    pace->bytes += bytes;
+    pace->count++;
+    return true;
 }
 
 void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way)

@@ -54,9 +54,15 @@ enum { TPR_PACES = 9 };           /* no more than wire_frame.wishes has bits */
 unsigned tpr_pace_class(uint64_t bytes);
 /* One that has not begun yet: begins with TPR_PACE_SHARED, if there is that. */
 void tpr_pace_share(struct tpr_pace *pace, bool shares);
+/* ... or with this one. */
+void tpr_pace_prefer(struct tpr_pace *pace, enum tpr_pace_way way);
 /* A message that went that way has ended, while others were waiting. */
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
                     uint64_t bytes, uint64_t now);
+/* The same of one that others will follow, so that the time says nothing yet.
+ * False: it does, nothing is done. */
+bool tpr_pace_passed(struct tpr_pace *pace, enum tpr_pace_way way,
+                     uint64_t bytes);
 /* What was measured of that way counts no more. */
 void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way);
 /* A message is to go, and no other is under way.  Is it the first of several,
@@ -67,6 +73,9 @@ static inline void tpr_pace_next(struct tpr_pace *pace)
 {
     pace->run++;
 }
+
+/* Was what came last a stream? */
+bool tpr_pace_streams(const struct tpr_pace *pace);
 
 /* The receiver's, of messages that come alone.  Zeroed is its beginning. */
 struct tpr_taste {

@@ -60,6 +60,9 @@ void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op)
         tpr_rx_land(pipe);
         return;
     }
+    if (TPB_UNLIKELY(op->borrow)
+        && pipe->skeleton->data_length >= TPR_BORROWED)
+        pipe->peer->wishes |= WIRE_KEEPS;
     /* It would have been there sooner in its frame. */
     if (TPB_UNLIKELY(pipe->skeleton->offers != NULL) && !op->borrow
         && pipe->skeleton->data_length < TPR_BORROWED_MOST)

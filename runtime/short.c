@@ -199,7 +199,7 @@ static inline bool short_may_read(const tp_pipe *pipe,
 static __attribute__((noinline, cold)) void short_wish(struct tpr_peer *peer)
 {
     if (peer->lend != NULL)        /* and so may the other way */
-        peer->wishes |= WIRE_BORROWS;
+        peer->wishes |= WIRE_BORROWS | WIRE_KEEPS;
 }
 
 /* The last that is done, so that its caller has nothing to keep meanwhile. */
@@ -268,6 +268,7 @@ static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
            != TPF_PULL_DONE)
         return false;
     offer->borrowed = true;
+    pipe->peer->wishes |= WIRE_KEEPS;
     message->payloads[0].data = buffer.data;
     open->lent = NULL;
     pipe->alone = pipe->shared = false;

@@ -258,8 +258,10 @@ static void sizes_paces(struct tpr_peer *peer)
     struct tpr_links *links = peer->links;
     bool shares = links->stream != NULL && sizes_both(peer, links->stream);
 
-    for (unsigned i = 0; i < TPR_PACES; i++)
+    for (unsigned i = 0; i < TPR_PACES; i++) {
         tpr_pace_share(&links->paces[i], shares);
+        tpr_pace_prefer(&links->lends[i], TPR_PACE_PULLED);
+    }
 }
 
 void tpr_links_sizes(struct tpr_peer *peer)

@@ -63,8 +63,8 @@ struct wire_frame {
     uint8_t flags;
     uint16_t wishes;           /* which messages that come alone the sender of
                                   this would rather pull, a bit per size as
-                                  pace.h classes them, and WIRE_BORROWS; 0
-                                  outside of pipes */
+                                  pace.h classes them, WIRE_BORROWS and
+                                  WIRE_KEEPS; 0 outside of pipes */
     uint32_t number;           /* of the pipe; 0 where there is none */
     uint32_t credit;           /* consumed of the other direction's stream */
     uint32_t length;           /* bytes after this header */
@@ -74,6 +74,9 @@ _Static_assert(sizeof(struct wire_frame) == 16, "wire layout");
 /* In `wishes`: the sender of this borrows messages that were copied, though
  * they might have been lent. */
 #define WIRE_BORROWS 0x8000u
+/* ... and has borrowed where it might have read: what might be lent is not to go
+ * in frames, however fast these are. */
+#define WIRE_KEEPS 0x4000u
 
 /* May the one who says this pull from the one who hears it?  One per channel
  * number; why not stands in the words that follow, one after the other. */

@@ -16,7 +16,8 @@
 #include "tests/multi/flow.h"
 
 enum { LENT_MOST = 300000, LENT_ROUNDS = 240, LENT_HELD = 24,
-       LENT_PIECE = 20000 };
+       LENT_PIECE = 20000, LENT_STREAM = 40, LENT_LAPS = 16,
+       LENT_LONG = 60000 };
 
 static unsigned char *lent_alloc(size_t length)
 {
@@ -280,6 +281,108 @@ static void lent_many(void)
     tpx_barrier();
 }
 
+/* ---- streams -------------------------------------------------------------- */
+
+/* One after the other, each long enough to be measured, so that some go in
+ * frames; read at first, then borrowed, then read again. */
+struct lent_stream {
+    unsigned char *in;
+    unsigned arrived, over;
+};
+
+static bool lent_stream_borrows(unsigned k)
+{
+    unsigned lap = k / LENT_STREAM;
+
+    return lap >= LENT_LAPS / 2 && lap < LENT_LAPS * 3 / 4;
+}
+
+static void lent_stream_check(struct lent_stream *stream, const void *bytes)
+{
+    tpx_equal(tpx_verify(bytes, LENT_LONG, stream->over), LENT_LONG);
+    lent_count(&stream->over);
+}
+
+static void lent_stream_lent(tp_pipe *pipe, tp_status status,
+                             tp_message *message, void *arg)
+{
+    tpx_ok(status);
+    lent_stream_check(arg, message->payloads[0].data);
+    tpx_ok(tp_pipe_release(pipe, message));
+}
+
+static void lent_stream_read(tp_pipe *pipe, tp_status status,
+                             tp_message *message, void *arg)
+{
+    struct lent_stream *stream = arg;
+
+    (void)pipe;
+    (void)message;
+    tpx_ok(status);
+    lent_stream_check(stream, stream->in
+                              + stream->over % LENT_STREAM * LENT_LONG);
+}
+
+static void lent_stream_arrived(tp_pipe *pipe, tp_status status,
+                                tp_message *skeleton, void *arg)
+{
+    struct lent_stream *stream = arg;
+    unsigned k = stream->arrived++;
+
+    tpx_ok(status);
+    if (lent_stream_borrows(k)) {
+        tpx_ok(tp_pipe_borrow(pipe, skeleton, lent_stream_lent, stream));
+    } else {
+        skeleton->payloads[0].data = stream->in
+                                     + k % LENT_STREAM * LENT_LONG;
+        tpx_ok(tp_pipe_read(pipe, skeleton, lent_stream_read, stream));
+    }
+    if (k + LENT_STREAM < LENT_LAPS * LENT_STREAM)
+        tpx_ok(tp_pipe_read_descriptor(pipe, lent_stream_arrived, stream));
+}
+
+static void lent_stream_out(tp_pipe *pipe)
+{
+    unsigned char *memory = lent_alloc(LENT_STREAM * LENT_LONG);
+    tp_payload payloads[LENT_STREAM];
+    tp_message messages[LENT_STREAM];
+    unsigned ended = 0;
+
+    for (unsigned lap = 0; lap < LENT_LAPS; lap++) {
+        /* Before the first is written: what comes slowly comes alone. */
+        for (unsigned i = 0; i < LENT_STREAM; i++)
+            tpx_fill(memory + i * LENT_LONG, LENT_LONG,
+                     lap * LENT_STREAM + i);
+        for (unsigned i = 0; i < LENT_STREAM; i++)
+            lent_write(pipe, &messages[i], &payloads[i],
+                       memory + i * LENT_LONG, LENT_LONG, &ended);
+        tpx_until(&ended, (lap + 1) * LENT_STREAM);
+    }
+    tpx_ok(tp_free(tpx_me.context, memory));
+}
+
+static void lent_stream_in(tp_pipe *pipe)
+{
+    struct lent_stream stream = { .in = lent_alloc(LENT_STREAM * LENT_LONG) };
+
+    for (unsigned i = 0; i < LENT_STREAM; i++)
+        tpx_ok(tp_pipe_read_descriptor(pipe, lent_stream_arrived, &stream));
+    tpx_until(&stream.over, LENT_LAPS * LENT_STREAM);
+    tpx_ok(tp_free(tpx_me.context, stream.in));
+}
+
+static void lent_streams(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+
+    tpx_barrier();
+    if (tpx_me.rank == 0)
+        lent_stream_out(pipe);
+    else
+        lent_stream_in(pipe);
+    tpx_barrier();
+}
+
 /* ---- the ends ------------------------------------------------------------ */
 
 /* A block that is freed is not taken for the next one, which mostly has its
@@ -426,6 +529,7 @@ static void lent_finalize(void)
 const struct tpx_spmd tpx_lent[] = {
     { "lent_turns", lent_turns, 2, TPX_CHANNELS, 30 },
     { "lent_many", lent_many, 2, TPX_CHANNELS, 30 },
+    { "lent_streams", lent_streams, 2, TPX_CHANNELS, 60 },
     { "lent_blocks", lent_blocks, 2, TPX_CHANNELS, 30 },
     { "lent_closed", lent_closed, 2, TPX_CHANNELS, 30 },
     { "lent_death", lent_death, 2, TPX_KILLS | TPX_CHANNELS, 30 },

@@ -217,6 +217,65 @@ START_TEST(what_changed_is_forgotten)
 }
 END_TEST
 
+/* What could be lent is, unless frames are faster. */
+START_TEST(one_begins_as_it_should)
+{
+    static const uint64_t slow[2] = { 4000, 9000 }, fast[2] = { 9000, 4000 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000;
+    unsigned pulled = 0;
+
+    tpr_pace_prefer(&pace, TPR_PACE_PULLED);
+    ck_assert(!tpr_pace_streams(&pace));
+    ck_assert_uint_eq(stream(&pace, &clock, 16, slow), 16);
+    ck_assert(tpr_pace_streams(&pace));
+    for (int i = 0; i < 31; i++)
+        pulled += stream(&pace, &clock, 16, slow);
+    ck_assert_uint_ge(pulled, 30 * 16);
+    ck_assert_uint_lt(pulled, 31 * 16);
+    /* Sizes are settled again: it goes on as it was. */
+    pace = (struct tpr_pace){ 0 };
+    tpr_pace_prefer(&pace, TPR_PACE_PULLED);
+    for (int i = 0; i < 8; i++)
+        stream(&pace, &clock, 16, fast);
+    tpr_pace_prefer(&pace, TPR_PACE_PULLED);
+    ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
+}
+END_TEST
+
+/* While others are under way no clock is needed, but for long laps. */
+START_TEST(those_that_others_follow_count)
+{
+    struct tpr_pace timed = { 0 }, passed = { 0 };
+    uint64_t clock = 1000;
+
+    ck_assert(!tpr_pace_passed(&passed, TPR_PACE_FRAMES, MEGABYTE));
+    for (int lap = 0; lap < 2; lap++) {
+        tpr_pace_first(&timed, clock);
+        tpr_pace_first(&passed, clock);
+        ck_assert(!tpr_pace_passed(&passed, TPR_PACE_PULLED, MEGABYTE));
+        for (int i = 0; i < 16; i++) {
+            clock += 100000;
+            tpr_pace_ended(&timed, TPR_PACE_FRAMES, MEGABYTE, clock);
+            if (i == 15 || !tpr_pace_passed(&passed, TPR_PACE_FRAMES,
+                                            MEGABYTE))
+                tpr_pace_ended(&passed, TPR_PACE_FRAMES, MEGABYTE, clock);
+        }
+        ck_assert_uint_eq(passed.count, 16);
+        ck_assert_uint_eq(passed.bytes, timed.bytes);
+        ck_assert_uint_eq(passed.last, timed.last);
+    }
+    tpr_pace_first(&timed, clock);
+    tpr_pace_first(&passed, clock);
+    ck_assert_uint_eq(passed.speed[TPR_PACE_FRAMES],
+                      timed.speed[TPR_PACE_FRAMES]);
+    ck_assert_uint_ne(passed.speed[TPR_PACE_FRAMES], 0);
+    for (int i = 0; i < 63; i++)
+        ck_assert(tpr_pace_passed(&passed, passed.way, MEGABYTE));
+    ck_assert(!tpr_pace_passed(&passed, passed.way, MEGABYTE));
+}
+END_TEST
+
 START_TEST(single_messages_are_no_stream)
 {
     struct tpr_pace pace = { 0 };
@@ -302,6 +361,8 @@ int main(void)
     tcase_add_test(tests, long_stream_is_measured_too);
     tcase_add_test(tests, what_waited_for_others_does_not_count);
     tcase_add_test(tests, what_changed_is_forgotten);
+    tcase_add_test(tests, one_begins_as_it_should);
+    tcase_add_test(tests, those_that_others_follow_count);
     tcase_add_test(tests, single_messages_are_no_stream);
     tcase_add_test(tests, single_messages_come_as_their_receiver_wishes);
     tcase_add_test(tests, sizes_have_classes);
