@@ -317,14 +317,19 @@ tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
 /* ---- arriving ----------------------------------------------------------- */
 
 /* Is the frame a whole short message of a rank's ready-made pipe, and says
- * nothing else? */
+ * nothing else?  What all of these have in common is compared at once. */
 static inline bool short_is_whole(const struct tpr_peer *peer,
                                   const tp_pipe *pipe,
+                                  const unsigned char *bytes,
                                   const struct wire_frame *frame, size_t size)
 {
-    return frame->type == WIRE_MESSAGE && frame->flags == WIRE_SHORT
-           && frame->wishes == peer->wished && frame->number == 0
-           && frame->length == size - sizeof(*frame) && pipe != NULL;
+    const uint64_t same = tpr_frame_word(WIRE_MESSAGE, WIRE_SHORT,
+                                         peer->wished, 0);
+    uint64_t first;
+
+    memcpy(&first, bytes, sizeof(first));
+    return first == same && frame->length == size - sizeof(*frame)
+           && pipe != NULL;
 }
 
 /* Is it one of lent.c's, that says nothing else? */
@@ -401,12 +406,12 @@ static inline bool short_was_read(tp_context *context)
 
     if (TPB_UNLIKELY(open->pipe == NULL))
         return false;              /* stashed by a nested wait */
+    if (TPB_LIKELY(open->spare == NULL))
+        return open->pipe->rx_end == TP_OK;    /* short_have() took it */
     open->offered = open->lent = NULL;
-    if (TPB_UNLIKELY(open->spare != NULL)) {
-        tpr_op_free(context, open->spare);
-        open->spare = NULL;
-    }
-    return open->read != NULL && open->pipe->rx_end == TP_OK;
+    tpr_op_free(context, open->spare);
+    open->spare = NULL;
+    return false;
 }
 
 /* Its frame goes, then its reader is told that it is over. */
@@ -434,7 +439,6 @@ static inline void short_end(tp_context *context, tp_pipe *pipe,
      * cache. */
     tpr_op_free(context, read);
     done(pipe, TP_OK, message, arg);
-    tpr_op_told(context, 1);
     if (TPB_LIKELY(!borrowed))     /* else it may be given back by now */
         tpr_skeleton_put((struct tpr_skeleton *)(void *)message);
 }
@@ -444,12 +448,16 @@ static inline __attribute__((always_inline)) void
 short_tell(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
            struct tpr_op *op, struct tpr_skeleton *skeleton)
 {
+    int told = 1;
+
     context->dispatching = true;
     context->depth++;
     op->done(pipe, TP_OK, &skeleton->message, op->arg);
-    tpr_op_told(context, 1);
-    if (TPB_LIKELY(short_was_read(context)))
+    if (TPB_LIKELY(short_was_read(context))) {
         short_end(context, pipe, conn);
+        told = 2;
+    }
+    tpr_op_told(context, told);
     context->depth--;
     context->dispatching = false;
     if (TPB_UNLIKELY(context->open.pipe != NULL))
@@ -545,7 +553,7 @@ static inline bool short_take(tp_context *context, struct tpr_peer *peer,
     if (size < sizeof(frame))
         return false;
     memcpy(&frame, bytes, sizeof(frame));
-    if (!short_is_whole(peer, pipe, &frame, size))
+    if (!short_is_whole(peer, pipe, bytes, &frame, size))
         return short_take_lent(context, peer, pipe, conn, &frame,
                                bytes + sizeof(frame), size);
     if (!short_credit(pipe, frame.credit) || !short_wanted(context, pipe)

@@ -20,14 +20,19 @@ static inline bool tpr_tx_credit_for(const tp_pipe *pipe, size_t length)
     return under_way == 0
            || under_way + length <= pipe->peer->conn->window;
 }
+/* The first half of a struct wire_frame. */
+static inline uint64_t tpr_frame_word(enum wire_type type, unsigned flags,
+                                      uint16_t wishes, uint32_t number)
+{
+    return type | flags << 8 | (uint64_t)wishes << 16 | (uint64_t)number << 32;
+}
 /* Of a frame for post(), as struct wire_frame. */
 static inline struct tpf_head tpr_frame_head(const tp_pipe *pipe,
                                              enum wire_type type,
                                              unsigned flags, size_t length)
 {
     return (struct tpf_head){ {
-        type | flags << 8 | (uint64_t)pipe->peer->wishes << 16
-            | (uint64_t)pipe->number << 32,
+        tpr_frame_word(type, flags, pipe->peer->wishes, pipe->number),
         pipe->consumed | (uint64_t)length << 32 } };
 }
 /* ... of a short message. */
