@@ -118,7 +118,7 @@ struct tpr_op {
     bool begun;                    /* a frame of it has been sent */
     bool finished;                 /* all of it has been sent */
     bool pace_asked, paced, alone; /* it counts for its size's pace ... */
-    bool lendable;                 /* ... in links->lends, not in links->paces */
+    bool lendable;                 /* ... of links->lends, not links->paces */
     uint8_t way;                   /* ... by that enum tpr_pace_way */
     uint32_t lent;                 /* frames that still use its memory */
     uint64_t stream_length;        /* of data_length what goes in frames */

@@ -74,8 +74,8 @@ _Static_assert(sizeof(struct wire_frame) == 16, "wire layout");
 /* In `wishes`: the sender of this borrows messages that were copied, though
  * they might have been lent. */
 #define WIRE_BORROWS 0x8000u
-/* ... and has borrowed where it might have read: what might be lent is not to go
- * in frames, however fast these are. */
+/* ... and has borrowed where it might have read: what might be lent is not to
+ * go in frames, however fast these are. */
 #define WIRE_KEEPS 0x4000u
 
 /* May the one who says this pull from the one who hears it?  One per channel

@@ -281,7 +281,7 @@ static void lent_many(void)
     tpx_barrier();
 }
 
-/* ---- streams -------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------- */
 
 /* One after the other, each long enough to be measured, so that some go in
  * frames; read at first, then borrowed, then read again. */
