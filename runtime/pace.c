@@ -164,12 +164,12 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed)
     }
 }
 
-/* The lap is over if there was enough of it. */
+/* The lap is over if there was enough of it, and it is known when it ended. */
 static void pace_lap(struct tpr_pace *pace)
 {
     uint64_t took = (pace->last - pace->since) / 1000 + 1;
 
-    if (pace->since > 0 && pace->count >= PACE_COUNT
+    if (pace->since > 0 && pace->last > 0 && pace->count >= PACE_COUNT
         && pace->bytes >= PACE_LEAST)
         pace_judge(pace, pace->bytes / took + 1);
 }
@@ -225,6 +225,7 @@ bool tpr_pace_passed(struct tpr_pace *pace, enum tpr_pace_way way,
         return false;
     pace->bytes += bytes;
     pace->count++;
+    pace->last = 0;
     return true;
 }
 

@@ -31,7 +31,8 @@ enum { TPR_PACE_LEAST = 64 * 1024 };   /* shorter messages go in frames */
 struct tpr_pace {
     uint64_t since;                /* when the lap began; 0: it will with the
                                       end of a message */
-    uint64_t last;                 /* when a message of it ended */
+    uint64_t last;                 /* when a message of it ended; 0: nobody
+                                      has looked */
     uint64_t bytes;                /* of messages that ended in it ... */
     uint32_t count;                /* ... and how many */
     uint32_t late;                 /* messages of this way that do not count:

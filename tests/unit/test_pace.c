@@ -273,6 +273,9 @@ START_TEST(those_that_others_follow_count)
     for (int i = 0; i < 63; i++)
         ck_assert(tpr_pace_passed(&passed, passed.way, MEGABYTE));
     ck_assert(!tpr_pace_passed(&passed, passed.way, MEGABYTE));
+    /* A lap whose end nobody has seen says nothing. */
+    tpr_pace_first(&passed, clock + 1);
+    ck_assert_uint_eq(passed.speed[passed.way], 0);
 }
 END_TEST
 
