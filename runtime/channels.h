@@ -73,12 +73,11 @@ static inline uint32_t tpr_offer_number(uint32_t *offers)
 bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);
 /* Of a write whose first frame is due: settles which buffers go how. */
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
-/* Is it measured how streams go best that can be lent to this peer? */
-bool tpr_offer_lent_pace(const struct tpr_peer *peer);
+/* The pace of messages of that length which can be lent; NULL: nothing is
+ * measured, they are. */
+struct tpr_pace *tpr_offer_lends(const struct tpr_peer *peer, uint64_t length);
 /* A write whose pace is measured has ended well. */
 void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op);
-/* The same while others of its pipe are under way.  False: nothing is done. */
-bool tpr_offer_passed(tp_pipe *pipe, const struct tpr_op *op);
 /* The receiver has what it wanted, or will never have it. */
 void tpr_offer_forget(struct tpr_op *op);
 /* DONE and ASK; false: nonsense. */
@@ -137,6 +136,8 @@ void tpr_tx_notes_drop(tp_pipe *pipe);
  * takes, in one short frame.  False: not so, nothing is done.  Token. */
 bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
                     void *arg);
+/* How a write goes that can be lent: op->way. */
+void tpr_lent_pace(struct tpr_op *op, struct tpr_pace *pace);
 /* The skeleton that such a frame's body makes, not numbered yet. */
 tp_status tpr_lent_decode(tp_pipe *pipe, const unsigned char *body,
                           size_t length, struct tpr_skeleton **skeleton);

@@ -174,6 +174,14 @@ static enum wire_answer hello_refusal(tp_status status)
     return status == TP_ERR_NO_MEMORY ? WIRE_NO_MEMORY : WIRE_REFUSED;
 }
 
+/* Nobody here has asked for that peer. */
+static void hello_unmade(struct tpr_peer *peer)
+{
+    tpr_bury(peer->context, peer->conn);
+    peer->conn = NULL;
+    peer->links = NULL;
+}
+
 /* The peer's conn is this one from now on. */
 static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
                         const struct tpr_verdicts *verdicts)
@@ -194,6 +202,8 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
         tpr_peer_connected(peer);
     else if (peer->guest != NULL)  /* it comes by itself, or not at all */
         tpr_peer_end(peer, TP_ERR_PEER_FAILED, hello_lost);
+    else if (peer->state == TPR_PEER_NEW)
+        hello_unmade(peer);
     else
         tpr_peer_failed(peer, hello_lost);
 }

@@ -41,26 +41,11 @@ static bool lent_describe(const struct tpr_peer *peer,
     return true;
 }
 
-/* What is measured of a write that would be lent; NULL: nothing is. */
-static struct tpr_pace *lent_pace(const struct tpr_peer *peer, size_t length)
+void tpr_lent_pace(struct tpr_op *op, struct tpr_pace *pace)
 {
-    return tpr_offer_lent_pace(peer)
-           ? &peer->links->lends[tpr_pace_class(length)] : NULL;
-}
-
-/* Is it of a stream that is faster in frames? */
-static bool lent_streams(const struct tpr_pace *pace, bool alone)
-{
-    return pace != NULL && pace->way == TPR_PACE_FRAMES
-           && (!alone || tpr_pace_streams(pace));
-}
-
-/* It is lent: as offer.c paces those that are not. */
-static void lent_paced(struct tpr_op *op, struct tpr_pace *pace)
-{
-    op->way = TPR_PACE_PULLED;
+    op->way = (uint8_t)pace->way;
     op->pace_asked = op->lendable = op->paced = true;
-    if (op->alone)
+    if (op->alone && pace->way != TPR_PACE_FRAMES)
         op->paced = tpr_pace_first(pace, tpb_now());
     else
         tpr_pace_next(pace);
@@ -111,8 +96,8 @@ bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->notes)
         || !tpb_list_empty(&pipe->pushes))
         return false;
-    pace = lent_pace(pipe->peer, payload->length);
-    if (TPB_UNLIKELY(lent_streams(pace, alone)))
+    pace = tpr_offer_lends(pipe->peer, payload->length);
+    if (TPB_UNLIKELY(pace != NULL && pace->way == TPR_PACE_FRAMES))
         return false;
     offer = tpr_offer_new(context);
     op = tpr_op_new(context);
@@ -125,7 +110,7 @@ bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);
     op->alone = alone;
     if (pace != NULL)
-        lent_paced(op, pace);
+        tpr_lent_pace(op, pace);
     lent_begin(pipe, op, offer);
     return true;
 out:
@@ -145,6 +130,7 @@ struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number)
 
     if (node == &pipe->landing || op->offers == NULL || op->number != number
         || op->status != TP_OK || op->lent > 0
+        || (op->paced && !op->lendable)
         || op->work != NULL || op->descriptor != NULL || op->sync != NULL
         || !tpb_list_empty(&pipe->writes))
         return NULL;
@@ -154,8 +140,7 @@ struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number)
         && TPB_CONTAINER(node, struct tpr_op, link)->offers == NULL)
         return NULL;
     tpb_list_unlink(&op->link);
-    if (op->paced && (tpb_list_empty(&pipe->landing)
-                      || !tpr_offer_passed(pipe, op)))
+    if (op->paced)
         tpr_offer_paced(pipe, op);
     tpr_offer_forget(op);
     return op;

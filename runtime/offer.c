@@ -97,24 +97,23 @@ static bool offer_may_stream(const struct tpr_links *links,
            && buffer->device.type == TP_DEVICE_CPU;
 }
 
-static struct tpr_pace *offer_pace_of(struct tpr_links *links,
-                                      const struct tpr_op *op)
+/* How a message goes that no channel has to take: as its stream does, or as its
+ * receiver wishes. */
+static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
+                                   unsigned class)
 {
-    unsigned class = tpr_pace_class(op->data_length);
-
-    return op->lendable ? &links->lends[class] : &links->paces[class];
+    if (!op->alone)
+        return pipe->peer->links->paces[class].way;
+    return (pipe->peer->wished >> class & 1) != 0 ? TPR_PACE_PULLED
+                                                  : TPR_PACE_FRAMES;
 }
 
-/* A write so long that more than one way may be worth it: as its stream goes,
- * or as its receiver wishes; what can be lent stays where it is if it comes
- * alone. */
-static void offer_pace(tp_pipe *pipe, struct tpr_op *op, bool lendable)
+/* A write so long that more than one way may be worth it. */
+static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
 {
     unsigned class = tpr_pace_class(op->data_length);
-    struct tpr_pace *pace;
+    struct tpr_pace *pace = &pipe->peer->links->paces[class];
 
-    op->lendable = lendable;
-    pace = offer_pace_of(pipe->peer->links, op);
     if (op->alone) {
         op->paced = tpr_pace_first(pace, tpb_now());
         op->alone = !op->paced;
@@ -122,32 +121,35 @@ static void offer_pace(tp_pipe *pipe, struct tpr_op *op, bool lendable)
         tpr_pace_next(pace);
         op->paced = true;
     }
-    if (op->alone)
-        op->way = lendable || (pipe->peer->wished >> class & 1) != 0
-                  ? TPR_PACE_PULLED : TPR_PACE_FRAMES;
-    else
-        op->way = (uint8_t)pace->way;
+    op->way = (uint8_t)offer_way(pipe, op, class);
     op->pace_asked = true;
 }
 
-bool tpr_offer_lent_pace(const struct tpr_peer *peer)
+struct tpr_pace *tpr_offer_lends(const struct tpr_peer *peer, uint64_t length)
 {
     return peer->lend != NULL && !peer->links->insisted
-           && (peer->wished & WIRE_KEEPS) == 0;
+           && (peer->wished & WIRE_KEEPS) == 0
+           ? &peer->links->lends[tpr_pace_lend_class(length)] : NULL;
 }
 
-/* A link that the model prefers has described it: is it to stay where it is?
+/*
+ * A link that the model prefers has described it: is it to stay where it is?
  * Not in a stream that is faster in frames, as where memory that another core
- * has written is slow to read. */
+ * has written is slow to read.  While it goes in frames its writes end as soon
+ * as they are in the ring, so whether one is alone says nothing then: they all
+ * count, with whatever is between them, against the frames.
+ */
 static bool offer_stays(tp_pipe *pipe, struct tpr_op *op,
                         const struct tpf_link *link)
 {
-    if (link != pipe->peer->lend || op->work != NULL
-        || !tpr_offer_lent_pace(pipe->peer))
+    struct tpr_pace *pace = tpr_offer_lends(pipe->peer, op->data_length);
+
+    if (link != pipe->peer->lend || op->work != NULL || pace == NULL
+        || (op->pace_asked && !op->lendable))
         return true;
     if (!op->pace_asked)
-        offer_pace(pipe, op, true);
-    return !op->lendable || op->way != TPR_PACE_FRAMES;
+        tpr_lent_pace(op, pace);
+    return op->way != TPR_PACE_FRAMES;
 }
 
 /* Is it of a stream that is faster by a channel? */
@@ -156,8 +158,11 @@ static bool offer_streams(tp_pipe *pipe, struct tpr_op *op,
 {
     if (!offer_may_stream(pipe->peer->links, op, buffer))
         return false;
+    if (op->lendable)              /* another buffer of it is, and counts */
+        return offer_way(pipe, op, tpr_pace_class(op->data_length))
+               != TPR_PACE_FRAMES;
     if (!op->pace_asked)
-        offer_pace(pipe, op, false);
+        offer_pace(pipe, op);
     return op->way != TPR_PACE_FRAMES;
 }
 
@@ -337,15 +342,6 @@ static void offer_frames_changed(struct tpr_links *links, uint32_t changes)
     }
 }
 
-bool tpr_offer_passed(tp_pipe *pipe, const struct tpr_op *op)
-{
-    struct tpr_links *links = pipe->peer->links;
-
-    return links != NULL
-           && tpr_pace_passed(offer_pace_of(links, op), op->way,
-                              op->data_length);
-}
-
 void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
 {
     struct tpr_links *links = pipe->peer->links;
@@ -357,8 +353,10 @@ void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
     if (way != NULL && way->changes != links->changes)
         offer_frames_changed(links, way->changes);
     else
-        tpr_pace_ended(offer_pace_of(links, op), op->way, op->data_length,
-                       tpb_now());
+        tpr_pace_ended(op->lendable
+                       ? &links->lends[tpr_pace_lend_class(op->data_length)]
+                       : &links->paces[tpr_pace_class(op->data_length)],
+                       op->way, op->data_length, tpb_now());
 }
 
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)

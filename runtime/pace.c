@@ -30,6 +30,11 @@ unsigned tpr_pace_class(uint64_t bytes)
     return class;
 }
 
+unsigned tpr_pace_lend_class(uint64_t bytes)
+{
+    return tpr_pace_class(bytes < UINT64_MAX / 8 ? 8 * bytes : UINT64_MAX);
+}
+
 static void pace_begin(struct tpr_pace *pace, uint64_t now)
 {
     pace->since = now;
@@ -164,24 +169,19 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed)
     }
 }
 
-/* The lap is over if there was enough of it, and it is known when it ended. */
+/* The lap is over if there was enough of it. */
 static void pace_lap(struct tpr_pace *pace)
 {
     uint64_t took = (pace->last - pace->since) / 1000 + 1;
 
-    if (pace->since > 0 && pace->last > 0 && pace->count >= PACE_COUNT
+    if (pace->since > 0 && pace->count >= PACE_COUNT
         && pace->bytes >= PACE_LEAST)
         pace_judge(pace, pace->bytes / took + 1);
 }
 
-bool tpr_pace_streams(const struct tpr_pace *pace)
-{
-    return pace->run >= PACE_RUN;
-}
-
 bool tpr_pace_first(struct tpr_pace *pace, uint64_t now)
 {
-    bool several = tpr_pace_streams(pace);
+    bool several = pace->run >= PACE_RUN;
 
     pace_lap(pace);
     pace->run = 0;
@@ -215,18 +215,6 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
     pace_lap(pace);
     if (pace->since > 0)
         pace_begin(pace, now);
-}
-
-bool tpr_pace_passed(struct tpr_pace *pace, enum tpr_pace_way way,
-                     uint64_t bytes)
-{
-    if (way != pace->way || pace->late > 0 || pace->since == 0
-        || pace->bytes + bytes >= PACE_MOST)
-        return false;
-    pace->bytes += bytes;
-    pace->count++;
-    pace->last = 0;
-    return true;
 }
 
 void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way)

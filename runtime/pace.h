@@ -31,8 +31,7 @@ enum { TPR_PACE_LEAST = 64 * 1024 };   /* shorter messages go in frames */
 struct tpr_pace {
     uint64_t since;                /* when the lap began; 0: it will with the
                                       end of a message */
-    uint64_t last;                 /* when a message of it ended; 0: nobody
-                                      has looked */
+    uint64_t last;                 /* when a message of it ended */
     uint64_t bytes;                /* of messages that ended in it ... */
     uint32_t count;                /* ... and how many */
     uint32_t late;                 /* messages of this way that do not count:
@@ -53,6 +52,8 @@ enum { TPR_PACES = 9 };           /* no more than wire_frame.wishes has bits */
 /* Which of TPR_PACES paces a message of that size belongs to: twice the size is
  * the next one. */
 unsigned tpr_pace_class(uint64_t bytes);
+/* The same for what might be lent, which begins with shorter ones. */
+unsigned tpr_pace_lend_class(uint64_t bytes);
 /* One that has not begun yet: begins with TPR_PACE_SHARED, if there is that. */
 void tpr_pace_share(struct tpr_pace *pace, bool shares);
 /* ... or with this one. */
@@ -60,10 +61,6 @@ void tpr_pace_prefer(struct tpr_pace *pace, enum tpr_pace_way way);
 /* A message that went that way has ended, while others were waiting. */
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
                     uint64_t bytes, uint64_t now);
-/* The same of one that others will follow, so that the time says nothing yet.
- * False: it does, nothing is done. */
-bool tpr_pace_passed(struct tpr_pace *pace, enum tpr_pace_way way,
-                     uint64_t bytes);
 /* What was measured of that way counts no more. */
 void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way);
 /* A message is to go, and no other is under way.  Is it the first of several,
@@ -75,8 +72,6 @@ static inline void tpr_pace_next(struct tpr_pace *pace)
     pace->run++;
 }
 
-/* Was what came last a stream? */
-bool tpr_pace_streams(const struct tpr_pace *pace);
 
 /* The receiver's, of messages that come alone.  Zeroed is its beginning. */
 struct tpr_taste {

@@ -161,6 +161,9 @@ PermitRootLogin prohibit-password
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 StrictModes no
+# A shell that is not the outermost one: bash leaves ~/.bashrc alone, which may
+# take long, print or fail where several begin at once.
+SetEnv SHLVL=1
 UsePAM no
 UseDNS no
 PrintMotd no
