@@ -7,26 +7,33 @@
 
 enum {
     CROWD_TOGETHER = 96,           /* looks before the first yield, while the
-                                      answers come within these */
+                                      answers come within these, at least */
+    CROWD_TIMED = 32,              /* from this one to that they are timed */
+    CROWD_LOOKS_MOST = 4096,       /* where switches are dear */
+    CROWD_GROWTH = 64,             /* how soon a longer yield to nobody is
+                                      believed */
     CROWD_TRUST = 256,             /* answers that did, at most; and ... */
     CROWD_LATE = 32,               /* ... what one that did not costs */
     CROWD_APART = 256,             /* waits without them, at most */
     CROWD_LINGER = 40,             /* looks after each yield, while who is
-                                      waited for has something to do: as long
-                                      as all others of a cpu have a turn ... */
+                                      waited for has something to do, at least
+                                      ... */
     CROWD_VAIN = 8,                /* ... but not where that is mostly in vain:
                                       then once in so many turns */
     CROWD_LONG = 8,                /* waits that a long message counts for */
     CROWD_LONGS_MOST = 256,        /* half of them, and they are what counts */
     CROWD_LONGS_LEAST = 32,        /* and here no more */
     CROWD_FEW = 2,                 /* ranks per cpu */
-    CROWD_STAYS = 10,              /* looks after a yield; about as long as the
-                                      switch to another rank takes */
-    CROWD_YIELD_NS = 100000,       /* a longer yield was to strangers ... */
+    CROWD_STAYS = 10,              /* looks after a yield, at least */
+    CROWD_YIELD_NS = 100000,       /* a longer yield was to strangers, where a
+                                      rank's turn takes ... */
+    CROWD_TURN_NS = 8000,          /* ... no more than this ... */
     CROWD_STRANGERS = 256,         /* ... and so many waits do without */
     CROWD_BUDGET_NS = 2000,        /* they poll for so long */
     CROWD_EARNED_NS = 50000,       /* what longer ones may take: so much more
-                                      with each wait, and ... */
+                                      with each wait, ... */
+    CROWD_SHARE = 2,               /* ... so many times what we had the cpu for,
+                                      for each rank that shares it, and ... */
     CROWD_SLICE_NS = 4000000,      /* ... so much for each rank that shares the
                                       cpu, but at least ... */
     CROWD_ENOUGH_NS = 16000000,
@@ -88,7 +95,10 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
     int ranks = (local_size + cpus - 1) / cpus;
 
     *crowd = (struct tpr_crowd){ .enough = CROWD_ENOUGH_NS,
-                                 .away = CROWD_SETTLE_NS };
+                                 .away = CROWD_SETTLE_NS,
+                                 .empty = CROWD_YIELD_NS,
+                                 .together = CROWD_TOGETHER,
+                                 .lingers = CROWD_LINGER };
     tpr_queue_init(&crowd->queue, ranks, (uint32_t)local_rank + 1);
     crowd_homes(crowd, local_rank, local_size, own);
     if ((uint64_t)ranks * CROWD_SLICE_NS > crowd->enough)
@@ -103,6 +113,7 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
 void tpr_crowd_begin(struct tpr_crowd *crowd)
 {
     crowd->stay = crowd->linger = crowd->first = 0;
+    crowd->timed = 0;
     if (crowd->strangers > 0)
         crowd->strangers--;
 }
@@ -114,6 +125,66 @@ void tpr_crowd_begin(struct tpr_crowd *crowd)
 static bool crowd_looks(const struct tpr_crowd *crowd)
 {
     return crowd->queue.ranks > CROWD_FEW || crowd->counting;
+}
+
+/* Times the looks of a wait that finds nothing, the quickest lately: what comes
+ * between two of them is not theirs. */
+static void crowd_time(struct tpr_crowd *crowd, uint32_t turn)
+{
+    uint64_t now, look;
+
+    if (TPB_LIKELY(turn != CROWD_TIMED && turn != CROWD_TOGETHER))
+        return;
+    now = tpb_now();
+    if (turn == CROWD_TIMED) {
+        crowd->timed = now;
+    } else if (crowd->timed > 0) {
+        look = (now - crowd->timed) / (CROWD_TOGETHER - CROWD_TIMED) + 1;
+        if (crowd->look > 0 && look > crowd->look)
+            look = crowd->look + 1;
+        crowd->look = look;
+        crowd->timed = 0;
+    }
+}
+
+static uint32_t crowd_number(const struct tpr_crowd *crowd, uint64_t ns,
+                             uint32_t least)
+{
+    uint64_t looks = ns / crowd->look;
+
+    return looks < least ? least
+           : looks < CROWD_LOOKS_MOST ? (uint32_t)looks : CROWD_LOOKS_MOST;
+}
+
+/*
+ * How long it pays to look depends on what a switch costs: 0.8 us on one
+ * machine, 5.5 on another.  Who looks before its first yield for as long as
+ * half a round of those that share the cpu takes finds the other there again
+ * after each time slice, and then both stay.
+ */
+static void crowd_numbers(struct tpr_crowd *crowd, uint64_t took)
+{
+    uint64_t round = crowd->round;
+
+    /* The quickest are those that nobody else had the cpu in. */
+    crowd->empty += crowd->empty / CROWD_GROWTH + 1;
+    if (took < crowd->empty)
+        crowd->empty = took;
+    if (took < 2 * crowd->empty)
+        return;
+    /* About the median: some are to many messages. */
+    if (took > round)
+        round += round > 0 ? round / 8 + 1 : took;
+    else
+        round -= round / 8;
+    crowd->round = round;
+    if (crowd->look == 0)
+        return;
+    crowd->together = crowd_number(crowd, round / 2, CROWD_TOGETHER);
+    round /= crowd->queue.ranks;
+    crowd->lingers = crowd_number(crowd, round / 2, CROWD_LINGER);
+    if (crowd->stays > 0)
+        crowd->stays = crowd_number(crowd, round / 8, CROWD_STAYS);
 }
 
 /*
@@ -130,8 +201,10 @@ static bool crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
         theirs = NULL;
     if (theirs != NULL && !tpb_presence_busy(theirs))
         return false;
-    if (turn <= CROWD_TOGETHER && crowd->apart == 0)
+    if (turn <= crowd->together && crowd->apart == 0) {
+        crowd_time(crowd, turn);
         return true;
+    }
     if (theirs != NULL && crowd->linger > 0) {
         if (--crowd->linger == 0)
             crowd->vain++;
@@ -164,11 +237,11 @@ void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
         crowd->vain = 0;
     if (crowd->apart > 0) {
         crowd->apart--;
-    } else if (crowd->first > 0 && crowd->first <= CROWD_TOGETHER) {
+    } else if (crowd->first > 0 && crowd->first <= crowd->together) {
         /* Who is waited for had no cpu: that says nothing. */
-    } else if (turn > CROWD_TOGETHER && crowd->trust >= CROWD_LATE) {
+    } else if (turn > crowd->together && crowd->trust >= CROWD_LATE) {
         crowd->trust -= CROWD_LATE;
-    } else if (turn > CROWD_TOGETHER) {
+    } else if (turn > crowd->together) {
         crowd->apart_next = crowd->apart_next < CROWD_APART / 2
                             ? 2 * crowd->apart_next + 1 : CROWD_APART;
         crowd->apart = crowd->apart_next;
@@ -185,15 +258,32 @@ uint64_t tpr_crowd_budget(const struct tpr_crowd *crowd, uint64_t budget)
                                                             : budget;
 }
 
+static uint64_t crowd_long(const struct tpr_crowd *crowd)
+{
+    return CROWD_YIELD_NS + (uint64_t)crowd->queue.ranks * CROWD_TURN_NS;
+}
+
+/* What was ours since the last yield, the others may have as well. */
+static void crowd_earn(struct tpr_crowd *crowd, uint64_t own)
+{
+    uint64_t most = crowd->enough / crowd->queue.ranks / CROWD_SHARE;
+
+    crowd->patience += (own < most ? own : most) * crowd->queue.ranks
+                       * CROWD_SHARE;
+    if (crowd->patience > crowd->enough)
+        crowd->patience = crowd->enough;
+}
+
 /*
  * If the cpu is long in coming back time after time, strangers have it, and
  * whoever yields to those gets nothing done: then it is better to sleep, and to
  * be woken, for a while.  Two ranks that keep each other busy have it for a
- * time slice, too, but before and after that others get thousands of turns.
+ * time slice, too, but before and after that others get thousands of turns, or
+ * one that is as long.
  */
 static void crowd_yielded(struct tpr_crowd *crowd, uint64_t took)
 {
-    if (took <= CROWD_YIELD_NS)
+    if (took <= crowd_long(crowd))
         return;
     if (took <= crowd->patience) {
         crowd->patience -= took;
@@ -217,6 +307,7 @@ void tpr_crowd_leave(struct tpr_crowd *crowd)
 
 void tpr_crowd_return(struct tpr_crowd *crowd)
 {
+    crowd->returned = 0;
     if (crowd->mine != NULL && crowd_looks(crowd))
         atomic_store_explicit(&crowd->mine->place,
                               2 * tpb_presence_cpu() | TPB_PRESENT,
@@ -230,17 +321,19 @@ void tpr_crowd_return(struct tpr_crowd *crowd)
  */
 static void crowd_turn(struct tpr_crowd *crowd, uint64_t now, uint64_t took)
 {
-    uint64_t told;
+    uint64_t told = 0;
 
-    if (crowd->mine == NULL || took > CROWD_YIELD_NS || !crowd_looks(crowd))
+    if (took > crowd_long(crowd))
         return;
-    told = atomic_load_explicit(&crowd->mine->told, memory_order_relaxed);
+    if (crowd->mine != NULL && crowd_looks(crowd))
+        told = atomic_load_explicit(&crowd->mine->told, memory_order_relaxed);
     if (told >= now
         || (crowd->home != crowd->apart_home
             && atomic_load_explicit(&crowd->mine->teller, memory_order_relaxed)
                != tpb_presence_cpu()))
         told = 0;
     tpr_queue_turn(&crowd->queue, took, told > 0 ? now - told : 0);
+    crowd_numbers(crowd, took);
 }
 
 uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
@@ -253,15 +346,17 @@ uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
     }
     if (now - crowd->settled >= crowd->away)
         tpr_crowd_settle(crowd, now);
+    if (crowd->returned > 0 && now > crowd->returned)
+        crowd_earn(crowd, now - crowd->returned);
     tpr_crowd_leave(crowd);
     tpr_queue_yield(&crowd->queue);
     tpr_crowd_return(crowd);
-    after = tpb_now();
+    crowd->returned = after = tpb_now();
     crowd_yielded(crowd, after - now);
     crowd_turn(crowd, after, after - now);
     crowd->stay = crowd->stays;
     crowd->linger = crowd->vain < CROWD_VAIN || crowd->vain++ % CROWD_VAIN == 0
-                    ? CROWD_LINGER : 0;
+                    ? crowd->lingers : 0;
     return after;
 }
 

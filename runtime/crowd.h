@@ -27,13 +27,22 @@ struct tpr_crowd {
                                       with each wait ... */
     bool counting;                 /* ... and is so high that these are what
                                       counts */
-    uint32_t stays;                /* const: looks after each yield */
+    uint64_t timed;                /* when look CROWD_TIMED was, or 0 */
+    uint64_t look;                 /* ns that one takes; 0: not known yet */
+    uint64_t empty;                /* ns of a yield to nobody ... */
+    uint64_t round;                /* ... and to others; 0: not known yet */
+    uint32_t together;             /* looks before the first yield, ... */
+    uint32_t lingers;              /* ... after each, while who is waited for
+                                      has something to do ... */
+    uint32_t stays;                /* ... and in any case */
     uint64_t enough;               /* const: ns, see patience */
     uint32_t stay;                 /* of them, still to come */
     uint32_t strangers;            /* waits that do without a yield */
     uint32_t apart;                /* waits that yield at once ... */
     uint32_t apart_next;           /* ... and how many will, the next time */
     uint32_t trust;                /* that answers come without a yield */
+    uint64_t returned;             /* when the last yield ended, if no sleep
+                                      came after it; or 0 */
     uint64_t patience;             /* ns that long yields may take until others
                                       than ranks are held to be here */
     struct tpb_presence *mine;     /* where others see whether we run */

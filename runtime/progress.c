@@ -25,6 +25,7 @@
 #include "runtime/stream.h"
 
 enum {
+    PROGRESS_YIELD_NS = 10000,     /* of each yield, that count as idle */
     PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
     PROGRESS_CLOCK_PASSES = 16,    /* look at the clock */
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
@@ -485,6 +486,18 @@ static const struct tpb_presence *progress_awaited(const tp_context *context)
            ? conn->backend->presence(conn) : NULL;
 }
 
+/* Gives the cpu to others.  What they do with it is not our idleness: who they
+ * keep from it may be the one that we wait for. */
+static uint64_t progress_yield(tp_context *context, uint64_t now,
+                               uint64_t *idle_since)
+{
+    uint64_t after = tpr_crowd_yield(&context->crowd, now);
+
+    if (after - now > PROGRESS_YIELD_NS)
+        *idle_since += after - now - PROGRESS_YIELD_NS;
+    return after;
+}
+
 /* Polls with the token held until the wait is over or nothing has moved for as
  * long as polling pays; then sleeps once.  False: somebody else has the token
  * now. */
@@ -534,7 +547,7 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
             }
         }
         if (context->crowded)
-            now = tpr_crowd_yield(&context->crowd, now);
+            now = progress_yield(context, now, &idle_since);
         else if (turn > PROGRESS_EAGER_PASSES)
             tpb_pause();
     }

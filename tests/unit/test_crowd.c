@@ -89,6 +89,64 @@ START_TEST(patience_follows_the_answers)
 }
 END_TEST
 
+/* Where switches take long it pays to look for longer before one. */
+START_TEST(looks_are_worth_a_switch)
+{
+    enum { LOOK = 20, ROUND = 50000, LONG = 90000, YIELDS = 1000 };
+    struct tpr_crowd crowd;
+    uint32_t least, lingers;
+    cpu_set_t own;
+
+    crowd_cpus(&own, 0);
+    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    least = crowd.together;
+    lingers = crowd.lingers;
+    /* The looks are timed by the first wait that finds nothing. */
+    ck_assert_uint_eq(crowd.look, 0);
+    tpr_crowd_begin(&crowd);
+    ck_assert_uint_eq(crowd_looks(&crowd, 1000), least);
+    ck_assert_uint_gt(crowd.look, 0);
+    crowd.look = LOOK;
+    for (int i = 0; i < YIELDS && crowd.round < ROUND / 2; i++) {
+        crowd.strangers = 0;
+        tpr_crowd_yield(&crowd, tpb_now());
+        tpr_crowd_yield(&crowd, tpb_now() - ROUND);
+    }
+    ck_assert_uint_ge(crowd.round, ROUND / 2);
+    ck_assert_uint_ge(crowd.together, ROUND / 4 / LOOK);
+    ck_assert_uint_gt(crowd.lingers, lingers);
+    crowd.apart = 0;
+    tpr_crowd_begin(&crowd);
+    ck_assert_uint_eq(crowd_looks(&crowd, 100000), crowd.together);
+    /* Yields to nobody say nothing of that, and there is an end to it. */
+    crowd.round = UINT64_MAX / 16;
+    crowd.strangers = 0;
+    tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    ck_assert_uint_gt(crowd.together, least);
+    ck_assert_uint_lt(crowd_looks(&crowd, 100000), 100000);
+}
+END_TEST
+
+/* Who has had the cpu for a time lets others have it for as long. */
+START_TEST(turns_are_earned)
+{
+    enum { LONG = 1000000, OWN = 4000000 };
+    struct tpr_crowd crowd;
+    cpu_set_t own;
+
+    crowd_cpus(&own, 0);
+    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    ck_assert_uint_gt(crowd.strangers, 0);
+    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    tpr_crowd_yield(&crowd, tpb_now());
+    crowd.strangers = 0;
+    crowd.returned -= OWN + LONG;
+    tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    ck_assert_uint_eq(crowd.strangers, 0);
+}
+END_TEST
+
 /* Of two per cpu who gets it back looks for a moment; of more, once. */
 START_TEST(two_per_cpu_stay)
 {
@@ -291,6 +349,8 @@ int main(void)
 
     tcase_add_test(tests, neighbours_live_apart);
     tcase_add_test(tests, patience_follows_the_answers);
+    tcase_add_test(tests, looks_are_worth_a_switch);
+    tcase_add_test(tests, turns_are_earned);
     tcase_add_test(tests, two_per_cpu_stay);
     tcase_add_test(tests, looks_on_while_the_other_is_busy);
     tcase_add_test(tests, long_messages_bring_neighbours_together);
