@@ -138,11 +138,14 @@ START_TEST(turns_are_earned)
     tpr_crowd_init(&crowd, 0, 8, 2, &own);
     tpr_crowd_yield(&crowd, tpb_now() - LONG);
     ck_assert_uint_gt(crowd.strangers, 0);
-    tpr_crowd_init(&crowd, 0, 8, 2, &own);
-    tpr_crowd_yield(&crowd, tpb_now());
-    crowd.strangers = 0;
-    crowd.returned -= OWN + LONG;
-    tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    /* On a busy machine strangers may have it for longer than that. */
+    for (int try = 0; try < 100 && crowd.strangers > 0; try++) {
+        tpr_crowd_init(&crowd, 0, 8, 2, &own);
+        tpr_crowd_yield(&crowd, tpb_now());
+        crowd.strangers = 0;
+        crowd.returned -= OWN + LONG;
+        tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    }
     ck_assert_uint_eq(crowd.strangers, 0);
 }
 END_TEST
