@@ -172,6 +172,7 @@ START_TEST(test_plug_ins)
     };
     struct tpx_launch launch = { 0 };
 
+    unsetenv("HWLOC_PLUGINS_PATH");
     tpx_run_tprun(&launch, "-n", "1", "env");
     ck_assert_int_eq(launch.status, 0);
     ck_assert_int_eq(tpx_count(launch.out, "PMIX_RANK=0\n"), 1);

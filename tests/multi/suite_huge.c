@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sizes over 4 GiB, without that much memory: both ends use one small memfd,
- * mapped over and over.  An emulated machine would take minutes for that many
- * bytes; there it is just more than the small memory. */
+ * mapped over and over.  An emulated machine, or a sanitizer, would take minutes
+ * for that many bytes; there it is just more than the small memory. */
 #include "config.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ enum { HUGE_PIECE = 16 << 20 };        /* the memory it really takes */
 
 static size_t huge_length(void)
 {
-    return tpx_me.few ? ((size_t)32 << 20) + 17 : ((size_t)4 << 30) + 17;
+    return tpx_me.sanitized ? ((size_t)32 << 20) + 17 : ((size_t)4 << 30) + 17;
 }
 
 /* `length` bytes of address space over HUGE_PIECE bytes of memory. */
