@@ -346,17 +346,20 @@ void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
 {
     struct tpr_links *links = pipe->peer->links;
     const struct tpb_way *way;
+    struct tpr_pace *pace;
 
     if (links == NULL || pipe->peer->conn == NULL)
         return;
     way = pipe->peer->conn->way;
-    if (way != NULL && way->changes != links->changes)
+    if (way != NULL && way->changes != links->changes) {
         offer_frames_changed(links, way->changes);
-    else
-        tpr_pace_ended(op->lendable
-                       ? &links->lends[tpr_pace_lend_class(op->data_length)]
-                       : &links->paces[tpr_pace_class(op->data_length)],
-                       op->way, op->data_length, tpb_now());
+        return;
+    }
+    pace = op->lendable ? &links->lends[tpr_pace_lend_class(op->data_length)]
+                        : &links->paces[tpr_pace_class(op->data_length)];
+    if (op->way != TPR_PACE_FRAMES || way == NULL || tpb_way_is_settled(way)
+        || !tpr_pace_is_cold(pace, op->data_length))
+        tpr_pace_ended(pace, op->way, op->data_length, tpb_now());
 }
 
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)

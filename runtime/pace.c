@@ -13,6 +13,7 @@ enum {
      * messages, and no more than these bytes. */
     PACE_LEAST = 2 * 1024 * 1024, PACE_COUNT = 4,
     PACE_MOST = 64 * 1024 * 1024,
+    PACE_COLD = 64 * 1024 * 1024,  /* bytes that need not count, at most */
     PACE_RUN = 3,                  /* messages behind the first: a stream */
     PACE_TRIAL = 2,                /* laps that a way has at least */
     PACE_ALONE = 4,                /* messages that come alone make a lap */
@@ -215,6 +216,15 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
     pace_lap(pace);
     if (pace->since > 0)
         pace_begin(pace, now);
+}
+
+bool tpr_pace_is_cold(struct tpr_pace *pace, uint64_t bytes)
+{
+    if (pace->way != TPR_PACE_FRAMES || pace->cold >= PACE_COLD)
+        return false;
+    pace->cold += bytes;
+    pace_turn(pace, TPR_PACE_FRAMES);
+    return true;
 }
 
 void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way)

@@ -45,6 +45,7 @@ struct tpr_pace {
     enum tpr_pace_way first;       /* what was measured first ... */
     bool doubted;                  /* ... and again, since it was cold then */
     bool shares;                   /* TPR_PACE_SHARED is one of the ways */
+    uint64_t cold;                 /* bytes in frames that did not count */
     uint64_t speed[TPR_PACE_WAYS]; /* as last measured; 0: not, or long ago */
 };
 
@@ -61,6 +62,9 @@ void tpr_pace_prefer(struct tpr_pace *pace, enum tpr_pace_way way);
 /* A message that went that way has ended, while others were waiting. */
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
                     uint64_t bytes, uint64_t now);
+/* A message has ended that went in frames while it is not known how fast these
+ * can be: its lap shall not count.  False: there were too many of those. */
+bool tpr_pace_is_cold(struct tpr_pace *pace, uint64_t bytes);
 /* What was measured of that way counts no more. */
 void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way);
 /* A message is to go, and no other is under way.  Is it the first of several,

@@ -6,13 +6,17 @@
 
 #define WAY_FIRST (UINT64_C(8) << 20)  /* bytes before the first trial: new
                                           memory has no other reader yet */
-#define WAY_AGAIN (UINT64_C(16) << 20) /* ... to one that is to confirm it */
+#define WAY_AGAIN (UINT64_C(8) << 20)  /* ... to one that is to confirm it */
 #define WAY_HELD (UINT64_C(256) << 20) /* ... and to others */
+#define WAY_MOVED (UINT64_C(4) << 20)  /* each way, are enough for a trial: one
+                                          lap of the longest ring to settle,
+                                          and one more */
 
 enum {
     WAY_SETTLES = 32,              /* copies of a trial, each way, that meet
                                       what the other way has left */
     WAY_TRIES = WAY_SETTLES + 96,
+    WAY_TRIES_LEAST = WAY_SETTLES + 16,
     WAY_IDLE_NS = 20000,           /* a pause between two that says nothing */
     WAY_PAUSES = 3                 /* ... of itself; so many do */
 };
@@ -70,6 +74,7 @@ void tpb_way_decide(struct tpb_way *way)
 
     *way = (struct tpb_way){ .past = way->past ^ turn,
                              .changes = way->changes + turn,
+                             .trials = way->trials + 1,
                              .doubted = said ? better && !turn : way->doubted,
                              .left = again ? WAY_AGAIN : WAY_HELD };
 }
@@ -77,21 +82,29 @@ void tpb_way_decide(struct tpb_way *way)
 static void way_try(struct tpb_way *way, void *to, const void *from,
                     size_t length)
 {
-    bool past = way->past ^ (way->tried >= WAY_TRIES);
+    bool other = way->first > 0, past = way->past ^ other;
     uint64_t begun = way->last;
+    uint32_t tries = way->tried - way->first;
 
     way_copy(past, to, from, length);
     way->last = tpb_now();
     if (way->last - begun >= WAY_IDLE_NS) {
         way->pauses += way->tried > 0;
-    } else if (way->tried % WAY_TRIES >= WAY_SETTLES) {
+    } else if (tries >= WAY_SETTLES) {
         way->copies[past]++;
         way->took[past] += way->last - begun;
         way->bytes[past] += length;
     }
     way->tried++;
-    if (way->tried == 2 * WAY_TRIES)
+    way->moved += length;
+    if (++tries < WAY_TRIES
+        && (tries < WAY_TRIES_LEAST || way->moved < WAY_MOVED))
+        return;
+    way->moved = 0;
+    if (other)
         tpb_way_decide(way);
+    else
+        way->first = way->tried;
 }
 
 void tpb_way_copy(struct tpb_way *way, void *to, const void *from,

@@ -26,8 +26,12 @@ struct tpb_way {
     uint32_t changes;              /* how often that has been another */
     bool doubted;                  /* one trial has said that the other is
                                       better; a second one decides */
+    uint32_t trials;               /* that are over */
     uint64_t left;                 /* bytes until the next trial */
     uint32_t tried;                /* copies of the trial, so far */
+    uint32_t first;                /* ... that went this way, before the others;
+                                      0: these still do */
+    uint64_t moved;                /* bytes of those, or of the others */
     uint64_t last;                 /* when one of them ended */
     uint32_t pauses;               /* between them */
     uint32_t copies[2];            /* of those that count; past: [1] */
@@ -40,5 +44,10 @@ void tpb_way_copy(struct tpb_way *way, void *to, const void *from,
                   size_t length);
 /* A trial is over. */
 void tpb_way_decide(struct tpb_way *way);
+/* It is known which is better; until then copies may become faster soon. */
+static inline bool tpb_way_is_settled(const struct tpb_way *way)
+{
+    return way->trials > 0 && !way->doubted;
+}
 
 #endif

@@ -66,6 +66,29 @@ START_TEST(change_is_noticed)
 }
 END_TEST
 
+/* While frames may become faster they are not judged, also not by what ended
+ * in the same lap before; but not for ever. */
+START_TEST(cold_frames_are_not_judged)
+{
+    static const uint64_t cold[2] = { 1000, 6000 }, warm[2] = { 11000, 6000 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000, frames = 0;
+
+    stream(&pace, &clock, 16, cold);
+    ck_assert(tpr_pace_is_cold(&pace, MEGABYTE));
+    for (int i = 0; i < 16; i++)
+        stream(&pace, &clock, 16, warm);
+    ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
+    for (int i = 0; i < 100 && tpr_pace_is_cold(&pace, MEGABYTE); i++)
+        frames += MEGABYTE;
+    ck_assert_uint_ge(frames, 16 * MEGABYTE);
+    ck_assert_uint_lt(frames, 100 * MEGABYTE);
+    /* What is pulled is as fast as it ever will be. */
+    pace = (struct tpr_pace){ .way = TPR_PACE_PULLED };
+    ck_assert(!tpr_pace_is_cold(&pace, MEGABYTE));
+}
+END_TEST
+
 /* ... and a third one is tried first. */
 START_TEST(fastest_of_three_is_taken)
 {
@@ -348,6 +371,7 @@ int main(void)
 
     tcase_add_test(tests, faster_way_is_taken);
     tcase_add_test(tests, change_is_noticed);
+    tcase_add_test(tests, cold_frames_are_not_judged);
     tcase_add_test(tests, fastest_of_three_is_taken);
     tcase_add_test(tests, cold_beginning_is_forgotten);
     tcase_add_test(tests, trials_are_short);

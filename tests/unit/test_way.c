@@ -105,6 +105,40 @@ START_TEST(test_says_nothing)
 }
 END_TEST
 
+/* It is known how fast copies can be once they were tried, and once what one
+ * trial said has been confirmed, or not. */
+START_TEST(test_settles)
+{
+    tpb_way_init(&way);
+    ck_assert(!tpb_way_is_settled(&way));
+    trial(950, false);
+    ck_assert(tpb_way_is_settled(&way));
+    trial(700, false);
+    ck_assert(!tpb_way_is_settled(&way));
+    trial(700, false);
+    ck_assert(way.past);
+    ck_assert(tpb_way_is_settled(&way));
+}
+END_TEST
+
+/* Long copies need not be many: a stream of them has moved less than 32 MiB
+ * when it knows. */
+START_TEST(test_long_copies)
+{
+    enum { LONG = 64 * 1024, MOST = (32 << 20) / LONG };
+    static unsigned char from[LONG], to[LONG];
+    unsigned copies = 0;
+
+    tpb_way_init(&way);
+    while (way.trials == 0 && copies < MOST) {
+        tpb_way_copy(&way, to, from, LONG);
+        copies++;
+    }
+    ck_assert_uint_eq(way.trials, 1);
+    ck_assert_uint_gt(copies, 64);
+}
+END_TEST
+
 /* They come to an end, and then for many bytes there is none. */
 START_TEST(test_trials_end)
 {
@@ -167,6 +201,8 @@ int main(void)
     tcase_add_test(tests, test_decides);
     tcase_add_test(tests, test_alone);
     tcase_add_test(tests, test_says_nothing);
+    tcase_add_test(tests, test_settles);
+    tcase_add_test(tests, test_long_copies);
     tcase_add_test(tests, test_trials_end);
     tcase_add_test(tests, test_bytes);
     suite_add_tcase(suite, tests);
