@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sizes over 4 GiB, without that much memory: both ends use one small memfd,
- * mapped over and over.  An emulated machine, or a sanitizer, would take minutes
- * for that many bytes; there it is just more than the small memory. */
+ * mapped over and over.  An emulated machine, or a sanitizer, would take
+ * minutes for that many bytes; there it is just more than the small memory. */
 #include "config.h"
 
 #include <string.h>
