@@ -213,6 +213,18 @@ uint64_t tpx_cpu_us(void)
     return spmd_us(usage.ru_utime) + spmd_us(usage.ru_stime);
 }
 
+static int spmd_compare(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+void tpx_sort(uint64_t *values, size_t count)
+{
+    qsort(values, count, sizeof(values[0]), spmd_compare);
+}
+
 size_t tpx_resident(void)
 {
     FILE *file = fopen("/proc/self/statm", "re");

@@ -125,6 +125,7 @@ int tpx_limit_ms(int ms);
 uint64_t tpx_now(void);                /* nanoseconds */
 void tpx_sleep_ms(unsigned ms);
 uint64_t tpx_cpu_us(void);             /* of this process so far */
+void tpx_sort(uint64_t *values, size_t count);   /* the least first */
 size_t tpx_resident(void);             /* bytes of memory it holds */
 /* How many mappings of tp_alloc() memory it has, of any kind or such as
  * "rw-s". */

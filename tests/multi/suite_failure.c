@@ -166,13 +166,6 @@ static void failure_afterwards(int rank)
     tpx_ok(tp_pipe_close(tpx_pipe(rank, 78)));
 }
 
-static int failure_compare(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 /* Rank 0 sees ranks 2.. die, one after the other; rank 1 lives. */
 static void failure_killed(void)
 {
@@ -227,7 +220,7 @@ static void failure_killed(void)
         failure_afterwards(rank);
         tpx_meet(1);
     }
-    qsort(took, deaths, sizeof(took[0]), failure_compare);
+    tpx_sort(took, deaths);
     fprintf(stderr, "note: a death is seen after %llu us (median of %u)\n",
             (unsigned long long)took[deaths / 2] / 1000, deaths);
     free(memory);

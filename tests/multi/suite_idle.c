@@ -19,13 +19,6 @@ struct idle_watch {
     uint64_t used[IDLE_WINDOWS];   /* us of CPU, the least first in the end */
 };
 
-static int idle_compare(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-
-    return left < right ? -1 : left > right;
-}
-
 static void *idle_look(void *arg)
 {
     struct idle_watch *watch = arg;
@@ -52,7 +45,7 @@ static uint64_t idle_end(struct idle_watch *watch)
     uint64_t used = 0;
 
     pthread_join(watch->thread, NULL);
-    qsort(watch->used, IDLE_WINDOWS, sizeof(watch->used[0]), idle_compare);
+    tpx_sort(watch->used, IDLE_WINDOWS);
     for (int i = 0; i < IDLE_COUNTED; i++)
         used += watch->used[i];
     return used * IDLE_WINDOWS / IDLE_COUNTED;
