@@ -358,7 +358,7 @@ void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
     pace = op->lendable ? &links->lends[tpr_pace_lend_class(op->data_length)]
                         : &links->paces[tpr_pace_class(op->data_length)];
     if (op->way != TPR_PACE_FRAMES || way == NULL || tpb_way_is_settled(way)
-        || !tpr_pace_is_cold(pace, op->data_length))
+        || !tpr_pace_skip(pace, op->data_length))
         tpr_pace_ended(pace, op->way, op->data_length, tpb_now());
 }
 

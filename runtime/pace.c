@@ -218,7 +218,7 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
         pace_begin(pace, now);
 }
 
-bool tpr_pace_is_cold(struct tpr_pace *pace, uint64_t bytes)
+bool tpr_pace_skip(struct tpr_pace *pace, uint64_t bytes)
 {
     if (pace->way != TPR_PACE_FRAMES || pace->cold >= PACE_COLD)
         return false;

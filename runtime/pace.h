@@ -62,9 +62,10 @@ void tpr_pace_prefer(struct tpr_pace *pace, enum tpr_pace_way way);
 /* A message that went that way has ended, while others were waiting. */
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
                     uint64_t bytes, uint64_t now);
-/* A message has ended that went in frames while it is not known how fast these
- * can be: its lap shall not count.  False: there were too many of those. */
-bool tpr_pace_is_cold(struct tpr_pace *pace, uint64_t bytes);
+/* Instead of the former, for one that went in frames while it is not known how
+ * fast these can be: its lap does not count.  False: this one does, as frames
+ * are not the way, or too many did not. */
+bool tpr_pace_skip(struct tpr_pace *pace, uint64_t bytes);
 /* What was measured of that way counts no more. */
 void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way);
 /* A message is to go, and no other is under way.  Is it the first of several,

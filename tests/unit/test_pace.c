@@ -75,17 +75,17 @@ START_TEST(cold_frames_are_not_judged)
     uint64_t clock = 1000, frames = 0;
 
     stream(&pace, &clock, 16, cold);
-    ck_assert(tpr_pace_is_cold(&pace, MEGABYTE));
+    ck_assert(tpr_pace_skip(&pace, MEGABYTE));
     for (int i = 0; i < 16; i++)
         stream(&pace, &clock, 16, warm);
     ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
-    for (int i = 0; i < 100 && tpr_pace_is_cold(&pace, MEGABYTE); i++)
+    for (int i = 0; i < 100 && tpr_pace_skip(&pace, MEGABYTE); i++)
         frames += MEGABYTE;
     ck_assert_uint_ge(frames, 16 * MEGABYTE);
     ck_assert_uint_lt(frames, 100 * MEGABYTE);
     /* What is pulled is as fast as it ever will be. */
     pace = (struct tpr_pace){ .way = TPR_PACE_PULLED };
-    ck_assert(!tpr_pace_is_cold(&pace, MEGABYTE));
+    ck_assert(!tpr_pace_skip(&pace, MEGABYTE));
 }
 END_TEST
 
