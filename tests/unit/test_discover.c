@@ -467,6 +467,11 @@ START_TEST(test_broken_files)
 }
 END_TEST
 
+/* What hwloc's own parser (the one without libxml2) has read of a file that
+ * ends early is never freed.  There only with -fsanitize=address. */
+void __lsan_disable(void) __attribute__((weak));
+void __lsan_enable(void) __attribute__((weak));
+
 START_TEST(test_truncated_files)
 {
     const char *source = getenv("TP_TEST_SOURCE");
@@ -479,7 +484,11 @@ START_TEST(test_truncated_files)
     ck_assert_ptr_nonnull(whole);
     for (size_t i = 0; i < length - 16; i += 61) {
         write_scratch(whole, i);
+        if (__lsan_disable != NULL)
+            __lsan_disable();
         refused(scratch, "lstopo");
+        if (__lsan_enable != NULL)
+            __lsan_enable();
     }
     tpb_free(whole);
 }
