@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The whole of tests/multi with payloads and tensors on devices (payloads.h),
- * over each way of device memory, in each mode of the double.  With a real
- * driver each takes each way once; under sanitizers one way in one mode, which
- * goes on from test to test and begins elsewhere in each build.  With
- * TP_TEST_LONG all of them there, too.  TP_TEST_WAY chooses one of the ways.
+ * over each way of device memory, in two of the four modes of the double.
+ * With a real driver each takes each way once; under sanitizers one way in one
+ * mode.  Which modes goes on from test to test, and begins elsewhere in each
+ * build.  With TP_TEST_LONG all ways in all modes.  TP_TEST_WAY chooses one of
+ * the ways.
  */
 #include "config.h"
 
@@ -91,11 +92,18 @@ static bool suites_sanitized(void)
     return *suites_variable("TP_TEST_SANITIZER") != '\0';
 }
 
-/* All ways in all modes?  A real driver has none of them. */
+/* All ways in all modes? */
 static bool suites_whole(void)
 {
-    return *suites_variable("TP_TEST_LONG") != '\0'
-           || (!suites_sanitized() && tpx_device_is_double());
+    return *suites_variable("TP_TEST_LONG") != '\0';
+}
+
+/* In how many modes is a test run over a way?  A real driver has none. */
+static int suites_modes(void)
+{
+    if (suites_whole())
+        return SUITES_MODES;
+    return !suites_sanitized() && tpx_device_is_double() ? 2 : 1;
 }
 
 START_TEST(run)
@@ -113,8 +121,9 @@ START_TEST(run)
     tpx_payloads_keep = strcmp(test->name, "bad_alloc") == 0;
     job = tpx_run_job(test, &way, environment);
     /* What fails one by one is shared out among the modes. */
-    snprintf(part, sizeof(part), "TP_TEST_PART=%d/%d", _i % SUITES_MODES,
-             suites_whole() ? SUITES_MODES : 1);
+    snprintf(part, sizeof(part), "TP_TEST_PART=%d/%d",
+             _i % SUITES_MODES * suites_modes() / SUITES_MODES,
+             suites_modes());
     environment[4] = part;
     environment[5] = NULL;
     tpx_device_choose();
@@ -173,10 +182,11 @@ static bool suites_turn(int number, int way, int mode)
 {
     int first = strcmp(suites_variable("TP_TEST_SANITIZER"), "thread") == 0;
     int ways = (int)TPB_COUNT(suites_runs);
+    int step = SUITES_MODES / suites_modes();
 
-    return suites_whole()
-           || (mode == (number + way + first) % SUITES_MODES
-               && (!suites_sanitized() || way == (number + first) % ways));
+    return mode % step == (number + way + first) % step
+           && (suites_whole() || !suites_sanitized()
+               || way == (number + first) % ways);
 }
 
 static void suites_add(Suite *suite, const struct tpx_spmd *test, int number)

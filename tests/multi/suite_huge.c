@@ -80,6 +80,6 @@ static void huge_payload(void)
 }
 
 const struct tpx_spmd tpx_huge[] = {
-    { "huge_payload", huge_payload, 2, TPX_ONCE, 60 },
+    { "huge_payload", huge_payload, 2, TPX_ONCE, 240 },
     { NULL }
 };
