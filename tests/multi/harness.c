@@ -474,14 +474,29 @@ START_TEST(test_suite)
 }
 END_TEST
 
-/* Sanitizers make tests slow: each backend gets a test in one mode, in turn.
- * What is done by hand in one thread has no races to find. */
-static int harness_turn(int index, int backend)
+/* Sanitizers make tests slow: a test gets every second backend, in one mode,
+ * both in turn; ThreadSanitizer those that the others leave out.  What is done
+ * by hand in one thread has no races to find. */
+static bool harness_is_short(void)
 {
-    const char *sanitizer = getenv("TP_TEST_SANITIZER");
+    return harness_is_set("TP_TEST_SANITIZER")
+           && !harness_is_set("TP_TEST_LONG");
+}
 
-    return strcmp(sanitizer, "thread") == 0 ? (index + backend) % 2
-                                            : (index + backend) % HARNESS_MODES;
+static bool harness_by_threads(void)
+{
+    return strcmp(getenv("TP_TEST_SANITIZER"), "thread") == 0;
+}
+
+static bool harness_backend_turn(int index, int backend)
+{
+    return !harness_is_short() || getenv("TP_TEST_BACKENDS") != NULL
+           || (index + backend) % 2 == harness_by_threads();
+}
+
+static int harness_mode_turn(int index, int backend)
+{
+    return (index + backend) / 2 % (harness_by_threads() ? 2 : HARNESS_MODES);
 }
 
 static bool harness_mode_is_for(int index, int backend, int mode)
@@ -501,9 +516,7 @@ static bool harness_mode_is_for(int index, int backend, int mode)
         return mode == 0;
     if ((test->flags & TPX_MANUAL) != 0)
         return mode == 2;
-    if (harness_is_set("TP_TEST_SANITIZER") && !harness_is_set("TP_TEST_LONG"))
-        return mode == harness_turn(index, backend);
-    return true;
+    return !harness_is_short() || mode == harness_mode_turn(index, backend);
 }
 
 /* A backend that nothing can wake for is there to compare with and to fall
@@ -534,7 +547,8 @@ static void harness_add(Suite *suite, int index)
             int at = (index * HARNESS_BACKENDS + backend) * HARNESS_MODES
                      + mode;
 
-            if (harness_mode_is_for(index, backend, mode)
+            if (harness_backend_turn(index, backend)
+                && harness_mode_is_for(index, backend, mode)
                 && harness_backend_is_for(test, backend))
                 tcase_add_loop_test(tests, test_suite, at, at + 1);
         }
