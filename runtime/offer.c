@@ -93,7 +93,7 @@ static bool offer_may_stream(const struct tpr_links *links,
                              const struct tpf_buffer *buffer)
 {
     return links->stream != NULL && op->work == NULL
-           && buffer->length >= TPR_PACE_LEAST
+           && buffer->length >= TPR_TASTE_LEAST
            && buffer->device.type == TP_DEVICE_CPU;
 }
 
@@ -103,7 +103,8 @@ static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
                                    unsigned class)
 {
     if (!op->alone)
-        return pipe->peer->links->paces[class].way;
+        return op->data_length < TPR_PACE_LEAST
+               ? TPR_PACE_FRAMES : pipe->peer->links->paces[class].way;
     return (pipe->peer->wished >> class & 1) != 0 ? TPR_PACE_PULLED
                                                   : TPR_PACE_FRAMES;
 }
@@ -348,7 +349,8 @@ void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
     const struct tpb_way *way;
     struct tpr_pace *pace;
 
-    if (links == NULL || pipe->peer->conn == NULL)
+    if (links == NULL || pipe->peer->conn == NULL
+        || (op->data_length < TPR_PACE_LEAST && !op->lendable))
         return;
     way = pipe->peer->conn->way;
     if (way != NULL && way->changes != links->changes) {
@@ -373,7 +375,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
     if (peer->links == NULL
         || (op->data_length < offer_least_of_all(peer->links)
             && (peer->links->stream == NULL
-                || op->data_length < TPR_PACE_LEAST)))
+                || op->data_length < TPR_TASTE_LEAST)))
         return;
     op->alone = tpb_list_empty(&pipe->landing)
                 && op->link.next == &pipe->writes;

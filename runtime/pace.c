@@ -25,7 +25,7 @@ unsigned tpr_pace_class(uint64_t bytes)
 {
     unsigned class = 0;
 
-    for (bytes /= 2 * TPR_PACE_LEAST; bytes > 0 && class < TPR_PACES - 1;
+    for (bytes /= 2 * TPR_TASTE_LEAST; bytes > 0 && class < TPR_PACES - 1;
          bytes /= 2)
         class++;
     return class;
@@ -33,7 +33,7 @@ unsigned tpr_pace_class(uint64_t bytes)
 
 unsigned tpr_pace_lend_class(uint64_t bytes)
 {
-    return tpr_pace_class(bytes < UINT64_MAX / 8 ? 8 * bytes : UINT64_MAX);
+    return tpr_pace_class(bytes < UINT64_MAX / 2 ? 2 * bytes : UINT64_MAX);
 }
 
 static void pace_begin(struct tpr_pace *pace, uint64_t now)

@@ -25,7 +25,10 @@ enum tpr_pace_way {
     TPR_PACE_WAYS
 };
 
-enum { TPR_PACE_LEAST = 64 * 1024 };   /* shorter messages go in frames */
+enum {
+    /* Shorter ones of a stream go in frames, and those that come alone. */
+    TPR_PACE_LEAST = 64 * 1024, TPR_TASTE_LEAST = 16 * 1024
+};
 
 /* Of messages of about one size to one peer.  Zeroed is its beginning. */
 struct tpr_pace {
@@ -49,7 +52,7 @@ struct tpr_pace {
     uint64_t speed[TPR_PACE_WAYS]; /* as last measured; 0: not, or long ago */
 };
 
-enum { TPR_PACES = 9 };           /* no more than wire_frame.wishes has bits */
+enum { TPR_PACES = 11 };          /* no more than wire_frame.wishes has bits */
 /* Which of TPR_PACES paces a message of that size belongs to: twice the size is
  * the next one. */
 unsigned tpr_pace_class(uint64_t bytes);

@@ -38,7 +38,7 @@ void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
     if (pipe->peer->links != NULL
         && (pipe->skeleton->offers != NULL
             || pipe->context->open.pipe == pipe)
-        && pipe->skeleton->data_length >= TPR_PACE_LEAST
+        && pipe->skeleton->data_length >= TPR_TASTE_LEAST
         && message->payload_count + message->tensor_count == 1
         && op->work == NULL && !op->borrow)
         op->position = tpb_now();

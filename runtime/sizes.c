@@ -247,7 +247,7 @@ static void sizes_wishes(struct tpr_peer *peer)
 
     if (link == NULL || !sizes_both(peer, link))
         return;
-    for (unsigned i = tpr_pace_class(2 * TPR_PACE_LEAST); i < TPR_PACES; i++)
+    for (unsigned i = tpr_pace_class(TPR_PACE_LEAST); i < TPR_PACES; i++)
         if (tpr_taste_prefer(&links->tastes[i], TPR_PACE_PULLED))
             peer->wishes |= (uint16_t)(1u << i);
 }

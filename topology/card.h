@@ -224,4 +224,8 @@ const struct tpt_backend_card *tpt_card_backend(const struct tpt_card *card,
  */
 tp_status tpt_card_identify(struct tpt_card *card, struct tpb_error *error);
 
+/* The inode number of one of this process's namespaces, "net" or alike; 0 where
+ * there is no /proc. */
+uint64_t tpt_namespace(const char *name);
+
 #endif

@@ -48,10 +48,6 @@ size_t tpt_card_gpus_encode(const struct tpt_card *card,
 const char *tpt_card_gpus_decode(const uint8_t *bytes, size_t length,
                                  struct tpt_card *card);
 
-/* The inode number of one of this process's namespaces, "net" or alike; 0 where
- * there is no /proc. */
-uint64_t tpt_namespace(const char *name);
-
 /* The table of a loaded topology, to be freed with tpb_free(); NULL without
  * memory. */
 struct tpt_table *tpt_table_new(hwloc_topology_t hwloc);

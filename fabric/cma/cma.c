@@ -23,6 +23,7 @@
 #include "fabric/both.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "topology/card.h"
 
 #ifndef PR_SET_PTRACER
 #define PR_SET_PTRACER 0x59616d61
@@ -31,33 +32,39 @@
 enum {
     /* A piece is half of a short buffer: more of them cost more than they gain.
      * Of a long one it is as much as one may wait for in the end. */
-    CMA_PIECE_LEAST = 64 * 1024, CMA_PIECE_MOST = 256 * 1024,
+    CMA_PIECE_LEAST = 8 * 1024, CMA_PIECE_MOST = 256 * 1024,
     CMA_PAGE = 4096,
     /* The same in a stream, whose sender has other things to do, and does not
      * hear of them meanwhile. */
     CMA_SHARED_LEAST = 32 * 1024, CMA_SHARED_MOST = 64 * 1024,
     CMA_SHARED_LONG = 256 * 1024,
     /* He may not have found out yet whether it pays, but it is worth it. */
-    CMA_CALL_ALWAYS = 4 * 1024 * 1024
+    CMA_CALL_ALWAYS = 4 * 1024 * 1024,
+    /* Nanoseconds after a call in which its process cannot have become another:
+     * that takes far longer. */
+    CMA_RECENT = 20 * 1000
 };
 
-/* What is published: where the token is and what it is. */
+/* What is published: where the token is and what it is, and whose clock calls
+ * are dated by (its time namespace; 0: nothing tells). */
 struct cma_address {
     uint64_t place;
+    uint64_t clock;
     uint8_t token[16];
 };
-_Static_assert(sizeof(struct cma_address) == 24, "wire layout");
+_Static_assert(sizeof(struct cma_address) == 32, "wire layout");
 
 struct cma_source {
     uint64_t place;
 };
 
-/* The receiver's call: where the buffer is to be. */
+/* The receiver's call: where the buffer is to be, and when it was made. */
 struct cma_call {
     struct tpf_both_call pieces;
     uint64_t place;
+    uint64_t when;
 };
-_Static_assert(sizeof(struct cma_call) == 24, "wire layout");
+_Static_assert(sizeof(struct cma_call) == 32, "wire layout");
 _Static_assert(sizeof(struct cma_call) <= TPF_CALL, "TPF_CALL is too small");
 
 struct cma_channel {
@@ -78,6 +85,7 @@ struct cma_pull {
     struct tpf_pull base;
     struct tpf_both both;
     uint64_t place;
+    uint64_t called;               /* when, by the peer's clock */
 };
 _Static_assert(sizeof(struct cma_pull) <= TPF_PULL, "TPF_PULL is too small");
 
@@ -135,6 +143,7 @@ static tp_status cma_open(struct tpf_channel *base, struct tpb_error *error)
     tpb_list_init(&channel->helps);
     tpb_random(channel->token, sizeof(channel->token));
     channel->address.place = (uint64_t)(uintptr_t)channel->token;
+    channel->address.clock = tpt_namespace("time");
     memcpy(channel->address.token, channel->token, sizeof(channel->token));
     cma_allow_siblings(base->env);
     return TP_OK;
@@ -275,6 +284,19 @@ static bool cma_lives(const struct tpf_link *link)
     return same;
 }
 
+/* To read the token takes both processes' locks and half as long as the copy of
+ * a short piece. */
+static bool cma_is_recent(const struct cma_pull *help)
+{
+    const struct cma_channel *mine =
+        (const struct cma_channel *)help->base.link->channel;
+    const struct cma_link *link = (const struct cma_link *)help->base.link;
+
+    return mine->address.clock != 0
+           && mine->address.clock == link->theirs.clock
+           && tpb_now() - help->called < CMA_RECENT;
+}
+
 /* A sender that was stopped meanwhile must not write into whatever has the
  * peer's pid by now. */
 static bool cma_give(struct tpf_pull *help, size_t at, size_t length)
@@ -282,7 +304,7 @@ static bool cma_give(struct tpf_pull *help, size_t at, size_t length)
     const struct cma_link *link = (struct cma_link *)help->link;
     uint64_t place = ((struct cma_pull *)help)->place;
 
-    if (!cma_lives(help->link))
+    if (!cma_is_recent((struct cma_pull *)help) && !cma_lives(help->link))
         return false;
     while (length > 0) {
         struct iovec mine = { (unsigned char *)help->to.data + at, length };
@@ -317,7 +339,8 @@ static size_t cma_piece(size_t length, bool shared)
 
 static size_t cma_call(struct tpf_pull *pull, unsigned char words[TPF_CALL])
 {
-    struct cma_call call = { .place = (uint64_t)(uintptr_t)pull->to.data };
+    struct cma_call call = { .place = (uint64_t)(uintptr_t)pull->to.data,
+                             .when = tpb_now() };
 
     if ((!pull->alone && !pull->shared && pull->to.length < CMA_CALL_ALWAYS)
         || !tpf_both_begin(pull, &cma_ways,
@@ -372,6 +395,7 @@ static bool cma_help(struct tpf_pull *help, const unsigned char *words,
     if (!tpf_both_valid(help, &call.pieces, CMA_PAGE))
         return false;
     ((struct cma_pull *)help)->place = call.place;
+    ((struct cma_pull *)help)->called = call.when;
     tpf_both_help(&channel->helps, help, &cma_ways, &call.pieces);
     return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The cma channel and a peer that becomes another program, which has memory at
- * the same place: not a byte of that one is taken for the peer's. */
+ * the same place: not a byte of that one is taken for the peer's, or
+ * written. */
 #include "config.h"
 
 #include <signal.h>
@@ -8,10 +9,12 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "fabric/channel.h"
+#include "fabric/share.h"
 #include "runtime/base/alloc.h"
 #include "tests/lib/tpx.h"
 
@@ -119,66 +122,187 @@ static void cma_exec(int in, int out)
     ck_assert(news.placed);
 }
 
+/* A peer whose memory is there, and the pair's link. */
+struct cma_pair {
+    struct tpf_env env;
+    struct tpf_conn conn;
+    struct tpt_card card;
+    struct tpb_settings settings;
+    struct tpf_channel *channel;
+    struct tpf_link *link;
+    struct tpf_pull *pull;
+    unsigned char *data;           /* of `pull`: CMA_LENGTH bytes */
+    int in[2], out[2];
+};
+
+static struct tpf_share cma_share;
+
+static void *cma_shared(struct tpf_conn *conn, bool mine)
+{
+    (void)conn;
+    (void)mine;
+    return &cma_share;
+}
+
+/* A new one of the pair's. */
+static void cma_buffer(struct cma_pair *pair)
+{
+    memset(pair->pull, 0, TPF_PULL);
+    pair->pull->link = pair->link;
+    pair->pull->to = (struct tpf_buffer){ .data = pair->data,
+                                          .length = CMA_LENGTH };
+    tpb_list_init(&pair->pull->node);
+}
+
+/* False, and said: this machine has no cma. */
+static bool cma_begin(struct cma_pair *pair)
+{
+    static const struct tpf_backend backend = { .peer_pid = cma_pid,
+                                                .shared = cma_shared };
+    static const struct tpf_upcalls upcalls = { .pulled = cma_pulled };
+    struct tpb_error error = { "" };
+    struct cma_news news;
+
+    *pair = (struct cma_pair){ .env = { .upcalls = &upcalls },
+                               .conn = { .backend = &backend },
+                               .card = { .rank = 1 } };
+    tpb_list_init(&pair->env.ready);
+    if (tpf_cma.probe(&pair->env, &error) != TP_OK) {
+        tpx_skip("cma", error.text);
+        return false;
+    }
+    pair->channel = cma_open(&pair->env, &pair->settings);
+    pair->link = tpb_zalloc(tpf_cma.link_size);
+    pair->pull = tpb_zalloc(TPF_PULL);
+    pair->data = tpb_zalloc(CMA_LENGTH);
+    ck_assert_int_eq(pipe(pair->in), 0);
+    ck_assert_int_eq(pipe(pair->out), 0);
+    cma_child = fork();
+    if (cma_child == 0)
+        cma_be_peer(pair->in[0], pair->out[1]);
+    ck_assert_int_eq(read(pair->out[0], &news, sizeof(news)), sizeof(news));
+    ck_assert(news.placed);
+    *pair->link = (struct tpf_link){ .kind = &tpf_cma,
+                                     .channel = pair->channel,
+                                     .conn = &pair->conn,
+                                     .card = &pair->card };
+    ck_assert_msg(tpf_cma.link(pair->link, news.address, news.length, &error)
+                  == TP_OK, "%s", error.text);
+    cma_buffer(pair);
+    return true;
+}
+
+static void cma_end(struct cma_pair *pair)
+{
+    kill(cma_child, SIGKILL);
+    waitpid(cma_child, NULL, 0);
+    tpb_settings_fini(&pair->settings);
+    tpb_free(pair->channel);
+    tpb_free(pair->link);
+    tpb_free(pair->pull);
+    tpb_free(pair->data);
+}
+
 /* `_i` 0: before the pull begins; 1: in the middle of it. */
 START_TEST(test_another_program)
 {
-    static const struct tpf_backend backend = { .peer_pid = cma_pid };
-    static const struct tpf_upcalls upcalls = { .pulled = cma_pulled };
-    struct tpf_conn conn = { .backend = &backend };
-    struct tpt_card card = { .rank = 1 };
     uint64_t place = (uint64_t)(uintptr_t)CMA_PLACE;
-    unsigned char *to = tpb_zalloc(CMA_LENGTH);
-    struct tpf_pull *pull = tpb_zalloc(TPF_PULL);
-    struct tpf_link *link = tpb_zalloc(tpf_cma.link_size);
-    struct tpb_settings settings;
-    struct tpf_env env = { .epoll = -1, .upcalls = &upcalls };
-    struct tpf_channel *channel = cma_open(&env, &settings);
     struct tpb_error error = { "" };
-    struct cma_news news;
-    int in[2], out[2];
+    struct cma_pair pair;
+    struct tpf_pull *pull;
 
-    if (tpf_cma.probe(&env, &error) != TP_OK) {
-        tpx_skip("cma", error.text);
+    if (!cma_begin(&pair))
         return;
-    }
-    ck_assert_int_eq(pipe(in), 0);
-    ck_assert_int_eq(pipe(out), 0);
-    cma_child = fork();
-    if (cma_child == 0)
-        cma_be_peer(in[0], out[1]);
-    ck_assert_int_eq(read(out[0], &news, sizeof(news)), sizeof(news));
-    ck_assert(news.placed);
-    *link = (struct tpf_link){ .kind = &tpf_cma, .channel = channel,
-                               .conn = &conn, .card = &card };
-    ck_assert_msg(tpf_cma.link(link, news.address, news.length, &error)
-                  == TP_OK, "%s", error.text);
-    pull->link = link;
-    pull->to = (struct tpf_buffer){ .data = to, .length = CMA_LENGTH };
+    pull = pair.pull;
     memcpy(pull->source, &place, sizeof(place));
     pull->source_length = sizeof(place);
     cma_result = TPF_PULL_MORE;
     if (_i == 0) {
-        cma_exec(in[1], out[0]);
+        cma_exec(pair.in[1], pair.out[0]);
         ck_assert_int_eq(tpf_cma.pull(pull, &error), TPF_PULL_REFUSED);
         ck_assert_str_ne(error.text, "");
     } else {
         ck_assert_int_eq(tpf_cma.pull(pull, &error), TPF_PULL_MORE);
-        cma_exec(in[1], out[0]);
+        cma_exec(pair.in[1], pair.out[0]);
         while (cma_result == TPF_PULL_MORE)
-            ck_assert(tpf_cma.progress(channel));
+            ck_assert(tpf_cma.progress(pair.channel));
         ck_assert_int_eq(cma_result, TPF_PULL_REFUSED);
     }
     ck_assert_uint_eq(pull->moved, _i == 0 ? 0 : TPF_STRIDE);
     for (size_t i = 0; i < pull->moved; i++)
-        if (to[i] != CMA_MINE)
+        if (pair.data[i] != CMA_MINE)
             ck_abort_msg("byte %zu is another program's", i);
-    kill(cma_child, SIGKILL);
-    waitpid(cma_child, NULL, 0);
-    tpb_settings_fini(&settings);
-    tpb_free(channel);
-    tpb_free(link);
-    tpb_free(pull);
-    tpb_free(to);
+    cma_end(&pair);
+}
+END_TEST
+
+/* As the receiver calls: four pieces, of which the first is its own. */
+struct cma_words {
+    uint64_t length;
+    uint32_t piece, number;
+    uint64_t place, when;
+};
+
+static bool cma_called(struct cma_pair *pair, uint64_t when, uint32_t number)
+{
+    struct cma_words words = { .length = CMA_LENGTH, .piece = CMA_LENGTH / 4,
+                               .number = number,
+                               .place = (uint64_t)(uintptr_t)CMA_PLACE,
+                               .when = when };
+
+    cma_buffer(pair);
+    tpf_share_open(&cma_share, (uint16_t)number, 1);
+    if (!tpf_cma.help(pair->pull, (const unsigned char *)&words,
+                      sizeof(words)))
+        return false;
+    while (!tpb_list_empty(&pair->pull->node))
+        tpf_cma.progress(pair->channel);
+    return true;
+}
+
+/* What is in the child where the buffer is. */
+static void cma_look(unsigned char bytes[CMA_LENGTH])
+{
+    struct iovec mine = { bytes, CMA_LENGTH }, theirs = { CMA_PLACE,
+                                                          CMA_LENGTH };
+
+    ck_assert_int_eq(process_vm_readv(cma_child, &mine, 1, &theirs, 1, 0),
+                     CMA_LENGTH);
+}
+
+/* A sender that hears a call writes; but not if he was stopped meanwhile, and
+ * the caller has become another program. */
+START_TEST(test_written_by_call)
+{
+    unsigned char *seen = tpb_zalloc(CMA_LENGTH);
+    struct cma_pair pair;
+    uint64_t when;
+    bool failed;
+
+    if (!cma_begin(&pair))
+        return;
+    memset(pair.data, CMA_OTHER / 2, CMA_LENGTH);
+    /* Old and new calls. */
+    for (uint32_t call = 1; call <= 2; call++) {
+        ck_assert(cma_called(&pair, call == 1 ? 1 : tpb_now(), call));
+        ck_assert(tpf_share_settled(&cma_share, &failed));
+        ck_assert(!failed);
+    }
+    cma_look(seen);
+    for (size_t i = 0; i < CMA_LENGTH; i++)
+        ck_assert_uint_eq(seen[i],
+                          i < CMA_LENGTH / 4 ? CMA_MINE : CMA_OTHER / 2);
+    when = tpb_now();
+    cma_exec(pair.in[1], pair.out[0]);
+    ck_assert(cma_called(&pair, when, 3));
+    ck_assert(tpf_share_settled(&cma_share, &failed));
+    ck_assert(failed);
+    cma_look(seen);
+    for (size_t i = 0; i < CMA_LENGTH; i++)
+        if (seen[i] != CMA_OTHER)
+            ck_abort_msg("byte %zu of another program was written", i);
+    tpb_free(seen);
+    cma_end(&pair);
 }
 END_TEST
 
@@ -192,6 +316,7 @@ int main(int argc, char **argv)
     cma_self = "/proc/self/exe";
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_another_program, 0, 2);
+    tcase_add_test(tests, test_written_by_call);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }

@@ -352,10 +352,11 @@ END_TEST
 
 START_TEST(sizes_have_classes)
 {
-    ck_assert_uint_eq(tpr_pace_class(TPR_PACE_LEAST), 0);
-    ck_assert_uint_eq(tpr_pace_class(2 * TPR_PACE_LEAST - 1), 0);
-    ck_assert_uint_eq(tpr_pace_class(2 * TPR_PACE_LEAST), 1);
-    ck_assert_uint_eq(tpr_pace_class(MEGABYTE), 4);
+    ck_assert_uint_eq(tpr_pace_class(TPR_TASTE_LEAST), 0);
+    ck_assert_uint_eq(tpr_pace_class(2 * TPR_TASTE_LEAST - 1), 0);
+    ck_assert_uint_eq(tpr_pace_class(2 * TPR_TASTE_LEAST), 1);
+    ck_assert_uint_eq(tpr_pace_class(TPR_PACE_LEAST), 2);
+    ck_assert_uint_eq(tpr_pace_class(MEGABYTE), 6);
     ck_assert_uint_eq(tpr_pace_class(UINT64_MAX), TPR_PACES - 1);
     ck_assert_uint_eq(tpr_pace_lend_class(8 * 1024), 0);
     ck_assert_uint_eq(tpr_pace_lend_class(16 * 1024), 1);
