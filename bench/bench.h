@@ -141,9 +141,21 @@ struct bench_role bench_role(const struct bench_job *job, int rank, int size);
 int bench_participants(enum bench_test test, int size);
 
 /* Before a send: writes the contents of message `number`, if that is asked
- * for.  After a receive: true if they are right, or not looked at. */
-void bench_touch(const struct bench_job *job, void *buffer, uint64_t number);
-bool bench_right(const struct bench_job *job, void *buffer, uint64_t number);
+ * for.  After a receive: true if they are right, or not looked at.  Of short
+ * messages the calls for nothing would be a tenth. */
+void bench_write(const struct bench_job *job, void *buffer, uint64_t number);
+bool bench_verify(const struct bench_job *job, void *buffer, uint64_t number);
+static inline void bench_touch(const struct bench_job *job, void *buffer,
+                               uint64_t number)
+{
+    if (job->fresh || job->verify)
+        bench_write(job, buffer, number);
+}
+static inline bool bench_right(const struct bench_job *job, void *buffer,
+                               uint64_t number)
+{
+    return !job->verify || bench_verify(job, buffer, number);
+}
 /* What a reused buffer holds: seed 0. */
 void bench_fill(void *buffer, size_t length, uint64_t seed);
 /* As bench_right(), of memory that is only lent: it is left as it is. */

@@ -52,13 +52,13 @@ static size_t contents_stamp_length(const struct bench_job *job)
     return job->bytes < 8 ? job->bytes : 8;
 }
 
-void bench_touch(const struct bench_job *job, void *buffer, uint64_t number)
+void bench_write(const struct bench_job *job, void *buffer, uint64_t number)
 {
     uint64_t seed = contents_seed(number);
 
     if (job->fresh)
         bench_fill(buffer, job->bytes, seed);
-    else if (job->verify)
+    else
         memcpy(buffer, &seed, contents_stamp_length(job));
 }
 
@@ -77,13 +77,11 @@ bool bench_right_here(const struct bench_job *job, const void *buffer,
 }
 
 /* Both ends are spoilt, so that the next message cannot borrow from this. */
-bool bench_right(const struct bench_job *job, void *buffer, uint64_t number)
+bool bench_verify(const struct bench_job *job, void *buffer, uint64_t number)
 {
     unsigned char *bytes = buffer;
     size_t spoilt = contents_stamp_length(job);
 
-    if (!job->verify)
-        return true;
     if (!bench_right_here(job, buffer, number))
         return false;
     memset(bytes, 0xee, spoilt);

@@ -132,43 +132,11 @@ void perf_message(const struct perf *perf, const struct bench_job *job,
     to->message.tensor_count = 1;
 }
 
-tp_status perf_expect(const struct perf *perf, const struct bench_job *job,
-                      const tp_message *skeleton)
+void perf_place_on_device(tp_message *skeleton, void *data)
 {
-    bool tensor = perf->options->on_device;
-
-    if (skeleton->payload_count != !tensor || skeleton->tensor_count != tensor
-        || (tensor ? skeleton->tensors[0].length
-                   : skeleton->payloads[0].length) != job->bytes)
-        return TP_ERR_PROTOCOL;
-    return TP_OK;
-}
-
-void perf_place(const struct perf *perf, tp_message *skeleton, void *data)
-{
-    if (!perf->options->on_device) {
-        skeleton->payloads[0].data = data;
-        return;
-    }
     skeleton->tensors[0].data = data;
     skeleton->tensors[0].device = perf_device();
     skeleton->tensors[0].stream = perf_device_stream();
-}
-
-void perf_touch(const struct perf *perf, const struct bench_job *job,
-                void *buffer, uint64_t number)
-{
-    if (perf->options->on_device)
-        perf_device_touch(job, buffer, number);
-    else
-        bench_touch(job, buffer, number);
-}
-
-bool perf_right(const struct perf *perf, const struct bench_job *job,
-                void *buffer, uint64_t number)
-{
-    return perf->options->on_device ? perf_device_right(job, buffer, number)
-                                    : bench_right(job, buffer, number);
 }
 
 void perf_settle(const struct perf *perf)

@@ -71,15 +71,27 @@ void perf_message(const struct perf *perf, const struct bench_job *job,
 
 /* Is a skeleton the one buffer that the job sends?  Else TP_ERR_PROTOCOL.
  * perf_place() says where it shall go. */
-tp_status perf_expect(const struct perf *perf, const struct bench_job *job,
-                      const tp_message *skeleton);
-void perf_place(const struct perf *perf, tp_message *skeleton, void *data);
+static inline tp_status perf_expect(const struct perf *perf,
+                                    const struct bench_job *job,
+                                    const tp_message *skeleton)
+{
+    bool tensor = perf->options->on_device;
 
-/* As bench_touch() and bench_right(), wherever the buffer lies. */
-void perf_touch(const struct perf *perf, const struct bench_job *job,
-                void *buffer, uint64_t number);
-bool perf_right(const struct perf *perf, const struct bench_job *job,
-                void *buffer, uint64_t number);
+    return skeleton->payload_count != !tensor
+           || skeleton->tensor_count != tensor
+           || (tensor ? skeleton->tensors[0].length
+                      : skeleton->payloads[0].length) != job->bytes
+           ? TP_ERR_PROTOCOL : TP_OK;
+}
+void perf_place_on_device(tp_message *skeleton, void *data);
+static inline void perf_place(const struct perf *perf, tp_message *skeleton,
+                              void *data)
+{
+    if (perf->options->on_device)
+        perf_place_on_device(skeleton, data);
+    else
+        skeleton->payloads[0].data = data;
+}
 
 /* What arrived is there: with a device, waits for its stream. */
 void perf_settle(const struct perf *perf);
@@ -97,6 +109,24 @@ void perf_device_touch(const struct bench_job *job, void *buffer,
                        uint64_t number);
 bool perf_device_right(const struct bench_job *job, void *buffer,
                        uint64_t number);
+
+/* As bench_touch() and bench_right(), wherever the buffer lies. */
+static inline void perf_touch(const struct perf *perf,
+                              const struct bench_job *job, void *buffer,
+                              uint64_t number)
+{
+    if (perf->options->on_device)
+        perf_device_touch(job, buffer, number);
+    else
+        bench_touch(job, buffer, number);
+}
+static inline bool perf_right(const struct perf *perf,
+                              const struct bench_job *job, void *buffer,
+                              uint64_t number)
+{
+    return perf->options->on_device ? perf_device_right(job, buffer, number)
+                                    : bench_right(job, buffer, number);
+}
 
 /* Members of the driver. */
 bool perf_exchange(struct bench_driver *driver, struct bench_job *job);
