@@ -8,11 +8,13 @@
 #include "runtime/pace.h"
 
 enum {
-    /* A lap is from one message that came alone to the next, for what a program
-     * does when it begins is not what it does later: at least so many bytes and
-     * messages, and no more than these bytes. */
+    /* A lap is a burst, from one message that came alone to the next, for what
+     * a program does when it begins is not what it does later: at least so many
+     * bytes and messages.  One of more than these bytes and that many messages,
+     * or of those bytes, is of several laps. */
     PACE_LEAST = 2 * 1024 * 1024, PACE_COUNT = 4,
-    PACE_MOST = 64 * 1024 * 1024,
+    PACE_MOST = 64 * 1024 * 1024, PACE_BURST = 64,
+    PACE_MOST_OF_ALL = 256 * 1024 * 1024,
     PACE_COLD = 64 * 1024 * 1024,  /* bytes that need not count, at most */
     PACE_RUN = 3,                  /* messages behind the first: a stream */
     PACE_TRIAL = 2,                /* laps that a way has at least */
@@ -38,22 +40,22 @@ unsigned tpr_pace_lend_class(uint64_t bytes)
 
 static void pace_begin(struct tpr_pace *pace, uint64_t now)
 {
-    pace->since = now;
-    pace->bytes = 0;
-    pace->count = 0;
+    pace->lap.since = now;
+    pace->lap.bytes = 0;
+    pace->lap.count = pace->lap.begun = 0;
 }
 
 static void pace_turn(struct tpr_pace *pace, enum tpr_pace_way way)
 {
     pace->way = way;
     pace->laps = 0;
-    pace->since = 0;
+    pace->lap.since = pace->burst.since = 0;
     pace->late = 0;
 }
 
 void tpr_pace_prefer(struct tpr_pace *pace, enum tpr_pace_way way)
 {
-    if (pace->patience == 0 && pace->since == 0)
+    if (pace->patience == 0 && pace->lap.since == 0)
         pace->way = way;
 }
 
@@ -129,7 +131,7 @@ static void pace_doubt(struct tpr_pace *pace)
 
 /* A lap is over: who is faster?  By a little does not count, or it would go to
  * and fro. */
-static void pace_judge(struct tpr_pace *pace, uint64_t speed)
+static void pace_judge(struct tpr_pace *pace, uint64_t speed, uint32_t count)
 {
     uint64_t *mine = &pace->speed[pace->way], other, best;
     bool faster = speed > *mine + *mine / 2 && pace->laps != 1;
@@ -144,7 +146,7 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed)
         pace->first = pace->way;
         pace->doubted = false;
     }
-    if (pace->way == pace->first && pace->count > PACE_WARM)
+    if (pace->way == pace->first && count > PACE_WARM)
         pace->doubted = true;      /* most of it was not cold */
     /* The first lap by a way touches for the first time what the others find
      * there; and one may have been disturbed. */
@@ -170,25 +172,45 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed)
     }
 }
 
-/* The lap is over if there was enough of it. */
-static void pace_lap(struct tpr_pace *pace)
+static void pace_measured(struct tpr_pace *pace, uint64_t since, uint64_t bytes,
+                          uint32_t count)
 {
-    uint64_t took = (pace->last - pace->since) / 1000 + 1;
+    uint64_t took = (pace->last - since) / 1000 + 1;
 
-    if (pace->since > 0 && pace->count >= PACE_COUNT
-        && pace->bytes >= PACE_LEAST)
-        pace_judge(pace, pace->bytes / took + 1);
+    if (since > 0 && count >= PACE_COUNT && bytes >= PACE_LEAST)
+        pace_judge(pace, bytes / took + 1, count);
 }
 
 bool tpr_pace_first(struct tpr_pace *pace, uint64_t now)
 {
     bool several = pace->run >= PACE_RUN;
 
-    pace_lap(pace);
+    /* If none of its laps was. */
+    pace_measured(pace, pace->burst.since, pace->burst.bytes,
+                  pace->burst.count);
     pace->run = 0;
     pace->late = 0;
     pace_begin(pace, now);
+    pace->burst = pace->lap;
+    pace->lap.begun = 1;
     return several;
+}
+
+static bool pace_is_long(const struct tpr_pace *pace)
+{
+    return pace->lap.bytes >= PACE_MOST_OF_ALL
+           ? pace->lap.count >= PACE_COUNT
+           : pace->lap.bytes >= PACE_MOST && pace->lap.count >= PACE_BURST;
+}
+
+/* Are as many sent as end?  Not where a burst begins, or ends: the program has
+ * more to do for each then, or less. */
+static bool pace_is_even(const struct tpr_pace *pace)
+{
+    uint32_t few = pace->lap.count / 4;
+
+    return pace->lap.begun + few >= pace->lap.count
+           && pace->lap.begun <= pace->lap.count + few;
 }
 
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
@@ -204,17 +226,23 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
         pace->late--;
         return;
     }
-    if (pace->since == 0) {
+    if (pace->lap.since == 0) {
         pace_begin(pace, now);
         return;
     }
     pace->last = now;
-    pace->bytes += bytes;
-    pace->count++;
-    if (pace->bytes < PACE_MOST || pace->count < PACE_COUNT)
+    pace->lap.bytes += bytes;
+    pace->lap.count++;
+    pace->burst.bytes += bytes;
+    pace->burst.count++;
+    if (!pace_is_long(pace))
         return;
-    pace_lap(pace);
-    if (pace->since > 0)
+    if (pace_is_even(pace)) {
+        pace->burst.since = 0;
+        pace_measured(pace, pace->lap.since, pace->lap.bytes,
+                      pace->lap.count);
+    }
+    if (pace->lap.since > 0)
         pace_begin(pace, now);
 }
 
@@ -258,7 +286,7 @@ bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
         if (speed > taste->best)
             taste->best = speed;
         if (++taste->count == PACE_ALONE) {
-            pace_judge(pace, taste->best);
+            pace_judge(pace, taste->best, PACE_ALONE);
             taste->best = 0;
             taste->count = 0;
         }

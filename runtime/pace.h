@@ -32,11 +32,14 @@ enum {
 
 /* Of messages of about one size to one peer.  Zeroed is its beginning. */
 struct tpr_pace {
-    uint64_t since;                /* when the lap began; 0: it will with the
-                                      end of a message */
+    struct {
+        uint64_t since;            /* when it began; 0: it will with the end of
+                                      a message (a lap), or it does not count */
+        uint64_t bytes;            /* of messages that ended in it ... */
+        uint32_t count;            /* ... and how many, ... */
+        uint32_t begun;            /* ... and of those that were sent in it */
+    } lap, burst;                  /* and all since a message came alone */
     uint64_t last;                 /* when a message of it ended */
-    uint64_t bytes;                /* of messages that ended in it ... */
-    uint32_t count;                /* ... and how many */
     uint32_t late;                 /* messages of this way that do not count:
                                       they were sent while others ended */
     uint32_t laps;                 /* by this way, one after the other */
@@ -78,8 +81,8 @@ bool tpr_pace_first(struct tpr_pace *pace, uint64_t now);
 static inline void tpr_pace_next(struct tpr_pace *pace)
 {
     pace->run++;
+    pace->lap.begun++;
 }
-
 
 /* The receiver's, of messages that come alone.  Zeroed is its beginning. */
 struct tpr_taste {

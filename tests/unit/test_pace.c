@@ -172,6 +172,56 @@ START_TEST(long_stream_is_measured_too)
 }
 END_TEST
 
+/* With a window: messages of `bytes`, of which the first of each burst end at
+ * once as they have been written ahead, and the last as nothing is written any
+ * more. */
+static unsigned burst(struct tpr_pace *pace, uint64_t *clock, unsigned count,
+                      uint64_t bytes)
+{
+    unsigned pulled = 0, ahead = count / 3 < 64 ? count / 3 : 64;
+
+    for (unsigned ended = 0, begun = 0; ended < count; ended++) {
+        bool middle = ended >= ahead && ended < count - ahead;
+
+        for (; begun < count && begun <= ended + ahead; begun++)
+            if (begun == 0)
+                tpr_pace_first(pace, *clock);
+            else
+                tpr_pace_next(pace);
+        *clock += bytes * UINT64_C(1000)
+                  / (pace->way == TPR_PACE_FRAMES ? 2500
+                     : middle ? 3800 : 12000);
+        pulled += pace->way == TPR_PACE_PULLED;
+        tpr_pace_ended(pace, pace->way, bytes, *clock);
+    }
+    return pulled;
+}
+
+/* That is one stream, not several in turn. */
+START_TEST(phases_of_a_burst_are_no_change)
+{
+    static const unsigned megabytes[] = { 1, 2, 4, 16, 64 };
+    static const unsigned counts[] = { 10, 48, 150, 400 };
+
+    for (size_t size = 0; size < TPB_COUNT(megabytes); size++)
+        for (size_t i = 0; i < TPB_COUNT(counts); i++) {
+            struct tpr_pace pace = { 0 };
+            uint64_t clock = 1000;
+            unsigned pulled = 0;
+
+            if (megabytes[size] * counts[i] > 1000)
+                continue;
+            for (unsigned times = 0; times < 40; times++)
+                pulled += burst(&pace, &clock, counts[i],
+                                (uint64_t)megabytes[size] * MEGABYTE);
+            if (pulled < 34 * counts[i])
+                ck_abort_msg("%u of %u messages of %u MiB, %u at a time",
+                             pulled, 40 * counts[i], megabytes[size],
+                             counts[i]);
+        }
+}
+END_TEST
+
 /* A stream with a window.  What is sent in frames while others are pulled is
  * there when these have ended, and ends with the last of them. */
 static unsigned windowed(struct tpr_pace *pace, unsigned count,
@@ -377,6 +427,7 @@ int main(void)
     tcase_add_test(tests, cold_beginning_is_forgotten);
     tcase_add_test(tests, trials_are_short);
     tcase_add_test(tests, long_stream_is_measured_too);
+    tcase_add_test(tests, phases_of_a_burst_are_no_change);
     tcase_add_test(tests, what_waited_for_others_does_not_count);
     tcase_add_test(tests, what_changed_is_forgotten);
     tcase_add_test(tests, one_begins_as_it_should);
