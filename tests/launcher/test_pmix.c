@@ -2,6 +2,7 @@
 /* tprun as a PMIx server: what its clients can rely on. */
 #include "config.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,6 +192,22 @@ START_TEST(test_plug_ins)
 }
 END_TEST
 
+/* What a sanitizer is told to read lies beside the build tree: it is named from
+ * there, where we are. */
+static void name_from_here(const char *variable)
+{
+    const char *value = getenv(variable), *found;
+    char here[PATH_MAX], text[2 * PATH_MAX];
+
+    ck_assert_ptr_nonnull(getcwd(here, sizeof(here)));
+    found = value != NULL ? strstr(value, here) : NULL;
+    if (found == NULL || found[strlen(here)] != '/')
+        return;
+    snprintf(text, sizeof(text), "%.*s%s", (int)(found - value), value,
+             found + strlen(here) + 1);
+    setenv(variable, text, 1);
+}
+
 /* /tmp and /dev/shm of our own, empty, with so many bytes; false if this user
  * may not have that. */
 static bool private_places(const char *options)
@@ -200,6 +217,8 @@ static bool private_places(const char *options)
     /* The build tree may lie in /tmp; from now on it is `.`. */
     ck_assert_int_eq(chdir(tpx_program("")), 0);
     setenv("TP_TEST_BUILD", ".", 1);
+    name_from_here("LSAN_OPTIONS");
+    name_from_here("TSAN_OPTIONS");
     if (unshare(CLONE_NEWNS) < 0
         || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return false;
