@@ -40,13 +40,13 @@ enum {
     CMA_SHARED_LONG = 256 * 1024,
     /* He may not have found out yet whether it pays, but it is worth it. */
     CMA_CALL_ALWAYS = 4 * 1024 * 1024,
-    /* Nanoseconds after a call in which its process cannot have become another:
+    /* Nanoseconds after it spoke in which a process cannot have become another:
      * that takes far longer. */
     CMA_RECENT = 20 * 1000
 };
 
-/* What is published: where the token is and what it is, and whose clock calls
- * are dated by (its time namespace; 0: nothing tells). */
+/* What is published: where the token is and what it is, and by whose clock its
+ * sources and calls are dated (its time namespace; 0: nothing tells). */
 struct cma_address {
     uint64_t place;
     uint64_t clock;
@@ -56,7 +56,9 @@ _Static_assert(sizeof(struct cma_address) == 32, "wire layout");
 
 struct cma_source {
     uint64_t place;
+    uint64_t when;
 };
+_Static_assert(sizeof(struct cma_source) == 16, "wire layout");
 
 /* The receiver's call: where the buffer is to be, and when it was made. */
 struct cma_call {
@@ -85,7 +87,7 @@ struct cma_pull {
     struct tpf_pull base;
     struct tpf_both both;
     uint64_t place;
-    uint64_t called;               /* when, by the peer's clock */
+    uint64_t when;                 /* the peer spoke of it, by his clock */
 };
 _Static_assert(sizeof(struct cma_pull) <= TPF_PULL, "TPF_PULL is too small");
 
@@ -231,12 +233,13 @@ static size_t cma_describe(struct tpf_link *link,
                            const struct tpf_buffer *buffer,
                            unsigned char source[TPF_SOURCE], void **hold)
 {
-    struct cma_source where = { (uint64_t)(uintptr_t)buffer->data };
+    struct cma_source where = { .place = (uint64_t)(uintptr_t)buffer->data };
 
     (void)link;
     (void)hold;
     if (buffer->device.type != TP_DEVICE_CPU)
         return 0;
+    where.when = tpb_now();
     memcpy(source, &where, sizeof(where));
     return sizeof(where);
 }
@@ -246,6 +249,19 @@ static size_t cma_describe(struct tpf_link *link,
 static struct tpf_both *cma_both(struct tpf_pull *pull)
 {
     return &((struct cma_pull *)pull)->both;
+}
+
+/* To read the token takes both processes' locks: of a short piece that is a
+ * tenth of the copy, or half where the other one copies just now. */
+static bool cma_is_recent(const struct cma_pull *pull)
+{
+    const struct cma_channel *mine =
+        (const struct cma_channel *)pull->base.link->channel;
+    const struct cma_link *link = (const struct cma_link *)pull->base.link;
+
+    return mine->address.clock != 0
+           && mine->address.clock == link->theirs.clock
+           && tpb_now() - pull->when < CMA_RECENT;
 }
 
 /* The token comes with the bytes, out of the same memory: else they may be of
@@ -264,11 +280,14 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
         { (void *)(uintptr_t)link->theirs.place, sizeof(token) },
         { (void *)(uintptr_t)(place + at), length }
     };
-    ssize_t got = process_vm_readv(link->pid, mine, 2, theirs, 2, 0);
+    bool sure = cma_is_recent((struct cma_pull *)base);
+    size_t ahead = sure ? 0 : sizeof(token);
+    ssize_t got = process_vm_readv(link->pid, mine + sure, 2 - sure,
+                                   theirs + sure, 2 - sure, 0);
 
-    if (got > (ssize_t)sizeof(token)
-        && memcmp(token, link->theirs.token, sizeof(token)) == 0)
-        return (size_t)got - sizeof(token);
+    if (got > (ssize_t)ahead
+        && (sure || memcmp(token, link->theirs.token, sizeof(token)) == 0))
+        return (size_t)got - ahead;
     cma_refused(got < 0 ? errno : EFAULT, link->pid, error);
     return 0;
 }
@@ -282,19 +301,6 @@ static bool cma_lives(const struct tpf_link *link)
     if (cma_read_token((const struct cma_link *)link, &same) < 0)
         return errno != ESRCH && errno != EFAULT;
     return same;
-}
-
-/* To read the token takes both processes' locks and half as long as the copy of
- * a short piece. */
-static bool cma_is_recent(const struct cma_pull *help)
-{
-    const struct cma_channel *mine =
-        (const struct cma_channel *)help->base.link->channel;
-    const struct cma_link *link = (const struct cma_link *)help->base.link;
-
-    return mine->address.clock != 0
-           && mine->address.clock == link->theirs.clock
-           && tpb_now() - help->called < CMA_RECENT;
 }
 
 /* A sender that was stopped meanwhile must not write into whatever has the
@@ -372,6 +378,7 @@ static enum tpf_progress cma_pull(struct tpf_pull *base,
     }
     memcpy(&where, base->source, sizeof(where));
     pull->place = where.place;
+    pull->when = where.when;
     return tpf_strides_start(&channel->pulls, base, cma_move, error);
 }
 
@@ -395,7 +402,7 @@ static bool cma_help(struct tpf_pull *help, const unsigned char *words,
     if (!tpf_both_valid(help, &call.pieces, CMA_PAGE))
         return false;
     ((struct cma_pull *)help)->place = call.place;
-    ((struct cma_pull *)help)->called = call.when;
+    ((struct cma_pull *)help)->when = call.when;
     tpf_both_help(&channel->helps, help, &cma_ways, &call.pieces);
     return true;
 }

@@ -203,10 +203,16 @@ static void cma_end(struct cma_pair *pair)
     tpb_free(pair->data);
 }
 
-/* `_i` 0: before the pull begins; 1: in the middle of it. */
+/* As the sender describes a buffer. */
+struct cma_where {
+    uint64_t place, when;
+};
+
+/* `_i` even: before the pull begins; odd: in the middle of it.  Of a buffer
+ * that has just been described, and of an old one. */
 START_TEST(test_another_program)
 {
-    uint64_t place = (uint64_t)(uintptr_t)CMA_PLACE;
+    struct cma_where where = { .place = (uint64_t)(uintptr_t)CMA_PLACE };
     struct tpb_error error = { "" };
     struct cma_pair pair;
     struct tpf_pull *pull;
@@ -214,10 +220,11 @@ START_TEST(test_another_program)
     if (!cma_begin(&pair))
         return;
     pull = pair.pull;
-    memcpy(pull->source, &place, sizeof(place));
-    pull->source_length = sizeof(place);
+    where.when = _i < 2 ? tpb_now() : 1;
+    memcpy(pull->source, &where, sizeof(where));
+    pull->source_length = sizeof(where);
     cma_result = TPF_PULL_MORE;
-    if (_i == 0) {
+    if (_i % 2 == 0) {
         cma_exec(pair.in[1], pair.out[0]);
         ck_assert_int_eq(tpf_cma.pull(pull, &error), TPF_PULL_REFUSED);
         ck_assert_str_ne(error.text, "");
@@ -228,7 +235,7 @@ START_TEST(test_another_program)
             ck_assert(tpf_cma.progress(pair.channel));
         ck_assert_int_eq(cma_result, TPF_PULL_REFUSED);
     }
-    ck_assert_uint_eq(pull->moved, _i == 0 ? 0 : TPF_STRIDE);
+    ck_assert_uint_eq(pull->moved, _i % 2 == 0 ? 0 : TPF_STRIDE);
     for (size_t i = 0; i < pull->moved; i++)
         if (pair.data[i] != CMA_MINE)
             ck_abort_msg("byte %zu is another program's", i);
@@ -315,7 +322,7 @@ int main(int argc, char **argv)
         cma_be_another(atoi(argv[2]));
     cma_self = "/proc/self/exe";
     tcase_set_timeout(tests, 180);
-    tcase_add_loop_test(tests, test_another_program, 0, 2);
+    tcase_add_loop_test(tests, test_another_program, 0, 4);
     tcase_add_test(tests, test_written_by_call);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
