@@ -35,7 +35,8 @@ AS_CASE([$enable_sanitizer],
      AS_CASE([$enable_sanitizer,$CC], [*thread*,*clang*], [],
         [*thread*], [TP_CFLAGS="$TP_CFLAGS -Wno-tsan"])])
 AM_CONDITIONAL([SANITIZER], [test -n "$tp_sanitizer"])
-AM_CONDITIONAL([SANITIZER_THREAD], [test "x$tp_sanitizer" = xthread])
+AM_CONDITIONAL([SANITIZER_THREAD],
+               [case $tp_sanitizer in *thread*) true ;; *) false ;; esac])
 AC_SUBST([tp_sanitizer])
 AC_SUBST([TP_CFLAGS])
 AC_SUBST([TP_LDFLAGS])

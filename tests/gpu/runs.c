@@ -51,9 +51,7 @@ END_TEST
 /* Is there anything to learn from it here? */
 static bool runs_has(const struct tpx_spmd *test, const struct tpx_run *way)
 {
-    const char *sanitizer = getenv("TP_TEST_SANITIZER");
-
-    if (way->plain && sanitizer != NULL && *sanitizer != '\0')
+    if (way->plain && tpx_sanitized())
         return false;
     return (test->flags & TPX_MANUAL) == 0
            || strcmp(way->progress, "manual") == 0;

@@ -104,12 +104,11 @@ END_TEST
 
 int main(void)
 {
-    const char *sanitizer = getenv("TP_TEST_SANITIZER");
     Suite *suite = suite_create("mutants");
     TCase *tests = tcase_create("mutants");
 
     tcase_set_timeout(tests, tpx_patience_ms(10) / 1000.0 + 10);
-    if (sanitizer != NULL && *sanitizer != '\0') {
+    if (tpx_sanitized()) {
         tcase_add_test(tests, skipped);
     } else {
         tcase_add_loop_test(tests, planted, 0, (int)TPB_COUNT(mutants));

@@ -87,15 +87,10 @@ static const char *suites_variable(const char *name)
     return text != NULL ? text : "";
 }
 
-static bool suites_sanitized(void)
-{
-    return *suites_variable("TP_TEST_SANITIZER") != '\0';
-}
-
 /* All ways in all modes? */
 static bool suites_whole(void)
 {
-    return *suites_variable("TP_TEST_LONG") != '\0';
+    return tpx_is_set("TP_TEST_LONG");
 }
 
 /* In how many modes is a test run over a way?  A real driver has none. */
@@ -103,7 +98,7 @@ static int suites_modes(void)
 {
     if (suites_whole())
         return SUITES_MODES;
-    return !suites_sanitized() && tpx_device_is_double() ? 2 : 1;
+    return !tpx_sanitized() && tpx_device_is_double() ? 2 : 1;
 }
 
 START_TEST(run)
@@ -180,12 +175,12 @@ static unsigned suites_ways(const struct tpx_spmd *test)
  * with sanitizers do not begin with the same. */
 static bool suites_turn(int number, int way, int mode)
 {
-    int first = strcmp(suites_variable("TP_TEST_SANITIZER"), "thread") == 0;
+    int first = tpx_sanitized_thread();
     int ways = (int)TPB_COUNT(suites_runs);
     int step = SUITES_MODES / suites_modes();
 
     return mode % step == (number + way + first) % step
-           && (suites_whole() || !suites_sanitized()
+           && (suites_whole() || !tpx_sanitized()
                || way == (number + first) % ways);
 }
 

@@ -66,18 +66,10 @@ static int check_lines(const char *text, bool tagged)
     return count;
 }
 
-/* Under a sanitizer the ranks that print are what takes long. */
-static bool output_sanitized(void)
-{
-    const char *sanitizer = getenv("TP_TEST_SANITIZER");
-
-    return sanitizer != NULL && *sanitizer != '\0';
-}
-
 START_TEST(test_whole_lines)
 {
     struct tpx_launch launch = { 0 };
-    int count, lines = output_sanitized() ? OUTPUT_LINES / 5 : OUTPUT_LINES;
+    int count, lines = tpx_sanitized() ? OUTPUT_LINES / 5 : OUTPUT_LINES;
     char number[16];
 
     snprintf(number, sizeof(number), "%d", lines);
@@ -177,7 +169,7 @@ START_TEST(test_torrent)
     static struct torrent torrent;
     struct tpx_launch launch = { 0 };
     const char *much = getenv("TP_TEST_LONG") != NULL ? "64000000"
-                       : output_sanitized() ? "400000" : "2000000";
+                       : tpx_sanitized() ? "400000" : "2000000";
     size_t used = 0;
     ssize_t got;
     int ends[2];
@@ -209,7 +201,7 @@ START_TEST(test_torrent)
                       * strtoul(much, NULL, 10));
     /* Sanitizers keep what was freed for a while. */
     ck_assert_int_lt(launch.usage.ru_maxrss,
-                     (output_sanitized() ? 800 : 100)
+                     (tpx_sanitized() ? 800 : 100)
                      * 1024);
     tpx_release(&launch);
 }

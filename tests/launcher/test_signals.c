@@ -199,7 +199,6 @@ static long signals_sleeps(pid_t pid)
  * seconds.  Starting and ending have theirs too, so look in between. */
 START_TEST(test_idle)
 {
-    const char *sanitizer = getenv("TP_TEST_SANITIZER");
     struct tpx_launch idle = { 0 };
     long before, spent;
 
@@ -213,8 +212,7 @@ START_TEST(test_idle)
     spent = signals_sleeps(idle.pid) - before;
     /* ThreadSanitizer has a thread of its own, which looks ten times a
      * second. */
-    ck_assert_msg(spent < (sanitizer != NULL
-                           && strstr(sanitizer, "thread") != NULL ? 35 : 15),
+    ck_assert_msg(spent < (tpx_sanitized_thread() ? 35 : 15),
                   "%ld wake-ups while idle", spent);
     tpx_finish(&idle, 90);
     ck_assert_int_eq(idle.status, 0);

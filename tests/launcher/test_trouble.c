@@ -125,7 +125,7 @@ START_TEST(test_stack)
     struct tpx_launch launch = { 0 };
     char *text;
 
-    if (getenv("TP_TEST_SANITIZER") != NULL) {
+    if (tpx_sanitized()) {
         tpx_skip("sanitizer", "its stacks are bigger");
         return;
     }
@@ -188,11 +188,10 @@ START_TEST(test_core)
     struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
     char directory[] = "/tmp/tpx-core-XXXXXX", command[64], words[128];
     char *pattern = tpb_read_file("/proc/sys/kernel/core_pattern", NULL);
-    const char *sanitizer = getenv("TP_TEST_SANITIZER");
     struct tpx_launch launch = { 0 };
 
     ck_assert_ptr_nonnull(pattern);
-    if (sanitizer != NULL && *sanitizer != '\0') {
+    if (tpx_sanitized()) {
         tpx_skip("cores", "sanitizers allow tprun and its ranks none");
         tpb_free(pattern);
         return;

@@ -37,6 +37,24 @@ void tpx_skip(const char *what, const char *reason)
     fprintf(stderr, "SKIP: %s: %s\n", what, reason);
 }
 
+bool tpx_is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value != NULL && *value != '\0';
+}
+
+bool tpx_sanitized(void)
+{
+    return tpx_is_set("TP_TEST_SANITIZER");
+}
+
+bool tpx_sanitized_thread(void)
+{
+    return tpx_sanitized()
+           && strstr(getenv("TP_TEST_SANITIZER"), "thread") != NULL;
+}
+
 bool tpx_chosen(const char *test)
 {
     const char *only = getenv("TP_TEST_ONLY");

@@ -29,6 +29,13 @@ bool tpx_chosen(const char *test);
  * that tests start load it as a user's do.) */
 void tpx_load(const char *backend);
 
+/* Is that variable of the environment there, and not empty? */
+bool tpx_is_set(const char *variable);
+
+/* Is this a sanitizer's build (TP_TEST_SANITIZER), ThreadSanitizer's? */
+bool tpx_sanitized(void);
+bool tpx_sanitized_thread(void);
+
 /* So many, or few of them (a tenth) if TP_TEST_FEW is set: for machines that
  * are emulated. */
 unsigned tpx_few(unsigned many);

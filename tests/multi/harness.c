@@ -54,14 +54,12 @@ harness_say(struct harness_run *run, const char *format, ...)
 
 int tpx_patience_ms(int seconds)
 {
-    const char *sanitizer = getenv("TP_TEST_SANITIZER");
     const char *chosen = getenv("TP_TEST_SECONDS");
-    bool slow = sanitizer != NULL && *sanitizer != '\0';
 
     if (chosen != NULL)
         return atoi(chosen) * 1000;
 
-    return (seconds > 0 ? seconds : 30) * (slow ? 8 : 2) * 1000;
+    return (seconds > 0 ? seconds : 30) * (tpx_sanitized() ? 8 : 2) * 1000;
 }
 
 /* ---- a rank ------------------------------------------------------------- */
@@ -361,13 +359,6 @@ static bool harness_polled[HARNESS_BACKENDS];   /* TPF_POLLED */
 static int harness_backend_count;
 static int harness_transport_count;             /* of them, without channels */
 
-static bool harness_is_set(const char *name)
-{
-    const char *text = getenv(name);
-
-    return text != NULL && *text != '\0';
-}
-
 static void harness_bare(void)
 {
 }
@@ -387,7 +378,7 @@ static bool harness_usable(const char *backends)
         dup2(null, STDERR_FILENO);
         setenv("TP_BOOTSTRAP", "single", 1);
         setenv("TP_BACKENDS", backends, 1);
-        alarm(harness_is_set("TP_TEST_FEW") ? 120 : 20);
+        alarm(tpx_is_set("TP_TEST_FEW") ? 120 : 20);
         tpx_rank_run(&probe, NULL);
         _exit(0);
     }
@@ -479,24 +470,18 @@ END_TEST
  * by hand in one thread has no races to find. */
 static bool harness_is_short(void)
 {
-    return harness_is_set("TP_TEST_SANITIZER")
-           && !harness_is_set("TP_TEST_LONG");
-}
-
-static bool harness_by_threads(void)
-{
-    return strcmp(getenv("TP_TEST_SANITIZER"), "thread") == 0;
+    return tpx_sanitized() && !tpx_is_set("TP_TEST_LONG");
 }
 
 static bool harness_backend_turn(int index, int backend)
 {
     return !harness_is_short() || getenv("TP_TEST_BACKENDS") != NULL
-           || (index + backend) % 2 == harness_by_threads();
+           || (index + backend) % 2 == tpx_sanitized_thread();
 }
 
 static int harness_mode_turn(int index, int backend)
 {
-    return (index + backend) / 2 % (harness_by_threads() ? 2 : HARNESS_MODES);
+    return (index + backend) / 2 % (tpx_sanitized_thread() ? 2 : HARNESS_MODES);
 }
 
 static bool harness_mode_is_for(int index, int backend, int mode)
@@ -504,13 +489,13 @@ static bool harness_mode_is_for(int index, int backend, int mode)
     const struct tpx_spmd *test = &harness_suite[index];
 
     /* An emulated machine: each test once. */
-    if (harness_is_set("TP_TEST_FEW"))
+    if (tpx_is_set("TP_TEST_FEW"))
         return mode == ((test->flags & TPX_MANUAL) != 0 ? 2 : 0);
     /* Channels do not care who drives: all modes for their own tests, one for
      * the others. */
     if (backend >= harness_transport_count
         && (test->flags & (TPX_CHANNELS | TPX_ONCE | TPX_MANUAL)) == 0
-        && !harness_is_set("TP_TEST_LONG"))
+        && !tpx_is_set("TP_TEST_LONG"))
         return mode == 0;
     if ((test->flags & TPX_ONCE) != 0)
         return mode == 0;
@@ -526,13 +511,13 @@ static bool harness_mode_is_for(int index, int backend, int mode)
  * order alone; and with the channel all of them. */
 static bool harness_backend_is_for(const struct tpx_spmd *test, int backend)
 {
-    if (harness_is_set("TP_TEST_FEW") && backend < harness_transport_count
+    if (tpx_is_set("TP_TEST_FEW") && backend < harness_transport_count
         && harness_transport_count < harness_backend_count)
         return strncmp(test->name, "order_pair", 10) == 0
                || strncmp(test->name, "order_all", 9) == 0;
     return !harness_polled[backend]
            || ((test->flags & TPX_LAUNCH) != 0 && test->ranks <= 2)
-           || harness_is_set("TP_TEST_LONG");
+           || tpx_is_set("TP_TEST_LONG");
 }
 
 /* One TCase per test, since each has its own deadline. */
@@ -562,11 +547,11 @@ int tpx_multi_main(const char *name, const struct tpx_spmd *tests)
     harness_suite = tests;
     harness_find_backends();
     for (int i = 0; tests[i].name != NULL; i++)
-        if ((tests[i].flags & TPX_REAL) != 0 && harness_is_set("TP_TEST_FEW"))
+        if ((tests[i].flags & TPX_REAL) != 0 && tpx_is_set("TP_TEST_FEW"))
             printf("left out: %s: too slow on an emulated machine for the "
                    "limits it sets itself\n", tests[i].name);
         else if (((tests[i].flags & TPX_LONG) == 0
-             || harness_is_set("TP_TEST_LONG"))
+             || tpx_is_set("TP_TEST_LONG"))
             && tpx_chosen(tests[i].name))
             harness_add(suite, i);
     return tpx_run(suite);

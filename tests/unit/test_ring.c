@@ -453,12 +453,8 @@ END_TEST
 
 static uint64_t records(void)
 {
-    const char *sanitizer = getenv("TP_TEST_SANITIZER");
-    const char *full = getenv("TP_TEST_LONG");
-    bool slow = sanitizer != NULL && *sanitizer != '\0';
-
-    return (slow ? 100000 : 400000)
-           * (full != NULL && *full != '\0' ? UINT64_C(10) : 1);
+    return (tpx_sanitized() ? 100000 : 400000)
+           * (tpx_is_set("TP_TEST_LONG") ? UINT64_C(10) : 1);
 }
 
 static size_t record_size(uint64_t *state, uint64_t number)
