@@ -17,9 +17,7 @@ enum {
 static size_t both_place(const struct tpf_pull *pull,
                          const struct tpf_both *both, uint32_t index)
 {
-    size_t place = index * both->length;
-
-    return place < pull->to.length ? place : pull->to.length;
+    return index < both->pieces ? index * both->length : pull->to.length;
 }
 
 /* So many pieces may be claimed at once: in a stream as many as have so many
@@ -31,13 +29,12 @@ static uint32_t both_most(const struct tpf_pull *pull,
            ? 1 : (uint32_t)(bytes / both->length);
 }
 
-static void both_pieces(const struct tpf_pull *pull, struct tpf_both *both,
+static void both_pieces(struct tpf_both *both,
                         const struct tpf_both_call *call)
 {
     both->number = (uint16_t)call->number;
     both->length = call->piece;
-    both->pieces = (uint32_t)((pull->to.length + call->piece - 1)
-                              / call->piece);
+    both->pieces = call->pieces;
 }
 
 static struct tpf_share *both_shared(const struct tpf_link *link, bool mine)
@@ -50,7 +47,7 @@ static struct tpf_share *both_shared(const struct tpf_link *link, bool mine)
 /* ---- the receiver -------------------------------------------------------- */
 
 bool tpf_both_begin(struct tpf_pull *pull, const struct tpf_both_ways *ways,
-                    size_t piece, struct tpf_both_call *call)
+                    size_t piece, uint32_t pieces, struct tpf_both_call *call)
 {
     struct tpf_both *both = ways->of(pull);
     struct tpf_conn *conn = pull->link->conn;
@@ -65,9 +62,13 @@ bool tpf_both_begin(struct tpf_pull *pull, const struct tpf_both_ways *ways,
     conn->both_called = true;
     *call = (struct tpf_both_call){ .length = pull->to.length,
                                     .piece = (uint32_t)piece,
+                                    .pieces = pieces > 0 ? pieces
+                                              : (uint32_t)((pull->to.length
+                                                            + piece - 1)
+                                                           / piece),
                                     .number = conn->both_number };
     both->share = share;
-    both_pieces(pull, both, call);
+    both_pieces(both, call);
     both->end = tpf_share_run(both->pieces,
                               both_most(pull, both, TPF_STRIDE));
     tpf_share_open(share, both->number, both->end);
@@ -118,8 +119,11 @@ static enum tpf_progress both_settle(struct tpf_pull *pull,
 {
     bool failed;
 
-    if (!tpf_share_settled(both->share, &failed))
+    if (!tpf_share_settled(both->share, &failed)) {
+        both->waited = true;
         return TPF_PULL_MORE;
+    }
+    both->helped = tpf_share_back_count(both->share) > 0 && !failed;
     both_hang_up(pull, both);
     if (failed)
         return TPF_PULL_MORE;      /* alone, from where it stands */
@@ -184,8 +188,9 @@ bool tpf_both_valid(const struct tpf_pull *help,
 {
     return both_shared(help->link, false) != NULL
            && call->length == help->to.length && call->piece >= least
-           && call->piece <= TPF_STRIDE && call->number <= UINT16_MAX
-           && call->length / call->piece < TPF_PIECES_MOST
+           && call->piece <= TPF_BOTH_PIECE && call->number <= UINT16_MAX
+           && call->pieces > 0 && call->pieces < TPF_PIECES_MOST
+           && (uint64_t)(call->pieces - 1) * call->piece < call->length
            && help->to.device.type == TP_DEVICE_CPU;
 }
 
@@ -235,7 +240,7 @@ void tpf_both_help(struct tpb_list *helps, struct tpf_pull *help,
     struct tpf_both *both = ways->of(help);
 
     both->share = both_shared(help->link, false);
-    both_pieces(help, both, call);
+    both_pieces(both, call);
     tpb_list_append(helps, &help->node);
     help->link->channel->env->helping++;
     if (help->alone)

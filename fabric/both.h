@@ -14,12 +14,14 @@
  * nobody else copies. */
 struct tpf_both {
     struct tpf_share *share;       /* NULL: nobody else copies */
-    size_t length;                 /* of a piece ... */
+    size_t length;                 /* of a piece but the last ... */
     uint32_t pieces;               /* ... so many */
     uint32_t end;                  /* receiver: of those that are his to copy */
     uint32_t pushed;               /* sender: pieces copied */
     uint16_t number;
     bool all_claimed;
+    bool waited;                   /* receiver: for the sender's last piece */
+    bool helped;                   /* ... who had claimed some, as it ended */
 };
 
 /* How the channel copies; one constant per channel. */
@@ -35,21 +37,24 @@ struct tpf_both_ways {
     bool (*lives)(const struct tpf_link *link);
 };
 
+enum { TPF_BOTH_PIECE = 2 * TPF_STRIDE };   /* no piece is longer */
+
 /* What a call says of the pieces; first in the channel's words. */
 struct tpf_both_call {
     uint64_t length;
-    uint32_t piece;
-    uint32_t number;
+    uint32_t piece, pieces;
+    uint32_t number, zero;
 };
-_Static_assert(sizeof(struct tpf_both_call) == 16, "wire layout");
+_Static_assert(sizeof(struct tpf_both_call) == 24, "wire layout");
 
 /*
- * Receiver: begins a buffer in pieces of `piece` bytes, and fills the call.
+ * Receiver: begins a buffer in so many pieces of `piece` bytes, of which the
+ * last is what is left (0: as many as that makes), and fills the call.
  * False: it is the receiver's alone, since one piece is all of it, another
  * buffer of the pair is not over, or there is no cpu for the sender.
  */
 bool tpf_both_begin(struct tpf_pull *pull, const struct tpf_both_ways *ways,
-                    size_t piece, struct tpf_both_call *call);
+                    size_t piece, uint32_t pieces, struct tpf_both_call *call);
 /* For the kind's tpf_move_fn, called or not: a stride, or about as much in
  * pieces. */
 enum tpf_progress tpf_both_move(struct tpf_pull *pull,

@@ -50,6 +50,13 @@ static inline uint32_t tpf_share_back(uint64_t word)
     return (uint32_t)(word >> 24) & 0xffffff;
 }
 
+/* Pieces that the sender has claimed. */
+static inline uint32_t tpf_share_back_count(const struct tpf_share *share)
+{
+    return tpf_share_back(atomic_load_explicit(&share->claims,
+                                               memory_order_relaxed));
+}
+
 /* Of `left` pieces somebody claims half at once, but no more than `most`: large
  * runs at first, and at the end nobody waits long for the other. */
 static inline uint32_t tpf_share_run(uint32_t left, uint32_t most)

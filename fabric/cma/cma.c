@@ -30,10 +30,14 @@
 #endif
 
 enum {
-    /* A piece is half of a short buffer: more of them cost more than they gain.
-     * Of a long one it is as much as one may wait for in the end. */
-    CMA_PIECE_LEAST = 8 * 1024, CMA_PIECE_MOST = 256 * 1024,
+    /* A short buffer has two pieces: more cost more than they gain.  Of a long
+     * one a piece is as much as one may wait for in the end. */
+    CMA_PIECE_MOST = 256 * 1024,
     CMA_PAGE = 4096,
+    CMA_HALVES_LEAST = 16 * 1024,  /* shorter ones are the receiver's alone */
+    CMA_HALVES_MOST = TPF_BOTH_PIECE,
+    CMA_SIZES = 7,                 /* from the one to the other */
+    CMA_LATE = 6,                  /* so often in turn somebody is the later */
     /* The same in a stream, whose sender has other things to do, and does not
      * hear of them meanwhile. */
     CMA_SHARED_LEAST = 32 * 1024, CMA_SHARED_MOST = 64 * 1024,
@@ -66,7 +70,7 @@ struct cma_call {
     uint64_t place;
     uint64_t when;
 };
-_Static_assert(sizeof(struct cma_call) == 32, "wire layout");
+_Static_assert(sizeof(struct cma_call) == 40, "wire layout");
 _Static_assert(sizeof(struct cma_call) <= TPF_CALL, "TPF_CALL is too small");
 
 struct cma_channel {
@@ -81,6 +85,12 @@ struct cma_link {
     struct tpf_link base;
     pid_t pid;
     struct cma_address theirs;
+    /* Receiver: so many pages more than half of a buffer are his piece, by its
+     * size, so that both end at the same time: it depends on whose caches have
+     * what.  And how often in turn the sender was late; negative: he was. */
+    struct {
+        int8_t ahead, late;
+    } balance[CMA_SIZES];
 };
 
 struct cma_pull {
@@ -331,16 +341,71 @@ static const struct tpf_both_ways cma_ways = {
 
 /* ---- the receiver -------------------------------------------------------- */
 
-/* A piece for each, or one for the receiver and more for both. */
-static size_t cma_piece(size_t length, bool shared)
+static unsigned cma_size(size_t length)
 {
-    size_t piece = (length / 2 + CMA_PAGE - 1) & ~(size_t)(CMA_PAGE - 1);
+    unsigned size = 0;
 
-    if (shared)
-        return length < CMA_SHARED_LONG ? CMA_SHARED_LEAST : CMA_SHARED_MOST;
-    if (piece < CMA_PIECE_LEAST)
-        return CMA_PIECE_LEAST;
-    return piece < CMA_PIECE_MOST ? piece : CMA_PIECE_MOST;
+    for (length /= 2 * CMA_HALVES_LEAST; length > 0 && size < CMA_SIZES - 1;
+         length /= 2)
+        size++;
+    return size;
+}
+
+/* One for each of the two? */
+static bool cma_halves(const struct tpf_pull *pull)
+{
+    return !pull->shared && pull->to.length <= CMA_HALVES_MOST;
+}
+
+/* Each of the two gets at least a quarter. */
+static int cma_ahead(size_t length, int ahead)
+{
+    int most = (int)(length / CMA_PAGE / 4);
+
+    return ahead > most ? most : ahead < -most ? -most : ahead;
+}
+
+/* The receiver's of two pieces. */
+static size_t cma_half(const struct tpf_pull *pull)
+{
+    const struct cma_link *link = (const struct cma_link *)pull->link;
+    size_t length = pull->to.length, half = (length / CMA_PAGE + 1) / 2;
+    int ahead = link->balance[cma_size(length)].ahead;
+
+    return (half + (size_t)cma_ahead(length, ahead)) * CMA_PAGE;
+}
+
+/* Who is late time after time gets a page less of the next ones; not each time,
+ * for that page comes from the other's cache then. */
+static void cma_balance(const struct tpf_pull *pull,
+                        const struct tpf_both *both)
+{
+    struct cma_link *link = (struct cma_link *)pull->link;
+    unsigned size = cma_size(pull->to.length);
+    int late = link->balance[size].late, ahead = link->balance[size].ahead;
+
+    if (!both->helped || !cma_halves(pull))
+        return;
+    late = both->waited ? (late > 0 ? late + 1 : 1) : late < 0 ? late - 1 : -1;
+    if (late >= CMA_LATE || late <= -CMA_LATE) {
+        ahead = cma_ahead(pull->to.length, late > 0 ? ahead + 1 : ahead - 1);
+        link->balance[size].ahead = (int8_t)ahead;
+        late = 0;
+    }
+    link->balance[size].late = (int8_t)late;
+}
+
+static bool cma_begin(struct tpf_pull *pull, struct tpf_both_call *call)
+{
+    size_t length = pull->to.length;
+
+    if (cma_halves(pull))
+        return length >= CMA_HALVES_LEAST
+               && tpf_both_begin(pull, &cma_ways, cma_half(pull), 2, call);
+    return tpf_both_begin(pull, &cma_ways,
+                          !pull->shared ? CMA_PIECE_MOST
+                          : length < CMA_SHARED_LONG ? CMA_SHARED_LEAST
+                          : CMA_SHARED_MOST, 0, call);
 }
 
 static size_t cma_call(struct tpf_pull *pull, unsigned char words[TPF_CALL])
@@ -349,9 +414,7 @@ static size_t cma_call(struct tpf_pull *pull, unsigned char words[TPF_CALL])
                              .when = tpb_now() };
 
     if ((!pull->alone && !pull->shared && pull->to.length < CMA_CALL_ALWAYS)
-        || !tpf_both_begin(pull, &cma_ways,
-                           cma_piece(pull->to.length, pull->shared),
-                           &call.pieces))
+        || !cma_begin(pull, &call.pieces))
         return 0;
     memcpy(words, &call, sizeof(call));
     return sizeof(call);
@@ -360,7 +423,11 @@ static size_t cma_call(struct tpf_pull *pull, unsigned char words[TPF_CALL])
 static enum tpf_progress cma_move(struct tpf_pull *pull,
                                   struct tpb_error *error)
 {
-    return tpf_both_move(pull, &cma_ways, error);
+    enum tpf_progress result = tpf_both_move(pull, &cma_ways, error);
+
+    if (result == TPF_PULL_DONE)
+        cma_balance(pull, cma_both(pull));
+    return result;
 }
 
 static enum tpf_progress cma_pull(struct tpf_pull *base,

@@ -53,7 +53,7 @@ struct map_call {
     struct tpf_both_call pieces;
     struct map_source target;
 };
-_Static_assert(sizeof(struct map_call) == 32, "wire layout");
+_Static_assert(sizeof(struct map_call) == 40, "wire layout");
 _Static_assert(sizeof(struct map_call) <= TPF_CALL, "TPF_CALL is too small");
 
 /* A peer's block in our address space. */
@@ -486,7 +486,7 @@ static size_t map_call(struct tpf_pull *pull, unsigned char words[TPF_CALL])
         || pull->to.length < MAP_CALL_LEAST
         || pull->link->conn->backend->parted == NULL
         || !map_place(pull->link, &pull->to, true, &call.target)
-        || !tpf_both_begin(pull, &map_ways, map_piece(pull->to.length),
+        || !tpf_both_begin(pull, &map_ways, map_piece(pull->to.length), 0,
                            &call.pieces))
         return 0;
     memcpy(words, &call, sizeof(call));
