@@ -314,8 +314,8 @@ START_TEST(test_written_by_call)
 }
 END_TEST
 
-/* Of a buffer that both copy: where the sender's piece begins.  He is early with
- * it, or late, and copies nothing. */
+/* Of a buffer that both copy: where the sender's piece begins.  He is early
+ * with it, or late, and copies nothing. */
 static size_t cma_sent(struct cma_pair *pair, bool late)
 {
     struct cma_where where = { .place = (uint64_t)(uintptr_t)CMA_PLACE,
