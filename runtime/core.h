@@ -206,6 +206,8 @@ struct tp_pipe {
     struct tpb_list blocked_link;  /* in peer->blocked */
     struct tpb_list device_link;   /* in context->device_pipes */
     uint32_t sent, acknowledged;   /* credit, modulo 2^32 */
+    uint32_t heard;                /* context->heard when a long one was
+                                      written, and one more */
     bool close_due, credit_due;    /* control frames that found no room */
     tp_status tx_end;              /* why nothing can be written any more */
 
@@ -430,6 +432,7 @@ struct tp_context {
     _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
     _Atomic uint32_t sleepers;     /* atomic */
     uint32_t passes;
+    uint32_t heard;                /* messages that were read */
     uint64_t looked;               /* when epoll was asked last */
     struct tpr_crowd crowd;
     bool ask_all;                  /* a descriptor told something: the next

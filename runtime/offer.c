@@ -87,13 +87,15 @@ static bool offer_from(const struct tpr_links *links,
            && offer_by(link, offer, buffer);
 }
 
-/* May it be worth to send this buffer another way, too? */
+/* May it be worth to send this buffer another way, too?  Several short ones of
+ * a message would have to be asked for one by one. */
 static bool offer_may_stream(const struct tpr_links *links,
                              const struct tpr_op *op,
                              const struct tpf_buffer *buffer)
 {
     return links->stream != NULL && op->work == NULL
-           && buffer->length >= TPR_TASTE_LEAST
+           && buffer->length >= (buffer->length == op->data_length
+                                 ? TPR_TASTE_LEAST : TPR_PACE_LEAST)
            && buffer->device.type == TP_DEVICE_CPU;
 }
 
@@ -364,6 +366,18 @@ void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
         tpr_pace_ended(pace, op->way, op->data_length, tpb_now());
 }
 
+/* Has any message come since one was written here?  In frames writes end at
+ * once: who hears nothing meanwhile writes a stream, though none is under
+ * way. */
+static bool offer_heard(tp_pipe *pipe)
+{
+    uint32_t now = pipe->context->heard + 1;
+    bool heard = now != pipe->heard;
+
+    pipe->heard = now;
+    return heard;
+}
+
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 {
     struct tpr_peer *peer = pipe->peer;
@@ -379,6 +393,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
         return;
     op->alone = tpb_list_empty(&pipe->landing)
                 && op->link.next == &pipe->writes;
+    op->alone &= offer_heard(pipe);
     for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++) {
         struct tpr_offer *offer;
 

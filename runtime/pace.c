@@ -11,7 +11,8 @@ enum {
     /* A lap is a burst, from one message that came alone to the next, for what
      * a program does when it begins is not what it does later: at least so many
      * bytes and messages.  One of more than these bytes and that many messages,
-     * or of those bytes, is of several laps. */
+     * or of those bytes, is of several laps.  Who waits for many to end before
+     * he sends as many more has none that is even: twice as many bytes do. */
     PACE_LEAST = 2 * 1024 * 1024, PACE_COUNT = 4,
     PACE_MOST = 64 * 1024 * 1024, PACE_BURST = 64,
     PACE_MOST_OF_ALL = 256 * 1024 * 1024,
@@ -27,7 +28,7 @@ unsigned tpr_pace_class(uint64_t bytes)
 {
     unsigned class = 0;
 
-    for (bytes /= 2 * TPR_TASTE_LEAST; bytes > 0 && class < TPR_PACES - 1;
+    for (bytes /= 2 * TPR_PACE_FIRST; bytes > 0 && class < TPR_PACES - 1;
          bytes /= 2)
         class++;
     return class;
@@ -42,7 +43,7 @@ static void pace_begin(struct tpr_pace *pace, uint64_t now)
 {
     pace->lap.since = now;
     pace->lap.bytes = 0;
-    pace->lap.count = pace->lap.begun = 0;
+    pace->lap.count = pace->begun = 0;
 }
 
 static void pace_turn(struct tpr_pace *pace, enum tpr_pace_way way)
@@ -50,6 +51,7 @@ static void pace_turn(struct tpr_pace *pace, enum tpr_pace_way way)
     pace->way = way;
     pace->laps = 0;
     pace->lap.since = pace->burst.since = 0;
+    pace->uneven = false;
     pace->late = 0;
 }
 
@@ -191,8 +193,11 @@ bool tpr_pace_first(struct tpr_pace *pace, uint64_t now)
     pace->run = 0;
     pace->late = 0;
     pace_begin(pace, now);
-    pace->burst = pace->lap;
-    pace->lap.begun = 1;
+    pace->burst.since = now;
+    pace->burst.bytes = 0;
+    pace->burst.count = 0;
+    pace->begun = 1;
+    pace->uneven = false;
     return several;
 }
 
@@ -209,8 +214,8 @@ static bool pace_is_even(const struct tpr_pace *pace)
 {
     uint32_t few = pace->lap.count / 4;
 
-    return pace->lap.begun + few >= pace->lap.count
-           && pace->lap.begun <= pace->lap.count + few;
+    return pace->begun + few >= pace->lap.count
+           && pace->begun <= pace->lap.count + few;
 }
 
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
@@ -237,10 +242,15 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
     pace->burst.count++;
     if (!pace_is_long(pace))
         return;
-    if (pace_is_even(pace)) {
+    if (pace_is_even(pace)
+        || (pace->uneven && pace->lap.bytes / 2 >= PACE_MOST_OF_ALL)) {
         pace->burst.since = 0;
         pace_measured(pace, pace->lap.since, pace->lap.bytes,
                       pace->lap.count);
+    } else if (pace->uneven) {
+        return;                    /* by and by it is, or it is long enough */
+    } else {
+        pace->uneven = true;
     }
     if (pace->lap.since > 0)
         pace_begin(pace, now);

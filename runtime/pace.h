@@ -26,8 +26,10 @@ enum tpr_pace_way {
 };
 
 enum {
-    /* Shorter ones of a stream go in frames, and those that come alone. */
-    TPR_PACE_LEAST = 64 * 1024, TPR_TASTE_LEAST = 16 * 1024
+    TPR_PACE_LEAST = 64 * 1024,    /* of a stream; shorter ones go in frames */
+    TPR_TASTE_LEAST = 20 * 1024,   /* of what comes alone: what is one frame
+                                      is not worth a trial */
+    TPR_PACE_FIRST = 16 * 1024     /* where the first class begins */
 };
 
 /* Of messages of about one size to one peer.  Zeroed is its beginning. */
@@ -36,9 +38,9 @@ struct tpr_pace {
         uint64_t since;            /* when it began; 0: it will with the end of
                                       a message (a lap), or it does not count */
         uint64_t bytes;            /* of messages that ended in it ... */
-        uint32_t count;            /* ... and how many, ... */
-        uint32_t begun;            /* ... and of those that were sent in it */
+        uint32_t count;            /* ... and how many */
     } lap, burst;                  /* and all since a message came alone */
+    uint32_t begun;                /* messages that were sent in the lap */
     uint64_t last;                 /* when a message of it ended */
     uint32_t late;                 /* messages of this way that do not count:
                                       they were sent while others ended */
@@ -50,6 +52,7 @@ struct tpr_pace {
     enum tpr_pace_way probed;      /* what was tried out of patience last */
     enum tpr_pace_way first;       /* what was measured first ... */
     bool doubted;                  /* ... and again, since it was cold then */
+    bool uneven;                   /* a lap of the burst was, and left out */
     bool shares;                   /* TPR_PACE_SHARED is one of the ways */
     uint64_t cold;                 /* bytes in frames that did not count */
     uint64_t speed[TPR_PACE_WAYS]; /* as last measured; 0: not, or long ago */
@@ -81,7 +84,7 @@ bool tpr_pace_first(struct tpr_pace *pace, uint64_t now);
 static inline void tpr_pace_next(struct tpr_pace *pace)
 {
     pace->run++;
-    pace->lap.begun++;
+    pace->begun++;
 }
 
 /* The receiver's, of messages that come alone.  Zeroed is its beginning. */

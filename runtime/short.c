@@ -177,6 +177,7 @@ static inline void short_have(tp_pipe *pipe, uint64_t length, bool borrow,
     pipe->missing = 0;
     pipe->rx_state = TPR_RX_IDLE;
     TPR_COUNT(stats->messages_received, 1);
+    pipe->context->heard++;
     TPR_COUNT(stats->bytes_received, length);
     op->kind = TPR_OP_READ;
     op->done = done;

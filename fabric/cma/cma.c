@@ -34,9 +34,9 @@ enum {
      * one a piece is as much as one may wait for in the end. */
     CMA_PIECE_MOST = 256 * 1024,
     CMA_PAGE = 4096,
-    CMA_HALVES_LEAST = 16 * 1024,  /* shorter ones are the receiver's alone */
+    CMA_HALVES_LEAST = 20 * 1024,  /* shorter ones are the receiver's alone */
     CMA_HALVES_MOST = TPF_BOTH_PIECE,
-    CMA_SIZES = 7,                 /* from the one to the other */
+    CMA_SIZES = 7,                 /* powers of two from the one to the other */
     CMA_LATE = 6,                  /* so often in turn somebody is the later */
     /* The same in a stream, whose sender has other things to do, and does not
      * hear of them meanwhile. */
@@ -44,9 +44,10 @@ enum {
     CMA_SHARED_LONG = 256 * 1024,
     /* He may not have found out yet whether it pays, but it is worth it. */
     CMA_CALL_ALWAYS = 4 * 1024 * 1024,
-    /* Nanoseconds after it spoke in which a process cannot have become another:
-     * that takes far longer. */
-    CMA_RECENT = 20 * 1000
+    /* Nanoseconds after it spoke in which a process does not become another:
+     * its threads have to be ended before its memory is replaced. */
+    CMA_RECENT = 5 * 1000,
+    CMA_BRIEF = 64 * 1024          /* read within these */
 };
 
 /* What is published: where the token is and what it is, and by whose clock its
@@ -274,34 +275,6 @@ static bool cma_is_recent(const struct cma_pull *pull)
            && tpb_now() - pull->when < CMA_RECENT;
 }
 
-/* The token comes with the bytes, out of the same memory: else they may be of
- * whatever program that process has become meanwhile. */
-static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
-                       struct tpb_error *error)
-{
-    const struct cma_link *link = (struct cma_link *)base->link;
-    uint64_t place = ((struct cma_pull *)base)->place;
-    uint8_t token[sizeof(link->theirs.token)] = { 0 };
-    struct iovec mine[2] = {
-        { token, sizeof(token) },
-        { (unsigned char *)base->to.data + at, length }
-    };
-    struct iovec theirs[2] = {
-        { (void *)(uintptr_t)link->theirs.place, sizeof(token) },
-        { (void *)(uintptr_t)(place + at), length }
-    };
-    bool sure = cma_is_recent((struct cma_pull *)base);
-    size_t ahead = sure ? 0 : sizeof(token);
-    ssize_t got = process_vm_readv(link->pid, mine + sure, 2 - sure,
-                                   theirs + sure, 2 - sure, 0);
-
-    if (got > (ssize_t)ahead
-        && (sure || memcmp(token, link->theirs.token, sizeof(token)) == 0))
-        return (size_t)got - ahead;
-    cma_refused(got < 0 ? errno : EFAULT, link->pid, error);
-    return 0;
-}
-
 /* Is the peer's memory still there?  Not once it has ended, or become another
  * program. */
 static bool cma_lives(const struct tpf_link *link)
@@ -313,14 +286,63 @@ static bool cma_lives(const struct tpf_link *link)
     return same;
 }
 
+/*
+ * The token comes with the bytes, out of the same memory: else they may be of
+ * whatever program that process has become meanwhile.  A few bytes do without,
+ * if that cannot be yet, and could not when they were there: for a cpu may be
+ * lost at any time.
+ */
+static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
+                       struct tpb_error *error)
+{
+    const struct cma_link *link = (struct cma_link *)base->link;
+    uint64_t place = ((struct cma_pull *)base)->place;
+    uint8_t token[sizeof(link->theirs.token)];
+    struct iovec mine[2] = {
+        { token, sizeof(token) },
+        { (unsigned char *)base->to.data + at, length }
+    };
+    struct iovec theirs[2] = {
+        { (void *)(uintptr_t)link->theirs.place, sizeof(token) },
+        { (void *)(uintptr_t)(place + at), length }
+    };
+    struct cma_pull *pull = (struct cma_pull *)base;
+    bool sure = length <= CMA_BRIEF && cma_is_recent(pull);
+    size_t ahead = sure ? 0 : sizeof(token);
+    ssize_t got = process_vm_readv(link->pid, mine + sure, 2 - sure,
+                                   theirs + sure, 2 - sure, 0);
+
+    if (got > (ssize_t)ahead
+        && (sure ? cma_is_recent(pull) || cma_lives(base->link)
+                 : memcmp(token, link->theirs.token, sizeof(token)) == 0))
+        return (size_t)got - ahead;
+    cma_refused(got < 0 ? errno : EFAULT, link->pid, error);
+    return 0;
+}
+
 /* A sender that was stopped meanwhile must not write into whatever has the
- * peer's pid by now. */
+ * peer's pid by now.  (If he loses his cpu between this and the write, and the
+ * peer becomes another program just then, he does: there is no write that looks
+ * first.) */
+static bool cma_may_give(struct cma_pull *help)
+{
+    uint64_t now;
+
+    if (cma_is_recent(help))
+        return true;
+    now = tpb_now();
+    if (!cma_lives(help->base.link))
+        return false;
+    help->when = now;              /* as good as if he had spoken */
+    return true;
+}
+
 static bool cma_give(struct tpf_pull *help, size_t at, size_t length)
 {
     const struct cma_link *link = (struct cma_link *)help->link;
     uint64_t place = ((struct cma_pull *)help)->place;
 
-    if (!cma_is_recent((struct cma_pull *)help) && !cma_lives(help->link))
+    if (!cma_may_give((struct cma_pull *)help))
         return false;
     while (length > 0) {
         struct iovec mine = { (unsigned char *)help->to.data + at, length };
@@ -345,7 +367,7 @@ static unsigned cma_size(size_t length)
 {
     unsigned size = 0;
 
-    for (length /= 2 * CMA_HALVES_LEAST; length > 0 && size < CMA_SIZES - 1;
+    for (length /= 32 * 1024; length > 0 && size < CMA_SIZES - 1;
          length /= 2)
         size++;
     return size;
@@ -410,12 +432,12 @@ static bool cma_begin(struct tpf_pull *pull, struct tpf_both_call *call)
 
 static size_t cma_call(struct tpf_pull *pull, unsigned char words[TPF_CALL])
 {
-    struct cma_call call = { .place = (uint64_t)(uintptr_t)pull->to.data,
-                             .when = tpb_now() };
+    struct cma_call call = { .place = (uint64_t)(uintptr_t)pull->to.data };
 
     if ((!pull->alone && !pull->shared && pull->to.length < CMA_CALL_ALWAYS)
         || !cma_begin(pull, &call.pieces))
         return 0;
+    call.when = tpb_now();
     memcpy(words, &call, sizeof(call));
     return sizeof(call);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +29,24 @@ extern const struct tpf_channel_kind tpf_cma;
 static const char *cma_self;
 static pid_t cma_child;
 static enum tpf_progress cma_result;
+
+/* What the channel calls: the peer may become another program just before. */
+static unsigned long cma_parts;        /* of the last call */
+static void (*cma_first)(void);
+
+ssize_t process_vm_readv(pid_t pid, const struct iovec *mine,
+                         unsigned long my_count, const struct iovec *theirs,
+                         unsigned long their_count, unsigned long flags)
+{
+    void (*first)(void) = cma_first;
+
+    cma_first = NULL;
+    if (first != NULL)
+        first();
+    cma_parts = my_count;
+    return syscall(SYS_process_vm_readv, pid, mine, my_count, theirs,
+                   their_count, flags);
+}
 
 static bool cma_fill(unsigned char byte)
 {
@@ -155,14 +174,16 @@ static void cma_buffer(struct cma_pair *pair)
     tpb_list_init(&pair->pull->node);
 }
 
-/* False, and said: this machine has no cma. */
-static bool cma_begin(struct cma_pair *pair)
+/* False, and said: this machine has no cma.  `skew`: what is added to the
+ * number of the clock that the peer's times are of. */
+static bool cma_begin(struct cma_pair *pair, uint64_t skew)
 {
     static const struct tpf_backend backend = { .peer_pid = cma_pid,
                                                 .shared = cma_shared };
     static const struct tpf_upcalls upcalls = { .pulled = cma_pulled };
     struct tpb_error error = { "" };
     struct cma_news news;
+    uint64_t clock;
 
     *pair = (struct cma_pair){ .env = { .upcalls = &upcalls },
                                .conn = { .backend = &backend },
@@ -183,6 +204,9 @@ static bool cma_begin(struct cma_pair *pair)
         cma_be_peer(pair->in[0], pair->out[1]);
     ck_assert_int_eq(read(pair->out[0], &news, sizeof(news)), sizeof(news));
     ck_assert(news.placed);
+    memcpy(&clock, news.address + 8, sizeof(clock));
+    clock += skew;
+    memcpy(news.address + 8, &clock, sizeof(clock));
     *pair->link = (struct tpf_link){ .kind = &tpf_cma,
                                      .channel = pair->channel,
                                      .conn = &pair->conn,
@@ -218,7 +242,7 @@ START_TEST(test_another_program)
     struct cma_pair pair;
     struct tpf_pull *pull;
 
-    if (!cma_begin(&pair))
+    if (!cma_begin(&pair, 0))
         return;
     pull = pair.pull;
     where.when = _i < 2 ? tpb_now() : 1;
@@ -240,6 +264,56 @@ START_TEST(test_another_program)
     for (size_t i = 0; i < pull->moved; i++)
         if (pair.data[i] != CMA_MINE)
             ck_abort_msg("byte %zu is another program's", i);
+    cma_end(&pair);
+}
+END_TEST
+
+static struct cma_pair *cma_pair;
+
+static void cma_exec_now(void)
+{
+    cma_exec(cma_pair->in[1], cma_pair->out[0]);
+}
+
+/* Is the token left out when it may be, and only then?  `_i`: of a source that
+ * is new; old; of another clock; of the future; long; and the reader loses his
+ * cpu before the bytes are read. */
+START_TEST(test_token)
+{
+    static const bool without[] = { true, false, false, false, false, true };
+    struct cma_where where = { .place = (uint64_t)(uintptr_t)CMA_PLACE };
+    struct tpb_error error = { "" };
+    enum tpf_progress result;
+    struct cma_pair pair;
+
+    if (!cma_begin(&pair, _i == 2))
+        return;
+    cma_pair = &pair;
+    if (_i != 4)
+        pair.pull->to.length = 4096;
+    pair.pull->source_length = sizeof(where);
+    /* He may lose his cpu here, too. */
+    for (int tries = 0; tries < 1000; tries++) {
+        where.when = _i == 1 ? 1 : tpb_now() + (_i == 3 ? 1000000000 : 0);
+        memcpy(pair.pull->source, &where, sizeof(where));
+        pair.pull->moved = 0;
+        tpb_list_init(&pair.pull->node);
+        if (_i == 5)
+            cma_first = cma_exec_now;
+        result = tpf_cma.pull(pair.pull, &error);
+        if (_i == 5 || cma_parts == (without[_i] ? 1 : 2) || !without[_i])
+            break;
+    }
+    if (_i == 5) {
+        /* Also if the bytes come without it, it is asked for then. */
+        ck_assert_int_eq(result, TPF_PULL_REFUSED);
+    } else {
+        ck_assert_uint_eq(cma_parts, without[_i] ? 1 : 2);
+        ck_assert_int_eq(result, _i == 4 ? TPF_PULL_MORE : TPF_PULL_DONE);
+        ck_assert_uint_eq(pair.data[0], CMA_MINE);
+    }
+    if (result == TPF_PULL_MORE)
+        ck_assert(tpf_cma.cancel(pair.pull));
     cma_end(&pair);
 }
 END_TEST
@@ -287,7 +361,7 @@ START_TEST(test_written_by_call)
     uint64_t when;
     bool failed;
 
-    if (!cma_begin(&pair))
+    if (!cma_begin(&pair, 0))
         return;
     memset(pair.data, CMA_OTHER / 2, CMA_LENGTH);
     /* Old and new calls. */
@@ -362,7 +436,7 @@ START_TEST(test_balance)
     struct cma_pair pair;
     size_t first, piece;
 
-    if (!cma_begin(&pair))
+    if (!cma_begin(&pair, 0))
         return;
     first = cma_sent(&pair, false);
     ck_assert_uint_eq(first, 64 * 1024);
@@ -389,6 +463,7 @@ int main(int argc, char **argv)
     cma_self = "/proc/self/exe";
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_another_program, 0, 4);
+    tcase_add_loop_test(tests, test_token, 0, 6);
     tcase_add_test(tests, test_written_by_call);
     tcase_add_test(tests, test_balance);
     suite_add_tcase(suite, tests);

@@ -197,6 +197,41 @@ static unsigned burst(struct tpr_pace *pace, uint64_t *clock, unsigned count,
     return pulled;
 }
 
+/* So many are written whenever as many have ended: never one alone, and none of
+ * the laps need be even.  The way is found nevertheless. */
+START_TEST(batches_are_measured)
+{
+    static const uint64_t speed[TPR_PACE_WAYS] = { 9000, 4000, 3000 };
+    static const unsigned batches[][2] = {     /* MiB, messages */
+        { 1, 16 }, { 1, 64 }, { 1, 96 }, { 1, 128 }, { 1, 1024 }, { 4, 32 },
+        { 16, 24 }, { 16, 32 }, { 32, 16 }, { 64, 6 }, { 64, 8 }, { 64, 16 }
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(batches); i++) {
+        uint64_t bytes = (uint64_t)batches[i][0] * MEGABYTE, clock = 1000;
+        unsigned many = batches[i][1], frames = 0;
+        unsigned count = 64 * 1024 / batches[i][0];
+        struct tpr_pace pace = { 0 };
+
+        tpr_pace_share(&pace, true);
+        for (unsigned k = 0; k < many; k++)
+            tpr_pace_next(&pace);
+        for (unsigned ended = 1; ended <= count; ended++) {
+            enum tpr_pace_way way = pace.way;
+
+            clock += bytes * 1000 / speed[way];
+            frames += way == TPR_PACE_FRAMES;
+            tpr_pace_ended(&pace, way, bytes, clock);
+            for (unsigned k = 0; ended % many == 0 && k < many; k++)
+                tpr_pace_next(&pace);
+        }
+        if (frames < count * 3 / 4)
+            ck_abort_msg("%u of %u messages of %u MiB, %u at a time", frames,
+                         count, batches[i][0], many);
+    }
+}
+END_TEST
+
 /* That is one stream, not several in turn. */
 START_TEST(phases_of_a_burst_are_no_change)
 {
@@ -402,9 +437,9 @@ END_TEST
 
 START_TEST(sizes_have_classes)
 {
-    ck_assert_uint_eq(tpr_pace_class(TPR_TASTE_LEAST), 0);
-    ck_assert_uint_eq(tpr_pace_class(2 * TPR_TASTE_LEAST - 1), 0);
-    ck_assert_uint_eq(tpr_pace_class(2 * TPR_TASTE_LEAST), 1);
+    ck_assert_uint_eq(tpr_pace_class(TPR_PACE_FIRST), 0);
+    ck_assert_uint_eq(tpr_pace_class(2 * TPR_PACE_FIRST - 1), 0);
+    ck_assert_uint_eq(tpr_pace_class(2 * TPR_PACE_FIRST), 1);
     ck_assert_uint_eq(tpr_pace_class(TPR_PACE_LEAST), 2);
     ck_assert_uint_eq(tpr_pace_class(MEGABYTE), 6);
     ck_assert_uint_eq(tpr_pace_class(UINT64_MAX), TPR_PACES - 1);
@@ -427,6 +462,7 @@ int main(void)
     tcase_add_test(tests, cold_beginning_is_forgotten);
     tcase_add_test(tests, trials_are_short);
     tcase_add_test(tests, long_stream_is_measured_too);
+    tcase_add_test(tests, batches_are_measured);
     tcase_add_test(tests, phases_of_a_burst_are_no_change);
     tcase_add_test(tests, what_waited_for_others_does_not_count);
     tcase_add_test(tests, what_changed_is_forgotten);
