@@ -208,7 +208,7 @@ static void both_help_move(struct tpf_pull *help,
 {
     struct tpf_both *both = ways->of(help);
     size_t moved = 0;
-    uint32_t index;
+    uint32_t index = 0;
 
     do {
         uint32_t count = tpf_share_claim(both->share, both->number,

@@ -96,6 +96,7 @@ static char *limited(const char *limit, const char *arguments)
     /* Where that user may not even look at the build tree. */
     if (strstr(text, "Permission denied") != NULL) {
         tpx_skip("root", "the build tree is closed to others");
+        tpb_free(text);
         return NULL;
     }
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%s", text);
