@@ -52,6 +52,8 @@ bool tpf_both_begin(struct tpf_pull *pull, const struct tpf_both_ways *ways,
     struct tpf_both *both = ways->of(pull);
     struct tpf_conn *conn = pull->link->conn;
     struct tpf_share *share = both_shared(pull->link, true);
+    size_t count = pieces > 0 ? pieces
+                   : (pull->to.length + piece - 1) / piece;
 
     if (share == NULL || conn->both_called || pull->to.length <= piece
         || pull->link->channel->env->crowded
@@ -62,10 +64,7 @@ bool tpf_both_begin(struct tpf_pull *pull, const struct tpf_both_ways *ways,
     conn->both_called = true;
     *call = (struct tpf_both_call){ .length = pull->to.length,
                                     .piece = (uint32_t)piece,
-                                    .pieces = pieces > 0 ? pieces
-                                              : (uint32_t)((pull->to.length
-                                                            + piece - 1)
-                                                           / piece),
+                                    .pieces = (uint32_t)count,
                                     .number = conn->both_number };
     both->share = share;
     both_pieces(both, call);

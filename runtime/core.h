@@ -777,4 +777,14 @@ static inline bool tpr_message_plain(const tp_message *message)
 #define TPR_COUNT(field, n) \
     __atomic_store_n(&(field), (field) + (uint64_t)(n), __ATOMIC_RELAXED)
 
+/* A message was read. */
+static inline void tpr_count_received(tp_pipe *pipe, uint64_t length)
+{
+    struct tp_stats *stats = &pipe->record->stats;
+
+    TPR_COUNT(stats->messages_received, 1);
+    TPR_COUNT(stats->bytes_received, length);
+    pipe->context->heard++;
+}
+
 #endif

@@ -60,11 +60,8 @@ static void op_count(struct tpr_op *op, tp_status status)
         }
     } else {
         TPR_COUNT(stats->reads_pending, -1);
-        if (status == TP_OK && op->kind == TPR_OP_READ) {
-            TPR_COUNT(stats->messages_received, 1);
-            op->context->heard++;
-            TPR_COUNT(stats->bytes_received, op->data_length);
-        }
+        if (status == TP_OK && op->kind == TPR_OP_READ)
+            tpr_count_received(op->pipe, op->data_length);
     }
 }
 

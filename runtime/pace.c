@@ -41,9 +41,8 @@ unsigned tpr_pace_lend_class(uint64_t bytes)
 
 static void pace_begin(struct tpr_pace *pace, uint64_t now)
 {
-    pace->lap.since = now;
-    pace->lap.bytes = 0;
-    pace->lap.count = pace->begun = 0;
+    pace->lap = (struct tpr_lap){ .since = now };
+    pace->begun = 0;
 }
 
 static void pace_turn(struct tpr_pace *pace, enum tpr_pace_way way)
@@ -174,13 +173,13 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed, uint32_t count)
     }
 }
 
-static void pace_measured(struct tpr_pace *pace, uint64_t since, uint64_t bytes,
-                          uint32_t count)
+/* It is over, and counts if there was enough of it. */
+static void pace_lap(struct tpr_pace *pace, const struct tpr_lap *lap)
 {
-    uint64_t took = (pace->last - since) / 1000 + 1;
+    uint64_t took = (pace->last - lap->since) / 1000 + 1;
 
-    if (since > 0 && count >= PACE_COUNT && bytes >= PACE_LEAST)
-        pace_judge(pace, bytes / took + 1, count);
+    if (lap->since > 0 && lap->count >= PACE_COUNT && lap->bytes >= PACE_LEAST)
+        pace_judge(pace, lap->bytes / took + 1, lap->count);
 }
 
 bool tpr_pace_first(struct tpr_pace *pace, uint64_t now)
@@ -188,24 +187,27 @@ bool tpr_pace_first(struct tpr_pace *pace, uint64_t now)
     bool several = pace->run >= PACE_RUN;
 
     /* If none of its laps was. */
-    pace_measured(pace, pace->burst.since, pace->burst.bytes,
-                  pace->burst.count);
+    pace_lap(pace, &pace->burst);
     pace->run = 0;
     pace->late = 0;
     pace_begin(pace, now);
-    pace->burst.since = now;
-    pace->burst.bytes = 0;
-    pace->burst.count = 0;
+    pace->burst = pace->lap;
     pace->begun = 1;
     pace->uneven = false;
     return several;
 }
 
-static bool pace_is_long(const struct tpr_pace *pace)
+static bool pace_is_long(const struct tpr_lap *lap)
 {
-    return pace->lap.bytes >= PACE_MOST_OF_ALL
-           ? pace->lap.count >= PACE_COUNT
-           : pace->lap.bytes >= PACE_MOST && pace->lap.count >= PACE_BURST;
+    return lap->bytes >= PACE_MOST_OF_ALL
+           ? lap->count >= PACE_COUNT
+           : lap->bytes >= PACE_MOST && lap->count >= PACE_BURST;
+}
+
+static void pace_add(struct tpr_lap *lap, uint64_t bytes)
+{
+    lap->bytes += bytes;
+    lap->count++;
 }
 
 /* Are as many sent as end?  Not where a burst begins, or ends: the program has
@@ -236,17 +238,14 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
         return;
     }
     pace->last = now;
-    pace->lap.bytes += bytes;
-    pace->lap.count++;
-    pace->burst.bytes += bytes;
-    pace->burst.count++;
-    if (!pace_is_long(pace))
+    pace_add(&pace->lap, bytes);
+    pace_add(&pace->burst, bytes);
+    if (!pace_is_long(&pace->lap))
         return;
     if (pace_is_even(pace)
         || (pace->uneven && pace->lap.bytes / 2 >= PACE_MOST_OF_ALL)) {
         pace->burst.since = 0;
-        pace_measured(pace, pace->lap.since, pace->lap.bytes,
-                      pace->lap.count);
+        pace_lap(pace, &pace->lap);
     } else if (pace->uneven) {
         return;                    /* by and by it is, or it is long enough */
     } else {

@@ -32,14 +32,18 @@ enum {
     TPR_PACE_FIRST = 16 * 1024     /* where the first class begins */
 };
 
+/* What ended in some time. */
+struct tpr_lap {
+    uint64_t since;                /* when it began; 0: it has not */
+    uint64_t bytes;                /* of messages that ended in it ... */
+    uint32_t count;                /* ... and how many */
+};
+
 /* Of messages of about one size to one peer.  Zeroed is its beginning. */
 struct tpr_pace {
-    struct {
-        uint64_t since;            /* when it began; 0: it will with the end of
-                                      a message (a lap), or it does not count */
-        uint64_t bytes;            /* of messages that ended in it ... */
-        uint32_t count;            /* ... and how many */
-    } lap, burst;                  /* and all since a message came alone */
+    struct tpr_lap lap;            /* begins with the end of a message */
+    struct tpr_lap burst;          /* since one came alone; not begun: it does
+                                      not count, as a lap of it did */
     uint32_t begun;                /* messages that were sent in the lap */
     uint64_t last;                 /* when a message of it ended */
     uint32_t late;                 /* messages of this way that do not count:

@@ -165,7 +165,6 @@ static inline void short_have(tp_pipe *pipe, uint64_t length, bool borrow,
                               tp_message_fn *done, void *arg)
 {
     struct tpr_open_frame *open = &pipe->context->open;
-    struct tp_stats *stats = &pipe->record->stats;
     struct tpr_op *op = open->spare;
 
     /* No exchange: whoever claims it in another thread reads the same message
@@ -176,9 +175,7 @@ static inline void short_have(tp_pipe *pipe, uint64_t length, bool borrow,
     pipe->skeleton = NULL;
     pipe->missing = 0;
     pipe->rx_state = TPR_RX_IDLE;
-    TPR_COUNT(stats->messages_received, 1);
-    pipe->context->heard++;
-    TPR_COUNT(stats->bytes_received, length);
+    tpr_count_received(pipe, length);
     op->kind = TPR_OP_READ;
     op->done = done;
     op->arg = arg;

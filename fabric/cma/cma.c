@@ -296,7 +296,7 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
                        struct tpb_error *error)
 {
     const struct cma_link *link = (struct cma_link *)base->link;
-    uint64_t place = ((struct cma_pull *)base)->place;
+    const struct cma_pull *pull = (struct cma_pull *)base;
     uint8_t token[sizeof(link->theirs.token)];
     struct iovec mine[2] = {
         { token, sizeof(token) },
@@ -304,9 +304,8 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
     };
     struct iovec theirs[2] = {
         { (void *)(uintptr_t)link->theirs.place, sizeof(token) },
-        { (void *)(uintptr_t)(place + at), length }
+        { (void *)(uintptr_t)(pull->place + at), length }
     };
-    struct cma_pull *pull = (struct cma_pull *)base;
     bool sure = length <= CMA_BRIEF && cma_is_recent(pull);
     size_t ahead = sure ? 0 : sizeof(token);
     ssize_t got = process_vm_readv(link->pid, mine + sure, 2 - sure,
@@ -417,17 +416,21 @@ static void cma_balance(const struct tpf_pull *pull,
     link->balance[size].late = (int8_t)late;
 }
 
+/* Of more pieces than two. */
+static size_t cma_piece(const struct tpf_pull *pull)
+{
+    if (!pull->shared)
+        return CMA_PIECE_MOST;
+    return pull->to.length < CMA_SHARED_LONG ? CMA_SHARED_LEAST
+                                             : CMA_SHARED_MOST;
+}
+
 static bool cma_begin(struct tpf_pull *pull, struct tpf_both_call *call)
 {
-    size_t length = pull->to.length;
-
-    if (cma_halves(pull))
-        return length >= CMA_HALVES_LEAST
-               && tpf_both_begin(pull, &cma_ways, cma_half(pull), 2, call);
-    return tpf_both_begin(pull, &cma_ways,
-                          !pull->shared ? CMA_PIECE_MOST
-                          : length < CMA_SHARED_LONG ? CMA_SHARED_LEAST
-                          : CMA_SHARED_MOST, 0, call);
+    if (!cma_halves(pull))
+        return tpf_both_begin(pull, &cma_ways, cma_piece(pull), 0, call);
+    return pull->to.length >= CMA_HALVES_LEAST
+           && tpf_both_begin(pull, &cma_ways, cma_half(pull), 2, call);
 }
 
 static size_t cma_call(struct tpf_pull *pull, unsigned char words[TPF_CALL])

@@ -70,9 +70,7 @@ void tpx_load(const char *backend)
 
 unsigned tpx_few(unsigned many)
 {
-    const char *few = getenv("TP_TEST_FEW");
-
-    return few != NULL && *few != '\0' && many > 10 ? many / 10 : many;
+    return tpx_is_set("TP_TEST_FEW") && many > 10 ? many / 10 : many;
 }
 
 const char *tpx_program(const char *path)

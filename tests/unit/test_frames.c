@@ -392,9 +392,7 @@ END_TEST
 
 static unsigned sessions(unsigned count)
 {
-    const char *full = getenv("TP_TEST_LONG");
-
-    return full != NULL && *full != '\0' ? count * 20 : count;
+    return tpx_is_set("TP_TEST_LONG") ? count * 20 : count;
 }
 
 START_TEST(test_damaged)
