@@ -17,7 +17,8 @@
 
 enum {
     PLAN_ALIGNMENT = 4096,
-    PLAN_FEW = 4,                  /* messages of a repetition, at least */
+    PLAN_FEW = 4,                  /* messages of a repetition, at least ... */
+    PLAN_WINDOWS = 4,              /* ... or of a stream, times its window */
     PLAN_MANY = 100000000,         /* ... of a stream, at most */
     PLAN_BIG = 1 << 20             /* messages that are tried one by one */
 };
@@ -278,7 +279,17 @@ static bool plan_tell(struct plan *plan, uint64_t count)
     return true;
 }
 
-/* Finds the count that takes as long as a repetition shall. */
+/*
+ * So many messages a repetition has at least.  A stream whose window is never
+ * full, or that ends as soon as it is, would be a burst: nobody waits for
+ * anybody in it, and only its first buffers are used.
+ */
+static uint64_t plan_least(const struct bench_job *job)
+{
+    return plan_exchanges(job->test) ? PLAN_FEW : PLAN_WINDOWS * job->window;
+}
+
+/* Finds the count that takes as long as a repetition shall, or is the least. */
 static bool plan_calibrate(struct plan *plan, uint64_t *count)
 {
     double wanted = plan->options->time_ms * 1e6;
@@ -303,8 +314,7 @@ static bool plan_calibrate(struct plan *plan, uint64_t *count)
             break;
         }
     }
-    if (*count < PLAN_FEW)
-        *count = PLAN_FEW;
+    *count = (uint64_t)fmax((double)*count, (double)plan_least(&plan->job));
     return true;
 }
 

@@ -220,6 +220,19 @@ static bool pace_is_even(const struct tpr_pace *pace)
            && pace->begun <= pace->lap.count + few;
 }
 
+/*
+ * More were sent than ended, as where a burst begins: those that are under way
+ * may have arrived while the program wrote them, and end one after the other
+ * as fast as it writes as many again.  The next lap begins behind them.
+ */
+static void pace_settle(struct tpr_pace *pace)
+{
+    if (pace->begun <= pace->lap.count)
+        return;
+    pace->late = pace->begun - pace->lap.count;
+    pace->lap.since = 0;
+}
+
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
                     uint64_t bytes, uint64_t now)
 {
@@ -231,6 +244,10 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
     }
     if (pace->late > 0) {
         pace->late--;
+        if (pace->burst.since > 0) {
+            pace->last = now;
+            pace_add(&pace->burst, bytes);
+        }
         return;
     }
     if (pace->lap.since == 0) {
@@ -250,6 +267,7 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
         return;                    /* by and by it is, or it is long enough */
     } else {
         pace->uneven = true;
+        pace_settle(pace);
     }
     if (pace->lap.since > 0)
         pace_begin(pace, now);

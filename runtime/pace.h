@@ -47,7 +47,8 @@ struct tpr_pace {
     uint32_t begun;                /* messages that were sent in the lap */
     uint64_t last;                 /* when a message of it ended */
     uint32_t late;                 /* messages of this way that do not count:
-                                      they were sent while others ended */
+                                      they were sent while others ended, or
+                                      in the lap before, which was not even */
     uint32_t laps;                 /* by this way, one after the other */
     uint32_t run;                  /* messages since one came alone */
     uint32_t patience;             /* so many until the other is tried again;

@@ -257,6 +257,59 @@ START_TEST(phases_of_a_burst_are_no_change)
 }
 END_TEST
 
+/* A burst with a window, whose program takes 125 us to write each message, more
+ * if it helps its peer, and hears of no end before it has written as many as
+ * may be under way; what has arrived meanwhile ends as fast as it writes.
+ * Returns how many were shared. */
+static unsigned rewritten(struct tpr_pace *pace, uint64_t *clock,
+                          unsigned count, const uint64_t speed[TPR_PACE_WAYS])
+{
+    enum { WINDOW = 64, WRITING = 125000, HELPING = 25000 };
+    struct { enum tpr_pace_way way; uint64_t arrived; } sent[WINDOW];
+    uint64_t arrived = *clock;
+    unsigned shared = 0;
+
+    for (unsigned i = 0; i < count + WINDOW; i++) {
+        unsigned at = i % WINDOW;
+
+        if (i >= WINDOW) {
+            if (*clock < sent[at].arrived)
+                *clock = sent[at].arrived;
+            shared += sent[at].way == TPR_PACE_SHARED;
+            tpr_pace_ended(pace, sent[at].way, MEGABYTE, *clock);
+        }
+        if (i >= count)
+            continue;
+        *clock += WRITING;
+        if (i >= WINDOW && pace->way == TPR_PACE_SHARED)
+            *clock += HELPING;
+        if (i == 0)
+            tpr_pace_first(pace, *clock);
+        else
+            tpr_pace_next(pace);
+        sent[at].way = pace->way;
+        if (arrived < *clock)
+            arrived = *clock;
+        arrived += MEGABYTE * UINT64_C(1000) / speed[pace->way];
+        sent[at].arrived = arrived;
+    }
+    return shared;
+}
+
+START_TEST(what_arrived_meanwhile_does_not_count)
+{
+    static const uint64_t speed[TPR_PACE_WAYS] = { 5600, 5500, 6700 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000;
+    unsigned shared = 0;
+
+    tpr_pace_share(&pace, true);
+    for (unsigned times = 0; times < 40; times++)
+        shared += rewritten(&pace, &clock, 256, speed);
+    ck_assert_uint_ge(shared, 30 * 256);
+}
+END_TEST
+
 /* A stream with a window.  What is sent in frames while others are pulled is
  * there when these have ended, and ends with the last of them. */
 static unsigned windowed(struct tpr_pace *pace, unsigned count,
@@ -464,6 +517,7 @@ int main(void)
     tcase_add_test(tests, long_stream_is_measured_too);
     tcase_add_test(tests, batches_are_measured);
     tcase_add_test(tests, phases_of_a_burst_are_no_change);
+    tcase_add_test(tests, what_arrived_meanwhile_does_not_count);
     tcase_add_test(tests, what_waited_for_others_does_not_count);
     tcase_add_test(tests, what_changed_is_forgotten);
     tcase_add_test(tests, one_begins_as_it_should);
