@@ -294,6 +294,7 @@ static bool plan_calibrate(struct plan *plan, uint64_t *count)
 {
     double wanted = plan->options->time_ms * 1e6;
     uint64_t most = plan_exchanges(plan->job.test) ? BENCH_SAMPLES : PLAN_MANY;
+    uint64_t least = plan_least(&plan->job);
     struct plan_figures figures;
 
     *count = plan->job.bytes >= PLAN_BIG ? 1 : 16;
@@ -314,7 +315,8 @@ static bool plan_calibrate(struct plan *plan, uint64_t *count)
             break;
         }
     }
-    *count = (uint64_t)fmax((double)*count, (double)plan_least(&plan->job));
+    if (*count < least)
+        *count = least;
     return true;
 }
 
