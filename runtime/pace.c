@@ -20,7 +20,7 @@ enum {
     PACE_RUN = 3,                  /* messages behind the first: a stream */
     PACE_TRIAL = 2,                /* laps that a way has at least */
     PACE_ALONE = 4,                /* messages that come alone make a lap */
-    PACE_WARM = 128,               /* messages of a lap that say it at once */
+    PACE_WARM = 1024,              /* messages of a lap that say it at once */
     PACE_PATIENCE = 32, PACE_PATIENCE_MOST = 4096
 };
 
@@ -161,8 +161,9 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed, uint32_t count)
     pace_doubt(pace);
     rival = pace_rival(pace);
     other = pace->speed[rival];
-    /* Far behind after one lap is enough: the first one has its own costs. */
-    if (++pace->laps < PACE_TRIAL && best <= speed + speed / 4)
+    /* Far behind after one lap is enough; a third is not, for what was written
+     * for another way lies where this one does not want it. */
+    if (++pace->laps < PACE_TRIAL && best <= speed + speed / 3 * 2)
         return;
     if (other == 0 || other > *mine + *mine / 16) {
         pace_turn(pace, rival);
@@ -214,7 +215,7 @@ static void pace_add(struct tpr_lap *lap, uint64_t bytes)
  * more to do for each then, or less. */
 static bool pace_is_even(const struct tpr_pace *pace)
 {
-    uint32_t few = pace->lap.count / 4;
+    uint32_t few = pace->lap.count / 8;
 
     return pace->begun + few >= pace->lap.count
            && pace->begun <= pace->lap.count + few;

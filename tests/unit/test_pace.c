@@ -122,7 +122,7 @@ END_TEST
 /* Whatever is measured first is measured while all is cold. */
 START_TEST(cold_beginning_is_forgotten)
 {
-    static const uint64_t speed[TPR_PACE_WAYS] = { 5000, 7500, 8500 };
+    static const uint64_t speed[TPR_PACE_WAYS] = { 4000, 7500, 8500 };
     struct tpr_pace pace = { 0 };
     uint64_t clock = 1000;
     unsigned laps[TPR_PACE_WAYS] = { 0 };
@@ -147,7 +147,7 @@ END_TEST
  * tried again soon. */
 START_TEST(trials_are_short)
 {
-    static const uint64_t speed[TPR_PACE_WAYS] = { 6500, 7000, 9000 };
+    static const uint64_t speed[TPR_PACE_WAYS] = { 5000, 5300, 9000 };
     struct tpr_pace pace = { 0 };
     uint64_t clock = 1000;
     unsigned others = 0;
