@@ -257,9 +257,12 @@ static void sizes_paces(struct tpr_peer *peer)
 {
     struct tpr_links *links = peer->links;
     bool shares = links->stream != NULL && sizes_both(peer, links->stream);
+    bool lends = links->of[TPF_CHANNEL_MAP].link != NULL
+                 && sizes_both(peer, &links->of[TPF_CHANNEL_MAP]);
 
     for (unsigned i = 0; i < TPR_PACES; i++) {
         tpr_pace_share(&links->paces[i], shares);
+        tpr_pace_share(&links->lends[i], lends);
         tpr_pace_prefer(&links->lends[i], TPR_PACE_PULLED);
     }
 }

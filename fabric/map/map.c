@@ -482,7 +482,7 @@ static size_t map_call(struct tpf_pull *pull, unsigned char words[TPF_CALL])
 {
     struct map_call call;
 
-    if ((!pull->alone && pull->to.length < MAP_CALL_ALWAYS)
+    if ((!pull->alone && !pull->shared && pull->to.length < MAP_CALL_ALWAYS)
         || pull->to.length < MAP_CALL_LEAST
         || pull->link->conn->backend->parted == NULL
         || !map_place(pull->link, &pull->to, true, &call.target)
