@@ -147,6 +147,19 @@ void tpr_lent_release(tp_pipe *pipe, uint32_t number);
  * NULL: tpr_offer_done() is to see to it. */
 struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number);
 
+/* ---- late.c: DONEs that come late, on purpose --------------------------- */
+
+/* Sender: is so much under way before a write of `length` bytes, which has
+ * offers, that nobody has to hear of its end at once? */
+bool tpr_late_may(const tp_pipe *pipe, uint64_t length);
+/* Receiver: keeps the DONE of a message of `length` bytes back for a while. */
+void tpr_late_keep(tp_pipe *pipe, uint32_t number, uint64_t length);
+/* Tells all that the pipe has kept back. */
+void tpr_late_tell(tp_pipe *pipe);
+/* ... of each pipe that has nothing more to read.  When a pass has moved
+ * nothing, and before the token is left. */
+void tpr_late_look(tp_context *context);
+
 /* ---- land.c -------------------------------------------------------------- */
 
 /* Says where the body of a frame that has begun to come is to be received. */

@@ -418,6 +418,7 @@ static tp_context *context_new(void)
     tpb_list_init(&context->device_reads);
     tpb_list_init(&context->device_releases);
     tpb_list_init(&context->unread);
+    tpb_list_init(&context->late);
     tpb_list_init(&context->peers);
     tpb_list_init(&context->strangers);
     tpb_list_init(&context->contacts);

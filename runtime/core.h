@@ -110,6 +110,7 @@ struct tpr_op {
     uint32_t pulls;                /* of a read: buffers still to come */
     bool streamed;                 /* of a read: all of the stream is there */
     bool borrow;                   /* a read that lends what it can */
+    bool queued;                   /* of a read: WIRE_QUEUED */
     bool landing;                  /* of a read: one of `pulls` is the body of
                                       a frame, see land.c */
 
@@ -217,8 +218,8 @@ struct tp_pipe {
     struct tpb_list armed;         /* tpr_op */
     struct tpb_list reads;         /* tpr_op, in order; the last may be in
                                       TPR_RX_DATA, others wait for channels */
-    bool alone, shared;            /* the message that comes in is WIRE_ALONE,
-                                      WIRE_SHARED */
+    bool alone, shared, queued;    /* the message that comes in is WIRE_ALONE,
+                                      WIRE_SHARED, WIRE_QUEUED */
     uint32_t copying;              /* of context->copying the pipe's ... */
     struct tpb_list turns;         /* ... and tpr_offer that wait for these */
     uint32_t offering, offered_to_me;  /* messages with offers so far */
@@ -226,6 +227,8 @@ struct tp_pipe {
     uint32_t lent;                 /* messages that the user has borrowed */
     uint32_t released;             /* of them, whom a device still reads */
     bool tell_due;                 /* the peer waits for them to come back */
+    struct tpb_list late_link;     /* in context->late */
+    struct tpr_late *late;         /* owned: see late.c; NULL: none so far */
     struct tpb_list backlog;       /* tpr_chunk */
     struct tpb_list unread_link;   /* in context->unread */
     struct tpr_skeleton *skeleton; /* of the message that is coming in */
@@ -469,6 +472,7 @@ struct tp_context {
     bool listens;                  /* ... has been called */
     bool mourns;                   /* the launcher said that a peer died */
     struct tpb_list unread;        /* pipes with a backlog and no reader */
+    struct tpb_list late;          /* pipes that keep DONEs back */
 
     /* Peers. */
     pthread_mutex_t table_lock;

@@ -117,6 +117,7 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     tpb_list_init(&pipe->armed);
     tpb_list_init(&pipe->reads);
     tpb_list_init(&pipe->turns);
+    tpb_list_init(&pipe->late_link);
     tpb_list_init(&pipe->backlog);
     tpb_list_init(&pipe->unread_link);
     atomic_init(&pipe->error, "");

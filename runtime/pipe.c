@@ -416,6 +416,8 @@ void tpr_pipe_fini(tp_pipe *pipe)
         tpr_skeleton_free(offered);
     tpr_tx_notes_drop(pipe);
     tpr_skeletons_fini(pipe);
+    tpb_list_unlink(&pipe->late_link);
+    tpb_free(pipe->late);
     tpb_free(pipe->gather);
     if (pipe->error_owned)
         tpb_free((char *)(uintptr_t)atomic_load(&pipe->error));

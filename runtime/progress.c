@@ -140,6 +140,8 @@ void tpr_leave_token(tp_context *context)
 {
     do {
         token_run_tasks(context);
+        if (TPB_UNLIKELY(!tpb_list_empty(&context->late)))
+            tpr_late_look(context);
         token_ring(context);
         context->depth = 0;
         atomic_store_explicit(&context->holder, NULL, memory_order_relaxed);
@@ -269,6 +271,8 @@ bool tpr_pass(tp_context *context)
      * may take long to let go of a connection that broke. */
     if (tpb_list_empty(&context->done))
         progress_bury(context);
+    if (TPB_UNLIKELY(!moved && !tpb_list_empty(&context->late)))
+        tpr_late_look(context);
     return moved;
 }
 

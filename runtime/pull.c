@@ -65,6 +65,16 @@ static void pull_measured(const struct tpr_op *op)
 
 /* ---- the end of a buffer, and of all of them ----------------------------- */
 
+static void pull_tell(tp_pipe *pipe, const struct tpr_op *op)
+{
+    if (op->queued) {
+        tpr_late_keep(pipe, op->number, op->data_length);
+        return;
+    }
+    tpr_late_tell(pipe);
+    tpr_lent_release(pipe, op->number);
+}
+
 void tpr_pull_settle(struct tpr_op *op)
 {
     tp_pipe *pipe = op->pipe;
@@ -76,7 +86,7 @@ void tpr_pull_settle(struct tpr_op *op)
     /* What is lent is done when it is released. */
     if (pull_skeleton(op)->offers != NULL && !op->borrow
         && pipe->peer->state == TPR_PEER_CONNECTED)
-        tpr_lent_release(pipe, op->number);
+        pull_tell(pipe, op);
     tpr_rx_land(pipe);
 }
 
@@ -421,6 +431,7 @@ void tpr_pull_tell_all(tp_pipe *pipe, bool now)
 
     if (!pipe->offers_seen || pipe->peer->state != TPR_PEER_CONNECTED)
         return;
+    tpr_late_tell(pipe);           /* they were read, and well */
     pipe->tell_due = (pipe->lent > 0 && !now) || tpr_pull_any(pipe);
     if (pipe->tell_due)
         return;

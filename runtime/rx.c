@@ -93,6 +93,7 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
     if (TPB_UNLIKELY(pipe->alone))
         tpr_pull_clock(pipe, op);
     if (TPB_UNLIKELY(skeleton->offers != NULL)) {
+        op->queued = pipe->queued && !op->borrow;
         /* Nobody is there any more from whom it could be had. */
         if (pipe->rx_end != TP_OK) {
             tpr_rx_drop(pipe, pipe->rx_end);
@@ -106,7 +107,7 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
             return;
         }
     }
-    pipe->alone = pipe->shared = false;
+    pipe->alone = pipe->shared = pipe->queued = false;
     if (pipe->missing == 0)
         rx_complete(pipe);
 }
@@ -217,11 +218,12 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
         return false;
     *view->started = true;
     pipe->alone = (view->flags & WIRE_ALONE) != 0;
+    pipe->shared = (view->flags & WIRE_SHARED) != 0;
+    pipe->queued = (view->flags & WIRE_QUEUED) != 0;
     if ((view->flags & (WIRE_SHORT | WIRE_OFFERS))
         == (WIRE_SHORT | WIRE_OFFERS))
         return rx_lent(pipe, view);
     if ((view->flags & WIRE_SHORT) == 0) {
-        pipe->shared = (view->flags & WIRE_SHARED) != 0;
         pipe->gathered = 0;
         pipe->rx_state = TPR_RX_DESCRIPTOR;
         return true;

@@ -477,6 +477,7 @@ static bool short_lent(tp_context *context, tp_pipe *pipe,
     skeleton->number = tpr_offer_number(&pipe->offered_to_me);
     pipe->offers_seen = true;
     pipe->alone = (frame->flags & WIRE_ALONE) != 0;
+    pipe->queued = (frame->flags & WIRE_QUEUED) != 0;
     op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
     open->bytes = body;
     short_open(open, pipe, conn, op, skeleton);

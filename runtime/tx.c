@@ -244,9 +244,11 @@ static void tx_wait_device(tp_pipe *pipe, struct tpr_op *op)
         tpr_rx_break(pipe, op->status, tpg_work_error(op->work));
 }
 
-static unsigned tx_flags(const struct tpr_op *op)
+static unsigned tx_flags(const tp_pipe *pipe, const struct tpr_op *op)
 {
     return (op->offers != NULL ? WIRE_OFFERS : 0u)
+           | (op->offers != NULL && tpr_late_may(pipe, op->data_length)
+              ? WIRE_QUEUED : 0u)
            | (op->alone ? WIRE_ALONE : 0u)
            | (op->paced && op->way == TPR_PACE_SHARED ? WIRE_SHARED : 0u);
 }
@@ -294,7 +296,7 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     if (room == NULL)
         return false;
     tx_head(pipe, room, op->begun ? WIRE_DATA : WIRE_MESSAGE,
-            op->begun ? 0 : tx_flags(op), length);
+            op->begun ? 0 : tx_flags(pipe, op), length);
     tx_fill(op, room + sizeof(struct wire_frame), length);
     /* A device may fail after it has said that the bytes are there. */
     if (TPB_UNLIKELY(op->status != TP_OK)) {
@@ -331,6 +333,7 @@ bool tpr_tx_control(tp_pipe *pipe, enum wire_type type)
 
 void tpr_tx_close(tp_pipe *pipe)
 {
+    tpr_late_tell(pipe);
     if (pipe->lent > 0)
         tpr_borrow_recall(pipe);
     /* Not while a channel still fetches from the peer's memory, which CLOSE

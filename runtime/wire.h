@@ -54,8 +54,10 @@ enum {
     WIRE_OFFERS = 2,   /* some buffers go by a channel */
     WIRE_ALONE = 4,    /* long, and no other was under way from here: what
                           `wishes` are for */
-    WIRE_SHARED = 8    /* of a stream, whose sender copies some of what goes by
+    WIRE_SHARED = 8,   /* of a stream, whose sender copies some of what goes by
                           channels if he is called */
+    WIRE_QUEUED = 16   /* many bytes were under way before it: its DONE may come
+                          when more of what follows has been read */
 };
 
 struct wire_frame {
