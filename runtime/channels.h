@@ -149,16 +149,17 @@ struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number);
 
 /* ---- late.c: DONEs that come late, on purpose --------------------------- */
 
-/* Sender: is so much under way before a write of `length` bytes, which has
- * offers, that nobody has to hear of its end at once? */
-bool tpr_late_may(const tp_pipe *pipe, uint64_t length);
+/* Sender: is so much under way before a write of `length` bytes, which goes by
+ * that link, that nobody has to hear of its end at once? */
+bool tpr_late_may(const tp_pipe *pipe, const struct tpf_link *to,
+                  uint64_t length);
 /* Receiver: keeps the DONE of a message of `length` bytes back for a while. */
 void tpr_late_keep(tp_pipe *pipe, uint32_t number, uint64_t length);
 /* Tells all that the pipe has kept back. */
 void tpr_late_tell(tp_pipe *pipe);
-/* ... of each pipe that has nothing more to read.  When a pass has moved
- * nothing, and before the token is left. */
-void tpr_late_look(tp_context *context);
+/* ... of each pipe that does not go on reading: when a pass has moved nothing,
+ * now and then (`pass`), and before the token is left. */
+void tpr_late_look(tp_context *context, bool pass);
 
 /* ---- land.c -------------------------------------------------------------- */
 

@@ -6,9 +6,9 @@
  * there before it can be written; some messages later they have left it.  So
  * the reader keeps such DONEs until he has read as much again as it holds.
  *
- * Only of messages behind which their sender knows enough others, and no longer
- * than there is something to read, and somebody who reads it: a sender that has
- * nothing else under way hears at once.
+ * Only of messages that had enough others before them, and no longer than their
+ * reader goes on with such ones: a sender that has nothing else under way hears
+ * at once.
  */
 #include "config.h"
 
@@ -20,14 +20,15 @@ enum {
      * nothing.  Of longer messages the lines have left it when they end. */
     LATE_BYTES = 3 * 1024 * 1024,
     LATE_MOST = 32,                /* messages */
-    /* At least so many bytes and messages are under way, and more than are
-     * kept: the sender must not run dry. */
+    /* At least so many messages are under way, and bytes, if the others are as
+     * long; more than are kept, for the sender must not run dry. */
     LATE_AHEAD = 5 * 1024 * 1024,
     LATE_COUNT = 3
 };
 
 struct tpr_late {
     uint64_t bytes;                /* of them all */
+    bool more;                     /* one was kept since a pass looked */
     uint32_t first, count;         /* of the following, a ring */
     struct late_one {
         uint64_t length;
@@ -37,15 +38,18 @@ struct tpr_late {
 
 /* ---- the sender ---------------------------------------------------------- */
 
-bool tpr_late_may(const tp_pipe *pipe, uint64_t length)
+bool tpr_late_may(const tp_pipe *pipe, const struct tpf_link *to,
+                  uint64_t length)
 {
     const struct tpb_list *node = pipe->landing.next;
-    uint32_t ahead = TPB_CONTAINER(node, struct tpr_op, link)->number;
+    const struct tpr_op *first = TPB_CONTAINER(node, struct tpr_op, link);
+    uint32_t ahead;
 
     if (node == &pipe->landing || pipe->context->crowded
-        || TPB_CONTAINER(node, struct tpr_op, link)->offers == NULL)
+        || first->offers == NULL || to == NULL || to->kind->by_device
+        || to->kind->reach != TPT_REACH_HOST)
         return false;
-    ahead = pipe->offering - ahead;
+    ahead = pipe->offering - first->number;
     return ahead >= LATE_COUNT && ahead < UINT32_MAX / 2
            && length >= LATE_AHEAD / ahead && length <= LATE_BYTES;
 }
@@ -73,9 +77,13 @@ void tpr_late_keep(tp_pipe *pipe, uint32_t number, uint64_t length)
         tpr_lent_release(pipe, number);
         return;
     }
+    late->more = true;
     while (late->count == LATE_MOST
-           || (late->count > 0 && late->bytes + length > LATE_BYTES))
+           || (late->count > 0 && late->bytes + length > LATE_BYTES)) {
         late_tell_one(pipe);
+        if (pipe->peer->state != TPR_PEER_CONNECTED)
+            return;                /* no memory to tell it */
+    }
     late->ones[(late->first + late->count++) % LATE_MOST]
         = (struct late_one){ .length = length, .number = number };
     late->bytes += length;
@@ -94,8 +102,8 @@ void tpr_late_tell(tp_pipe *pipe)
     pipe->late->bytes = 0;
 }
 
-/* Is something on its way into the program's memory, or will be as soon as
- * somebody looks? */
+/* Is a message on its way into the program's memory, or will be as soon as
+ * somebody looks?  What else comes is no reason to wait. */
 static bool late_goes_on(const tp_pipe *pipe)
 {
     struct tpf_conn *conn = pipe->peer->conn;
@@ -104,11 +112,12 @@ static bool late_goes_on(const tp_pipe *pipe)
         return false;
     if (pipe->copying > 0 || !tpb_list_empty(&pipe->turns))
         return true;
-    return !tpb_list_empty(&pipe->armed) && conn->backend->glance != NULL
+    return pipe->late->more && !tpb_list_empty(&pipe->armed)
+           && conn->backend->glance != NULL
            && conn->backend->glance(conn, 1);
 }
 
-void tpr_late_look(tp_context *context)
+void tpr_late_look(tp_context *context, bool pass)
 {
     struct tpb_list on, *node;
 
@@ -119,6 +128,8 @@ void tpr_late_look(tp_context *context)
         tpb_list_append(&on, node);
         if (!late_goes_on(pipe))
             tpr_late_tell(pipe);
+        else if (pass)
+            pipe->late->more = false;
     }
     while ((node = tpb_list_take(&on)) != NULL)
         tpb_list_append(&context->late, node);

@@ -72,7 +72,8 @@ static unsigned lent_flags(const tp_pipe *pipe, uint64_t length,
 
     if (tpb_list_empty(&pipe->landing))
         return flags | WIRE_ALONE;
-    return flags | (tpr_late_may(pipe, length) ? WIRE_QUEUED : 0u)
+    return flags | (tpr_late_may(pipe, pipe->peer->lend, length)
+                     ? WIRE_QUEUED : 0u)
            | (pace != NULL && pace->way == TPR_PACE_SHARED ? WIRE_SHARED : 0u);
 }
 

@@ -29,6 +29,7 @@ enum {
     PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
     PROGRESS_CLOCK_PASSES = 16,    /* look at the clock */
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
+    PROGRESS_LATE_PASSES = 16,     /* look whether late DONEs are due */
     PROGRESS_GLANCES = 16,         /* at the conn that was last, before each */
     PROGRESS_GLANCED = 8,          /* that found something, without a pass */
     PROGRESS_EAGER_PASSES = 64,    /* without a pause in between, which is
@@ -141,7 +142,7 @@ void tpr_leave_token(tp_context *context)
     do {
         token_run_tasks(context);
         if (TPB_UNLIKELY(!tpb_list_empty(&context->late)))
-            tpr_late_look(context);
+            tpr_late_look(context, false);
         token_ring(context);
         context->depth = 0;
         atomic_store_explicit(&context->holder, NULL, memory_order_relaxed);
@@ -271,8 +272,9 @@ bool tpr_pass(tp_context *context)
      * may take long to let go of a connection that broke. */
     if (tpb_list_empty(&context->done))
         progress_bury(context);
-    if (TPB_UNLIKELY(!moved && !tpb_list_empty(&context->late)))
-        tpr_late_look(context);
+    if (TPB_UNLIKELY(!tpb_list_empty(&context->late))
+        && (!moved || context->passes % PROGRESS_LATE_PASSES == 0))
+        tpr_late_look(context, true);
     return moved;
 }
 

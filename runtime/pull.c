@@ -65,14 +65,21 @@ static void pull_measured(const struct tpr_op *op)
 
 /* ---- the end of a buffer, and of all of them ----------------------------- */
 
+/* All before it is told, too, unless the stream goes on that it is of.  Lack of
+ * memory may end the peer, and all reads. */
 static void pull_tell(tp_pipe *pipe, const struct tpr_op *op)
 {
-    if (op->queued) {
-        tpr_late_keep(pipe, op->number, op->data_length);
+    bool offers = pull_skeleton(op)->offers != NULL && !op->borrow;
+    uint32_t number = op->number;
+
+    if (offers && op->queued) {
+        tpr_late_keep(pipe, number, op->data_length);
         return;
     }
     tpr_late_tell(pipe);
-    tpr_lent_release(pipe, op->number);
+    /* What is lent is done when it is released. */
+    if (offers && pipe->peer->state == TPR_PEER_CONNECTED)
+        tpr_lent_release(pipe, number);
 }
 
 void tpr_pull_settle(struct tpr_op *op)
@@ -83,9 +90,7 @@ void tpr_pull_settle(struct tpr_op *op)
         return;
     if (TPB_UNLIKELY(op->position > 0))
         pull_measured(op);
-    /* What is lent is done when it is released. */
-    if (pull_skeleton(op)->offers != NULL && !op->borrow
-        && pipe->peer->state == TPR_PEER_CONNECTED)
+    if (pipe->peer->state == TPR_PEER_CONNECTED)
         pull_tell(pipe, op);
     tpr_rx_land(pipe);
 }
@@ -432,6 +437,8 @@ void tpr_pull_tell_all(tp_pipe *pipe, bool now)
     if (!pipe->offers_seen || pipe->peer->state != TPR_PEER_CONNECTED)
         return;
     tpr_late_tell(pipe);           /* they were read, and well */
+    if (pipe->peer->state != TPR_PEER_CONNECTED)
+        return;
     pipe->tell_due = (pipe->lent > 0 && !now) || tpr_pull_any(pipe);
     if (pipe->tell_due)
         return;

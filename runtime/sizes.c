@@ -262,7 +262,8 @@ static void sizes_paces(struct tpr_peer *peer)
 
     for (unsigned i = 0; i < TPR_PACES; i++) {
         tpr_pace_share(&links->paces[i], shares);
-        tpr_pace_share(&links->lends[i], lends);
+        tpr_pace_share(&links->lends[i],
+                       lends && i >= tpr_pace_lend_class(TPR_PACE_LEAST));
         tpr_pace_prefer(&links->lends[i], TPR_PACE_PULLED);
     }
 }

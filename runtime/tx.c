@@ -246,11 +246,13 @@ static void tx_wait_device(tp_pipe *pipe, struct tpr_op *op)
 
 static unsigned tx_flags(const tp_pipe *pipe, const struct tpr_op *op)
 {
-    return (op->offers != NULL ? WIRE_OFFERS : 0u)
-           | (op->offers != NULL && tpr_late_may(pipe, op->data_length)
+    const struct tpr_offer *first = op->offers;
+    bool shared = op->paced && op->way == TPR_PACE_SHARED;
+
+    return (first != NULL ? WIRE_OFFERS : 0u)
+           | (first != NULL && tpr_late_may(pipe, first->to, op->data_length)
               ? WIRE_QUEUED : 0u)
-           | (op->alone ? WIRE_ALONE : 0u)
-           | (op->paced && op->way == TPR_PACE_SHARED ? WIRE_SHARED : 0u);
+           | (op->alone ? WIRE_ALONE : shared ? WIRE_SHARED : 0u);
 }
 
 /* The next frame of a write.  False: no room or no credit now. */
@@ -337,8 +339,10 @@ void tpr_tx_close(tp_pipe *pipe)
     if (pipe->lent > 0)
         tpr_borrow_recall(pipe);
     /* Not while a channel still fetches from the peer's memory, which CLOSE
-     * gives back; and there must be room, or first a conn. */
-    if (tpr_pull_any(pipe) || !tpr_tx_control(pipe, WIRE_CLOSE))
+     * gives back, nor before what is still to be told; and there must be room,
+     * or first a conn. */
+    if (tpr_pull_any(pipe) || !tpb_list_empty(&pipe->notes)
+        || !tpr_tx_control(pipe, WIRE_CLOSE))
         pipe->close_due = true;
     if (pipe->close_due && tpb_list_empty(&pipe->blocked_link))
         tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
@@ -531,13 +535,14 @@ void tpr_tx_pump(tp_pipe *pipe)
     tx_land(pipe);
     if (peer->state != TPR_PEER_CONNECTED)
         return;
+    /* Before CLOSE, which ends what they may tell of. */
+    if (TPB_UNLIKELY(!tpb_list_empty(&pipe->notes)) && !tx_notes(pipe))
+        return;
     if (TPB_UNLIKELY(pipe->close_due)
         && (tpr_pull_any(pipe) || !tpr_tx_control(pipe, WIRE_CLOSE)))
         return;
     if (TPB_UNLIKELY(pipe->credit_due)
         && !tpr_tx_control(pipe, WIRE_CREDIT))
-        return;
-    if (TPB_UNLIKELY(!tpb_list_empty(&pipe->notes)) && !tx_notes(pipe))
         return;
     if (TPB_UNLIKELY(!tpb_list_empty(&pipe->pushes)) && !tx_pushes(pipe))
         return;

@@ -9,8 +9,9 @@
  * borrowed keep it longer.  The mapping is read-only.
  *
  * Where the receiver's memory is such a block, too, and the sender has nothing
- * else to do, both copy (both.h): the sender into a mapping of the receiver's
- * block, which is made when he is called first, and can be written.
+ * else to do or its stream is faster so, both copy (both.h): the sender into a
+ * mapping of the receiver's block, which is made when he is called first, and
+ * can be written.
  */
 #include "config.h"
 
@@ -29,7 +30,7 @@ enum {
     /* The last piece is waited for, so they are short. */
     MAP_PIECE_LEAST = 16 * 1024, MAP_PIECE_MOST = 64 * 1024,
     MAP_PIECES = 8,                /* of a buffer between the two */
-    /* As of cma: who sends one after the other has something else to do. */
+    /* As of cma: he may not have found out yet whether it pays in a stream. */
     MAP_CALL_ALWAYS = 4 * 1024 * 1024
 };
 

@@ -18,6 +18,15 @@
 /* Each is read in more than one turn. */
 enum { LATE_PIECE = 640 << 10, LATE_COUNT = 24, LATE_FIRST = 14 };
 
+/* That one is short: no stream of long ones goes on with it. */
+enum { LATE_NONE = LATE_COUNT };
+static unsigned late_short = LATE_NONE;
+
+static size_t late_length(unsigned k)
+{
+    return k == late_short ? 20000 : LATE_PIECE;
+}
+
 /* What one of the two waits for while it does not call tp: the other, who has
  * seen something. */
 static sigset_t late_sign(void)
@@ -34,7 +43,9 @@ static int late_await(void)
     sigset_t set = late_sign();
     siginfo_t info;
 
-    tpx_check(sigwaitinfo(&set, &info) == SIGUSR2, "sigwaitinfo");
+    /* The harness may ask where it hangs. */
+    while (sigwaitinfo(&set, &info) < 0)
+        ;
     return info.si_value.sival_int;
 }
 
@@ -100,9 +111,9 @@ static void late_write(tp_pipe *pipe, struct late_out *out)
     for (unsigned i = 0; i < LATE_COUNT; i++) {
         unsigned char *piece = out->memory + i * LATE_PIECE;
 
-        tpx_fill(piece, LATE_PIECE, i);
+        tpx_fill(piece, late_length(i), i);
         out->payloads[i] = (tp_payload){ .data = piece,
-                                         .length = LATE_PIECE };
+                                         .length = late_length(i) };
         out->messages[i] = (tp_message){ .payloads = &out->payloads[i],
                                          .payload_count = 1 };
         tpx_ok(tp_pipe_write(pipe, &out->messages[i], late_written, out));
@@ -130,8 +141,8 @@ static void late_read(tp_pipe *pipe, tp_status status, tp_message *message,
         return;
     }
     tpx_ok(status);
-    tpx_equal(tpx_verify(in->memory + k * LATE_PIECE, LATE_PIECE, k),
-              LATE_PIECE);
+    tpx_equal(tpx_verify(in->memory + k * LATE_PIECE, late_length(k), k),
+              late_length(k));
     if (k + 1 == in->close_at)
         tpx_ok(tp_pipe_close(pipe));
     __atomic_fetch_add(&in->done, 1, __ATOMIC_ACQ_REL);
@@ -203,18 +214,33 @@ static void late_stops(void)
     tpx_meet(!tpx_me.rank);
 }
 
+/* Some of them, though the reader would take all. */
+static void late_in_some(tp_pipe *pipe, struct late_in *in)
+{
+    late_await();
+    late_arm(pipe, in, LATE_COUNT);
+    tpx_until(&in->done, LATE_FIRST);
+}
+
+/* Whoever can pulls all of them. */
+static bool late_pulls(void)
+{
+    bool pulls = late_by("cma") && sysconf(_SC_NPROCESSORS_ONLN) >= 2;
+
+    tpx_check(unsetenv("TP_CPUS") == 0, "unsetenv");
+    if (pulls)
+        tpx_check(setenv("TP_REQUIRE", "node:cma", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    return pulls;
+}
+
 /* One who is in the middle of it keeps some for later. */
 static void late_keeps(void)
 {
-    bool keeps = late_by("cma") && sysconf(_SC_NPROCESSORS_ONLN) >= 2;
-    tp_pipe *pipe;
-    int peer;
+    bool keeps = late_pulls();
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    int peer = late_meet();
 
-    if (keeps)
-        tpx_check(setenv("TP_REQUIRE", "node:cma", 1) == 0, "setenv");
-    tpx_ok(tp_init(NULL, &tpx_me.context));
-    pipe = tpx_pipe(!tpx_me.rank, 0);
-    peer = late_meet();
     if (tpx_me.rank == 0) {
         struct late_out out;
         int read;
@@ -234,9 +260,7 @@ static void late_keeps(void)
     } else {
         struct late_in in = { .memory = NULL };
 
-        late_await();
-        late_arm(pipe, &in, LATE_COUNT);
-        tpx_until(&in.done, LATE_FIRST);
+        late_in_some(pipe, &in);
         late_tell(peer, (int)in.done);
         if (keeps)
             late_await();
@@ -248,54 +272,81 @@ static void late_keeps(void)
     tpx_meet(!tpx_me.rank);
 }
 
-/* What was read when the pipe is closed was written well. */
-static void late_closes(void)
+/* ... but not behind another message than of that stream. */
+static void late_mixed(void)
 {
+    bool pulls = late_pulls();
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     int peer = late_meet();
 
+    late_short = LATE_FIRST - 1;
     if (tpx_me.rank == 0) {
         struct late_out out;
 
         late_write(pipe, &out);
         late_tell(peer, 0);
+        tpx_until(&out.ended, LATE_FIRST);
+        late_tell(peer, 0);
         tpx_until(&out.ended, LATE_COUNT);
-        tpx_check(out.good >= LATE_FIRST, "%u ended well of %d that were read",
-                  out.good, LATE_FIRST);
+        tpx_equal(out.good, LATE_COUNT);
         free(out.memory);
-        tpx_meet(!tpx_me.rank);
     } else {
-        struct late_in in = { .close_at = LATE_FIRST };
+        struct late_in in = { .memory = NULL };
 
-        late_await();
-        late_arm(pipe, &in, LATE_COUNT);
-        tpx_until(&in.done, LATE_FIRST);
-        tpx_meet(!tpx_me.rank);
+        late_in_some(pipe, &in);
+        if (pulls)
+            late_await();
+        else
+            late_await_driving();
+        tpx_until(&in.done, LATE_COUNT);
         free(in.memory);
     }
+    tpx_meet(!tpx_me.rank);
+}
+
+/* All of them; returns how many ended well. */
+static unsigned late_out_all(tp_pipe *pipe, int peer)
+{
+    struct late_out out;
+
+    late_write(pipe, &out);
+    late_tell(peer, 0);
+    tpx_until(&out.ended, LATE_COUNT);
+    free(out.memory);
+    return out.good;
+}
+
+/* What was read when the pipe is closed was written well. */
+static void late_closes(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct late_in in = { .close_at = LATE_FIRST };
+    int peer = late_meet();
+
+    if (tpx_me.rank == 0) {
+        unsigned good = late_out_all(pipe, peer);
+
+        tpx_check(good >= LATE_FIRST, "%u ended well of %d that were read",
+                  good, LATE_FIRST);
+    } else {
+        late_in_some(pipe, &in);
+    }
+    tpx_meet(!tpx_me.rank);
+    free(in.memory);
 }
 
 /* The reader is killed while it keeps some: every write ends. */
 static void late_dies(void)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct late_in in = { .memory = NULL };
     int peer = late_meet();
 
-    if (tpx_me.rank == 0) {
-        struct late_out out;
-
-        late_write(pipe, &out);
-        late_tell(peer, 0);
-        tpx_until(&out.ended, LATE_COUNT);
-        free(out.memory);
-    } else {
-        struct late_in in = { .memory = NULL };
-
-        late_await();
-        late_arm(pipe, &in, LATE_COUNT);
-        tpx_until(&in.done, LATE_FIRST);
+    if (tpx_me.rank == 1) {
+        late_in_some(pipe, &in);
         raise(SIGKILL);
     }
+    late_out_all(pipe, peer);
 }
 
 /* Long letters both ways, many under way. */
@@ -315,6 +366,7 @@ static void late_letters(void)
 const struct tpx_spmd tpx_late[] = {
     { "late_stops", late_stops, 2, TPX_CHANNELS, 30 },
     { "late_keeps", late_keeps, 2, TPX_CHANNELS | TPX_BARE | TPX_MANUAL, 30 },
+    { "late_mixed", late_mixed, 2, TPX_CHANNELS | TPX_BARE | TPX_MANUAL, 30 },
     { "late_closes", late_closes, 2, TPX_CHANNELS, 30 },
     { "late_dies", late_dies, 2, TPX_CHANNELS | TPX_KILLS, 30 },
     { "late_letters", late_letters, 2, TPX_CHANNELS, 60 },
