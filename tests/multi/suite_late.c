@@ -176,6 +176,25 @@ static bool late_by(const char *name)
     return backends != NULL && strstr(backends, name) != NULL;
 }
 
+/* All of them end well, once the reader has been told to go on. */
+static void late_out_rest(struct late_out *out, int peer)
+{
+    late_tell(peer, 0);
+    tpx_until(&out->ended, LATE_COUNT);
+    tpx_equal(out->good, LATE_COUNT);
+    free(out->memory);
+}
+
+static void late_in_rest(struct late_in *in, bool driving)
+{
+    if (driving)
+        late_await_driving();
+    else
+        late_await();
+    tpx_until(&in->done, LATE_COUNT);
+    free(in->memory);
+}
+
 /* ---- what is told when --------------------------------------------------- */
 
 /* A reader who wants no more for now has told all that he has read. */
@@ -191,11 +210,8 @@ static void late_stops(void)
         late_tell(peer, 0);
         tpx_at("the reader has read some");
         tpx_until(&out.ended, LATE_FIRST);
-        late_tell(peer, 0);
         tpx_at("the reader reads the rest");
-        tpx_until(&out.ended, LATE_COUNT);
-        tpx_equal(out.good, LATE_COUNT);
-        free(out.memory);
+        late_out_rest(&out, peer);
     } else {
         struct late_in in = { .memory = NULL };
 
@@ -253,21 +269,13 @@ static void late_keeps(void)
         tpx_check(!keeps || (out.ended > 0 && out.ended < (unsigned)read),
                   "%u writes have ended of %d that were read", out.ended,
                   read);
-        late_tell(peer, 0);
-        tpx_until(&out.ended, LATE_COUNT);
-        tpx_equal(out.good, LATE_COUNT);
-        free(out.memory);
+        late_out_rest(&out, peer);
     } else {
         struct late_in in = { .memory = NULL };
 
         late_in_some(pipe, &in);
         late_tell(peer, (int)in.done);
-        if (keeps)
-            late_await();
-        else
-            late_await_driving();
-        tpx_until(&in.done, LATE_COUNT);
-        free(in.memory);
+        late_in_rest(&in, !keeps);
     }
     tpx_meet(!tpx_me.rank);
 }
@@ -286,20 +294,12 @@ static void late_mixed(void)
         late_write(pipe, &out);
         late_tell(peer, 0);
         tpx_until(&out.ended, LATE_FIRST);
-        late_tell(peer, 0);
-        tpx_until(&out.ended, LATE_COUNT);
-        tpx_equal(out.good, LATE_COUNT);
-        free(out.memory);
+        late_out_rest(&out, peer);
     } else {
         struct late_in in = { .memory = NULL };
 
         late_in_some(pipe, &in);
-        if (pulls)
-            late_await();
-        else
-            late_await_driving();
-        tpx_until(&in.done, LATE_COUNT);
-        free(in.memory);
+        late_in_rest(&in, !pulls);
     }
     tpx_meet(!tpx_me.rank);
 }
