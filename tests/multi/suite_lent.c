@@ -383,6 +383,98 @@ static void lent_streams(void)
     tpx_barrier();
 }
 
+/* ---- streams that both copy ---------------------------------------------- */
+
+/* So long, and in a stream so long, that its sender copies some of it, into a
+ * mapping of the reader's memory.  Each page of a message says which it is. */
+enum { SHARED_PIECE = 512 << 10, SHARED_WINDOW = 24, SHARED_PAGE = 4096,
+       SHARED_COUNT = 1200, SHARED_FEW = 100 };
+
+struct lent_shared {
+    tp_pipe *pipe;
+    unsigned char *memory;
+    tp_message messages[SHARED_WINDOW];
+    tp_payload payloads[SHARED_WINDOW];
+    unsigned count, arrived, over;
+};
+
+static unsigned char *shared_piece(const struct lent_shared *shared,
+                                   unsigned k)
+{
+    return shared->memory + k % SHARED_WINDOW * SHARED_PIECE;
+}
+
+/* Writes end in their order, so the oldest one's memory is free first. */
+static void shared_write(struct lent_shared *shared)
+{
+    for (unsigned k = 0; k < shared->count; k++) {
+        unsigned char *piece = shared_piece(shared, k);
+        unsigned slot = k % SHARED_WINDOW;
+
+        if (k >= SHARED_WINDOW)
+            tpx_until(&shared->over, k - SHARED_WINDOW + 1);
+        for (size_t at = 0; at < SHARED_PIECE; at += SHARED_PAGE)
+            memcpy(piece + at, &k, sizeof(k));
+        lent_write(shared->pipe, &shared->messages[slot],
+                   &shared->payloads[slot], piece, SHARED_PIECE,
+                   &shared->over);
+    }
+}
+
+static void shared_read(tp_pipe *pipe, tp_status status, tp_message *message,
+                        void *arg)
+{
+    struct lent_shared *shared = arg;
+    const unsigned char *piece = shared_piece(shared, shared->over);
+
+    (void)pipe;
+    (void)message;
+    tpx_ok(status);
+    for (size_t at = 0; at < SHARED_PIECE; at += SHARED_PAGE) {
+        unsigned k;
+
+        memcpy(&k, piece + at, sizeof(k));
+        tpx_check(k == shared->over, "byte %zu of message %u is of %u", at,
+                  shared->over, k);
+    }
+    lent_count(&shared->over);
+}
+
+static void shared_arrived(tp_pipe *pipe, tp_status status,
+                           tp_message *skeleton, void *arg)
+{
+    struct lent_shared *shared = arg;
+    unsigned k = shared->arrived++;
+
+    tpx_ok(status);
+    skeleton->payloads[0].data = shared_piece(shared, k);
+    tpx_ok(tp_pipe_read(pipe, skeleton, shared_read, shared));
+    if (k + SHARED_WINDOW < shared->count)
+        tpx_ok(tp_pipe_read_descriptor(pipe, shared_arrived, shared));
+}
+
+static void lent_shared(void)
+{
+    struct lent_shared shared = { .pipe = tpx_pipe(!tpx_me.rank, 0) };
+    const char *backends = getenv("TP_BACKENDS");
+    bool both = backends != NULL && strstr(backends, "map") != NULL
+                && sysconf(_SC_NPROCESSORS_ONLN) >= 2;
+
+    shared.count = tpx_me.sanitized || tpx_me.few ? SHARED_FEW : SHARED_COUNT;
+    shared.memory = lent_alloc(SHARED_WINDOW * SHARED_PIECE);
+    tpx_barrier();
+    for (unsigned i = 0; tpx_me.rank == 1 && i < SHARED_WINDOW; i++)
+        tpx_ok(tp_pipe_read_descriptor(shared.pipe, shared_arrived, &shared));
+    if (tpx_me.rank == 0)
+        shared_write(&shared);
+    tpx_until(&shared.over, shared.count);
+    tpx_barrier();
+    if (both && tpx_me.rank == 0 && shared.count == SHARED_COUNT)
+        tpx_equal(tpx_mappings("rw-s"), 2);    /* its own, and the reader's */
+    tpx_barrier();
+    tpx_ok(tp_free(tpx_me.context, shared.memory));
+}
+
 /* ---- the ends ------------------------------------------------------------ */
 
 /* A block that is freed is not taken for the next one, which mostly has its
@@ -530,6 +622,7 @@ const struct tpx_spmd tpx_lent[] = {
     { "lent_turns", lent_turns, 2, TPX_CHANNELS, 30 },
     { "lent_many", lent_many, 2, TPX_CHANNELS, 30 },
     { "lent_streams", lent_streams, 2, TPX_CHANNELS, 60 },
+    { "lent_shared", lent_shared, 2, TPX_CHANNELS, 60 },
     { "lent_blocks", lent_blocks, 2, TPX_CHANNELS, 30 },
     { "lent_closed", lent_closed, 2, TPX_CHANNELS, 30 },
     { "lent_death", lent_death, 2, TPX_KILLS | TPX_CHANNELS, 30 },
