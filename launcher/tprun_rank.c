@@ -45,7 +45,8 @@
 enum {
     RANK_EXIT_USAGE = TPL_EXIT_USAGE,
     RANK_GRACE = 2000,             /* ms for processes that the rank leaves */
-    RANK_SWEEPS = 100              /* at most so many looks for them at last */
+    RANK_SWEEPS = 100,             /* at most so many looks for them at last */
+    RANK_PASS_MS = 100             /* for an engine to pass a line on */
 };
 
 static struct rank {
@@ -282,6 +283,17 @@ static void rank_joined(const char *word)
     send(rank.report, text, (size_t)length, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+/* The rank ends the job as soon as we have answered, and what an engine has not
+ * passed on when it kills a step is lost: first its line gets its time. */
+static void rank_aborts(int status, const char *reason)
+{
+    struct timespec pause = { 0, RANK_PASS_MS * 1000000L };
+
+    rank_tell(TPL_MARK_ABORT, status, reason);
+    nanosleep(&pause, NULL);
+    send(rank.report, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 /* "I PROGRAM", "F", or "A STATUS REASON" from libtp in the rank, which waits
  * for our answer to the first and the last. */
 static void rank_listen(void)
@@ -298,8 +310,7 @@ static void rank_listen(void)
         } else if (text[0] == 'F') {
             rank.finalized = true;
         } else if (sscanf(text, "A %d %n", &status, &used) == 1) {
-            rank_tell(TPL_MARK_ABORT, status, text + used);
-            send(rank.report, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+            rank_aborts(status, text + used);
         }
     }
     if (got == 0)
