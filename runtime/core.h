@@ -218,8 +218,8 @@ struct tp_pipe {
     struct tpb_list armed;         /* tpr_op */
     struct tpb_list reads;         /* tpr_op, in order; the last may be in
                                       TPR_RX_DATA, others wait for channels */
-    bool alone, shared, queued;    /* the message that comes in is WIRE_ALONE,
-                                      WIRE_SHARED, WIRE_QUEUED */
+    uint8_t flags;                 /* WIRE_ALONE ... of the message that comes
+                                      in, until its read has begun */
     uint32_t copying;              /* of context->copying the pipe's ... */
     struct tpb_list turns;         /* ... and tpr_offer that wait for these */
     uint32_t offering, offered_to_me;  /* messages with offers so far */

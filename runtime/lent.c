@@ -65,15 +65,11 @@ static void lent_begin(tp_pipe *pipe, struct tpr_op *op,
     TPR_COUNT(pipe->record->stats.writes_pending, 1);
 }
 
+/* Of one behind others. */
 static unsigned lent_flags(const tp_pipe *pipe, uint64_t length,
                            const struct tpr_pace *pace)
 {
-    unsigned flags = WIRE_SHORT | WIRE_OFFERS;
-
-    if (tpb_list_empty(&pipe->landing))
-        return flags | WIRE_ALONE;
-    return flags | (tpr_late_may(pipe, pipe->peer->lend, length)
-                     ? WIRE_QUEUED : 0u)
+    return (tpr_late_may(pipe, pipe->peer->lend, length) ? WIRE_QUEUED : 0u)
            | (pace != NULL && pace->way == TPR_PACE_SHARED ? WIRE_SHARED : 0u);
 }
 
@@ -82,6 +78,7 @@ static bool lent_send(tp_pipe *pipe, const struct wire_lent *lent,
 {
     const size_t size = sizeof(struct wire_frame) + sizeof(*lent);
 
+    flags |= WIRE_SHORT | WIRE_OFFERS;
     if (!tpr_tx_credit_for(pipe, size)
         || !tpf_post(pipe->peer->conn,
                      tpr_frame_head(pipe, WIRE_MESSAGE, flags, sizeof(*lent)),
@@ -116,7 +113,8 @@ bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     if (TPB_UNLIKELY(offer == NULL || op == NULL))
         goto out;
     if (!lent_describe(pipe->peer, payload, offer, &lent)
-        || !lent_send(pipe, &lent, lent_flags(pipe, payload->length, pace)))
+        || !lent_send(pipe, &lent, alone ? WIRE_ALONE
+                                   : lent_flags(pipe, payload->length, pace)))
         goto out;
     op->context = context;
     tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);

@@ -250,8 +250,8 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
     if (op->status != TP_OK)
         return;                    /* no memory for a copy */
     memset(offer->pull, 0, sizeof(offer->pull));
-    pull->alone = op->pipe->alone;
-    pull->shared = op->pipe->shared;
+    pull->alone = (op->pipe->flags & WIRE_ALONE) != 0;
+    pull->shared = (op->pipe->flags & WIRE_SHARED) != 0;
     if (pull_is_ours(slot->link->kind)
         && (op->pipe->copying > 0 || !tpb_list_empty(&op->pipe->turns))) {
         offer->waiting = pull->later = true;

@@ -90,10 +90,10 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
     tpb_list_append(&pipe->reads, &op->link);
     pipe->rx_state = TPR_RX_DATA;
     pipe->cursor = (struct tpr_cursor){ .skip = skeleton->offers };
-    if (TPB_UNLIKELY(pipe->alone))
+    if (TPB_UNLIKELY((pipe->flags & WIRE_ALONE) != 0))
         tpr_pull_clock(pipe, op);
     if (TPB_UNLIKELY(skeleton->offers != NULL)) {
-        op->queued = pipe->queued && !op->borrow;
+        op->queued = (pipe->flags & WIRE_QUEUED) != 0 && !op->borrow;
         /* Nobody is there any more from whom it could be had. */
         if (pipe->rx_end != TP_OK) {
             tpr_rx_drop(pipe, pipe->rx_end);
@@ -107,7 +107,7 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
             return;
         }
     }
-    pipe->alone = pipe->shared = pipe->queued = false;
+    pipe->flags = 0;
     if (pipe->missing == 0)
         rx_complete(pipe);
 }
@@ -217,9 +217,7 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
     if (!rx_wanted(pipe))
         return false;
     *view->started = true;
-    pipe->alone = (view->flags & WIRE_ALONE) != 0;
-    pipe->shared = (view->flags & WIRE_SHARED) != 0;
-    pipe->queued = (view->flags & WIRE_QUEUED) != 0;
+    pipe->flags = view->flags;
     if ((view->flags & (WIRE_SHORT | WIRE_OFFERS))
         == (WIRE_SHORT | WIRE_OFFERS))
         return rx_lent(pipe, view);

@@ -269,7 +269,7 @@ static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     pipe->peer->wishes |= WIRE_KEEPS;
     message->payloads[0].data = buffer.data;
     open->lent = NULL;
-    pipe->alone = pipe->shared = false;
+    pipe->flags = 0;
     short_have(pipe, offer->length, true, done, arg);
     return true;
 }
@@ -476,8 +476,7 @@ static bool short_lent(tp_context *context, tp_pipe *pipe,
         return false;
     skeleton->number = tpr_offer_number(&pipe->offered_to_me);
     pipe->offers_seen = true;
-    pipe->alone = (frame->flags & WIRE_ALONE) != 0;
-    pipe->queued = (frame->flags & WIRE_QUEUED) != 0;
+    pipe->flags = frame->flags;
     op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
     open->bytes = body;
     short_open(open, pipe, conn, op, skeleton);

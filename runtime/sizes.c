@@ -229,11 +229,13 @@ static void sizes_stream(struct tpr_peer *peer, struct tpr_link *link)
         peer->links->stream = link;
 }
 
-/* May both ends copy at once by this link, with a cpu for each? */
+/* May both ends copy at once by this link, if there is one, with a cpu for
+ * each? */
 static bool sizes_both(const struct tpr_peer *peer,
                        const struct tpr_link *link)
 {
-    return link->mine && link->link->kind->call != NULL
+    return link != NULL && link->link != NULL && link->mine
+           && link->link->kind->call != NULL
            && peer->conn->backend->shared != NULL
            && !peer->context->env.crowded;
 }
@@ -243,9 +245,8 @@ static bool sizes_both(const struct tpr_peer *peer,
 static void sizes_wishes(struct tpr_peer *peer)
 {
     struct tpr_links *links = peer->links;
-    const struct tpr_link *link = links->stream;
 
-    if (link == NULL || !sizes_both(peer, link))
+    if (!sizes_both(peer, links->stream))
         return;
     for (unsigned i = tpr_pace_class(TPR_PACE_LEAST); i < TPR_PACES; i++)
         if (tpr_taste_prefer(&links->tastes[i], TPR_PACE_PULLED))
@@ -256,9 +257,8 @@ static void sizes_wishes(struct tpr_peer *peer)
 static void sizes_paces(struct tpr_peer *peer)
 {
     struct tpr_links *links = peer->links;
-    bool shares = links->stream != NULL && sizes_both(peer, links->stream);
-    bool lends = links->of[TPF_CHANNEL_MAP].link != NULL
-                 && sizes_both(peer, &links->of[TPF_CHANNEL_MAP]);
+    bool shares = sizes_both(peer, links->stream);
+    bool lends = sizes_both(peer, &links->of[TPF_CHANNEL_MAP]);
 
     for (unsigned i = 0; i < TPR_PACES; i++) {
         tpr_pace_share(&links->paces[i], shares);

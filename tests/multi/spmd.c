@@ -19,8 +19,7 @@ struct tpx_rank tpx_me;
 const struct tpx_spmd *const tpx_suites[] = {
     tpx_order, tpx_channel, tpx_huge, tpx_arguments, tpx_nested,
     tpx_pressure, tpx_close, tpx_failure, tpx_blocking, tpx_idle, tpx_bad,
-    tpx_listen, tpx_any, tpx_streams, tpx_late, tpx_lent,
-    NULL
+    tpx_listen, tpx_any, tpx_streams, tpx_late, tpx_lent, NULL
 };
 
 static const char *volatile spmd_stage = "start";
@@ -118,6 +117,13 @@ void tpx_rank_run(const struct tpx_spmd *test, char **arguments)
     if (tpx_me.context != NULL)
         tpx_ok(tp_finalize(tpx_me.context));
     tpx_me.context = NULL;
+}
+
+bool tpx_backend(const char *name)
+{
+    const char *backends = getenv("TP_BACKENDS");
+
+    return backends != NULL && strstr(backends, name) != NULL;
 }
 
 void tpx_until(const unsigned *counter, unsigned count)

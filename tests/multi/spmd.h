@@ -93,6 +93,9 @@ _Noreturn void tpx_fail(const char *file, int line, const char *format, ...)
 
 #define tpx_ok(call) tpx_status(call, TP_OK)
 
+/* Is that backend or channel one of those that TP_BACKENDS names? */
+bool tpx_backend(const char *name);
+
 /* Where the rank is, for the report of a hang.  A constant string. */
 void tpx_at(const char *stage);
 

@@ -96,13 +96,6 @@ static void channel_prefer_cma(void)
     tpx_check(setenv("TP_CPUS", "1", 1) == 0, "setenv");
 }
 
-static bool channel_has_cma(void)
-{
-    const char *backends = getenv("TP_BACKENDS");
-
-    return backends != NULL && strstr(backends, "cma") != NULL;
-}
-
 struct channel_read {
     unsigned char *memory;
     unsigned arrived, done;
@@ -153,7 +146,7 @@ static void channel_demote(void)
         unsigned done = 0;
 
         tpx_meet(1);
-        tpx_equal(channel_is_chosen(pipe, "cma"), channel_has_cma());
+        tpx_equal(channel_is_chosen(pipe, "cma"), tpx_backend("cma"));
         tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
         tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
         channel_lock();
@@ -186,7 +179,7 @@ static void channel_demote(void)
 /* Under a contract that insists on the channel the pair ends instead. */
 static void channel_revoked(void)
 {
-    bool cma = channel_has_cma();
+    bool cma = tpx_backend("cma");
     size_t length = cma ? CHANNEL_PIECE : 0;
     tp_pipe *pipe;
 

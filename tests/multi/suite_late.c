@@ -9,7 +9,6 @@
 
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -169,13 +168,6 @@ static void late_arm(tp_pipe *pipe, struct late_in *in, unsigned count)
         tpx_ok(tp_pipe_read_descriptor(pipe, late_arrived, in));
 }
 
-static bool late_by(const char *name)
-{
-    const char *backends = getenv("TP_BACKENDS");
-
-    return backends != NULL && strstr(backends, name) != NULL;
-}
-
 /* All of them end well, once the reader has been told to go on. */
 static void late_out_rest(struct late_out *out, int peer)
 {
@@ -219,7 +211,7 @@ static void late_stops(void)
         late_arm(pipe, &in, LATE_FIRST);
         tpx_until(&in.done, LATE_FIRST);
         /* Over others a sender hears of what came by acknowledgements. */
-        if (late_by("shm"))
+        if (tpx_backend("shm"))
             late_await();
         else
             late_await_driving();
@@ -241,7 +233,7 @@ static void late_in_some(tp_pipe *pipe, struct late_in *in)
 /* Whoever can pulls all of them. */
 static bool late_pulls(void)
 {
-    bool pulls = late_by("cma") && sysconf(_SC_NPROCESSORS_ONLN) >= 2;
+    bool pulls = tpx_backend("cma") && sysconf(_SC_NPROCESSORS_ONLN) >= 2;
 
     tpx_check(unsetenv("TP_CPUS") == 0, "unsetenv");
     if (pulls)

@@ -456,9 +456,7 @@ static void shared_arrived(tp_pipe *pipe, tp_status status,
 static void lent_shared(void)
 {
     struct lent_shared shared = { .pipe = tpx_pipe(!tpx_me.rank, 0) };
-    const char *backends = getenv("TP_BACKENDS");
-    bool both = backends != NULL && strstr(backends, "map") != NULL
-                && sysconf(_SC_NPROCESSORS_ONLN) >= 2;
+    bool both = tpx_backend("map") && sysconf(_SC_NPROCESSORS_ONLN) >= 2;
 
     shared.count = tpx_me.sanitized || tpx_me.few ? SHARED_FEW : SHARED_COUNT;
     shared.memory = lent_alloc(SHARED_WINDOW * SHARED_PIECE);
