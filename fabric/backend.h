@@ -120,6 +120,8 @@ struct tpf_env {
     bool crowded;                  /* more ranks than cpus: sleeps often */
     bool aside;                    /* what is committed gives its reader nothing
                                       to do that others wait for */
+    bool beside;                   /* crowded: somebody who has something to do
+                                      since then waits for the caller's cpu */
     struct tpb_presence *presence; /* then by a backend that can tell its peers;
                                       or NULL */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */

@@ -216,10 +216,10 @@ static bool crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
     return true;
 }
 
-bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
+bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn, bool beside,
                      const struct tpb_presence *theirs)
 {
-    bool stays = crowd_stays(crowd, turn, theirs);
+    bool stays = !beside && crowd_stays(crowd, turn, theirs);
 
     if (!stays && crowd->first == 0)
         crowd->first = turn;

@@ -63,8 +63,10 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
 /* A wait begins. */
 void tpr_crowd_begin(struct tpr_crowd *crowd);
 /* After look number `turn` (from 1) of a wait found nothing: look again before
- * the next yield?  `theirs` is of the process that is waited for, or NULL. */
-bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
+ * the next yield?  Not if somebody `beside` us, on this cpu, has been given
+ * something to do since the last one.  `theirs` is of the process that is
+ * waited for, or NULL. */
+bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn, bool beside,
                      const struct tpb_presence *theirs);
 /* Gives the cpu to another, or not.  `now` is the time before it; returns the
  * time after it. */

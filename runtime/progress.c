@@ -497,8 +497,10 @@ static const struct tpb_presence *progress_awaited(const tp_context *context)
 static uint64_t progress_yield(tp_context *context, uint64_t now,
                                uint64_t *idle_since)
 {
-    uint64_t after = tpr_crowd_yield(&context->crowd, now);
+    uint64_t after;
 
+    context->env.beside = false;
+    after = tpr_crowd_yield(&context->crowd, now);
     if (after - now > PROGRESS_YIELD_NS)
         *idle_since += after - now - PROGRESS_YIELD_NS;
     return after;
@@ -534,7 +536,7 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
         }
         tpr_tell_sleepers(context);
         if (context->crowded
-            && tpr_crowd_stays(&context->crowd, turn,
+            && tpr_crowd_stays(&context->crowd, turn, context->env.beside,
                                progress_awaited(context)))
             continue;
         if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded

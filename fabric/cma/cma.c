@@ -47,7 +47,8 @@ enum {
     /* Nanoseconds after it spoke in which a process does not become another:
      * its threads have to be ended before its memory is replaced. */
     CMA_RECENT = 5 * 1000,
-    CMA_BRIEF = 64 * 1024          /* read within these */
+    CMA_BRIEF = 64 * 1024,         /* read within these */
+    CMA_GROWTH = 64                /* how soon slower reads are believed */
 };
 
 /* What is published: where the token is and what it is, and by whose clock its
@@ -92,6 +93,8 @@ struct cma_link {
     struct {
         int8_t ahead, late;
     } balance[CMA_SIZES];
+    uint32_t page_ns;              /* that a page of the peer's takes to read,
+                                      the quickest lately */
 };
 
 struct cma_pull {
@@ -263,8 +266,8 @@ static struct tpf_both *cma_both(struct tpf_pull *pull)
 }
 
 /* To read the token takes both processes' locks: of a short piece that is a
- * tenth of the copy, or half where the other one copies just now. */
-static bool cma_is_recent(const struct cma_pull *pull)
+ * tenth of the copy, or half where the other one copies just now.  At `now`. */
+static bool cma_was_recent(const struct cma_pull *pull, uint64_t now)
 {
     const struct cma_channel *mine =
         (const struct cma_channel *)pull->base.link->channel;
@@ -272,7 +275,33 @@ static bool cma_is_recent(const struct cma_pull *pull)
 
     return mine->address.clock != 0
            && mine->address.clock == link->theirs.clock
-           && tpb_now() - pull->when < CMA_RECENT;
+           && now - pull->when < CMA_RECENT;
+}
+
+static bool cma_is_recent(const struct cma_pull *pull)
+{
+    return cma_was_recent(pull, tpb_now());
+}
+
+/* At `now` this much is to be read without the token: will it be there while
+ * that is recent? */
+static bool cma_is_brief(const struct cma_pull *pull, size_t length,
+                         uint64_t now)
+{
+    const struct cma_link *link = (const struct cma_link *)pull->base.link;
+
+    return length <= CMA_BRIEF
+           && cma_was_recent(pull, now + length / CMA_PAGE * link->page_ns);
+}
+
+/* What was begun then has been read by now. */
+static void cma_time(struct cma_link *link, size_t length, uint64_t took)
+{
+    uint64_t page_ns = took / (length / CMA_PAGE + 1);
+
+    link->page_ns = page_ns > link->page_ns + link->page_ns / CMA_GROWTH
+                    ? link->page_ns + link->page_ns / CMA_GROWTH + 1
+                    : (uint32_t)page_ns;
 }
 
 /* Is the peer's memory still there?  Not once it has ended, or become another
@@ -289,14 +318,15 @@ static bool cma_lives(const struct tpf_link *link)
 /*
  * The token comes with the bytes, out of the same memory: else they may be of
  * whatever program that process has become meanwhile.  A few bytes do without,
- * if that cannot be yet, and could not when they were there: for a cpu may be
- * lost at any time.
+ * if that will not have been possible when they are there, and has not: for a
+ * cpu may be lost at any time, and the token has to be read then.
  */
 static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
                        struct tpb_error *error)
 {
-    const struct cma_link *link = (struct cma_link *)base->link;
+    struct cma_link *link = (struct cma_link *)base->link;
     const struct cma_pull *pull = (struct cma_pull *)base;
+    uint64_t begun = tpb_now(), ended = begun;
     uint8_t token[sizeof(link->theirs.token)];
     struct iovec mine[2] = {
         { token, sizeof(token) },
@@ -306,13 +336,17 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
         { (void *)(uintptr_t)link->theirs.place, sizeof(token) },
         { (void *)(uintptr_t)(pull->place + at), length }
     };
-    bool sure = length <= CMA_BRIEF && cma_is_recent(pull);
+    bool sure = cma_is_brief(pull, length, begun);
     size_t ahead = sure ? 0 : sizeof(token);
     ssize_t got = process_vm_readv(link->pid, mine + sure, 2 - sure,
                                    theirs + sure, 2 - sure, 0);
 
+    if (sure) {
+        ended = tpb_now();
+        cma_time(link, length, ended - begun);
+    }
     if (got > (ssize_t)ahead
-        && (sure ? cma_is_recent(pull) || cma_lives(base->link)
+        && (sure ? cma_was_recent(pull, ended) || cma_lives(base->link)
                  : memcmp(token, link->theirs.token, sizeof(token)) == 0))
         return (size_t)got - ahead;
     cma_refused(got < 0 ? errno : EFAULT, link->pid, error);

@@ -346,7 +346,8 @@ static void shm_commit(struct tpf_conn *base, size_t size)
     if (TPB_UNLIKELY(lap))
         shm_extent_lap(conn, tpb_now());
     if (TPB_UNLIKELY(!conn->out.rests) && !base->endpoint->env->aside)
-        tpb_presence_tell(&conn->mailbox->presence);
+        base->endpoint->env->beside
+            |= tpb_presence_tell(&conn->mailbox->presence);
     /* The lines of one that is not the answer yet are needed here again. */
     if (TPB_UNLIKELY(base->more)) {
         base->more = false;

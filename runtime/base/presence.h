@@ -30,16 +30,20 @@ static inline uint32_t tpb_presence_cpu(void)
     return (uint32_t)sched_getcpu() + 1;
 }
 
-/* After a frame for its owner. */
-static inline void tpb_presence_tell(struct tpb_presence *theirs)
+/* After a frame for its owner: true if he waits for this cpu. */
+static inline bool tpb_presence_tell(struct tpb_presence *theirs)
 {
-    if ((atomic_load_explicit(&theirs->place, memory_order_relaxed)
-         & TPB_PRESENT) != 0
-        || atomic_load_explicit(&theirs->told, memory_order_relaxed) != 0)
-        return;
-    atomic_store_explicit(&theirs->teller, tpb_presence_cpu(),
-                          memory_order_relaxed);
-    atomic_store_explicit(&theirs->told, tpb_now(), memory_order_relaxed);
+    uint32_t place = atomic_load_explicit(&theirs->place,
+                                          memory_order_relaxed), cpu;
+
+    if (place == 0 || (place & TPB_PRESENT) != 0)
+        return false;
+    cpu = tpb_presence_cpu();
+    if (atomic_load_explicit(&theirs->told, memory_order_relaxed) == 0) {
+        atomic_store_explicit(&theirs->teller, cpu, memory_order_relaxed);
+        atomic_store_explicit(&theirs->told, tpb_now(), memory_order_relaxed);
+    }
+    return place / 2 == cpu;
 }
 
 /* On another cpu than ours, and at work there, or soon? */

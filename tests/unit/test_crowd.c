@@ -19,7 +19,7 @@ static void crowd_cpus(cpu_set_t *set, int count)
 static uint32_t crowd_looks(struct tpr_crowd *crowd, uint32_t most)
 {
     for (uint32_t turn = 1; turn <= most; turn++)
-        if (!tpr_crowd_stays(crowd, turn, NULL))
+        if (!tpr_crowd_stays(crowd, turn, false, NULL))
             return turn - 1;
     return most;
 }
@@ -191,32 +191,62 @@ START_TEST(looks_on_while_the_other_is_busy)
     tpr_crowd_begin(&crowd);
     /* Before the first yield of a wait: no. */
     atomic_store(&theirs.place, 2 * (here + 7) | TPB_PRESENT);
-    ck_assert(!tpr_crowd_stays(&crowd, turn, &theirs));
+    ck_assert(!tpr_crowd_stays(&crowd, turn, false, &theirs));
     ck_assert_uint_eq(atomic_load(&mine.place), 0);
     now = tpb_now();
     tpr_crowd_yield(&crowd, now);
     ck_assert_uint_eq(atomic_load(&mine.place) & TPB_PRESENT, TPB_PRESENT);
     /* It is there. */
-    ck_assert(tpr_crowd_stays(&crowd, ++turn, &theirs));
+    ck_assert(tpr_crowd_stays(&crowd, ++turn, false, &theirs));
     /* It is gone; and it is told. */
     atomic_store(&theirs.place, 2 * (here + 7));
-    ck_assert(!tpr_crowd_stays(&crowd, ++turn, &theirs));
-    tpb_presence_tell(&theirs);
+    ck_assert(!tpr_crowd_stays(&crowd, ++turn, false, &theirs));
+    ck_assert(!tpb_presence_tell(&theirs));
     ck_assert_uint_ne(atomic_load(&theirs.told), 0);
-    ck_assert(tpr_crowd_stays(&crowd, ++turn, &theirs));
-    while (turn < 1000 && tpr_crowd_stays(&crowd, ++turn, &theirs))
+    ck_assert(tpr_crowd_stays(&crowd, ++turn, false, &theirs));
+    while (turn < 1000 && tpr_crowd_stays(&crowd, ++turn, false, &theirs))
         ;
     ck_assert_uint_lt(turn, 1000);
     /* Nobody is told who is there. */
     atomic_store(&theirs.told, 0);
     atomic_store(&theirs.place, 2 * (here + 7) | TPB_PRESENT);
-    tpb_presence_tell(&theirs);
+    ck_assert(!tpb_presence_tell(&theirs));
     ck_assert_uint_eq(atomic_load(&theirs.told), 0);
     /* Around a sleep. */
     tpr_crowd_leave(&crowd);
     ck_assert_uint_eq(atomic_load(&mine.place) & TPB_PRESENT, 0);
     tpr_crowd_return(&crowd);
     ck_assert_uint_ne(atomic_load(&mine.place) & TPB_PRESENT, 0);
+}
+END_TEST
+
+/* Who has given something to do to one that waits for this very cpu gives it
+ * away, whatever the answers were like. */
+START_TEST(yields_to_whom_it_has_written)
+{
+    struct tpb_presence theirs = { .place = 0 };
+    struct tpr_crowd crowd;
+    cpu_set_t own, here;
+
+    crowd_cpus(&own, 0);
+    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    tpr_crowd_begin(&crowd);
+    ck_assert(tpr_crowd_stays(&crowd, 1, false, NULL));
+    ck_assert(!tpr_crowd_stays(&crowd, 2, true, NULL));
+    /* It says nothing of the answers. */
+    tpr_crowd_end(&crowd, 2);
+    ck_assert_uint_eq(crowd.apart, 0);
+    /* Nothing is known of it; it waits for this cpu; it is at work. */
+    ck_assert(!tpb_presence_tell(&theirs));
+    CPU_ZERO(&here);
+    CPU_SET(sched_getcpu(), &here);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof(here), &here), 0);
+    atomic_store(&theirs.place, 2 * tpb_presence_cpu());
+    ck_assert(tpb_presence_tell(&theirs));
+    ck_assert_uint_eq(atomic_load(&theirs.teller), tpb_presence_cpu());
+    ck_assert(tpb_presence_tell(&theirs));
+    atomic_store(&theirs.place, 2 * tpb_presence_cpu() | TPB_PRESENT);
+    ck_assert(!tpb_presence_tell(&theirs));
 }
 END_TEST
 
@@ -356,6 +386,7 @@ int main(void)
     tcase_add_test(tests, turns_are_earned);
     tcase_add_test(tests, two_per_cpu_stay);
     tcase_add_test(tests, looks_on_while_the_other_is_busy);
+    tcase_add_test(tests, yields_to_whom_it_has_written);
     tcase_add_test(tests, long_messages_bring_neighbours_together);
     tcase_add_test(tests, late_turns_make_it_move);
     tcase_add_test(tests, strangers_get_no_yields);
