@@ -81,6 +81,14 @@ static bool memory_grow(struct tpf_memories *memories)
 /* With the lock.  Pairs with tpf_memory_stamp(). */
 static void memory_changed(struct tpf_memories *memories)
 {
+    const struct tpf_memory *first = memories->blocks;
+    const struct tpf_memory *last = first + memories->count - 1;
+
+    atomic_store_explicit(&memories->from, memories->count == 0 ? 0
+                          : (uintptr_t)first->address, memory_order_relaxed);
+    atomic_store_explicit(&memories->to, memories->count == 0 ? 0
+                          : (uintptr_t)last->address + last->length,
+                          memory_order_relaxed);
     atomic_fetch_add_explicit(&memories->stamp, 1, memory_order_release);
 }
 
@@ -126,12 +134,25 @@ bool tpf_memory_take(struct tpf_memories *memories, const void *address,
     return found;
 }
 
+/* Whoever asks for a block knows it, and so the bounds that it has set; they
+ * only move away from it, or from what is there no more. */
+static bool memory_is_outside(const struct tpf_memories *memories,
+                              const void *data)
+{
+    uintptr_t at = (uintptr_t)data;
+
+    return at < atomic_load_explicit(&memories->from, memory_order_relaxed)
+           || at >= atomic_load_explicit(&memories->to, memory_order_relaxed);
+}
+
 bool tpf_memory_find(struct tpf_memories *memories, const void *data,
                      size_t length, struct tpf_memory *block)
 {
     bool found;
     size_t at;
 
+    if (memory_is_outside(memories, data))
+        return false;
     pthread_mutex_lock(&memories->lock);
     at = memory_rank(memories, data);
     found = at > 0;

@@ -29,6 +29,7 @@ struct tpf_memories {
     _Atomic uint64_t stamp;        /* changes with every block that comes or
                                       goes: what was found before may not be so
                                       any more */
+    _Atomic uintptr_t from, to;    /* no block is before or behind these */
 };
 
 void tpf_memories_init(struct tpf_memories *memories);

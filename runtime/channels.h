@@ -132,6 +132,12 @@ void tpr_tx_notes_drop(tp_pipe *pipe);
 
 /* ---- lent.c: short messages about what lies at their sender -------------- */
 
+/* How long its frame is, for credit. */
+#define TPR_LENT_FRAME (sizeof(struct wire_frame) + sizeof(struct wire_lent))
+/* The frame of a message of one payload and nothing else, which has that offer.
+ * False: no room now. */
+bool tpr_lent_send(tp_pipe *pipe, const struct tpr_offer *offer,
+                   unsigned flags);
 /* Sends a message of one payload and nothing else, whose memory peer->lend
  * takes, in one short frame.  False: not so, nothing is done.  Token. */
 bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,

@@ -17,8 +17,7 @@
 /* ---- the sender ---------------------------------------------------------- */
 
 static bool lent_describe(const struct tpr_peer *peer,
-                          const tp_payload *payload, struct tpr_offer *offer,
-                          struct wire_lent *lent)
+                          const tp_payload *payload, struct tpr_offer *offer)
 {
     struct tpf_buffer buffer = { .data = payload->data,
                                  .length = payload->length };
@@ -34,10 +33,6 @@ static bool lent_describe(const struct tpr_peer *peer,
     offer->channel = (uint8_t)link->kind->number;
     offer->source_length = (uint8_t)length;
     offer->length = payload->length;
-    *lent = (struct wire_lent){ .length = payload->length,
-                                .channel = offer->channel,
-                                .source_length = offer->source_length };
-    memcpy(lent->source, offer->source, WIRE_LENT_SOURCE);
     return true;
 }
 
@@ -73,19 +68,21 @@ static unsigned lent_flags(const tp_pipe *pipe, uint64_t length,
            | (pace != NULL && pace->way == TPR_PACE_SHARED ? WIRE_SHARED : 0u);
 }
 
-static bool lent_send(tp_pipe *pipe, const struct wire_lent *lent,
-                      unsigned flags)
+bool tpr_lent_send(tp_pipe *pipe, const struct tpr_offer *offer,
+                   unsigned flags)
 {
-    const size_t size = sizeof(struct wire_frame) + sizeof(*lent);
+    struct wire_lent lent = { .length = offer->length,
+                              .channel = offer->channel,
+                              .source_length = offer->source_length };
 
+    memcpy(lent.source, offer->source, sizeof(lent.source));
     flags |= WIRE_SHORT | WIRE_OFFERS;
-    if (!tpr_tx_credit_for(pipe, size)
-        || !tpf_post(pipe->peer->conn,
-                     tpr_frame_head(pipe, WIRE_MESSAGE, flags, sizeof(*lent)),
-                     lent, sizeof(*lent)))
+    if (!tpf_post(pipe->peer->conn,
+                  tpr_frame_head(pipe, WIRE_MESSAGE, flags, sizeof(lent)),
+                  &lent, sizeof(lent)))
         return false;
     pipe->advertised = pipe->consumed;
-    pipe->sent += (uint32_t)size;
+    pipe->sent += (uint32_t)TPR_LENT_FRAME;
     return true;
 }
 
@@ -97,13 +94,13 @@ bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     bool alone = tpb_list_empty(&pipe->landing);
     struct tpr_pace *pace;
     struct tpr_offer *offer;
-    struct wire_lent lent;
     struct tpr_op *op;
 
     if (pipe->peer->lend == NULL || payload->length > SIZE_MAX / 2
         || payload->length == 0 || pipe->tx_end != TP_OK
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->notes)
-        || !tpb_list_empty(&pipe->pushes))
+        || !tpb_list_empty(&pipe->pushes)
+        || !tpr_tx_credit_for(pipe, TPR_LENT_FRAME))
         return false;
     pace = tpr_offer_lends(pipe->peer, payload->length);
     if (TPB_UNLIKELY(pace != NULL && pace->way == TPR_PACE_FRAMES))
@@ -112,9 +109,9 @@ bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     op = tpr_op_new(context);
     if (TPB_UNLIKELY(offer == NULL || op == NULL))
         goto out;
-    if (!lent_describe(pipe->peer, payload, offer, &lent)
-        || !lent_send(pipe, &lent, alone ? WIRE_ALONE
-                                   : lent_flags(pipe, payload->length, pace)))
+    if (!lent_describe(pipe->peer, payload, offer)
+        || !tpr_lent_send(pipe, offer, alone ? WIRE_ALONE
+                          : lent_flags(pipe, payload->length, pace)))
         goto out;
     op->context = context;
     tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);

@@ -255,6 +255,25 @@ static unsigned tx_flags(const tp_pipe *pipe, const struct tpr_op *op)
            | (op->alone ? WIRE_ALONE : shared ? WIRE_SHARED : 0u);
 }
 
+/* Is one short frame all that there is to say of it? */
+static bool tx_is_lent(const struct tpr_op *op)
+{
+    return op->offers != NULL && !op->begun && tpr_message_plain(op->message)
+           && op->offers->source_length <= WIRE_LENT_SOURCE;
+}
+
+static bool tx_lent(tp_pipe *pipe, struct tpr_op *op)
+{
+    if (!tpr_tx_credit_for(pipe, TPR_LENT_FRAME))
+        return false;
+    if (!tpr_lent_send(pipe, op->offers, tx_flags(pipe, op))) {
+        tx_block(pipe);
+        return false;
+    }
+    op->position = op->descriptor_length;
+    return true;
+}
+
 /* The next frame of a write.  False: no room or no credit now. */
 static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
 {
@@ -262,6 +281,8 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     size_t most = conn->max_frame - sizeof(struct wire_frame), length;
     unsigned char *room;
 
+    if (tx_is_lent(op))
+        return tx_lent(pipe, op);
     /* What may land in place is better not with its descriptor: there is no
      * reader yet. */
     if (!op->begun && tpr_message_plain(op->message) && op->offers == NULL
