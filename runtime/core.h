@@ -467,7 +467,8 @@ struct tp_context {
                                       or NULL */
     struct tpf_conn *giver;        /* crowded: of the last long message; or
                                       NULL */
-    uint32_t glances;              /* that found some since the last pass */
+    uint32_t glances;              /* that found some since the last pass ... */
+    uint32_t row;                  /* ... and since one that did */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
     bool listens;                  /* ... has been called */
     bool mourns;                   /* the launcher said that a peer died */

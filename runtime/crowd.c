@@ -32,6 +32,8 @@ enum {
     CROWD_BUDGET_NS = 2000,        /* they poll for so long */
     CROWD_EARNED_NS = 50000,       /* what longer ones may take: so much more
                                       with each wait, ... */
+    CROWD_BRIEF_NS = 20000,        /* turns as short as this are timed ... */
+    CROWD_UNTIMED = 6,             /* ... two of so many more */
     CROWD_SHARE = 2,               /* ... so many times what we had the cpu for,
                                       for each rank that shares it, and ... */
     CROWD_SLICE_NS = 4000000,      /* ... so much for each rank that shares the
@@ -216,6 +218,11 @@ static bool crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
     return true;
 }
 
+bool tpr_crowd_yields(const struct tpr_crowd *crowd)
+{
+    return crowd->apart > 0 && crowd->strangers == 0 && !crowd_looks(crowd);
+}
+
 bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn, bool beside,
                      const struct tpb_presence *theirs)
 {
@@ -336,9 +343,38 @@ static void crowd_turn(struct tpr_crowd *crowd, uint64_t now, uint64_t took)
     crowd_numbers(crowd, took);
 }
 
+static void crowd_back(struct tpr_crowd *crowd)
+{
+    crowd->stay = crowd->stays;
+    crowd->linger = crowd->vain < CROWD_VAIN || crowd->vain++ % CROWD_VAIN == 0
+                    ? crowd->lingers : 0;
+}
+
+/* The clock is a fifth of what a rank does in a turn that is as short as can
+ * be.  Two yields after each other tell how long both were away, and what is
+ * done in between. */
+static void crowd_sample(struct tpr_crowd *crowd, uint64_t own, uint64_t took)
+{
+    bool brief = took <= CROWD_BRIEF_NS && own <= CROWD_BRIEF_NS
+                 && !crowd_looks(crowd);
+
+    crowd->untimed = brief && own > 0 ? CROWD_UNTIMED : 0;
+}
+
+bool tpr_crowd_pass(struct tpr_crowd *crowd)
+{
+    if (crowd->untimed == 0)
+        return false;
+    crowd->untimed--;
+    tpr_queue_yield(&crowd->queue);
+    crowd->returned = 0;
+    crowd_back(crowd);
+    return true;
+}
+
 uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
 {
-    uint64_t after;
+    uint64_t after, own = 0;
 
     if (crowd->strangers > 0) {
         tpb_pause();
@@ -347,16 +383,15 @@ uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
     if (now - crowd->settled >= crowd->away)
         tpr_crowd_settle(crowd, now);
     if (crowd->returned > 0 && now > crowd->returned)
-        crowd_earn(crowd, now - crowd->returned);
+        crowd_earn(crowd, own = now - crowd->returned);
     tpr_crowd_leave(crowd);
     tpr_queue_yield(&crowd->queue);
     tpr_crowd_return(crowd);
     crowd->returned = after = tpb_now();
     crowd_yielded(crowd, after - now);
     crowd_turn(crowd, after, after - now);
-    crowd->stay = crowd->stays;
-    crowd->linger = crowd->vain < CROWD_VAIN || crowd->vain++ % CROWD_VAIN == 0
-                    ? crowd->lingers : 0;
+    crowd_sample(crowd, own, after - now);
+    crowd_back(crowd);
     return after;
 }
 

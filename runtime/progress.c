@@ -32,6 +32,8 @@ enum {
     PROGRESS_LATE_PASSES = 16,     /* look whether late DONEs are due */
     PROGRESS_GLANCES = 16,         /* at the conn that was last, before each */
     PROGRESS_GLANCED = 8,          /* that found something, without a pass */
+    PROGRESS_ROW = 16,             /* of them, and passes that found nothing: a
+                                      pass is not for each wait then */
     PROGRESS_EAGER_PASSES = 64,    /* without a pause in between, which is
                                       longer than a pass */
     PROGRESS_READY = 16,           /* conns served per pass */
@@ -280,22 +282,38 @@ bool tpr_pass(tp_context *context)
 
 /*
  * The next frame is mostly one of the conn that brought the last: it is looked
- * at before all others are, in a tenth of the time of a pass.  True if it had
- * something, and was served; that not for ever, since others wait too.
+ * at before all others are, in a tenth of the time of a pass, or `brief`, with
+ * one look.  True if it had something, and was served; that not for ever, since
+ * others wait too.
  */
-static bool progress_glance(tp_context *context)
+static bool progress_glance(tp_context *context, bool brief)
 {
     struct tpf_conn *conn = context->hot;
 
     if (conn == NULL || context->glances >= PROGRESS_GLANCED
-        || !conn->backend->glance(conn, PROGRESS_GLANCES)
+        || !conn->backend->glance(conn, brief ? 1 : PROGRESS_GLANCES)
         || context->armed || !tpb_list_empty(&context->env.ready)
         || !tpb_list_empty(&context->graveyard))
         return false;
     context->glances++;
+    context->row++;
     context->served = false;
     tpr_rx_conn(context, conn);
     return true;
+}
+
+/*
+ * Is this cpu to be given away before all others have been looked at?  Where
+ * answers need it, and all came by the conn that brought the last, lately: what
+ * they wait for is a switch and this, several times in a round.
+ */
+static bool progress_hurries(const tp_context *context)
+{
+    return context->crowded && context->row >= PROGRESS_ROW
+           && context->glances < PROGRESS_GLANCED
+           && tpr_crowd_yields(&context->crowd) && !context->armed
+           && atomic_load_explicit(&context->tasks,
+                                   memory_order_relaxed) == NULL;
 }
 
 /* ---- sleeping ----------------------------------------------------------- */
@@ -517,9 +535,13 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     if (context->crowded)
         tpr_crowd_begin(&context->crowd);
     for (uint32_t turn = 1;; turn++) {
-        bool moved = (!nested && progress_glance(context))
-                     || tpr_pass(context);
+        bool brief = turn == 1 && !nested && progress_hurries(context);
+        bool moved = !nested && progress_glance(context, brief);
 
+        if (!moved && !brief && tpr_pass(context)) {
+            context->row = 0;
+            moved = true;
+        }
         if (!nested && !tpb_list_empty(&context->done))
             moved |= tpr_dispatch(context) > 0;
         if (progress_told(context, wait)
@@ -541,6 +563,12 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
             continue;
         if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded
             || context->spin_ns == 0) {
+            if (context->crowded && wait->deadline == 0
+                && tpr_crowd_pass(&context->crowd)) {
+                context->env.beside = false;
+                now = 0;
+                continue;
+            }
             /* A yield has just told it. */
             if (!context->crowded || now == 0)
                 now = tpb_now();

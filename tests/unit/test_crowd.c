@@ -250,6 +250,42 @@ START_TEST(yields_to_whom_it_has_written)
 }
 END_TEST
 
+/* Turns that are as short as can be are timed now and then; long ones, and
+ * where the order on a cpu matters, each. */
+START_TEST(short_turns_are_sampled)
+{
+    struct tpr_crowd crowd;
+    cpu_set_t own;
+    int passed = 0;
+
+    crowd_cpus(&own, 0);
+    tpr_crowd_init(&crowd, 0, 4, 2, &own);
+    for (int i = 0; i < 100000 && passed == 0; i++) {
+        ck_assert(!tpr_crowd_pass(&crowd));
+        tpr_crowd_yield(&crowd, tpb_now());
+        while (tpr_crowd_pass(&crowd))
+            passed++;
+    }
+    ck_assert_int_gt(passed, 1);
+    /* The next two are timed. */
+    tpr_crowd_yield(&crowd, tpb_now());
+    ck_assert(!tpr_crowd_pass(&crowd));
+    /* It was away for a second. */
+    tpr_crowd_yield(&crowd, tpb_now() - 1000000000);
+    ck_assert(!tpr_crowd_pass(&crowd));
+    /* It did something else for a second. */
+    tpr_crowd_yield(&crowd, tpb_now());
+    crowd.returned -= 1000000000;
+    tpr_crowd_yield(&crowd, tpb_now());
+    ck_assert(!tpr_crowd_pass(&crowd));
+    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    for (int i = 0; i < 100; i++) {
+        tpr_crowd_yield(&crowd, tpb_now());
+        ck_assert(!tpr_crowd_pass(&crowd));
+    }
+}
+END_TEST
+
 /* With long messages neighbours live on one cpu, until there are few. */
 START_TEST(long_messages_bring_neighbours_together)
 {
@@ -387,6 +423,7 @@ int main(void)
     tcase_add_test(tests, two_per_cpu_stay);
     tcase_add_test(tests, looks_on_while_the_other_is_busy);
     tcase_add_test(tests, yields_to_whom_it_has_written);
+    tcase_add_test(tests, short_turns_are_sampled);
     tcase_add_test(tests, long_messages_bring_neighbours_together);
     tcase_add_test(tests, late_turns_make_it_move);
     tcase_add_test(tests, strangers_get_no_yields);
