@@ -352,11 +352,11 @@ static void crowd_back(struct tpr_crowd *crowd)
 
 /* The clock is a fifth of what a rank does in a turn that is as short as can
  * be.  Two yields after each other tell how long both were away, and what is
- * done in between. */
+ * done in between.  While there may be strangers each is timed. */
 static void crowd_sample(struct tpr_crowd *crowd, uint64_t own, uint64_t took)
 {
     bool brief = took <= CROWD_BRIEF_NS && own <= CROWD_BRIEF_NS
-                 && !crowd_looks(crowd);
+                 && crowd->patience >= crowd->enough && !crowd_looks(crowd);
 
     crowd->untimed = brief && own > 0 ? CROWD_UNTIMED : 0;
 }

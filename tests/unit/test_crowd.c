@@ -263,6 +263,7 @@ START_TEST(short_turns_are_sampled)
     for (int i = 0; i < 100000 && passed == 0; i++) {
         ck_assert(!tpr_crowd_pass(&crowd));
         tpr_crowd_yield(&crowd, tpb_now());
+        tpr_crowd_end(&crowd, 1);
         while (tpr_crowd_pass(&crowd))
             passed++;
     }
@@ -273,7 +274,9 @@ START_TEST(short_turns_are_sampled)
     /* It was away for a second. */
     tpr_crowd_yield(&crowd, tpb_now() - 1000000000);
     ck_assert(!tpr_crowd_pass(&crowd));
+    ck_assert_uint_lt(crowd.patience, crowd.enough);
     /* It did something else for a second. */
+    crowd.patience = crowd.enough;
     tpr_crowd_yield(&crowd, tpb_now());
     crowd.returned -= 1000000000;
     tpr_crowd_yield(&crowd, tpb_now());
