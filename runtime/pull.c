@@ -44,36 +44,39 @@ void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
         op->position = tpb_now();
 }
 
-static void pull_measured(const struct tpr_op *op)
+/* One of that length came that way, and was asked for at `since`. */
+static void pull_taste(struct tpr_peer *peer, enum tpr_pace_way way,
+                       uint64_t length, uint64_t since)
 {
-    const tp_pipe *pipe = op->pipe;
-    const struct tpr_offer *offers = pull_skeleton(op)->offers;
-    struct tpr_peer *peer = pipe->peer;
-    unsigned class = tpr_pace_class(op->data_length);
+    unsigned class = tpr_pace_class(length);
     uint16_t bit = (uint16_t)(1u << class);
 
-    if (peer->links == NULL || peer->conn == NULL || op->status != TP_OK)
-        return;
-    if (tpr_taste_ended(&peer->links->tastes[class],
-                        offers == NULL ? TPR_PACE_FRAMES : TPR_PACE_PULLED,
-                        op->data_length, peer->conn->max_frame,
-                        tpb_now() - op->position))
+    if (tpr_taste_ended(&peer->links->tastes[class], way, length,
+                        peer->conn->max_frame, tpb_now() - since))
         peer->wishes |= bit;
     else
         peer->wishes &= (uint16_t)~bit;
+}
+
+static void pull_measured(const struct tpr_op *op)
+{
+    const struct tpr_offer *offers = pull_skeleton(op)->offers;
+    struct tpr_peer *peer = op->pipe->peer;
+
+    if (peer->links != NULL && peer->conn != NULL && op->status == TP_OK)
+        pull_taste(peer, offers == NULL ? TPR_PACE_FRAMES : TPR_PACE_PULLED,
+                   op->data_length, op->position);
 }
 
 /* ---- the end of a buffer, and of all of them ----------------------------- */
 
 /* All before it is told, too, unless the stream goes on that it is of.  Lack of
  * memory may end the peer, and all reads. */
-static void pull_tell(tp_pipe *pipe, const struct tpr_op *op)
+static void pull_tell(tp_pipe *pipe, bool offers, bool queued,
+                      uint32_t number, uint64_t length)
 {
-    bool offers = pull_skeleton(op)->offers != NULL && !op->borrow;
-    uint32_t number = op->number;
-
-    if (offers && op->queued) {
-        tpr_late_keep(pipe, number, op->data_length);
+    if (offers && queued) {
+        tpr_late_keep(pipe, number, length);
         return;
     }
     tpr_late_tell(pipe);
@@ -91,7 +94,8 @@ void tpr_pull_settle(struct tpr_op *op)
     if (TPB_UNLIKELY(op->position > 0))
         pull_measured(op);
     if (pipe->peer->state == TPR_PEER_CONNECTED)
-        pull_tell(pipe, op);
+        pull_tell(pipe, pull_skeleton(op)->offers != NULL && !op->borrow,
+                  op->queued, op->number, op->data_length);
     tpr_rx_land(pipe);
 }
 
@@ -330,6 +334,62 @@ bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op)
     }
     op->pulls--;
     return true;
+}
+
+/* ---- without an operation ------------------------------------------------ */
+
+/* Is nothing in the way of this buffer, and is it over when pull() returns?  The
+ * sender is not called then. */
+static bool pull_is_brief(const tp_pipe *pipe,
+                          const struct tpf_channel_kind *kind, uint64_t length)
+{
+    bool both = (pipe->flags & (WIRE_ALONE | WIRE_SHARED)) != 0
+                && kind->call != NULL && !pipe->context->crowded;
+
+    return pull_is_ours(kind) && !both && length <= TPF_STRIDE
+           && pipe->copying == 0 && tpb_list_empty(&pipe->turns);
+}
+
+bool tpr_pull_at_once(tp_pipe *pipe, const struct tpr_skeleton *skeleton,
+                      void *data, uint64_t *since)
+{
+    struct tpr_offer *offer = skeleton->offers;
+    struct tpf_link *link = pipe->peer->links->of[offer->channel].link;
+    struct tpf_pull *pull = pull_of(offer);
+    struct tpb_error error = { "" };
+    enum tpf_progress result;
+
+    if (link == NULL || !pull_is_brief(pipe, link->kind, offer->length))
+        return false;
+    *since = (pipe->flags & WIRE_ALONE) != 0
+             && offer->length >= TPR_TASTE_LEAST ? tpb_now() : 0;
+    memset(offer->pull, 0, link->kind->pull_size);
+    pull->link = link;
+    pull->to = (struct tpf_buffer){ .data = data, .length = offer->length };
+    memcpy(pull->source, offer->source, sizeof(offer->source));
+    pull->source_length = offer->source_length;
+    tpb_list_init(&pull->node);
+    if (pipe->context->crowded) {
+        tpr_crowd_long(&pipe->context->crowd);
+        pipe->context->giver = pipe->peer->conn;
+    }
+    result = link->kind->pull(pull, &error);
+    if (result == TPF_PULL_MORE)
+        link->kind->cancel(pull);  /* some of it only */
+    return result == TPF_PULL_DONE;
+}
+
+void tpr_pull_was_at_once(tp_pipe *pipe, struct tpr_skeleton *skeleton,
+                          bool queued, uint64_t since)
+{
+    struct tpr_offer *offer = skeleton->offers;
+    uint64_t length = offer->length;
+
+    skeleton->offers = NULL;
+    tpr_offer_free(pipe->context, offer);
+    if (since > 0)
+        pull_taste(pipe->peer, TPR_PACE_PULLED, length, since);
+    pull_tell(pipe, true, queued, skeleton->number, length);
 }
 
 /* ---- other ends ---------------------------------------------------------- */

@@ -274,6 +274,34 @@ static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     return true;
 }
 
+/* ... whose buffer is fetched from there now. */
+static bool short_pull(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
+                       void *arg)
+{
+    struct tpr_open_frame *open = &pipe->context->open;
+    struct tpr_peer *peer = pipe->peer;
+    const tp_payload *payload = &message->payloads[0];
+    bool queued = (pipe->flags & WIRE_QUEUED) != 0;
+    struct tpr_skeleton *skeleton;
+    uint64_t since;
+
+    if (open->lent != message || !short_may_read(pipe, message)
+        || pipe->rx_end != TP_OK || peer->links == NULL
+        || payload->data == NULL)
+        return false;
+    skeleton = pipe->skeleton;
+    if (payload->length != skeleton->offers->length
+        || !tpr_pull_at_once(pipe, skeleton, payload->data, &since))
+        return false;
+    if (payload->length < TPR_BORROWED_MOST)
+        peer->wishes &= (uint16_t)~WIRE_BORROWS;
+    open->lent = NULL;
+    pipe->flags = 0;
+    short_have(pipe, payload->length, false, done, arg);
+    tpr_pull_was_at_once(pipe, skeleton, queued, since);
+    return true;
+}
+
 static inline tp_status short_bytes(tp_pipe *pipe, const tp_message *message)
 {
     const struct tpr_open_frame *open = &pipe->context->open;
@@ -293,6 +321,10 @@ tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
                    && tpr_holds(pipe->context))
         && short_read(pipe, skeleton, false, done, arg))
         return short_bytes(pipe, skeleton);
+    if (TPB_LIKELY(pipe != NULL && skeleton != NULL && done != NULL
+                   && tpr_holds(pipe->context))
+        && short_pull(pipe, skeleton, done, arg))
+        return TP_OK;
     return tpr_call_read(pipe, skeleton, false, done, arg, NULL);
 }
 
