@@ -81,14 +81,17 @@ static bool memory_grow(struct tpf_memories *memories)
 /* With the lock.  Pairs with tpf_memory_stamp(). */
 static void memory_changed(struct tpf_memories *memories)
 {
-    const struct tpf_memory *first = memories->blocks;
-    const struct tpf_memory *last = first + memories->count - 1;
+    uintptr_t from = 0, to = 0;
 
-    atomic_store_explicit(&memories->from, memories->count == 0 ? 0
-                          : (uintptr_t)first->address, memory_order_relaxed);
-    atomic_store_explicit(&memories->to, memories->count == 0 ? 0
-                          : (uintptr_t)last->address + last->length,
-                          memory_order_relaxed);
+    if (memories->count > 0) {
+        const struct tpf_memory *last
+            = &memories->blocks[memories->count - 1];
+
+        from = (uintptr_t)memories->blocks[0].address;
+        to = (uintptr_t)last->address + last->length;
+    }
+    atomic_store_explicit(&memories->from, from, memory_order_relaxed);
+    atomic_store_explicit(&memories->to, to, memory_order_relaxed);
     atomic_fetch_add_explicit(&memories->stamp, 1, memory_order_release);
 }
 

@@ -98,14 +98,14 @@ bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op);
 /* All of a read is there, or some of it came: it may be over. */
 void tpr_pull_settle(struct tpr_op *op);
 /* For short.c: pulls the only buffer of a message that is being offered into
- * `data`, without an operation.  False: that cannot be, and nothing is told;
- * the read is to begin as any other.  If true, *since is for ... */
+ * `data`.  False: that cannot be, and nothing is told; the read is to begin as
+ * any other.  If true, *since is when it began, or 0 if that is not measured.
+ * The peer may have ended in either case. */
 bool tpr_pull_at_once(tp_pipe *pipe, const struct tpr_skeleton *skeleton,
                       void *data, uint64_t *since);
-/* ... what follows when its read is over: its sender is told.  Lack of memory
- * may end the peer. */
-void tpr_pull_was_at_once(tp_pipe *pipe, struct tpr_skeleton *skeleton,
-                          bool queued, uint64_t since);
+/* Its read is over: its sender is told, which lack of memory may end.  Of the
+ * operation's rest `number`, `queued` and `position` count. */
+void tpr_pull_was_at_once(struct tpr_op *op);
 /* The read is to end with that status: tpr_rx_land() ends it as soon as nothing
  * touches its memory any more. */
 void tpr_pull_cancel(struct tpr_op *op, tp_status status);

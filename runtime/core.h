@@ -380,8 +380,8 @@ struct tpr_open_frame {
     struct tpr_op *read;           /* over, its callback is due; or NULL */
     tp_message *offered;           /* while its reader is being told: what
                                       tp_pipe_read() takes from here; or NULL */
-    tp_message *lent;              /* the same, for tp_pipe_borrow(): it lies at
-                                      its sender */
+    tp_message *lent;              /* the same, if it lies at its sender, for
+                                      tp_pipe_borrow(), too */
 };
 
 struct tp_context {
@@ -468,7 +468,7 @@ struct tp_context {
     struct tpf_conn *giver;        /* crowded: of the last long message; or
                                       NULL */
     uint32_t glances;              /* that found some since the last pass ... */
-    uint32_t row;                  /* ... and since one that did */
+    uint32_t row;                  /* ... and since a pass that found some */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
     bool listens;                  /* ... has been called */
     bool mourns;                   /* the launcher said that a peer died */

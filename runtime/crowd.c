@@ -79,6 +79,7 @@ static void crowd_count(struct tpr_crowd *crowd, bool counting)
     crowd->home = counting ? crowd->beside_home : crowd->apart_home;
     crowd->settled = 0;
     crowd->away = CROWD_SETTLE_NS;
+    crowd->untimed = 0;
     if (crowd->mine != NULL && !counting)
         atomic_store_explicit(&crowd->mine->place, 0, memory_order_relaxed);
 }
@@ -218,7 +219,7 @@ static bool crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
     return true;
 }
 
-bool tpr_crowd_yields(const struct tpr_crowd *crowd)
+bool tpr_crowd_apart(const struct tpr_crowd *crowd)
 {
     return crowd->apart > 0 && crowd->strangers == 0 && !crowd_looks(crowd);
 }
@@ -361,7 +362,7 @@ static void crowd_sample(struct tpr_crowd *crowd, uint64_t own, uint64_t took)
     crowd->untimed = brief && own > 0 ? CROWD_UNTIMED : 0;
 }
 
-bool tpr_crowd_pass(struct tpr_crowd *crowd)
+bool tpr_crowd_untimed(struct tpr_crowd *crowd)
 {
     if (crowd->untimed == 0)
         return false;

@@ -41,8 +41,8 @@ struct tpr_crowd {
     uint32_t apart;                /* waits that yield at once ... */
     uint32_t apart_next;           /* ... and how many will, the next time */
     uint32_t trust;                /* that answers come without a yield */
-    uint64_t returned;             /* when the last yield ended, if no sleep
-                                      came after it; or 0 */
+    uint64_t returned;             /* when the last yield ended, if it was timed
+                                      and no sleep came after it; or 0 */
     uint32_t untimed;              /* yields to come that are not timed */
     uint64_t patience;             /* ns that long yields may take until others
                                       than ranks are held to be here */
@@ -69,11 +69,12 @@ void tpr_crowd_begin(struct tpr_crowd *crowd);
  * waited for, or NULL. */
 bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn, bool beside,
                      const struct tpb_presence *theirs);
-/* Does a wait that begins now yield after its first look? */
-bool tpr_crowd_yields(const struct tpr_crowd *crowd);
+/* Do answers need this cpu, so that a wait that begins now yields after its
+ * first look? */
+bool tpr_crowd_apart(const struct tpr_crowd *crowd);
 /* Gives the cpu to another without a look at the clock.  False: not this time,
  * nothing is done. */
-bool tpr_crowd_pass(struct tpr_crowd *crowd);
+bool tpr_crowd_untimed(struct tpr_crowd *crowd);
 /* Gives the cpu to another, or not.  `now` is the time before it; returns the
  * time after it. */
 uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now);

@@ -36,6 +36,7 @@ void tpr_bury(tp_context *context, struct tpf_conn *conn)
 {
     if (context->hot == conn)
         context->hot = NULL;
+    context->row = 0;
     if (context->giver == conn)
         context->giver = NULL;
     conn->peer = NULL;

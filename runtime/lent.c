@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Short frames about long messages: one payload, in memory that its receiver
- * has mapped already.  A frame that fits a cache line says where it lies, and
- * another one that it is given back; so what is borrowed in place costs what a
- * short message costs, whatever its length.
+ * Short frames about long messages: one payload, which a channel brings, or
+ * which lies in memory that its receiver has mapped.  A frame that fits a cache
+ * line says where it is, and another one that it is given back; so what is
+ * borrowed in place costs what a short message costs, whatever its length, and
+ * what is copied little more than the copy.
  *
  * These are offers like those of offer.c and pull.c, which take over wherever
  * something is in the way.

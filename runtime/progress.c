@@ -274,6 +274,8 @@ bool tpr_pass(tp_context *context)
      * may take long to let go of a connection that broke. */
     if (tpb_list_empty(&context->done))
         progress_bury(context);
+    if (moved)
+        context->row = 0;
     if (TPB_UNLIKELY(!tpb_list_empty(&context->late))
         && (!moved || context->passes % PROGRESS_LATE_PASSES == 0))
         tpr_late_look(context, true);
@@ -305,13 +307,15 @@ static bool progress_glance(tp_context *context, bool brief)
 /*
  * Is this cpu to be given away before all others have been looked at?  Where
  * answers need it, and all came by the conn that brought the last, lately: what
- * they wait for is a switch and this, several times in a round.
+ * they wait for is a switch and this, several times in a round.  A wait that
+ * does so yields, and then makes a pass: it neither ends nor sleeps before.
  */
 static bool progress_hurries(const tp_context *context)
 {
     return context->crowded && context->row >= PROGRESS_ROW
-           && context->glances < PROGRESS_GLANCED
-           && tpr_crowd_yields(&context->crowd) && !context->armed
+           && context->glances < PROGRESS_GLANCED && context->vain == 0
+           && tpr_crowd_apart(&context->crowd) && !context->armed
+           && tpb_list_empty(&context->env.ready)
            && atomic_load_explicit(&context->tasks,
                                    memory_order_relaxed) == NULL;
 }
@@ -357,6 +361,12 @@ int tpr_park_timeout(tp_context *context, uint64_t deadline)
     return limit;
 }
 
+/* The cpu goes to whoever waits for it. */
+static void progress_gives(tp_context *context)
+{
+    context->env.beside = false;
+}
+
 /* Gives the token up, sleeps, takes it back; false if another has it now.
  * Inside a callback the token stays ours and the sleep is short. */
 static bool progress_park(tp_context *context, uint64_t deadline)
@@ -371,6 +381,7 @@ static bool progress_park(tp_context *context, uint64_t deadline)
     }
     /* Before the token is given up: who takes it next must know. */
     atomic_store(&context->caller_parked, 1);
+    progress_gives(context);
     if (context->crowded)
         tpr_crowd_leave(&context->crowd);
     if (!tpr_park_begin(context)) {
@@ -510,6 +521,20 @@ static const struct tpb_presence *progress_awaited(const tp_context *context)
            ? conn->backend->presence(conn) : NULL;
 }
 
+/* Gives the cpu to others for the first time in a wait, which is the last one of
+ * most: the clock is not looked at each time.  False: not so, nothing is
+ * done. */
+static bool progress_yield_first(tp_context *context,
+                                 const struct progress_wait *wait,
+                                 uint64_t idle_since)
+{
+    if (idle_since > 0 || wait->deadline > 0 || context->vain > 0
+        || !tpr_crowd_untimed(&context->crowd))
+        return false;
+    progress_gives(context);
+    return true;
+}
+
 /* Gives the cpu to others.  What they do with it is not our idleness: who they
  * keep from it may be the one that we wait for. */
 static uint64_t progress_yield(tp_context *context, uint64_t now,
@@ -517,7 +542,7 @@ static uint64_t progress_yield(tp_context *context, uint64_t now,
 {
     uint64_t after;
 
-    context->env.beside = false;
+    progress_gives(context);
     after = tpr_crowd_yield(&context->crowd, now);
     if (after - now > PROGRESS_YIELD_NS)
         *idle_since += after - now - PROGRESS_YIELD_NS;
@@ -535,13 +560,11 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     if (context->crowded)
         tpr_crowd_begin(&context->crowd);
     for (uint32_t turn = 1;; turn++) {
-        bool brief = turn == 1 && !nested && progress_hurries(context);
-        bool moved = !nested && progress_glance(context, brief);
+        bool brief = turn == 1 && !nested && wait->deadline == 0
+                     && progress_hurries(context);
+        bool moved = (!nested && progress_glance(context, brief))
+                     || (!brief && tpr_pass(context));
 
-        if (!moved && !brief && tpr_pass(context)) {
-            context->row = 0;
-            moved = true;
-        }
         if (!nested && !tpb_list_empty(&context->done))
             moved |= tpr_dispatch(context) > 0;
         if (progress_told(context, wait)
@@ -563,12 +586,9 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
             continue;
         if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded
             || context->spin_ns == 0) {
-            if (context->crowded && wait->deadline == 0
-                && tpr_crowd_pass(&context->crowd)) {
-                context->env.beside = false;
-                now = 0;
+            if (context->crowded
+                && progress_yield_first(context, wait, idle_since))
                 continue;
-            }
             /* A yield has just told it. */
             if (!context->crowded || now == 0)
                 now = tpb_now();
@@ -576,8 +596,9 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 return true;
             if (idle_since == 0)
                 idle_since = now;
-            if (context->vain > 0
-                || now - idle_since >= progress_budget(context)) {
+            if (!brief
+                && (context->vain > 0
+                    || now - idle_since >= progress_budget(context))) {
                 progress_record(context, wait);
                 return progress_park(context, wait->deadline);
             }

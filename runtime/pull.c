@@ -44,39 +44,36 @@ void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
         op->position = tpb_now();
 }
 
-/* One of that length came that way, and was asked for at `since`. */
-static void pull_taste(struct tpr_peer *peer, enum tpr_pace_way way,
-                       uint64_t length, uint64_t since)
+static void pull_measured(const struct tpr_op *op)
 {
-    unsigned class = tpr_pace_class(length);
+    const tp_pipe *pipe = op->pipe;
+    const struct tpr_offer *offers = pull_skeleton(op)->offers;
+    struct tpr_peer *peer = pipe->peer;
+    unsigned class = tpr_pace_class(op->data_length);
     uint16_t bit = (uint16_t)(1u << class);
 
-    if (tpr_taste_ended(&peer->links->tastes[class], way, length,
-                        peer->conn->max_frame, tpb_now() - since))
+    if (peer->links == NULL || peer->conn == NULL || op->status != TP_OK)
+        return;
+    if (tpr_taste_ended(&peer->links->tastes[class],
+                        offers == NULL ? TPR_PACE_FRAMES : TPR_PACE_PULLED,
+                        op->data_length, peer->conn->max_frame,
+                        tpb_now() - op->position))
         peer->wishes |= bit;
     else
         peer->wishes &= (uint16_t)~bit;
-}
-
-static void pull_measured(const struct tpr_op *op)
-{
-    const struct tpr_offer *offers = pull_skeleton(op)->offers;
-    struct tpr_peer *peer = op->pipe->peer;
-
-    if (peer->links != NULL && peer->conn != NULL && op->status == TP_OK)
-        pull_taste(peer, offers == NULL ? TPR_PACE_FRAMES : TPR_PACE_PULLED,
-                   op->data_length, op->position);
 }
 
 /* ---- the end of a buffer, and of all of them ----------------------------- */
 
 /* All before it is told, too, unless the stream goes on that it is of.  Lack of
  * memory may end the peer, and all reads. */
-static void pull_tell(tp_pipe *pipe, bool offers, bool queued,
-                      uint32_t number, uint64_t length)
+static void pull_tell(tp_pipe *pipe, const struct tpr_op *op)
 {
-    if (offers && queued) {
-        tpr_late_keep(pipe, number, length);
+    bool offers = pull_skeleton(op)->offers != NULL && !op->borrow;
+    uint32_t number = op->number;
+
+    if (offers && op->queued) {
+        tpr_late_keep(pipe, number, op->data_length);
         return;
     }
     tpr_late_tell(pipe);
@@ -85,18 +82,21 @@ static void pull_tell(tp_pipe *pipe, bool offers, bool queued,
         tpr_lent_release(pipe, number);
 }
 
-void tpr_pull_settle(struct tpr_op *op)
+/* All of it is there. */
+static void pull_all_there(const struct tpr_op *op)
 {
-    tp_pipe *pipe = op->pipe;
-
-    if (op->pulls > 0 || !op->streamed)
-        return;
     if (TPB_UNLIKELY(op->position > 0))
         pull_measured(op);
-    if (pipe->peer->state == TPR_PEER_CONNECTED)
-        pull_tell(pipe, pull_skeleton(op)->offers != NULL && !op->borrow,
-                  op->queued, op->number, op->data_length);
-    tpr_rx_land(pipe);
+    if (op->pipe->peer->state == TPR_PEER_CONNECTED)
+        pull_tell(op->pipe, op);
+}
+
+void tpr_pull_settle(struct tpr_op *op)
+{
+    if (op->pulls > 0 || !op->streamed)
+        return;
+    pull_all_there(op);
+    tpr_rx_land(op->pipe);
 }
 
 static void pull_buffer_done(struct tpr_op *op)
@@ -198,6 +198,25 @@ static bool pull_call(struct tpr_op *op, struct tpr_offer *offer)
     return true;
 }
 
+/* What a channel is to know of it, but for the place. */
+static void pull_source(const struct tpr_offer *offer, struct tpf_link *link,
+                        struct tpf_pull *pull)
+{
+    pull->link = link;
+    memcpy(pull->source, offer->source, offer->source_length);
+    pull->source_length = offer->source_length;
+    tpb_list_init(&pull->node);
+}
+
+/* A long message is about to be copied by this thread. */
+static void pull_counts(tp_pipe *pipe, const struct tpf_channel_kind *kind)
+{
+    if (!pipe->context->crowded || !pull_is_ours(kind))
+        return;
+    tpr_crowd_long(&pipe->context->crowd);
+    pipe->context->giver = pipe->peer->conn;
+}
+
 /* Its turn has come. */
 static void pull_go(struct tpr_op *op, struct tpr_offer *offer)
 {
@@ -207,22 +226,16 @@ static void pull_go(struct tpr_op *op, struct tpr_offer *offer)
     struct tpb_error error = { "" };
     enum tpf_progress result;
 
-    pull->link = slot->link;
+    pull_source(offer, slot->link, pull);
     tpr_message_buffer(op->message, offer->buffer, &pull->to);
     if (pull->to.device.type != TP_DEVICE_CPU
         && !slot->link->kind->devices) {
         pull_ask(offer, TPF_CHANNEL_NONE, "it goes to a device");
         return;
     }
-    memcpy(pull->source, offer->source, offer->source_length);
-    pull->source_length = offer->source_length;
-    tpb_list_init(&pull->node);
     if (slot->link->kind->call != NULL && !pull_call(op, offer))
         return;
-    if (op->context->crowded && pull_is_ours(slot->link->kind)) {
-        tpr_crowd_long(&op->context->crowd);
-        op->context->giver = op->pipe->peer->conn;
-    }
+    pull_counts(op->pipe, slot->link->kind);
     result = slot->link->kind->pull(pull, &error);
     if (result == TPF_PULL_MORE) {
         pull_under_way(offer, links);
@@ -336,18 +349,19 @@ bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op)
     return true;
 }
 
-/* ---- without an operation ------------------------------------------------ */
+/* ---- at once ------------------------------------------------------------- */
 
-/* Is nothing in the way of this buffer, and is it over when pull() returns?  The
- * sender is not called then. */
+/* Is nothing in the way of this buffer, and is it over when pull() returns?
+ * The sender is not called then. */
 static bool pull_is_brief(const tp_pipe *pipe,
                           const struct tpf_channel_kind *kind, uint64_t length)
 {
     bool both = (pipe->flags & (WIRE_ALONE | WIRE_SHARED)) != 0
                 && kind->call != NULL && !pipe->context->crowded;
 
-    return pull_is_ours(kind) && !both && length <= TPF_STRIDE
-           && pipe->copying == 0 && tpb_list_empty(&pipe->turns);
+    return pull_is_ours(kind) && !kind->devices && !both
+           && length <= TPF_STRIDE && pipe->copying == 0
+           && tpb_list_empty(&pipe->turns);
 }
 
 bool tpr_pull_at_once(tp_pipe *pipe, const struct tpr_skeleton *skeleton,
@@ -364,32 +378,23 @@ bool tpr_pull_at_once(tp_pipe *pipe, const struct tpr_skeleton *skeleton,
     *since = (pipe->flags & WIRE_ALONE) != 0
              && offer->length >= TPR_TASTE_LEAST ? tpb_now() : 0;
     memset(offer->pull, 0, link->kind->pull_size);
-    pull->link = link;
+    pull_source(offer, link, pull);
     pull->to = (struct tpf_buffer){ .data = data, .length = offer->length };
-    memcpy(pull->source, offer->source, sizeof(offer->source));
-    pull->source_length = offer->source_length;
-    tpb_list_init(&pull->node);
-    if (pipe->context->crowded) {
-        tpr_crowd_long(&pipe->context->crowd);
-        pipe->context->giver = pipe->peer->conn;
-    }
+    pull_counts(pipe, link->kind);
     result = link->kind->pull(pull, &error);
     if (result == TPF_PULL_MORE)
         link->kind->cancel(pull);  /* some of it only */
     return result == TPF_PULL_DONE;
 }
 
-void tpr_pull_was_at_once(tp_pipe *pipe, struct tpr_skeleton *skeleton,
-                          bool queued, uint64_t since)
+void tpr_pull_was_at_once(struct tpr_op *op)
 {
+    struct tpr_skeleton *skeleton = pull_skeleton(op);
     struct tpr_offer *offer = skeleton->offers;
-    uint64_t length = offer->length;
 
+    pull_all_there(op);
     skeleton->offers = NULL;
-    tpr_offer_free(pipe->context, offer);
-    if (since > 0)
-        pull_taste(pipe->peer, TPR_PACE_PULLED, length, since);
-    pull_tell(pipe, true, queued, skeleton->number, length);
+    tpr_offer_free(op->pipe->context, offer);
 }
 
 /* ---- other ends ---------------------------------------------------------- */

@@ -279,26 +279,32 @@ static bool short_pull(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
                        void *arg)
 {
     struct tpr_open_frame *open = &pipe->context->open;
-    struct tpr_peer *peer = pipe->peer;
+    struct tpr_skeleton *skeleton = pipe->skeleton;
     const tp_payload *payload = &message->payloads[0];
     bool queued = (pipe->flags & WIRE_QUEUED) != 0;
-    struct tpr_skeleton *skeleton;
     uint64_t since;
 
     if (open->lent != message || !short_may_read(pipe, message)
-        || pipe->rx_end != TP_OK || peer->links == NULL
-        || payload->data == NULL)
+        || pipe->rx_end != TP_OK || pipe->peer->links == NULL
+        || payload->data == NULL
+        || payload->length != skeleton->offers->length)
         return false;
-    skeleton = pipe->skeleton;
-    if (payload->length != skeleton->offers->length
-        || !tpr_pull_at_once(pipe, skeleton, payload->data, &since))
+    /* From here on another thread that reads it, too, is told so. */
+    atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
+    if (!tpr_pull_at_once(pipe, skeleton, payload->data, &since)) {
+        atomic_store_explicit(&pipe->offered, message, memory_order_release);
         return false;
+    }
     if (payload->length < TPR_BORROWED_MOST)
-        peer->wishes &= (uint16_t)~WIRE_BORROWS;
+        pipe->peer->wishes &= (uint16_t)~WIRE_BORROWS;
     open->lent = NULL;
     pipe->flags = 0;
     short_have(pipe, payload->length, false, done, arg);
-    tpr_pull_was_at_once(pipe, skeleton, queued, since);
+    open->read->data_length = payload->length;
+    open->read->number = skeleton->number;
+    open->read->queued = queued;
+    open->read->position = since;
+    tpr_pull_was_at_once(open->read);
     return true;
 }
 
@@ -318,13 +324,12 @@ tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
                        tp_message_fn *done, void *arg)
 {
     if (TPB_LIKELY(pipe != NULL && skeleton != NULL && done != NULL
-                   && tpr_holds(pipe->context))
-        && short_read(pipe, skeleton, false, done, arg))
-        return short_bytes(pipe, skeleton);
-    if (TPB_LIKELY(pipe != NULL && skeleton != NULL && done != NULL
-                   && tpr_holds(pipe->context))
-        && short_pull(pipe, skeleton, done, arg))
-        return TP_OK;
+                   && tpr_holds(pipe->context))) {
+        if (short_read(pipe, skeleton, false, done, arg))
+            return short_bytes(pipe, skeleton);
+        if (short_pull(pipe, skeleton, done, arg))
+            return TP_OK;
+    }
     return tpr_call_read(pipe, skeleton, false, done, arg, NULL);
 }
 

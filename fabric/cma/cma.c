@@ -47,7 +47,7 @@ enum {
     /* Nanoseconds after it spoke in which a process does not become another:
      * its threads have to be ended before its memory is replaced. */
     CMA_RECENT = 5 * 1000,
-    CMA_BRIEF = 64 * 1024,         /* read within these */
+    CMA_BRIEF = 64 * 1024,         /* what may be read within these */
     CMA_GROWTH = 64                /* how soon slower reads are believed */
 };
 
@@ -326,7 +326,7 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
 {
     struct cma_link *link = (struct cma_link *)base->link;
     const struct cma_pull *pull = (struct cma_pull *)base;
-    uint64_t begun = tpb_now(), ended = begun;
+    uint64_t begun = tpb_now(), ended;
     uint8_t token[sizeof(link->theirs.token)];
     struct iovec mine[2] = {
         { token, sizeof(token) },
@@ -341,10 +341,9 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
     ssize_t got = process_vm_readv(link->pid, mine + sure, 2 - sure,
                                    theirs + sure, 2 - sure, 0);
 
-    if (sure) {
-        ended = tpb_now();
+    ended = tpb_now();
+    if (length <= CMA_BRIEF)
         cma_time(link, length, ended - begun);
-    }
     if (got > (ssize_t)ahead
         && (sure ? cma_was_recent(pull, ended) || cma_lives(base->link)
                  : memcmp(token, link->theirs.token, sizeof(token)) == 0))

@@ -226,7 +226,7 @@ START_TEST(yields_to_whom_it_has_written)
 {
     struct tpb_presence theirs = { .place = 0 };
     struct tpr_crowd crowd;
-    cpu_set_t own, here;
+    cpu_set_t own, here, before;
 
     crowd_cpus(&own, 0);
     tpr_crowd_init(&crowd, 0, 8, 2, &own);
@@ -238,6 +238,7 @@ START_TEST(yields_to_whom_it_has_written)
     ck_assert_uint_eq(crowd.apart, 0);
     /* Nothing is known of it; it waits for this cpu; it is at work. */
     ck_assert(!tpb_presence_tell(&theirs));
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
     CPU_ZERO(&here);
     CPU_SET(sched_getcpu(), &here);
     ck_assert_int_eq(sched_setaffinity(0, sizeof(here), &here), 0);
@@ -247,8 +248,16 @@ START_TEST(yields_to_whom_it_has_written)
     ck_assert(tpb_presence_tell(&theirs));
     atomic_store(&theirs.place, 2 * tpb_presence_cpu() | TPB_PRESENT);
     ck_assert(!tpb_presence_tell(&theirs));
+    ck_assert_int_eq(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 END_TEST
+
+/* As if nobody else had been here for long. */
+static void crowd_calm(struct tpr_crowd *crowd)
+{
+    crowd->strangers = 0;
+    crowd->patience = crowd->enough;
+}
 
 /* Turns that are as short as can be are timed now and then; long ones, and
  * where the order on a cpu matters, each. */
@@ -256,35 +265,45 @@ START_TEST(short_turns_are_sampled)
 {
     struct tpr_crowd crowd;
     cpu_set_t own;
-    int passed = 0;
+    int untimed = 0;
 
     crowd_cpus(&own, 0);
     tpr_crowd_init(&crowd, 0, 4, 2, &own);
-    for (int i = 0; i < 100000 && passed == 0; i++) {
-        ck_assert(!tpr_crowd_pass(&crowd));
+    for (int i = 0; i < 100000 && untimed == 0; i++) {
+        crowd_calm(&crowd);
         tpr_crowd_yield(&crowd, tpb_now());
-        tpr_crowd_end(&crowd, 1);
-        while (tpr_crowd_pass(&crowd))
-            passed++;
+        while (tpr_crowd_untimed(&crowd))
+            untimed++;
     }
-    ck_assert_int_gt(passed, 1);
+    ck_assert_int_gt(untimed, 1);
     /* The next two are timed. */
+    crowd_calm(&crowd);
     tpr_crowd_yield(&crowd, tpb_now());
-    ck_assert(!tpr_crowd_pass(&crowd));
+    ck_assert(!tpr_crowd_untimed(&crowd));
     /* It was away for a second. */
     tpr_crowd_yield(&crowd, tpb_now() - 1000000000);
-    ck_assert(!tpr_crowd_pass(&crowd));
+    ck_assert(!tpr_crowd_untimed(&crowd));
     ck_assert_uint_lt(crowd.patience, crowd.enough);
     /* It did something else for a second. */
-    crowd.patience = crowd.enough;
+    crowd_calm(&crowd);
     tpr_crowd_yield(&crowd, tpb_now());
+    crowd_calm(&crowd);
     crowd.returned -= 1000000000;
+    crowd.untimed = 0;
     tpr_crowd_yield(&crowd, tpb_now());
-    ck_assert(!tpr_crowd_pass(&crowd));
+    ck_assert(!tpr_crowd_untimed(&crowd));
+    /* Strangers are about. */
+    for (int i = 0; i < 100; i++) {
+        crowd_calm(&crowd);
+        crowd.patience /= 2;
+        tpr_crowd_yield(&crowd, tpb_now());
+        ck_assert(!tpr_crowd_untimed(&crowd));
+    }
     tpr_crowd_init(&crowd, 0, 8, 2, &own);
     for (int i = 0; i < 100; i++) {
+        crowd_calm(&crowd);
         tpr_crowd_yield(&crowd, tpb_now());
-        ck_assert(!tpr_crowd_pass(&crowd));
+        ck_assert(!tpr_crowd_untimed(&crowd));
     }
 }
 END_TEST

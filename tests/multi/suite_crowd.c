@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Two ranks on one cpu answer each other so often that waits look at nothing
+ * but the other one before they yield.  Whatever else comes to them then is
+ * found all the same.
+ */
+#include "config.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/multi/spmd.h"
+
+enum {
+    CROWD_TURNS = 2000,
+    CROWD_TIMES = 5,
+    CROWD_POLLS = 1000             /* it takes one or two */
+};
+
+struct crowd_reader {
+    unsigned read;
+    unsigned more;                 /* messages after the next one */
+    char byte;
+};
+
+static void crowd_arm(tp_pipe *pipe, struct crowd_reader *reader);
+
+static void crowd_arrived(tp_pipe *pipe, tp_status status,
+                          tp_message *skeleton, void *arg)
+{
+    struct crowd_reader *reader = arg;
+
+    tpx_ok(status);
+    skeleton->payloads[0].data = &reader->byte;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, &reader->read));
+    if (reader->more > 0) {
+        reader->more--;
+        crowd_arm(pipe, reader);
+    }
+}
+
+static void crowd_arm(tp_pipe *pipe, struct crowd_reader *reader)
+{
+    tpx_ok(tp_pipe_read_descriptor(pipe, crowd_arrived, reader));
+}
+
+static void crowd_write(tp_pipe *pipe)
+{
+    static char byte = 'c';
+    static tp_payload payload = { &byte, 1, NULL, 0 };
+    static tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+    tpx_ok(tp_pipe_write(pipe, &message, NULL, NULL));
+}
+
+/* All on one cpu, told that they have so many. */
+static void crowd_begin(const char *cpus)
+{
+    cpu_set_t own, one;
+
+    CPU_ZERO(&own);
+    CPU_ZERO(&one);
+    tpx_check(sched_getaffinity(0, sizeof(own), &own) == 0, "affinity");
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &own))
+            CPU_SET(cpu, &one);
+    tpx_check(sched_setaffinity(0, sizeof(one), &one) == 0
+                  && setenv("TP_CPUS", cpus, 1) == 0, "affinity");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+}
+
+static void crowd_end(void)
+{
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+}
+
+/* Ranks 0 and 1 take turns. */
+static void crowd_turns(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct crowd_reader reader = { .more = CROWD_TURNS - 1 };
+
+    crowd_arm(pipe, &reader);
+    for (unsigned turn = 1; turn <= CROWD_TURNS; turn++) {
+        if (tpx_me.rank == 0)
+            crowd_write(pipe);
+        tpx_until(&reader.read, turn);
+        if (tpx_me.rank == 1)
+            crowd_write(pipe);
+    }
+}
+
+static void crowd_self_wait(tp_pipe *self)
+{
+    struct crowd_reader reader = { .read = 0 };
+    unsigned polls = 0;
+
+    crowd_arm(self, &reader);
+    crowd_write(self);
+    for (; __atomic_load_n(&reader.read, __ATOMIC_ACQUIRE) == 0; polls++) {
+        tpx_check(polls < CROWD_POLLS || tpx_me.mode != TP_PROGRESS_MANUAL,
+                  "tp_wait(0) did not find it %u times", polls);
+        tp_wait(tpx_me.context, 0, NULL);
+    }
+}
+
+static void crowd_self_receive(tp_pipe *self)
+{
+    struct crowd_reader reader = { .read = 0 };
+    tp_message *skeleton = NULL;
+    unsigned polls = 0;
+
+    crowd_write(self);
+    for (; tp_pipe_recv_skeleton(self, &skeleton, 0) != TP_OK; polls++)
+        tpx_check(polls < CROWD_POLLS || tpx_me.mode != TP_PROGRESS_MANUAL,
+                  "a receive without patience did not find it %u times",
+                  polls);
+    skeleton->payloads[0].data = &reader.byte;
+    tpx_ok(tp_pipe_recv_message(self, skeleton, -1));
+}
+
+/* Calls that are to return at once look everywhere each time. */
+static void crowd_poll(void)
+{
+    crowd_begin("1");
+    for (int time = 0; time < CROWD_TIMES; time++) {
+        crowd_turns();
+        if (tpx_me.rank == 0) {
+            crowd_self_wait(tpx_pipe(0, 0));
+            crowd_turns();
+            crowd_self_receive(tpx_pipe(0, 0));
+        } else {
+            crowd_turns();
+        }
+    }
+    tpx_meet(!tpx_me.rank);
+    crowd_end();
+}
+
+/* Who has slept in vain, as where no descriptor tells of what comes, looks
+ * there again before it sleeps on. */
+static void crowd_polled(void)
+{
+    struct crowd_reader reader = { .read = 0 };
+
+    tpx_check(setenv("TP_BACKENDS", tpx_me.rank == 2 ? "ofi:shm"
+                     : "loop,shm,ofi:shm", 1) == 0
+                  && unsetenv("TP_REQUIRE") == 0, "setenv");
+    crowd_begin("2");
+    for (int rank = 0; rank < 2; rank++)
+        if (tpx_me.rank == 2)
+            tpx_meet(rank);
+        else if (rank == tpx_me.rank)
+            tpx_meet(2);
+    for (unsigned time = 1; time <= CROWD_TIMES; time++) {
+        if (tpx_me.rank < 2)
+            crowd_turns();
+        if (tpx_me.rank == 0) {
+            crowd_arm(tpx_pipe(2, 0), &reader);
+            tpx_until(&reader.read, time);
+        } else if (tpx_me.rank == 1) {
+            crowd_write(tpx_pipe(2, 0));
+        } else {
+            crowd_arm(tpx_pipe(1, 0), &reader);
+            tpx_until(&reader.read, time);
+            tpx_sleep_ms(50);
+            crowd_write(tpx_pipe(0, 0));
+        }
+    }
+    crowd_end();
+}
+
+const struct tpx_spmd tpx_crowd[] = {
+    { "crowd_poll", crowd_poll, 2, TPX_BARE, 40 },
+    { "crowd_polled", crowd_polled, 3, TPX_BARE | TPX_REAL, 40 },
+    { NULL }
+};
