@@ -521,8 +521,8 @@ static const struct tpb_presence *progress_awaited(const tp_context *context)
            ? conn->backend->presence(conn) : NULL;
 }
 
-/* Gives the cpu to others for the first time in a wait, which is the last one of
- * most: the clock is not looked at each time.  False: not so, nothing is
+/* Gives the cpu to others for the first time in a wait, which is the last one
+ * of most: the clock is not looked at each time.  False: not so, nothing is
  * done. */
 static bool progress_yield_first(tp_context *context,
                                  const struct progress_wait *wait,
