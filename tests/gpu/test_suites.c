@@ -56,7 +56,7 @@ static const struct {
     { "pressure_both", SUITES_DIRECT, "both send, then both read" },
 };
 
-enum { SUITES_TESTS = 128, SUITES_MODES = 4 };
+enum { SUITES_TESTS = 256, SUITES_MODES = 4 };
 
 static const char *const suites_names[] = { "staged", "ipc", "gdr" };
 
@@ -219,8 +219,13 @@ int main(void)
     for (size_t s = 0; tpx_suites[s] != NULL; s++)
         for (const struct tpx_spmd *test = tpx_suites[s]; test->name != NULL;
              test++)
-            if (tpx_chosen(test->name))
+            if (tpx_chosen(test->name)) {
+                if (count == SUITES_TESTS) {
+                    fprintf(stderr, "more than SUITES_TESTS tests\n");
+                    return 1;
+                }
                 suites_add(suite, test, count++);
+            }
     tcase_add_test(last, moved);
     suite_add_tcase(suite, last);
     if (only == NULL && *suites_variable("TP_TEST_WAY") == 'g') {
