@@ -467,8 +467,9 @@ struct tp_context {
                                       or NULL */
     struct tpf_conn *giver;        /* crowded: of the last long message; or
                                       NULL */
-    uint32_t glances;              /* that found some since the last pass ... */
-    uint32_t row;                  /* ... and since a pass that found some */
+    uint32_t glances;              /* that found some since the last pass */
+    uint32_t row;                  /* crowded: waits that ended with such, since
+                                      a pass that found some */
     struct tpb_list any;           /* tpr_op of tp_read_descriptor_any() */
     bool listens;                  /* ... has been called */
     bool mourns;                   /* the launcher said that a peer died */

@@ -298,7 +298,6 @@ static bool progress_glance(tp_context *context, bool brief)
         || !tpb_list_empty(&context->graveyard))
         return false;
     context->glances++;
-    context->row++;
     context->served = false;
     tpr_rx_conn(context, conn);
     return true;
@@ -312,7 +311,7 @@ static bool progress_glance(tp_context *context, bool brief)
  */
 static bool progress_hurries(const tp_context *context)
 {
-    return context->crowded && context->row >= PROGRESS_ROW
+    return context->row >= PROGRESS_ROW
            && context->glances < PROGRESS_GLANCED && context->vain == 0
            && tpr_crowd_apart(&context->crowd) && !context->armed
            && tpb_list_empty(&context->env.ready)
@@ -560,17 +559,19 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
     if (context->crowded)
         tpr_crowd_begin(&context->crowd);
     for (uint32_t turn = 1;; turn++) {
-        bool brief = turn == 1 && !nested && wait->deadline == 0
-                     && progress_hurries(context);
-        bool moved = (!nested && progress_glance(context, brief))
-                     || (!brief && tpr_pass(context));
+        bool brief = TPB_UNLIKELY(context->crowded) && turn == 1 && !nested
+                     && wait->deadline == 0 && progress_hurries(context);
+        bool glanced = !nested && progress_glance(context, brief);
+        bool moved = glanced || (!brief && tpr_pass(context));
 
         if (!nested && !tpb_list_empty(&context->done))
             moved |= tpr_dispatch(context) > 0;
         if (progress_told(context, wait)
             || (nested && progress_over(context, wait))) {
-            if (context->crowded)
+            if (TPB_UNLIKELY(context->crowded)) {
                 tpr_crowd_end(&context->crowd, turn);
+                context->row += glanced;
+            }
             return true;
         }
         if (moved) {
