@@ -168,6 +168,15 @@ struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number);
  * that link, that nobody has to hear of its end at once? */
 bool tpr_late_may(const tp_pipe *pipe, const struct tpf_link *to,
                   uint64_t length);
+/* What the frame of a message of that length says of its way, which goes by the
+ * link `to`; NULL: by none, or it has no other before it. */
+static inline unsigned tpr_late_flags(const tp_pipe *pipe,
+                                      const struct tpf_link *to,
+                                      uint64_t length, bool alone, bool shared)
+{
+    return (to != NULL && tpr_late_may(pipe, to, length) ? WIRE_QUEUED : 0u)
+           | (alone ? WIRE_ALONE : shared ? WIRE_SHARED : 0u);
+}
 /* Receiver: keeps the DONE of a message of `length` bytes back for a while. */
 void tpr_late_keep(tp_pipe *pipe, uint32_t number, uint64_t length);
 /* Tells all that the pipe has kept back. */

@@ -383,8 +383,10 @@ uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
     }
     if (now - crowd->settled >= crowd->away)
         tpr_crowd_settle(crowd, now);
-    if (crowd->returned > 0 && now > crowd->returned)
-        crowd_earn(crowd, own = now - crowd->returned);
+    if (crowd->returned > 0 && now > crowd->returned) {
+        own = now - crowd->returned;
+        crowd_earn(crowd, own);
+    }
     tpr_crowd_leave(crowd);
     tpr_queue_yield(&crowd->queue);
     tpr_crowd_return(crowd);

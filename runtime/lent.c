@@ -61,14 +61,6 @@ static void lent_begin(tp_pipe *pipe, struct tpr_op *op,
     TPR_COUNT(pipe->record->stats.writes_pending, 1);
 }
 
-/* Of one behind others. */
-static unsigned lent_flags(const tp_pipe *pipe, uint64_t length,
-                           const struct tpr_pace *pace)
-{
-    return (tpr_late_may(pipe, pipe->peer->lend, length) ? WIRE_QUEUED : 0u)
-           | (pace != NULL && pace->way == TPR_PACE_SHARED ? WIRE_SHARED : 0u);
-}
-
 bool tpr_lent_send(tp_pipe *pipe, const struct tpr_offer *offer,
                    unsigned flags)
 {
@@ -111,8 +103,10 @@ bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     if (TPB_UNLIKELY(offer == NULL || op == NULL))
         goto out;
     if (!lent_describe(pipe->peer, payload, offer)
-        || !tpr_lent_send(pipe, offer, alone ? WIRE_ALONE
-                          : lent_flags(pipe, payload->length, pace)))
+        || !tpr_lent_send(pipe, offer,
+                          tpr_late_flags(pipe, alone ? NULL : offer->to,
+                                         payload->length, alone, pace != NULL
+                                         && pace->way == TPR_PACE_SHARED)))
         goto out;
     op->context = context;
     tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);

@@ -520,10 +520,9 @@ static const struct tpb_presence *progress_awaited(const tp_context *context)
            ? conn->backend->presence(conn) : NULL;
 }
 
-/* Gives the cpu to others for the first time in a wait, which is the last one
- * of most: the clock is not looked at each time.  False: not so, nothing is
- * done. */
-static bool progress_yield_first(tp_context *context,
+/* Gives the cpu to others without a look at the clock, while the wait does not
+ * count as idle yet: most end before.  False: not so, nothing is done. */
+static bool progress_yield_untimed(tp_context *context,
                                  const struct progress_wait *wait,
                                  uint64_t idle_since)
 {
@@ -588,7 +587,7 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
         if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded
             || context->spin_ns == 0) {
             if (context->crowded
-                && progress_yield_first(context, wait, idle_since))
+                && progress_yield_untimed(context, wait, idle_since))
                 continue;
             /* A yield has just told it. */
             if (!context->crowded || now == 0)

@@ -243,24 +243,32 @@ short_read(tp_pipe *pipe, tp_message *message, bool borrow,
     return true;
 }
 
-/* The same for one that lies at its sender. */
+/* The same of one that lies at its sender: what is offered; or NULL. */
+static inline struct tpr_offer *short_offer(const tp_pipe *pipe,
+                                            const tp_message *message)
+{
+    struct tpr_offer *offer;
+
+    if (pipe->context->open.lent != message || !short_may_read(pipe, message)
+        || pipe->rx_end != TP_OK || pipe->peer->links == NULL)
+        return NULL;
+    offer = pipe->skeleton->offers;
+    return message->payloads[0].length == offer->length ? offer : NULL;
+}
+
+/* Reads one that lies at its sender by mapping it. */
 static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
                       void *arg)
 {
-    struct tpr_open_frame *open = &pipe->context->open;
-    const struct tpr_peer *peer = pipe->peer;
+    struct tpr_offer *offer = short_offer(pipe, message);
     struct tpf_buffer buffer = { .data = NULL };
-    struct tpr_offer *offer;
     struct tpf_link *link;
     struct tpb_error error;
 
-    if (open->lent != message || !short_may_read(pipe, message)
-        || pipe->rx_end != TP_OK || peer->links == NULL)
+    if (offer == NULL)
         return false;
-    offer = pipe->skeleton->offers;
-    link = peer->links->of[offer->channel].link;
+    link = pipe->peer->links->of[offer->channel].link;
     if (link == NULL || link->kind->map == NULL
-        || message->payloads[0].length != offer->length
         || link->kind->map(link, offer->source, offer->source_length,
                            offer->length, &buffer, &offer->hold, &error)
            != TPF_PULL_DONE)
@@ -268,7 +276,7 @@ static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     offer->borrowed = true;
     pipe->peer->wishes |= WIRE_KEEPS;
     message->payloads[0].data = buffer.data;
-    open->lent = NULL;
+    pipe->context->open.lent = NULL;
     pipe->flags = 0;
     short_have(pipe, offer->length, true, done, arg);
     return true;
@@ -284,10 +292,7 @@ static bool short_pull(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     bool queued = (pipe->flags & WIRE_QUEUED) != 0;
     uint64_t since;
 
-    if (open->lent != message || !short_may_read(pipe, message)
-        || pipe->rx_end != TP_OK || pipe->peer->links == NULL
-        || payload->data == NULL
-        || payload->length != skeleton->offers->length)
+    if (short_offer(pipe, message) == NULL || payload->data == NULL)
         return false;
     /* From here on another thread that reads it, too, is told so. */
     atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);

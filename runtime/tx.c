@@ -247,12 +247,11 @@ static void tx_wait_device(tp_pipe *pipe, struct tpr_op *op)
 static unsigned tx_flags(const tp_pipe *pipe, const struct tpr_op *op)
 {
     const struct tpr_offer *first = op->offers;
-    bool shared = op->paced && op->way == TPR_PACE_SHARED;
 
     return (first != NULL ? WIRE_OFFERS : 0u)
-           | (first != NULL && tpr_late_may(pipe, first->to, op->data_length)
-              ? WIRE_QUEUED : 0u)
-           | (op->alone ? WIRE_ALONE : shared ? WIRE_SHARED : 0u);
+           | tpr_late_flags(pipe, first != NULL ? first->to : NULL,
+                            op->data_length, op->alone,
+                            op->paced && op->way == TPR_PACE_SHARED);
 }
 
 /* Is one short frame all that there is to say of it? */

@@ -7,7 +7,6 @@
 #include "config.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/multi/spmd.h"
