@@ -493,6 +493,26 @@ static tp_status run_prepare(struct tpb_error *error)
     return TP_OK;
 }
 
+/* A rank whose own word was lost, of which the engine has said how it ended. */
+static void run_ask_engine(void)
+{
+    struct tpl_mark mark = { .rank = -1 };
+    const struct run_rank *rank;
+    char text[900];
+
+    if (!tpl_engine_text_task(&run.text, &mark) || mark.rank < 0
+        || mark.rank >= run.options->ranks)
+        return;
+    rank = &run.ranks[mark.rank];
+    if (!rank->started || rank->over)
+        return;
+    mark.pid = rank->pid;
+    snprintf(mark.host, sizeof(mark.host), "%s",
+             rank->host != NULL ? rank->host : "?");
+    run_describe(&mark, text, sizeof(text));
+    run_fail(run_weigh(&mark), run_mark_status(&mark), "%s", text);
+}
+
 /* The engine is gone and has told nothing that explains it. */
 static int run_unexplained(void)
 {
@@ -509,7 +529,7 @@ static int run_unexplained(void)
         && (run.ending || WIFSIGNALED(run.raw)))
         return 0;
     if (run.started > 0) {
-        if (noise->length > 0)
+        if (noise->length > 0 && !run.options->verbose)
             run_show(noise->text, noise->length);
         run_say("%s ended with status %d before the ranks did", run_name(),
                 status);
@@ -519,7 +539,7 @@ static int run_unexplained(void)
         return 1;
     if (held->length > 0)
         run_show(held->text, held->length);
-    if (noise->length > 0)
+    if (noise->length > 0 && !run.options->verbose)
         run_show(noise->text, noise->length);
     run_say("%s did not start a rank (status %d)", run_name(), status);
     return 1;
@@ -563,9 +583,12 @@ static int run_drain(struct tpb_error *error)
 
 static int run_finish(void)
 {
-    int status = run.status;
+    int status;
 
     tpl_engine_text_end(&run.text);
+    if (run.report[0] == '\0' && run.raw != 0)
+        run_ask_engine();
+    status = run.status;
     if (run.report[0] == '\0')
         status = run_unexplained();
     /* With --keep-going each was told when it happened. */

@@ -70,9 +70,11 @@ static void text_end_block(struct tpl_engine_text *text)
 /* One line with its newline, or the last one without. */
 static void text_line(struct tpl_engine_text *text, const char *line)
 {
-    if (!text->all && text_is_noise(line)) {
+    if (text_is_noise(line)) {
         if (text->noise.length < TEXT_HELD_MAX)
             tpb_text_add(&text->noise, "%s", line);
+        if (text->all)
+            text->write(line, strlen(line));
     } else if (text->holds) {
         if (text->held.length < TEXT_HELD_MAX)
             tpb_text_add(&text->held, "%s", line);

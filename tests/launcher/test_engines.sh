@@ -200,6 +200,45 @@ else
     kill -9 $started
 fi
 
+# ---- a rank whose own word is lost ----
+
+# srun, after its step was ended before tprun-rank could tell.
+cat >"$work/bin/srun" <<END
+#!/bin/sh
+case "\$1" in
+--version) echo "slurm-wlm 22.05.8"; exit ;;
+--mpi=list) echo pmix; exit ;;
+esac
+while [ "\${1##*/}" != tprun-rank ]; do shift; done
+PMIX_RANK=0 PMIX_NAMESPACE=n setsid "\$@" 2>"$work/marks" &
+while [ ! -s "$work/marks" ]; do sleep 0.01; done
+cat "$work/marks" >&2
+kill -9 \$!
+wait \$!
+echo 'srun: error: host3: task'"\$WORDS" >&2
+exit 137
+END
+chmod +x "$work/bin/srun"
+for tool in sleep setsid; do
+    ln -sf "$(command -v $tool)" "$work/bin/$tool"
+done
+# lost WORDS STATUS SAID OPTIONS...
+lost()
+{
+    rm -f "$work/marks"
+    words=$1 ended=$2 said=$3
+    shift 3
+    WORDS=$words try "$ended" "$said" --engine slurm "$@" -n 1 \
+        sleep 60
+}
+lost ' 0: Killed' 137 '^tprun: rank 0 on .* killed by signal 9 .*, srun says$'
+lost ' 0: Killed' 137 ' killed by signal 9 .*, srun says$' --verbose
+lost ' 0: Segmentation fault (core dumped)' 139 ' killed by signal 11 '
+lost ' 0: Out Of Memory' 137 ' killed by signal 9 '
+lost 's 0,2-3: Exited with exit code 7' 7 'rank 0 on .* with status 7$'
+lost ' 1: Killed' 137 '^tprun: srun ended with status 137 before'
+lost ' 0: Whatever' 137 '^tprun: srun ended with status 137 before'
+
 # ---- another libpmix ----
 
 echo 'const char *PMIx_Get_version(void); const char *PMIx_Get_version(void)
