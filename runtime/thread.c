@@ -10,6 +10,9 @@
  * arm the backends and sleep in epoll, where it uses no CPU.  A caller that
  * finds it sleeping there kicks it out; a caller that sleeps in epoll itself
  * makes the thread rest until he leaves.
+ *
+ * A look takes a caller's CPU away, for as long as half a message of 1 MiB
+ * takes.  So the longer callers have been there, the later the next one.
  */
 #include "config.h"
 
@@ -22,7 +25,11 @@
 #include "runtime/core.h"
 #include "runtime/futex.h"
 
-enum { THREAD_TICK_NS = 500000 };
+enum {
+    THREAD_TICK_NS = 500000,
+    THREAD_TICK_MOST = 4000000,
+    THREAD_TICK_SHARE = 16         /* of the time that callers were there */
+};
 
 static bool thread_stops(tp_context *context)
 {
@@ -34,19 +41,31 @@ static bool thread_is_auto(const tp_context *context)
     return context->mode == TP_PROGRESS_AUTO;
 }
 
-/* Sleeps until callers have left, if one of them sleeps in epoll; else for a
- * tick.  Pairs with tpr_thread_caller_leaves(): it sees us resting, or we see
- * it gone. */
-static void thread_stay_away(tp_context *context, bool quiet)
+/* Until the next look, ns, after callers were met for `met` ns.  Who is not
+ * there at the moment may have left for good. */
+static uint64_t thread_tick(const tp_context *context, uint64_t met)
+{
+    uint64_t tick = met / THREAD_TICK_SHARE;
+
+    if (tick < THREAD_TICK_NS || atomic_load(&context->callers) == 0)
+        return THREAD_TICK_NS;
+    return tick < THREAD_TICK_MOST ? tick : THREAD_TICK_MOST;
+}
+
+/* Sleeps for a tick; true.  But until callers have left, if one of them sleeps
+ * in epoll; false.  Pairs with tpr_thread_caller_leaves(): it sees us resting,
+ * or we see it gone. */
+static bool thread_stay_away(tp_context *context, bool quiet, uint64_t tick)
 {
     if (quiet && atomic_load(&context->caller_parked) != 0) {
         atomic_store(&context->thread_resting, 1);
         if (atomic_load(&context->callers) > 0 && !thread_stops(context))
             tpr_futex_wait(&context->thread_resting, 1, 0);
         atomic_store(&context->thread_resting, 0);
-    } else {
-        tpr_futex_wait(&context->thread_resting, 0, THREAD_TICK_NS);
+        return false;
     }
+    tpr_futex_wait(&context->thread_resting, 0, tick);
+    return true;
 }
 
 /* Polls as long as it pays.  True if idle, false if callers want to drive. */
@@ -108,6 +127,7 @@ static void thread_park(tp_context *context)
 static void *thread_main(void *arg)
 {
     tp_context *context = arg;
+    uint64_t met = 0;              /* callers, at one look after the other */
     uint32_t seen = 0;
 
     prctl(PR_SET_NAME, "tp-progress");
@@ -117,15 +137,20 @@ static void *thread_main(void *arg)
 
         if (thread_is_auto(context)
             && (activity != seen || atomic_load(&context->callers) > 0)) {
-            thread_stay_away(context, activity == seen);
+            uint64_t tick = thread_tick(context, met);
+
+            met = thread_stay_away(context, activity == seen, tick)
+                  ? met + tick : 0;
             seen = activity;
-        } else if (!tpr_enter(context)) {
-            thread_stay_away(context, false);
-        } else if (thread_spin(context)) {
-            thread_park(context);
-        } else {
-            tpr_leave(context);
+            continue;
         }
+        met = 0;
+        if (!tpr_enter(context))
+            thread_stay_away(context, false, THREAD_TICK_NS);
+        else if (thread_spin(context))
+            thread_park(context);
+        else
+            tpr_leave(context);
     }
     return NULL;
 }

@@ -11,7 +11,8 @@
 
 enum {
     IDLE_MS = 1000, IDLE_MOST_US = 20000, IDLE_SANITIZED_US = 80000,
-    IDLE_WINDOWS = 10, IDLE_COUNTED = 7, IDLE_POLL_US = 100000
+    IDLE_WINDOWS = 10, IDLE_COUNTED = 7, IDLE_POLL_US = 100000,
+    IDLE_CALLS_MS = 150
 };
 
 struct idle_watch {
@@ -148,8 +149,38 @@ static void idle_after_contact(void)
     tpx_me.context = NULL;
 }
 
+/* The context's thread, which stays away while somebody calls, and the longer
+ * the longer that goes on, comes back when the program computes. */
+static void idle_after_calls(void)
+{
+    uint64_t until = tpx_now() + IDLE_CALLS_MS * UINT64_C(1000000);
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned woken = 0;
+    char byte = 'g';
+
+    while (byte == 'g')
+        if (tpx_me.rank == 0) {
+            byte = tpx_now() < until ? 'g' : 'e';
+            tpx_ok(tp_pipe_send(pipe, &byte, 1));
+            tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+        } else {
+            tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+            tpx_ok(tp_pipe_send(pipe, &byte, 1));
+        }
+    if (tpx_me.rank != 0) {
+        tpx_ok(tp_pipe_send(pipe, "w", 1));
+        return;
+    }
+    tpx_ok(tp_pipe_read_descriptor(pipe, idle_wake, &woken));
+    if (tpx_me.mode == TP_PROGRESS_MANUAL)
+        tpx_until(&woken, 1);
+    while (__atomic_load_n(&woken, __ATOMIC_ACQUIRE) == 0)
+        tpx_sleep_ms(1);
+}
+
 const struct tpx_spmd tpx_idle[] = {
     { "idle_ways", idle_ways, 5, 0, 20 },
+    { "idle_after_calls", idle_after_calls, 2, 0, 20 },
     { "idle_after_contact", idle_after_contact, 2, TPX_BARE, 20 },
     { NULL }
 };
