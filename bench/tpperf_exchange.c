@@ -52,8 +52,9 @@ static void exchange_write(struct exchange *exchange)
 }
 
 /* A follower answers; a leader's round is over as soon as its buffer is its
- * own again too. */
-static void exchange_caught(struct exchange *exchange)
+ * own again too.  What was borrowed, or NULL, is given back when the other does
+ * not wait for us any more. */
+static void exchange_caught(struct exchange *exchange, tp_message *borrowed)
 {
     struct bench_job *job = exchange->job;
 
@@ -61,14 +62,18 @@ static void exchange_caught(struct exchange *exchange)
     if (exchange->role.leads) {
         perf_settle(exchange->perf);
         job->samples[exchange->round] = bench_ticks() - exchange->begun;
-        if (exchange->written)
-            exchange_next(exchange);
-        return;
+    } else {
+        if (!job->fresh)
+            perf_touch(exchange->perf, job, job->send[0],
+                       job->sequence + exchange->round);
+        exchange_write(exchange);
     }
-    if (!job->fresh)
-        perf_touch(exchange->perf, job, job->send[0],
-                    job->sequence + exchange->round);
-    exchange_write(exchange);
+    if (borrowed != NULL
+        && exchange_bad(exchange, exchange->in, "release",
+                        tp_pipe_release(exchange->in, borrowed)))
+        return;
+    if (exchange->role.leads && exchange->written)
+        exchange_next(exchange);
 }
 
 static bool exchange_verify(struct exchange *exchange, bool right)
@@ -93,7 +98,7 @@ static void exchange_read(tp_pipe *pipe, tp_status status, tp_message *message,
                             perf_right(exchange->perf, job, job->receive[0],
                                         job->sequence + exchange->round)))
         return;
-    exchange_caught(exchange);
+    exchange_caught(exchange, NULL);
 }
 
 static void exchange_borrowed(tp_pipe *pipe, tp_status status,
@@ -105,11 +110,10 @@ static void exchange_borrowed(tp_pipe *pipe, tp_status status,
     if (exchange_bad(exchange, pipe, "borrow", status)
         || !exchange_verify(exchange,
                             bench_right_here(job, message->payloads[0].data,
-                                             job->sequence + exchange->round))
-        || exchange_bad(exchange, pipe, "release",
-                        tp_pipe_release(pipe, message)))
+                                             job->sequence
+                                             + exchange->round)))
         return;
-    exchange_caught(exchange);
+    exchange_caught(exchange, message);
 }
 
 static void exchange_arrived(tp_pipe *pipe, tp_status status,
