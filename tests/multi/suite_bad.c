@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Damaged cards, and memory that runs out. */
+/* Damaged cards and notes, and memory that runs out. */
 #include "config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "tests/multi/letter.h"
 #include "tests/multi/spmd.h"
@@ -75,6 +79,107 @@ static void bad_card_truncated(void)
 static void bad_card_version(void)
 {
     bad_card("version");
+}
+
+/* ---- notes -------------------------------------------------------------- */
+
+enum { BAD_NOTED = 16384, BAD_PEERS = 4 };
+
+/* What this rank says of each descriptor that it passes it says twice from now
+ * on, and the second time it is garbage. */
+static bool bad_notes;
+static unsigned bad_noted;
+static unsigned char bad_room[BAD_NOTED];
+
+/* In the place of libc's, for all of this program. */
+__attribute__((__visibility__("default")))
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    ssize_t sent = syscall(SYS_sendmsg, fd, message, flags);
+    struct msghdr damaged = *message;
+    struct iovec piece;
+    char bytes[64];
+
+    if (bad_notes && message->msg_controllen > 0 && message->msg_iovlen == 1
+        && message->msg_iov[0].iov_len <= sizeof(bytes)) {
+        memcpy(bytes, message->msg_iov[0].iov_base,
+               message->msg_iov[0].iov_len);
+        bytes[1] = (char)0xee;     /* what it is about */
+        piece = (struct iovec){ bytes, message->msg_iov[0].iov_len };
+        damaged.msg_iov = &piece;
+        bad_noted += syscall(SYS_sendmsg, fd, &damaged, flags) > 0;
+    }
+    return sent;
+}
+
+static void bad_note_read(tp_pipe *pipe, tp_status status,
+                          tp_message *skeleton, void *arg)
+{
+    if (status != TP_OK) {
+        tpx_ended(pipe, status, skeleton, arg);
+        return;
+    }
+    tpx_equal(skeleton->payloads[0].length, BAD_NOTED);
+    skeleton->payloads[0].data = bad_room;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, arg));
+}
+
+/* Rank 0 lends a block to each, and says garbage of it, too: most read the
+ * message before they look at that, and so come across it in the middle of the
+ * read, which may still have all of its bytes.  Where nothing is lent all is
+ * well. */
+static void bad_note(void)
+{
+    struct tpx_end end = { 0 };
+
+    for (int rank = 0; rank <= BAD_PEERS; rank++)
+        if (rank != tpx_me.rank)
+            tpx_meet(rank);
+    if (tpx_me.rank == 0) {
+        tp_message messages[BAD_PEERS];
+        tp_payload payloads[BAD_PEERS];
+        struct tpx_end ends[BAD_PEERS] = { 0 };
+        void *memory;
+
+        tpx_ok(tp_alloc(tpx_me.context, BAD_NOTED,
+                        (tp_device){ TP_DEVICE_CPU, 0 }, &memory));
+        tpx_fill(memory, BAD_NOTED, 1);
+        for (int i = 0; i < BAD_PEERS; i++) {
+            char byte;
+
+            tpx_ok(tp_pipe_recv(tpx_pipe(1 + i, 0), &byte, 1, NULL));
+        }
+        bad_notes = true;
+        for (int i = 0; i < BAD_PEERS; i++) {
+            payloads[i] = (tp_payload){ .data = memory, .length = BAD_NOTED };
+            messages[i] = (tp_message){ .payloads = &payloads[i],
+                                        .payload_count = 1 };
+            tpx_ok(tp_pipe_write(tpx_pipe(1 + i, 0), &messages[i], tpx_ended,
+                                 &ends[i]));
+        }
+        for (int i = 0; i < BAD_PEERS; i++) {
+            tpx_until(&ends[i].over, 1);
+            tpx_check(ends[i].status == TP_OK || bad_noted > 0,
+                      "a write ended with \"%s\"",
+                      tp_strerror(ends[i].status));
+        }
+        tpx_check(bad_noted > 0 || !tpx_backend("map"), "nothing was lent");
+        return;
+    }
+    tpx_ok(tp_pipe_read_descriptor(tpx_pipe(0, 0), bad_note_read, &end));
+    tpx_ok(tp_pipe_send(tpx_pipe(0, 0), "r", 1));
+    tpx_until(&end.over, 1);
+    tpx_check(end.status == TP_OK
+              || (end.status == TP_ERR_PROTOCOL && tpx_backend("map")),
+              "the read ended with \"%s\"", tp_strerror(end.status));
+    if (end.status == TP_OK)
+        tpx_equal(tpx_verify(bad_room, BAD_NOTED, 1), BAD_NOTED);
+    if (tpx_backend("map"))
+        tpx_status(tp_pipe_recv(tpx_pipe(0, 0), bad_room, 1, NULL),
+                   TP_ERR_PROTOCOL);
+    for (int rank = 1; rank <= BAD_PEERS; rank++)
+        if (rank != tpx_me.rank)
+            tpx_meet(rank);
 }
 
 /* ---- memory ------------------------------------------------------------- */
@@ -241,6 +346,7 @@ const struct tpx_spmd tpx_bad[] = {
       TPX_BARE | TPX_WARNS | TPX_ONCE, 20 },
     { "bad_card_version", bad_card_version, 3,
       TPX_BARE | TPX_WARNS | TPX_ONCE, 20 },
+    { "bad_note", bad_note, 1 + BAD_PEERS, TPX_WARNS | TPX_CHANNELS, 20 },
     { "bad_alloc", bad_alloc, 1,
       TPX_BARE | TPX_WARNS | TPX_MANUAL | TPX_REAL, 60 },
     { NULL }
