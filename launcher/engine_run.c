@@ -219,7 +219,8 @@ static void run_describe(const struct tpl_mark *mark, char *text, size_t size)
         snprintf(text, size, ": %s", mark->words);
         break;
     case TPL_MARK_EXITED:
-        snprintf(text, size, "exited with status %d", mark->value);
+        snprintf(text, size, "exited with status %d%s%s", mark->value,
+                 *mark->words != '\0' ? ", " : "", mark->words);
         break;
     case TPL_MARK_STARTED:
         snprintf(text, size, "runs");
@@ -493,24 +494,39 @@ static tp_status run_prepare(struct tpb_error *error)
     return TP_OK;
 }
 
-/* A rank whose own word was lost, of which the engine has said how it ended. */
-static void run_ask_engine(void)
+/* What the engine says of failures, where we have nothing better. */
+static void run_show_noise(void)
+{
+    const struct tpb_text *noise = &run.text.noise;
+
+    if (noise->length > 0 && !run.options->verbose)
+        run_show(noise->text, noise->length);
+}
+
+/* Of which ranks has srun said how they ended, whose own word was lost?  It may
+ * say more than that, so all of it is shown. */
+static void run_ask_srun(void)
 {
     struct tpl_mark mark = { .rank = -1 };
-    const struct run_rank *rank;
+    const char *from = NULL;
     char text[900];
 
-    if (!tpl_engine_text_task(&run.text, &mark) || mark.rank < 0
-        || mark.rank >= run.options->ranks)
-        return;
-    rank = &run.ranks[mark.rank];
-    if (!rank->started || rank->over)
-        return;
-    mark.pid = rank->pid;
-    snprintf(mark.host, sizeof(mark.host), "%s",
-             rank->host != NULL ? rank->host : "?");
-    run_describe(&mark, text, sizeof(text));
-    run_fail(run_weigh(&mark), run_mark_status(&mark), "%s", text);
+    while (tpl_engine_text_task(&run.text, &from, &mark)) {
+        const struct run_rank *rank;
+
+        if (mark.rank < 0 || mark.rank >= run.options->ranks)
+            continue;
+        rank = &run.ranks[mark.rank];
+        if (!rank->started || rank->over)
+            continue;
+        mark.pid = rank->pid;
+        snprintf(mark.host, sizeof(mark.host), "%s",
+                 rank->host != NULL ? rank->host : "?");
+        run_describe(&mark, text, sizeof(text));
+        run_fail(run_weigh(&mark), run_mark_status(&mark), "%s", text);
+    }
+    if (run.report[0] != '\0')
+        run_show_noise();
 }
 
 /* The engine is gone and has told nothing that explains it. */
@@ -519,7 +535,6 @@ static int run_unexplained(void)
     int status = WIFSIGNALED(run.raw) ? 128 + WTERMSIG(run.raw)
                                       : WEXITSTATUS(run.raw);
     const struct tpb_text *held = &run.text.held;
-    const struct tpb_text *noise = &run.text.noise;
 
     if (status == 0 && !run.lost)
         return 0;
@@ -529,8 +544,7 @@ static int run_unexplained(void)
         && (run.ending || WIFSIGNALED(run.raw)))
         return 0;
     if (run.started > 0) {
-        if (noise->length > 0 && !run.options->verbose)
-            run_show(noise->text, noise->length);
+        run_show_noise();
         run_say("%s ended with status %d before the ranks did", run_name(),
                 status);
         return status != 0 ? status : 1;
@@ -539,8 +553,7 @@ static int run_unexplained(void)
         return 1;
     if (held->length > 0)
         run_show(held->text, held->length);
-    if (noise->length > 0 && !run.options->verbose)
-        run_show(noise->text, noise->length);
+    run_show_noise();
     run_say("%s did not start a rank (status %d)", run_name(), status);
     return 1;
 }
@@ -586,8 +599,9 @@ static int run_finish(void)
     int status;
 
     tpl_engine_text_end(&run.text);
-    if (run.report[0] == '\0' && run.raw != 0)
-        run_ask_engine();
+    if (run.report[0] == '\0' && run.raw != 0
+        && run.plan->engine == TPL_ENGINE_SLURM)
+        run_ask_srun();
     status = run.status;
     if (run.report[0] == '\0')
         status = run_unexplained();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * srun ends a step as soon as its own PMIx server misses a rank, and then a
- * mark of tprun-rank may be lost.  srun's lines are not: "srun: error: host3:
- * task 2: Killed", or with "tasks 2,4-7: Exited with exit code 7".
+ * mark of tprun-rank may be lost.  What srun says itself mostly is not: "srun:
+ * error: host3: task 2: Killed", or "tasks 2,4-7: Exited with exit code 7".
  */
 #include "config.h"
 
@@ -45,22 +45,23 @@ static bool task_parse(const char *line, struct tpl_mark *mark)
     if (words == 0)
         return false;
     line += words;
+    snprintf(mark->words, sizeof(mark->words), "srun says: %.*s",
+             (int)strcspn(line, "\n"), line);
     mark->kind = TPL_MARK_EXITED;
     if (sscanf(line, "Exited with exit code %d", &mark->value) == 1)
         return mark->value != 0;
     mark->kind = TPL_MARK_KILLED;
     mark->value = task_signal(line);
-    snprintf(mark->words, sizeof(mark->words), "srun says");
     return mark->value != 0;
 }
 
 bool tpl_engine_text_task(const struct tpl_engine_text *text,
-                          struct tpl_mark *mark)
+                          const char **from, struct tpl_mark *mark)
 {
-    const char *line = text->noise.text;
+    const char *line = *from != NULL ? *from : text->noise.text;
 
     while (line != NULL && (line = strstr(line, task_line)) != NULL) {
-        line += sizeof(task_line) - 1;
+        *from = line += sizeof(task_line) - 1;
         if (task_parse(line, mark))
             return true;
     }

@@ -41,10 +41,11 @@ void tpl_engine_text_release(struct tpl_engine_text *text);
 /* tprun knows why the job fails: the engine need not explain it any more. */
 void tpl_engine_text_hush(struct tpl_engine_text *text);
 
-/* What srun itself has said of the first task that failed: kind, rank, value,
- * words of `mark` (its host and pid are as they were); false if nothing. */
+/* The next thing that srun itself has said of the end of a task, from *from on,
+ * which begins as NULL: kind, rank, value and words of `mark`; its host and pid
+ * are as they were.  False: nothing more. */
 bool tpl_engine_text_task(const struct tpl_engine_text *text,
-                          struct tpl_mark *mark);
+                          const char **from, struct tpl_mark *mark);
 
 /* Nothing more will come: shows what is unfinished. */
 void tpl_engine_text_end(struct tpl_engine_text *text);

@@ -231,13 +231,25 @@ lost()
     WORDS=$words try "$ended" "$said" --engine slurm "$@" -n 1 \
         sleep 60
 }
-lost ' 0: Killed' 137 '^tprun: rank 0 on .* killed by signal 9 .*, srun says$'
-lost ' 0: Killed' 137 ' killed by signal 9 .*, srun says$' --verbose
+says=', srun says: '
+lost ' 0: Killed' 137 "^tprun: rank 0 on .* by signal 9 .*${says}Killed\$"
+lost ' 0: Killed' 137 " by signal 9 .*${says}Killed\$" --verbose
 lost ' 0: Segmentation fault (core dumped)' 139 ' killed by signal 11 '
-lost ' 0: Out Of Memory' 137 ' killed by signal 9 '
-lost 's 0,2-3: Exited with exit code 7' 7 'rank 0 on .* with status 7$'
+lost ' 0: Out Of Memory' 137 "by signal 9 .*${says}Out Of Memory\$"
+lost 's 0,2-3: Exited with exit code 7' 7 "rank 0 on .* with status 7$says"
 lost ' 1: Killed' 137 '^tprun: srun ended with status 137 before'
 lost ' 0: Whatever' 137 '^tprun: srun ended with status 137 before'
+# What else it says is shown, and of several ends what tells most is the cause.
+more='srun: error: host3: task'
+lost " 7: Killed
+srun: error: Node failure on host3
+$more 0: Exited with exit code 9
+$more 0: Killed" 137 '^srun: error: Node failure on host3$'
+if tail -1 "$work/err" | grep -q '^tprun: rank 0 on .* by signal 9 '; then
+    pass
+else
+    fail "the death is not what counts"
+fi
 
 # ---- another libpmix ----
 
