@@ -336,7 +336,7 @@ static void crowd_turn(struct tpr_crowd *crowd, uint64_t now, uint64_t took)
     if (crowd->mine != NULL && crowd_looks(crowd))
         told = atomic_load_explicit(&crowd->mine->told, memory_order_relaxed);
     if (told >= now
-        || (crowd->home != crowd->apart_home
+        || (told > 0 && crowd->home != crowd->apart_home
             && atomic_load_explicit(&crowd->mine->teller, memory_order_relaxed)
                != tpb_presence_cpu()))
         told = 0;

@@ -6,6 +6,9 @@
 #include "runtime/core.h"
 #include "runtime/stream.h"
 
+enum { OP_CALLS = 4096 };          /* callbacks in a row: those may ask for what
+                                      ends at once, again and again */
+
 struct tpr_op *tpr_op_alloc(void)
 {
     struct tpr_op *op = tpb_zalloc(sizeof(*op));
@@ -146,7 +149,7 @@ int tpr_dispatch(tp_context *context)
 
     context->dispatching = true;
     context->depth++;
-    while ((node = tpb_list_take(&context->done)) != NULL) {
+    while (count < OP_CALLS && (node = tpb_list_take(&context->done)) != NULL) {
         op_call(context, TPB_CONTAINER(node, struct tpr_op, link));
         count++;
     }

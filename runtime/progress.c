@@ -740,7 +740,7 @@ static void progress_arm_fd(tp_context *context, bool moved)
 {
     int limit = tpr_park_timeout(context, 0);
 
-    if (!progress_arm(context) || moved)
+    if (!progress_arm(context) || moved || !tpb_list_empty(&context->done))
         tpr_touch(context);
     else if (limit >= 0)
         timerfd_settime(context->timer.fd, 0, &(struct itimerspec){

@@ -18,7 +18,10 @@
 
 TPB_LOG_COMPONENT("rx");
 
-enum { RX_FRAMES = 64 };           /* of one conn per turn */
+enum {
+    RX_FRAMES = 64,                /* of one conn per turn */
+    RX_ROUNDS = 16                 /* of callbacks over one open frame */
+};
 
 /* What rx_step() consumes: of an open frame or of a chunk. */
 struct rx_view {
@@ -438,6 +441,28 @@ void tpr_rx_finish(tp_pipe *pipe)
     tpb_list_unlink(&pipe->unread_link);
 }
 
+/* The peer is dead, and its last skeleton is with the user, who may never read
+ * it.  Who waits for more than what has arrived behind that hears at once. */
+static void rx_end_idle(tp_pipe *pipe)
+{
+    struct tpb_list *node = pipe->armed.next, *next;
+    unsigned arrived = 0;
+
+    TPB_LIST_EACH(chunk, &pipe->backlog)
+        arrived += TPB_CONTAINER(chunk, struct tpr_chunk, link)->type
+                   == WIRE_MESSAGE
+                   && !TPB_CONTAINER(chunk, struct tpr_chunk, link)->started;
+    for (; node != &pipe->armed; node = next) {
+        next = node->next;
+        if (arrived > 0) {
+            arrived--;
+            continue;
+        }
+        tpb_list_unlink(node);
+        tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), pipe->rx_end);
+    }
+}
+
 /* Goes on with the backlog as far as readers go. */
 void tpr_rx_pump(tp_pipe *pipe)
 {
@@ -466,6 +491,9 @@ void tpr_rx_pump(tp_pipe *pipe)
         && pipe->rx_state != TPR_RX_OFFERED
         && !(pipe->rx_state == TPR_RX_HELD && pipe->missing == 0))
         tpr_rx_finish(pipe);
+    else if (TPB_UNLIKELY(pipe->rx_end == TP_ERR_PEER_FAILED)
+             && pipe->rx_state == TPR_RX_OFFERED)
+        rx_end_idle(pipe);
     rx_note_unread(pipe);
 }
 
@@ -537,7 +565,9 @@ void tpr_rx_run_open(tp_context *context)
     struct rx_view view = { open->type, open->flags, &open->started,
                             open->bytes, open->length, &open->taken };
 
-    for (;;) {
+    /* Callbacks that go on and on, as each asks for what ends at once, keep
+     * nobody here. */
+    for (int round = 0; round < RX_ROUNDS; round++) {
         while (rx_step(pipe, &view))
             ;
         if (rx_view_used(&view) || context->dispatching

@@ -539,6 +539,31 @@ static void close_half(void)
     tpx_mappings_end();
 }
 
+static void close_again(tp_pipe *pipe, tp_status status, tp_message *message,
+                        void *arg)
+{
+    (void)status;
+    (void)message;
+    __atomic_fetch_add((unsigned *)arg, 1, __ATOMIC_RELAXED);
+    tp_pipe_read_descriptor(pipe, close_again, arg);
+}
+
+/* A callback that asks again, whatever it was told, keeps neither a call nor
+ * tp_finalize(). */
+static void close_endless(void)
+{
+    tp_pipe *pipe = tpx_pipe(0, 0);
+    unsigned called = 0;
+
+    tpx_ok(tp_pipe_close(pipe));
+    tpx_ok(tp_pipe_read_descriptor(pipe, close_again, &called));
+    for (int i = 0; i < 5; i++)
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+    tpx_until(&called, 10);
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+}
+
 const struct tpx_spmd tpx_close[] = {
     { "close_pending", close_pending, 2, TPX_LAUNCH, 20 },
     { "close_first", close_first, 2, 0, 20 },
@@ -557,5 +582,6 @@ const struct tpx_spmd tpx_close[] = {
     { "close_half", close_half, 2, TPX_CHANNELS, 30 },
     { "close_midway", close_midway, 2, TPX_CHANNELS, 40 },
     { "close_idle", close_idle, 3, 0, 20 },
+    { "close_endless", close_endless, 1, 0, 20 },
     { NULL }
 };

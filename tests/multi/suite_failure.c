@@ -365,11 +365,47 @@ static void failure_heir(void)
     raise(SIGKILL);
 }
 
+/* Who has a skeleton that he does not read hears of the death all the same: what
+ * he asked for behind it ends, but for what had arrived. */
+static void failure_unread(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_pipe *lone = tpx_pipe(!tpx_me.rank, 1);
+    struct tpx_end read = { 0 }, second = { 0 }, third = { 0 };
+    tp_message *first, *other;
+    char text[8] = "message", byte;
+
+    if (tpx_me.rank == 1) {
+        tpx_ok(tp_pipe_send(pipe, text, sizeof(text)));
+        tpx_ok(tp_pipe_send(pipe, text, sizeof(text)));
+        tpx_ok(tp_pipe_send(lone, text, sizeof(text)));
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 2), &byte, 1, NULL));
+        raise(SIGKILL);
+    }
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &first, -1));
+    tpx_ok(tp_pipe_recv_skeleton(lone, &other, -1));
+    tpx_ok(tp_pipe_read_descriptor(pipe, tpx_ended, &second));
+    tpx_ok(tp_pipe_read_descriptor(pipe, tpx_ended, &third));
+    tpx_ok(tp_pipe_send(tpx_pipe(1, 2), "k", 1));
+    tpx_until(&third.over, 1);
+    tpx_equal(third.status, TP_ERR_PEER_FAILED);
+    tpx_status(tp_pipe_recv(lone, &byte, 1, NULL), TP_ERR_PEER_FAILED);
+    first->payloads[0].data = text;
+    tpx_ok(tp_pipe_read(pipe, first, tpx_ended, &read));
+    tpx_until(&read.over, 1);
+    tpx_until(&second.over, 1);
+    tpx_check(second.status == TP_OK || second.status == TP_ERR_PEER_FAILED,
+              "the second one ended with \"%s\"",
+              tp_strerror(second.status));
+    tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_PEER_FAILED);
+}
+
 const struct tpx_spmd tpx_failure[] = {
     { "failure_killed", failure_killed, FAILURE_RANKS, TPX_KILLS, 20 },
     { "failure_contact", failure_contact, 6, TPX_KILLS, 20 },
     { "failure_last_words", failure_last_words, 2, TPX_KILLS, 20 },
     { "failure_heir", failure_heir, 2, TPX_KILLS, 20 },
     { "failure_stopped", failure_stopped, 2, 0, 20 },
+    { "failure_unread", failure_unread, 2, TPX_KILLS, 20 },
     { NULL }
 };
