@@ -102,7 +102,6 @@ struct tpr_op {
     struct tpg_work *work;         /* its tensors on devices; NULL: none */
     uint64_t data_length;          /* of a write; of a read once it is known */
     uint64_t descriptor_length;    /* of a write */
-    unsigned char *descriptor;     /* encoded, while it spans frames */
 
     /* Of buffers that go by channels; `number` is the message's. */
     struct tpr_offer *offers;      /* of a write; a read's are its skeleton's */
@@ -588,7 +587,7 @@ struct tpr_op *tpr_op_alloc(void);                     /* any thread */
 struct tpr_op *tpr_op_first(tp_context *context);      /* none is kept */
 /* As tpr_op_new(), for one that nothing is asked of but its callback: what
  * begins as zero is not cleared.  Of those that are kept the context is set,
- * sync, work and descriptor are NULL, and nothing is borrowed. */
+ * sync and work are NULL, and nothing is borrowed. */
 static inline struct tpr_op *tpr_op_bare(tp_context *context)
 {
     struct tpr_op *op = context->free_ops;

@@ -133,7 +133,7 @@ struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number)
     if (node == &pipe->landing || op->offers == NULL || op->number != number
         || op->status != TP_OK || op->lent > 0
         || (op->paced && !op->lendable)
-        || op->work != NULL || op->descriptor != NULL || op->sync != NULL
+        || op->work != NULL || op->sync != NULL
         || !tpb_list_empty(&pipe->writes))
         return NULL;
     /* Behind it others may have ended that waited for it. */

@@ -191,31 +191,10 @@ static bool offer_describe(tp_pipe *pipe, struct tpr_op *op,
            && offer_by(links->stream, offer, buffer);
 }
 
-/* Room for one more source?  A descriptor that has not been encoded yet must
- * fit into one frame, and others have a limit of their own. */
-static bool offer_fits(const tp_pipe *pipe, const struct tpr_op *op)
+/* Room for one more source? */
+static bool offer_fits(const struct tpr_op *op)
 {
-    uint64_t most = op->descriptor != NULL ? WIRE_DESCRIPTOR
-                    : pipe->peer->conn->max_frame - sizeof(struct wire_frame);
-
-    return op->descriptor_length + TPF_SOURCE <= most;
-}
-
-/* The descriptor was encoded before it was known where the buffers go. */
-static bool offer_encode(struct tpr_op *op)
-{
-    unsigned char *again;
-
-    if (op->descriptor == NULL)
-        return true;
-    again = tpb_zalloc(op->descriptor_length);
-    if (again == NULL)
-        return false;
-    tpr_descriptor_encode(op->message, op->offers, op->descriptor_length,
-                          again);
-    tpb_free(op->descriptor);
-    op->descriptor = again;
-    return true;
+    return op->descriptor_length + TPF_SOURCE <= WIRE_DESCRIPTOR;
 }
 
 static void offer_undo(struct tpr_op *op)
@@ -399,7 +378,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 
         if ((buffer.length < offer_least(peer->links, &buffer)
              && !offer_may_stream(peer->links, op, &buffer))
-            || !offer_fits(pipe, op))
+            || !offer_fits(op))
             continue;
         offer = tpr_offer_new(pipe->context);
         if (offer == NULL)
@@ -426,10 +405,6 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
         offer_undo(op);
         return;
     }
-    if (op->offers == NULL)
-        return;
-    if (!offer_encode(op))
-        offer_undo(op);
     op->cursor.skip = op->offers;
 }
 

@@ -90,10 +90,6 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
     struct tpr_sync *sync = op->sync;
 
     tpb_list_unlink(&op->link);
-    if (TPB_UNLIKELY(op->descriptor != NULL)) {
-        tpb_free(op->descriptor);
-        op->descriptor = NULL;
-    }
     if (TPB_UNLIKELY(op->work != NULL)) {
         tpg_work_end(op->work);
         op->work = NULL;

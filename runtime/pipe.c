@@ -12,10 +12,6 @@
 #include "runtime/core.h"
 #include "runtime/stream.h"
 
-/* Longer descriptors are encoded when the call is made, so that memory can
- * lack only then.  Every backend's frames are longer than this. */
-enum { PIPE_DESCRIPTOR = 2048 };
-
 static bool pipe_memory_valid(const void *memory, size_t length)
 {
     return memory != NULL || length == 0;
@@ -170,7 +166,6 @@ static void pipe_op_set(struct tpr_op *op, enum tpr_op_kind kind,
     op->sync = sync;
     op->work = NULL;
     op->data_length = op->descriptor_length = 0;
-    op->descriptor = NULL;
 }
 
 static void pipe_op_go(struct tpr_op *op, bool mine)
@@ -186,26 +181,11 @@ static void pipe_op_go(struct tpr_op *op, bool mine)
     }
 }
 
-static tp_status pipe_encode(const tp_message *message, uint64_t length,
-                             unsigned char **descriptor)
-{
-    *descriptor = NULL;
-    if (length <= PIPE_DESCRIPTOR)
-        return TP_OK;
-    *descriptor = tpb_zalloc(length);
-    if (*descriptor == NULL)
-        return TP_ERR_NO_MEMORY;
-    tpr_descriptor_encode(message, NULL, length, *descriptor);
-    return TP_OK;
-}
-
 tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
                          tp_message_fn *done, void *arg,
                          struct tpr_sync *sync)
 {
     struct tpg_work *work;
-    unsigned char *descriptor = NULL;
-    uint64_t length;
     struct tpr_op *op;
     tp_status claimed, status;
     bool mine;
@@ -218,13 +198,9 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
     claimed = tpr_device_claim(pipe->context, message, &work);
     if (claimed == TP_ERR_INVALID || claimed == TP_ERR_NO_MEMORY)
         return claimed;
-    length = tpr_descriptor_length(message);
-    status = pipe_encode(message, length, &descriptor);
-    if (status == TP_OK)
-        status = pipe_op(pipe->context, &mine, &op);
+    status = pipe_op(pipe->context, &mine, &op);
     if (TPB_UNLIKELY(status != TP_OK)) {
         tpg_work_end(work);
-        tpb_free(descriptor);
         return status;
     }
     pipe_op_set(op, TPR_OP_WRITE, pipe, done, arg, sync);
@@ -232,8 +208,7 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
     op->message = message;
     op->work = work;
     op->data_length = pipe_data_length(message);
-    op->descriptor_length = length;
-    op->descriptor = descriptor;
+    op->descriptor_length = tpr_descriptor_length(message);
     pipe_op_go(op, mine);
     return TP_OK;
 }

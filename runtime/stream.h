@@ -59,12 +59,12 @@ bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
 /* Its state, its conn, its links or what it wishes are others now: sets
  * peer->brief and peer->lend. */
 void tpr_tx_brief(struct tpr_peer *peer);
-/* Encodes the descriptor; `to` has room for its length: without offers
- * tpr_descriptor_length(), and the offers' sources. */
+/* Encodes `room` bytes of the descriptor, from byte `from` on.  All of it are
+ * `length`: without offers tpr_descriptor_length(), and the offers' sources. */
 uint64_t tpr_descriptor_length(const tp_message *message);
 void tpr_descriptor_encode(const tp_message *message,
                            const struct tpr_offer *offers, uint64_t length,
-                           unsigned char *to);
+                           uint64_t from, unsigned char *to, size_t room);
 
 /* ---- rx.c, readers.c, skeleton.c ---------------------------------------- */
 

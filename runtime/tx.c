@@ -32,21 +32,47 @@ uint64_t tpr_descriptor_length(const tp_message *message)
     return length;
 }
 
-static unsigned char *tx_put(unsigned char *to, const void *from,
-                             size_t length)
+/* What of the encoded descriptor is wanted: the bytes behind so many. */
+struct tx_window {
+    uint64_t skip;
+    unsigned char *to;
+    size_t room;
+};
+
+static void tx_put(struct tx_window *window, const void *from, size_t length)
 {
+    size_t skip = window->skip < length ? (size_t)window->skip : length;
+
+    window->skip -= skip;
+    length -= skip;
+    if (length > window->room)
+        length = window->room;
     if (length > 0)
-        memcpy(to, from, length);
-    return to + length;
+        memcpy(window->to, (const unsigned char *)from + skip, length);
+    window->to += length;
+    window->room -= length;
 }
 
-/* The next offer, if it is of that buffer. */
+/* So many of `count` entries of that size lie before it. */
+static size_t tx_before(struct tx_window *window, size_t size, size_t count)
+{
+    uint64_t before = window->skip / size;
+
+    if (before > count)
+        before = count;
+    window->skip -= before * size;
+    return (size_t)before;
+}
+
+/* The next offer, if it is of that buffer; what is before it is skipped. */
 static const struct tpr_offer *tx_offer(const struct tpr_offer **offers,
                                         size_t buffer)
 {
     static const struct tpr_offer none;
     const struct tpr_offer *offer = *offers;
 
+    while (TPB_UNLIKELY(offer != NULL && offer->buffer < buffer))
+        offer = *offers = offer->next;
     if (offer == NULL || offer->buffer != buffer)
         return &none;
     *offers = offer->next;
@@ -55,16 +81,20 @@ static const struct tpr_offer *tx_offer(const struct tpr_offer **offers,
 
 void tpr_descriptor_encode(const tp_message *message,
                            const struct tpr_offer *offers, uint64_t length,
-                           unsigned char *to)
+                           uint64_t from, unsigned char *to, size_t room)
 {
+    struct tx_window window = { from, to, room };
     const struct tpr_offer *first = offers;
+    size_t i;
     struct wire_descriptor head = {
         .payloads = (uint32_t)message->payload_count,
         .tensors = (uint32_t)message->tensor_count, .length = length,
         .metadata_length = message->metadata_length };
 
-    to = tx_put(to, &head, sizeof(head));
-    for (size_t i = 0; i < message->payload_count; i++) {
+    tx_put(&window, &head, sizeof(head));
+    i = tx_before(&window, sizeof(struct wire_payload),
+                  message->payload_count);
+    for (; i < message->payload_count && window.room > 0; i++) {
         const tp_payload *payload = &message->payloads[i];
         const struct tpr_offer *offer = tx_offer(&offers, i);
         struct wire_payload wire = {
@@ -73,9 +103,10 @@ void tpr_descriptor_encode(const tp_message *message,
             .channel = offer->channel,
             .source_length = offer->source_length };
 
-        to = tx_put(to, &wire, sizeof(wire));
+        tx_put(&window, &wire, sizeof(wire));
     }
-    for (size_t i = 0; i < message->tensor_count; i++) {
+    i = tx_before(&window, sizeof(struct wire_tensor), message->tensor_count);
+    for (; i < message->tensor_count && window.room > 0; i++) {
         const tp_tensor *tensor = &message->tensors[i];
         const struct tpr_offer *offer
             = tx_offer(&offers, message->payload_count + i);
@@ -89,17 +120,17 @@ void tpr_descriptor_encode(const tp_message *message,
             .device_index = tensor->device.index,
             .target_index = tensor->target.index };
 
-        to = tx_put(to, &wire, sizeof(wire));
+        tx_put(&window, &wire, sizeof(wire));
     }
-    to = tx_put(to, message->metadata, message->metadata_length);
-    for (size_t i = 0; i < message->payload_count; i++)
-        to = tx_put(to, message->payloads[i].metadata,
-                    message->payloads[i].metadata_length);
-    for (size_t i = 0; i < message->tensor_count; i++)
-        to = tx_put(to, message->tensors[i].metadata,
-                    message->tensors[i].metadata_length);
-    for (; first != NULL; first = first->next)
-        to = tx_put(to, first->source, first->source_length);
+    tx_put(&window, message->metadata, message->metadata_length);
+    for (i = 0; i < message->payload_count && window.room > 0; i++)
+        tx_put(&window, message->payloads[i].metadata,
+               message->payloads[i].metadata_length);
+    for (i = 0; i < message->tensor_count && window.room > 0; i++)
+        tx_put(&window, message->tensors[i].metadata,
+               message->tensors[i].metadata_length);
+    for (; first != NULL && window.room > 0; first = first->next)
+        tx_put(&window, first->source, first->source_length);
 }
 
 /* ---- frames ------------------------------------------------------------- */
@@ -160,11 +191,8 @@ static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
 
         if (part > length)
             part = length;
-        if (op->descriptor != NULL)
-            memcpy(to, op->descriptor + op->position, part);
-        else   /* whole in the first frame, see tx_frame() */
-            tpr_descriptor_encode(op->message, op->offers,
-                                  op->descriptor_length, to);
+        tpr_descriptor_encode(op->message, op->offers, op->descriptor_length,
+                              op->position, to, part);
         op->position += part;
         to += part;
         length -= part;

@@ -365,8 +365,8 @@ static void failure_heir(void)
     raise(SIGKILL);
 }
 
-/* Who has a skeleton that he does not read hears of the death all the same: what
- * he asked for behind it ends, but for what had arrived. */
+/* Who has a skeleton that he does not read hears of the death all the same:
+ * what he asked for behind it ends, but for what had arrived. */
 static void failure_unread(void)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);

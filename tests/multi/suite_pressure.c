@@ -9,7 +9,7 @@
 #include "tests/multi/spmd.h"
 
 enum {
-    PRESSURE_BYTES = 4096,
+    PRESSURE_BYTES = 4096, PRESSURE_METADATA = 65536,
     PRESSURE_MOST = 6 << 20,   /* memory beside the operations themselves */
     PRESSURE_OPERATION = 400   /* bytes that one queued write may cost */
 };
@@ -183,9 +183,49 @@ static void pressure_pipes(void)
         }
 }
 
+static void pressure_described(tp_pipe *pipe, tp_status status,
+                               tp_message *skeleton, void *arg)
+{
+    tpx_ok(status);
+    tpx_equal(skeleton->metadata_length, PRESSURE_METADATA);
+    tpx_equal(tpx_verify(skeleton->metadata, PRESSURE_METADATA, 5),
+              PRESSURE_METADATA);
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, arg));
+}
+
+/* Long metadata of writes that wait is not held twice. */
+static void pressure_metadata(void)
+{
+    static unsigned char metadata[PRESSURE_METADATA];
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned count = tpx_me.sanitized || tpx_me.few ? 100 : 1000, ended = 0;
+    tp_message message = { .metadata = metadata,
+                           .metadata_length = PRESSURE_METADATA };
+    size_t before;
+
+    tpx_fill(metadata, PRESSURE_METADATA, 5);
+    tpx_meet(!tpx_me.rank);
+    before = tpx_resident();
+    if (tpx_me.rank == 0) {
+        for (unsigned i = 0; i < count; i++)
+            tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &ended));
+        pressure_bounded(before, PRESSURE_MOST
+                                 + (size_t)count * PRESSURE_OPERATION);
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 1), "r", 1));
+    } else {
+        char byte;
+
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), &byte, 1, NULL));
+        for (unsigned i = 0; i < count; i++)
+            tpx_ok(tp_pipe_read_descriptor(pipe, pressure_described, &ended));
+    }
+    tpx_until(&ended, count);
+}
+
 const struct tpx_spmd tpx_pressure[] = {
     { "pressure_unread", pressure_unread, 2, TPX_LAUNCH, 40 },
     { "pressure_both", pressure_both, 2, 0, 40 },
     { "pressure_pipes", pressure_pipes, 2, 0, 40 },
+    { "pressure_metadata", pressure_metadata, 2, 0, 40 },
     { NULL }
 };

@@ -201,7 +201,7 @@ static unsigned char *stream_message(uint64_t *length)
     struct tpr_offer offer = { .buffer = chance(STREAM_BUFFERS),
                                .source_length = (uint8_t)(1 + chance(40)) };
     const struct tpr_offer *offers = &offer;
-    uint64_t descriptor, total;
+    uint64_t descriptor, total, cut;
     unsigned char *bytes;
 
     for (size_t i = 0; i < STREAM_BUFFERS; i++) {
@@ -232,7 +232,11 @@ static unsigned char *stream_message(uint64_t *length)
     }
     bytes = calloc(1, total);
     ck_assert_ptr_nonnull(bytes);
-    tpr_descriptor_encode(&message, offers, descriptor, bytes);
+    /* In two pieces, as it may span frames. */
+    cut = chance((unsigned)descriptor);
+    tpr_descriptor_encode(&message, offers, descriptor, 0, bytes, cut);
+    tpr_descriptor_encode(&message, offers, descriptor, cut, bytes + cut,
+                          descriptor - cut);
     memset(bytes + descriptor, 0x5a, total - descriptor);
     *length = total;
     return bytes;
