@@ -372,13 +372,15 @@ static void failure_unread(void)
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     tp_pipe *lone = tpx_pipe(!tpx_me.rank, 1);
     struct tpx_end read = { 0 }, second = { 0 }, third = { 0 };
-    tp_message *first, *other;
     char text[8] = "message", byte;
+    tp_payload payload = { text, sizeof(text), NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    tp_message *first, *other;
 
     if (tpx_me.rank == 1) {
-        tpx_ok(tp_pipe_send(pipe, text, sizeof(text)));
-        tpx_ok(tp_pipe_send(pipe, text, sizeof(text)));
-        tpx_ok(tp_pipe_send(lone, text, sizeof(text)));
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &read));
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &second));
+        tpx_ok(tp_pipe_write(lone, &message, tpx_ended, &third));
         tpx_ok(tp_pipe_recv(tpx_pipe(0, 2), &byte, 1, NULL));
         raise(SIGKILL);
     }
