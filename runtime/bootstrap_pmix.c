@@ -638,6 +638,11 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
         const char *server = getenv("PMIX_VERSION");
 
         pmix_drop(self);
+        if (code == PMIX_ERR_UNREACH && server == NULL)
+            return tpb_fail(error, TP_ERR_NOT_FOUND,
+                            "PMIx_Init: no launcher has told this process of "
+                            "a PMIx server; start it with tprun, or let "
+                            "TP_BOOTSTRAP=auto do without");
         return tpb_fail(error, code == PMIX_ERR_UNREACH ? TP_ERR_NOT_FOUND
                                                         : TP_ERR_BACKEND,
                         "PMIx_Init: %s (the launcher's libpmix is %s, this "

@@ -64,8 +64,8 @@ typedef enum tp_status {
     TP_ERR_NO_MEMORY = 2,     /* memory could not be had */
     TP_ERR_SYSTEM = 3,        /* the operating system said no */
     TP_ERR_NOT_FOUND = 4,     /* no such rank, address or setting */
-    TP_ERR_UNREACHABLE = 5,   /* no backend reaches the peer, or the path
-                                 contract forbids all that do */
+    TP_ERR_UNREACHABLE = 5,   /* no backend reaches the peer in time, or the
+                                 path contract forbids all that do */
     TP_ERR_CLOSED = 6,        /* this side closed the pipe */
     TP_ERR_PEER_CLOSED = 7,   /* the other side closed it: end of stream */
     TP_ERR_PEER_FAILED = 8,   /* the other side died, or is cut off */

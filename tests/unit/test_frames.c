@@ -138,7 +138,9 @@ static void teardown(void)
     ck_assert_int_eq(fake_open, 0);
     snprintf(path, sizeof(path), "%s/card.0", directory);
     unlink(path);
-    rmdir(directory);
+    snprintf(path, sizeof(path), "%s/left.0", directory);
+    unlink(path);
+    ck_assert_int_eq(rmdir(directory), 0);
 }
 
 static struct fake_conn *conn_new(void)
