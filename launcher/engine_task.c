@@ -34,17 +34,16 @@ static int task_signal(const char *words)
 /* One line, from behind its beginning. */
 static bool task_parse(const char *line, struct tpl_mark *mark)
 {
-    int words = 0;
+    int used = 0;
 
-    /* The number may be the first of a list. */
-    if (sscanf(line, "%*[^: \n]: task%*[s ]%d%*[^: \n]: %n", &mark->rank,
-               &words) < 1)
+    if (sscanf(line, "%*[^: \n]: task%*[s ]%d%n", &mark->rank, &used) < 1)
         return false;
-    if (words == 0)
-        sscanf(line, "%*[^: \n]: task%*[s ]%d: %n", &mark->rank, &words);
-    if (words == 0)
+    line += used;
+    line += strcspn(line, ": \n");     /* the rest of a list */
+    if (*line != ':')
         return false;
-    line += words;
+    line++;
+    line += strspn(line, " ");
     snprintf(mark->words, sizeof(mark->words), "srun says: %.*s",
              (int)strcspn(line, "\n"), line);
     mark->kind = TPL_MARK_EXITED;

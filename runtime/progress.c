@@ -523,8 +523,8 @@ static const struct tpb_presence *progress_awaited(const tp_context *context)
 /* Gives the cpu to others without a look at the clock, while the wait does not
  * count as idle yet: most end before.  False: not so, nothing is done. */
 static bool progress_yield_untimed(tp_context *context,
-                                 const struct progress_wait *wait,
-                                 uint64_t idle_since)
+                                   const struct progress_wait *wait,
+                                   uint64_t idle_since)
 {
     if (idle_since > 0 || wait->deadline > 0 || context->vain > 0
         || !tpr_crowd_untimed(&context->crowd))

@@ -441,6 +441,12 @@ void tpr_rx_finish(tp_pipe *pipe)
     tpb_list_unlink(&pipe->unread_link);
 }
 
+/* Is it where a message begins, of which nothing has been used yet? */
+static bool rx_begins(const struct tpr_chunk *chunk)
+{
+    return chunk->type == WIRE_MESSAGE && !chunk->started;
+}
+
 /* The peer is dead, and its last skeleton is with the user, who may never read
  * it.  Who waits for more than what has arrived behind that hears at once. */
 static void rx_end_idle(tp_pipe *pipe)
@@ -448,10 +454,8 @@ static void rx_end_idle(tp_pipe *pipe)
     struct tpb_list *node = pipe->armed.next, *next;
     unsigned arrived = 0;
 
-    TPB_LIST_EACH(chunk, &pipe->backlog)
-        arrived += TPB_CONTAINER(chunk, struct tpr_chunk, link)->type
-                   == WIRE_MESSAGE
-                   && !TPB_CONTAINER(chunk, struct tpr_chunk, link)->started;
+    TPB_LIST_EACH(link, &pipe->backlog)
+        arrived += rx_begins(TPB_CONTAINER(link, struct tpr_chunk, link));
     for (; node != &pipe->armed; node = next) {
         next = node->next;
         if (arrived > 0) {
@@ -507,7 +511,7 @@ bool tpr_rx_has_all(const tp_pipe *pipe)
         const struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk,
                                                       link);
 
-        if (chunk->type == WIRE_MESSAGE && !chunk->started)
+        if (rx_begins(chunk))
             break;                 /* the next message's */
         there += chunk->length - chunk->taken;
     }

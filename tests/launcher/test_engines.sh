@@ -28,7 +28,7 @@ END
 }
 
 # Only our engines are in PATH, and what the stand-ins themselves need.
-for tool in sh printf echo cat ssh true; do
+for tool in sh printf echo cat ssh true sleep setsid; do
     for folder in /usr/bin /bin; do
         [ ! -x $folder/$tool ] || ln -sf $folder/$tool "$work/bin/$tool"
     done
@@ -219,9 +219,6 @@ echo 'srun: error: host3: task'"\$WORDS" >&2
 exit 137
 END
 chmod +x "$work/bin/srun"
-for tool in sleep setsid; do
-    ln -sf "$(command -v $tool)" "$work/bin/$tool"
-done
 # lost WORDS STATUS SAID OPTIONS...
 lost()
 {
