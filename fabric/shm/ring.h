@@ -63,7 +63,8 @@ enum {
                                           one touches: the last record, too */
     SHM_PUBLISH = 32 * 1024,
     SHM_AHEAD = 16 * TPB_CACHE_LINE,    /* lines asked for */
-    SHM_DEMOTED = 8 * 1024 + 256        /* the longest record given up */
+    SHM_DEMOTED = 8 * 1024 + 256,       /* the longest record given up */
+    SHM_FETCHED = 8 * 1024 + 256        /* the most of one asked for */
 };
 
 /* Instead of a frame's size: the record is where the memory begins again. */
@@ -111,6 +112,7 @@ struct shm_consumer {
     uint64_t head;             /* the record to look at */
     uint64_t published;
     uint32_t size;             /* of the frame that peek showed; 0: none */
+    bool pair;                 /* the last record was as long as two lines */
     bool broken;               /* the producer wrote what is not a record */
 };
 
@@ -332,6 +334,34 @@ static inline bool shm_ring_ready(const struct shm_consumer *c)
                                 memory_order_relaxed) != 0;
 }
 
+/*
+ * The same, of one that is the answer to ours.  All of its lines are in the
+ * producer's cache, and each takes as long as the first unless they are asked
+ * for together, before anybody looks at the frame.  A second line is asked for
+ * even with the first, while there is none, if the last record had two.  (In a
+ * stream the lines come while the record before is read, and to ask for so many
+ * at once only holds up both sides.)
+ */
+static inline bool shm_ring_fetch(const struct shm_consumer *c)
+{
+    const unsigned char *line = (const unsigned char *)
+        shm_ring_word(c->memory, c->head);
+    uint32_t end = (uint32_t)atomic_load_explicit(
+        shm_ring_word(c->memory, c->head), memory_order_relaxed);
+
+    if (end == 0) {
+        if (c->pair)
+            __builtin_prefetch(line + TPB_CACHE_LINE);
+        return false;
+    }
+    if (TPB_UNLIKELY(end > SHM_FRAME))
+        return true;           /* SHM_TURN */
+    end = end < SHM_FETCHED ? end + SHM_HEADER : SHM_FETCHED;
+    for (uint32_t at = TPB_CACHE_LINE; at < end; at += TPB_CACHE_LINE)
+        __builtin_prefetch(line + at);
+    return true;
+}
+
 /* The frame of the oldest record, or NULL. */
 static inline const void *shm_ring_peek(struct shm_consumer *c)
 {
@@ -359,6 +389,8 @@ static inline const void *shm_ring_peek(struct shm_consumer *c)
  * must be told. */
 static inline bool shm_ring_pop(struct shm_consumer *c)
 {
+    c->pair = c->size > TPB_CACHE_LINE - SHM_HEADER
+              && c->size <= 2 * TPB_CACHE_LINE - SHM_HEADER;
     c->head = shm_ring_next(c->head, c->size);
     c->size = 0;
     if (c->head - c->published < SHM_PUBLISH)

@@ -217,6 +217,14 @@ static bool shm_offer_room(struct shm_endpoint *endpoint)
     return found;
 }
 
+/* Is there a record?  We wait for an answer if we have read nothing since we
+ * wrote (shm_turns()). */
+static inline bool shm_ready(const struct shm_conn *conn)
+{
+    return conn->in.head == conn->answered ? shm_ring_fetch(&conn->in)
+                                           : shm_ring_ready(&conn->in);
+}
+
 static bool shm_progress(struct tpf_endpoint *base)
 {
     struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
@@ -225,7 +233,7 @@ static bool shm_progress(struct tpf_endpoint *base)
     TPB_LIST_EACH(node, &endpoint->watched) {
         struct shm_conn *conn = TPB_CONTAINER(node, struct shm_conn, link);
 
-        if (shm_ring_ready(&conn->in)) {
+        if (shm_ready(conn)) {
             tpf_conn_ready(&conn->base);
             moved = true;
         }
@@ -243,7 +251,7 @@ static bool shm_glance(struct tpf_conn *base, unsigned times)
     const struct shm_conn *conn = shm_conn(base);
 
     for (; times > 0; times--)
-        if (shm_ring_ready(&conn->in))
+        if (shm_ready(conn))
             return true;
     return false;
 }
