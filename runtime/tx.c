@@ -353,6 +353,7 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
         tx_wait_device(pipe, op);
         return false;
     }
+    conn->more = op->position < total;
     conn->backend->commit(conn, sizeof(struct wire_frame) + length);
     pipe->sent += (uint32_t)(sizeof(struct wire_frame) + length);
     return true;

@@ -64,7 +64,9 @@ enum {
     SHM_PUBLISH = 32 * 1024,
     SHM_AHEAD = 16 * TPB_CACHE_LINE,    /* lines asked for */
     SHM_DEMOTED = 8 * 1024 + 256,       /* the longest record given up */
-    SHM_FETCHED = 8 * 1024 + 256        /* the most of one asked for */
+    SHM_FETCHED = 8 * 1024 + 256,       /* the most of one asked for */
+    SHM_CLAIMED = 8 * 1024              /* ... by its producer, of the first
+                                           ones of several */
 };
 
 /* Instead of a frame's size: the record is where the memory begins again. */
@@ -305,13 +307,15 @@ static inline void shm_ring_claim(const struct shm_producer *p, void *line)
 }
 
 /* After the record at `from`, which will be answered before there is another:
- * gives up its lines, and asks for as many.  What lies between it and the tail
- * is more where the memory began again. */
+ * gives up its lines, and asks for as many, and for some more if there are
+ * records before it that belong to it, of so many bytes.  What lies between it
+ * and the tail is more where the memory began again. */
 static inline void shm_ring_rest(struct shm_producer *p, uint64_t from,
-                                 size_t frame)
+                                 size_t frame, uint64_t before)
 {
     uint64_t tail = p->tail, span = shm_ring_next(from, frame) - from;
-    uint64_t end = tail + span + TPB_CACHE_LINE;
+    uint64_t most = before < SHM_CLAIMED ? before : SHM_CLAIMED;
+    uint64_t end = tail + span + most + TPB_CACHE_LINE;
 
     if (p->demote && span <= SHM_DEMOTED)
         for (uint64_t at = from; at < from + span; at += TPB_CACHE_LINE)

@@ -347,7 +347,7 @@ static inline bool shm_turns(struct shm_conn *conn)
 static void shm_commit(struct tpf_conn *base, size_t size)
 {
     struct shm_conn *conn = shm_conn(base);
-    uint64_t from = conn->out.tail;
+    uint64_t from = conn->out.tail, before = conn->before;
     bool lap = shm_ring_commit(&conn->out, size);
 
     shm_notify(conn);
@@ -356,13 +356,16 @@ static void shm_commit(struct tpf_conn *base, size_t size)
     if (TPB_UNLIKELY(!conn->out.rests) && !base->endpoint->env->aside)
         base->endpoint->env->beside
             |= tpb_presence_tell(&conn->mailbox->presence);
-    /* The lines of one that is not the answer yet are needed here again. */
+    /* One that is not the answer yet, or not all of it: its lines are needed
+     * here again, and stores to others would be in the way of the next. */
     if (TPB_UNLIKELY(base->more)) {
         base->more = false;
+        conn->before += size;
         return;
     }
+    conn->before = 0;
     if (shm_turns(conn) && conn->out.rests)
-        shm_ring_rest(&conn->out, from, size);
+        shm_ring_rest(&conn->out, from, size, before);
     else
         shm_ring_ahead(&conn->out, size);
 }

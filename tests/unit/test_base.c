@@ -49,7 +49,8 @@ START_TEST(test_copy_pieces)
     static const size_t lengths[] = { 0, 1, 100, TPB_COPY_PIECE - 1,
                                       TPB_COPY_PIECE, TPB_COPY_PIECE + 1,
                                       3 * TPB_COPY_PIECE,
-                                      3 * TPB_COPY_PIECE + 77 };
+                                      3 * TPB_COPY_PIECE + 77,
+                                      TPB_COPY_WHOLE - 1, TPB_COPY_WHOLE };
     unsigned char from[4 * TPB_COPY_PIECE], to[4 * TPB_COPY_PIECE];
 
     for (size_t i = 0; i < sizeof(from); i++)

@@ -67,7 +67,7 @@ static bool put(size_t reserve, size_t size, uint64_t number)
     from = producer.tail;
     shm_ring_commit(&producer, size);
     if (turns)
-        shm_ring_rest(&producer, from, size);
+        shm_ring_rest(&producer, from, size, number % 4 * 3000);
     else
         shm_ring_ahead(&producer, size);
     return true;
@@ -483,7 +483,7 @@ static void *produce(void *arg)
             shm_ring_extend(&producer, i % 2000 == 0 ? SHM_NARROW : SHM_RING);
         shm_ring_commit(&producer, size);
         if (size % 2 == 0)
-            shm_ring_rest(&producer, from, size);
+            shm_ring_rest(&producer, from, size, i % 7 * 2000);
         else
             shm_ring_ahead(&producer, size);
     }
