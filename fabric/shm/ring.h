@@ -348,12 +348,12 @@ static inline bool shm_ring_ready(const struct shm_consumer *c)
  */
 static inline bool shm_ring_fetch(const struct shm_consumer *c)
 {
-    const unsigned char *line = (const unsigned char *)
-        shm_ring_word(c->memory, c->head);
-    uint32_t end = (uint32_t)atomic_load_explicit(
-        shm_ring_word(c->memory, c->head), memory_order_relaxed);
+    const unsigned char *line = c->memory + (c->head & (SHM_RING - 1));
+    uint64_t word = atomic_load_explicit(shm_ring_word(c->memory, c->head),
+                                         memory_order_relaxed);
+    uint32_t end = (uint32_t)word;
 
-    if (end == 0) {
+    if (word == 0) {
         if (c->pair)
             __builtin_prefetch(line + TPB_CACHE_LINE);
         return false;

@@ -90,10 +90,15 @@ START_TEST(test_empty)
 {
     ck_assert_ptr_null(shm_ring_peek(&consumer));
     ck_assert(!shm_ring_ready(&consumer));
-    ck_assert(put(1, 1, 1));
-    ck_assert(shm_ring_ready(&consumer));
-    get(1, 1);
-    ck_assert(!shm_ring_ready(&consumer));
+    ck_assert(!shm_ring_fetch(&consumer));
+    for (size_t size = 1; size <= 3 * TPB_CACHE_LINE; size++) {
+        ck_assert(put(size, size, 1));
+        ck_assert(shm_ring_ready(&consumer));
+        ck_assert(shm_ring_fetch(&consumer));
+        get(size, 1);
+        ck_assert(!shm_ring_ready(&consumer));
+        ck_assert(!shm_ring_fetch(&consumer));
+    }
     ck_assert_ptr_null(shm_ring_peek(&consumer));
     ck_assert(!consumer.broken);
 }
@@ -162,6 +167,7 @@ START_TEST(test_spite)
     for (size_t i = 0; i < TPB_COUNT(words); i++) {
         atomic_store(shm_ring_word(memory, 0), words[i]);
         consumer.broken = false;
+        ck_assert(shm_ring_ready(&consumer) && shm_ring_fetch(&consumer));
         ck_assert_ptr_null(shm_ring_peek(&consumer));
         ck_assert(consumer.broken);
     }
