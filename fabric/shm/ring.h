@@ -339,31 +339,31 @@ static inline bool shm_ring_ready(const struct shm_consumer *c)
 }
 
 /*
- * The same, of one that is the answer to ours.  All of its lines are in the
- * producer's cache, and each takes as long as the first unless they are asked
- * for together, before anybody looks at the frame.  A second line is asked for
- * even with the first, while there is none, if the last record had two.  (In a
- * stream the lines come while the record before is read, and to ask for so many
- * at once only holds up both sides.)
+ * Of an answer to ours.  All of its lines are in the producer's cache, and each
+ * takes as long as the first unless they are asked for together, before anybody
+ * looks at the frame: those of a record that is there; and while there is none,
+ * the second one if the last record had two, so that it comes with the first.
+ * (In a stream the lines come while the record before is read, and to ask for
+ * so many at once only holds up both sides.)
  */
-static inline bool shm_ring_fetch(const struct shm_consumer *c)
+static inline void shm_ring_fetch(const struct shm_consumer *c)
 {
     const unsigned char *line = c->memory + (c->head & (SHM_RING - 1));
-    uint64_t word = atomic_load_explicit(shm_ring_word(c->memory, c->head),
-                                         memory_order_relaxed);
-    uint32_t end = (uint32_t)word;
+    uint32_t end = (uint32_t)atomic_load_explicit(
+        shm_ring_word(c->memory, c->head), memory_order_relaxed);
 
-    if (word == 0) {
-        if (c->pair)
-            __builtin_prefetch(line + TPB_CACHE_LINE);
-        return false;
-    }
     if (TPB_UNLIKELY(end > SHM_FRAME))
-        return true;           /* SHM_TURN */
+        return;                /* SHM_TURN */
     end = end < SHM_FETCHED ? end + SHM_HEADER : SHM_FETCHED;
     for (uint32_t at = TPB_CACHE_LINE; at < end; at += TPB_CACHE_LINE)
         __builtin_prefetch(line + at);
-    return true;
+}
+
+static inline void shm_ring_fetch_second(const struct shm_consumer *c)
+{
+    if (TPB_UNLIKELY(c->pair))
+        __builtin_prefetch(shm_ring_word(c->memory,
+                                         c->head + TPB_CACHE_LINE));
 }
 
 /* The frame of the oldest record, or NULL. */

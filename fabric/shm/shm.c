@@ -217,12 +217,21 @@ static bool shm_offer_room(struct shm_endpoint *endpoint)
     return found;
 }
 
-/* Is there a record?  We wait for an answer if we have read nothing since we
- * wrote (shm_turns()). */
+/* Is what comes next an answer?  We have read nothing since we wrote
+ * (shm_turns()). */
+static inline bool shm_awaits(const struct shm_conn *conn)
+{
+    return conn->in.head == conn->answered;
+}
+
+/* Is there a record?  An answer is asked for. */
 static inline bool shm_ready(const struct shm_conn *conn)
 {
-    return conn->in.head == conn->answered ? shm_ring_fetch(&conn->in)
-                                           : shm_ring_ready(&conn->in);
+    if (!shm_ring_ready(&conn->in))
+        return false;
+    if (shm_awaits(conn))
+        shm_ring_fetch(&conn->in);
+    return true;
 }
 
 static bool shm_progress(struct tpf_endpoint *base)
@@ -253,6 +262,8 @@ static bool shm_glance(struct tpf_conn *base, unsigned times)
     for (; times > 0; times--)
         if (shm_ready(conn))
             return true;
+    if (shm_awaits(conn))
+        shm_ring_fetch_second(&conn->in);
     return false;
 }
 
