@@ -162,7 +162,9 @@ static void postmortem_circle(const struct tpl_job *job, const int *next,
             tpb_text_add(&text, "%d -> ", rank);
         rank = next[rank];
     } while (rank != first);
-    if (!text.failed)
+    if (count == 1)
+        tpl_iof_say(job->iof, "rank %d waits for itself", first);
+    else if (!text.failed)
         tpl_iof_say(job->iof, "%d ranks wait for each other: %s%s%d", count,
                     text.text, count > POSTMORTEM_RANKS ? "... -> " : "",
                     first);

@@ -86,6 +86,22 @@ START_TEST(test_circle)
 }
 END_TEST
 
+/* A circle of one has words of its own. */
+START_TEST(test_alone)
+{
+    struct tpx_launch launch = { 0 };
+
+    talk(&launch, "1", "ring");
+    await_wait(launch.pid, 0, "receive", 0);
+    kill(launch.pid, SIGQUIT);
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 128 + SIGQUIT);
+    ck_assert_int_eq(tpx_count(launch.err, "tprun: rank 0 waits for itself\n"),
+                     1);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* Until a signal has stopped the process. */
 static void await_stopped(pid_t pid)
 {
@@ -548,6 +564,7 @@ int main(void)
 
     tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_circle);
+    tcase_add_test(tests, test_alone);
     tcase_add_test(tests, test_stopped);
     tcase_add_test(tests, test_timeout);
     tcase_add_test(tests, test_next);
