@@ -35,6 +35,8 @@ static bool postmortem_wait(const struct tpb_record_rank *rank,
 #pragma GCC diagnostic pop
     tpb_text_add(text, "waiting %.1f s %s", now > rank->wait_since
                  ? (double)(now - rank->wait_since) * 1e-9 : 0.0, what);
+    if (rank->waits > 1)
+        tpb_text_add(text, " (%u threads wait)", rank->waits);
     return true;
 }
 
@@ -136,7 +138,8 @@ bool tpl_postmortem_stopped(pid_t pid)
     return stopped;
 }
 
-/* Whom a rank certainly waits for; -1: nobody, or nobody knows. */
+/* Whom a rank certainly waits for; -1: nobody, or nobody knows, as of a rank
+ * with several threads that wait. */
 static int postmortem_next(const struct tpl_job *job, int rank)
 {
     struct tpb_record_rank record;
@@ -144,7 +147,8 @@ static int postmortem_next(const struct tpl_job *job, int rank)
     if (job->ranks[rank].ended
         || !tpb_record_rank(job->record, (uint32_t)rank, &record)
         || record.phase != TPB_PHASE_RUNNING || record.wait == TPB_WAIT_NONE
-        || record.wait == TPB_WAIT_ANY || record.wait_peer < 0
+        || record.wait == TPB_WAIT_ANY || record.waits > 1
+        || record.wait_peer < 0
         || record.wait_peer >= job->options->ranks)
         return -1;
     return record.wait_peer;
@@ -157,14 +161,16 @@ static void postmortem_circle(const struct tpl_job *job, const int *next,
     struct tpb_text text = { 0 };
     int rank = first, count = 0;
 
+    if (next[first] == first) {
+        tpl_iof_say(job->iof, "rank %d waits for itself", first);
+        return;
+    }
     do {
         if (count++ < POSTMORTEM_RANKS)
             tpb_text_add(&text, "%d -> ", rank);
         rank = next[rank];
     } while (rank != first);
-    if (count == 1)
-        tpl_iof_say(job->iof, "rank %d waits for itself", first);
-    else if (!text.failed)
+    if (!text.failed)
         tpl_iof_say(job->iof, "%d ranks wait for each other: %s%s%d", count,
                     text.text, count > POSTMORTEM_RANKS ? "... -> " : "",
                     first);

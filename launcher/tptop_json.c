@@ -50,11 +50,11 @@ static json_t *json_wait(const struct tptop_sample *sample,
 
     if (record->phase != TPB_PHASE_RUNNING || record->wait == TPB_WAIT_NONE)
         return json_null();
-    return json_pack("{s:s, s:i, s:f}", "for", calls[record->wait], "peer",
-                     (int)record->wait_peer, "seconds",
+    return json_pack("{s:s, s:i, s:f, s:I}", "for", calls[record->wait],
+                     "peer", (int)record->wait_peer, "seconds",
                      sample->now.at > record->wait_since
                      ? (double)(sample->now.at - record->wait_since) * 1e-9
-                     : 0.0);
+                     : 0.0, "threads", (json_int_t)record->waits);
 }
 
 static json_t *json_rank(const struct tptop_sample *sample, uint32_t index)

@@ -37,12 +37,32 @@ static tp_status context_override(tp_context *context,
                                            error);
 }
 
+/* The first member whose value does not exist, or NULL. */
+static const char *context_wrong(const tp_options *options, int64_t *value)
+{
+    const struct { const char *name; int64_t value, least, most; } all[] = {
+        { "progress", options->progress, 0, TP_PROGRESS_MANUAL },
+        { "spin_us", options->spin_us, -1, INT64_MAX },
+        { "connect_timeout_ms", options->connect_timeout_ms, 0, INT64_MAX },
+        { "finalize_timeout_ms", options->finalize_timeout_ms, 0, INT64_MAX },
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(all); i++) {
+        *value = all[i].value;
+        if (*value < all[i].least || *value > all[i].most)
+            return all[i].name;
+    }
+    return NULL;
+}
+
 static tp_status context_options(tp_context *context,
                                  const tp_options *given,
                                  struct tpb_error *error)
 {
     tp_options options = TP_OPTIONS_INIT;
+    const char *wrong;
     tp_status status;
+    int64_t value;
 
     if (given != NULL) {
         /* A caller compiled against an older header has fewer members. */
@@ -55,11 +75,10 @@ static tp_status context_options(tp_context *context,
                             " TP_OPTIONS_INIT");
         memcpy(&options, given, size);
     }
-    if ((unsigned)options.progress > TP_PROGRESS_MANUAL
-        || options.spin_us < -1 || options.connect_timeout_ms < 0
-        || options.finalize_timeout_ms < 0)
-        return tpb_fail(error, TP_ERR_INVALID,
-                        "tp_options holds a value that does not exist");
+    wrong = context_wrong(&options, &value);
+    if (wrong != NULL)
+        return tpb_fail(error, TP_ERR_INVALID, "tp_options.%s cannot be %lld",
+                        wrong, (long long)value);
     status = context_override(context, TPB_SET_BACKENDS, options.backends,
                               error);
     if (status == TP_OK)
@@ -401,6 +420,8 @@ static tp_context *context_new(void)
     }
     context->serial = atomic_fetch_add(&serial, 1) + 1;
     pthread_mutex_init(&context->table_lock, NULL);
+    pthread_mutex_init(&context->waits_lock, NULL);
+    tpb_list_init(&context->waits);
     tpb_list_init(&context->env.ready);
     context->env.upcalls = &tpr_upcalls;
     context->env.core = context;
@@ -457,6 +478,7 @@ static void context_free(tp_context *context)
     tpr_progress_fini(context);
     tpb_settings_fini(&context->settings);
     pthread_mutex_destroy(&context->table_lock);
+    pthread_mutex_destroy(&context->waits_lock);
     tpb_free(context);
 }
 

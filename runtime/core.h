@@ -144,6 +144,14 @@ struct tpr_sync {
     tp_pipe *pipe;
 };
 
+/* A caller that sleeps, for the record. */
+struct tpr_wait {
+    struct tpb_list link;          /* in context->waits, the oldest first */
+    uint32_t what;                 /* enum tpb_record_wait */
+    int32_t peer;                  /* -1: no certain one */
+    uint64_t since;
+};
+
 /* ---- pipes -------------------------------------------------------------- */
 
 /* A frame that came before its reader. */
@@ -396,6 +404,9 @@ struct tp_context {
     struct tpt_book *book;         /* const; table to change: peers' cards */
     struct tpr_bootstrap *bootstrap;   /* const */
     struct tpb_record_section record;  /* const; its members relaxed atomic */
+    pthread_mutex_t waits_lock;
+    struct tpb_list waits;         /* waits_lock: tpr_wait */
+    uint32_t wait_count;           /* waits_lock */
     struct tpf_endpoint *endpoints[TPR_ENDPOINTS];
     uint32_t endpoint_count;       /* const */
     struct tpf_env env;
@@ -749,9 +760,11 @@ void tpr_record_phase(tp_context *context, uint32_t phase);
 /* Gives a new pipe its counters; under table_lock. */
 void tpr_record_pipe(tp_pipe *pipe);
 void tpr_record_transport(tp_pipe *pipe);
-/* A caller is about to sleep (NULL: in tp_wait()), and does not any more. */
-void tpr_record_wait(tp_context *context, const struct tpr_sync *sync);
-void tpr_record_awake(tp_context *context);
+/* A caller is about to sleep (NULL: in tp_wait()), and does not any more.  The
+ * wait is the caller's, in between ours. */
+void tpr_record_wait(tp_context *context, struct tpr_wait *wait,
+                     const struct tpr_sync *sync);
+void tpr_record_awake(tp_context *context, struct tpr_wait *wait);
 
 /* ---- pipe.c, context.c -------------------------------------------------- */
 

@@ -18,8 +18,10 @@ static tp_status memory_on_device(tp_context *context, size_t bytes,
     struct tpb_error error = { "" };
     tp_status status;
 
-    if (device.type != TP_DEVICE_CUDA)
+    if (device.type != TP_DEVICE_CUDA) {
+        tpb_info("tp_alloc: no such kind of device: %d", (int)device.type);
         return TP_ERR_INVALID;
+    }
     status = tpg_alloc(context->gpu, bytes, device, block, &error);
     if (status == TP_ERR_INVALID || status == TP_ERR_NOT_SUPPORTED)
         tpb_info("tp_alloc: %s", error.text);

@@ -414,7 +414,8 @@ void tpr_nap(tp_context *context)
 struct progress_wait {
     struct tpr_sync *sync;
     uint64_t deadline, delivered;
-    bool recorded;                 /* that it sleeps */
+    bool recorded;                 /* that it sleeps, in ... */
+    struct tpr_wait record;
     bool longer;                   /* its deadline was put off */
 };
 
@@ -472,7 +473,7 @@ static void progress_record(tp_context *context, struct progress_wait *wait)
     if (wait->recorded)
         return;
     wait->recorded = true;
-    tpr_record_wait(context, wait->sync);
+    tpr_record_wait(context, &wait->record, wait->sync);
 }
 
 /* Waits for another thread to move things on, at most a little.  Who claims the
@@ -567,6 +568,7 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
             moved |= tpr_dispatch(context) > 0;
         if (progress_told(context, wait)
             || (nested && progress_over(context, wait))) {
+            context->vain = 0;     /* the last sleep was not */
             if (TPB_UNLIKELY(context->crowded)) {
                 tpr_crowd_end(&context->crowd, turn);
                 context->row += glanced;
@@ -699,7 +701,7 @@ static bool progress_drive(tp_context *context, struct tpr_sync *sync,
         tpr_thread_caller_enters(context);
     over = progress_await(context, &wait);
     if (TPB_UNLIKELY(wait.recorded))
-        tpr_record_awake(context);
+        tpr_record_awake(context, &wait.record);
     if (kicks)
         tpr_thread_caller_leaves(context);
     return over;

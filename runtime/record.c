@@ -2,7 +2,7 @@
 /*
  * This rank's part of the job's record (runtime/base/record.h).  The counters
  * of a pipe are kept there and nowhere else, so that keeping them costs nothing
- * more; what a rank waits for is written when it is about to sleep.
+ * more; what a rank waits for is written when a thread of it is about to sleep.
  */
 #include "config.h"
 
@@ -36,6 +36,7 @@ static bool record_claim(const struct tpb_record_section *record)
         TPB_RECORD_SET(rank->used, 0);
         TPB_RECORD_SET(rank->unrecorded, 0);
         TPB_RECORD_SET(rank->wait, (uint32_t)TPB_WAIT_NONE);
+        TPB_RECORD_SET(rank->waits, 0);
         rank->imports = (struct tpb_record_imports){ 0 };
         memset(record->pipes, 0, record->slots * sizeof(record->pipes[0]));
     }
@@ -108,21 +109,46 @@ void tpr_record_transport(tp_pipe *pipe)
              atomic_load(&pipe->peer->transport));
 }
 
-void tpr_record_wait(tp_context *context, const struct tpr_sync *sync)
+/* With waits_lock.  Of several threads the one that waits longest counts. */
+static void record_waits(tp_context *context)
 {
     struct tpb_record_rank *rank = context->record.rank;
+    const struct tpr_wait *wait;
 
-    if (rank == NULL)
+    TPB_RECORD_SET(rank->waits, context->wait_count);
+    if (context->wait_count == 0) {
+        TPB_RECORD_SET(rank->wait, (uint32_t)TPB_WAIT_NONE);
         return;
-    TPB_RECORD_SET(rank->wait_peer, sync != NULL && sync->pipe != NULL
-                   ? sync->pipe->peer->rank : -1);
-    TPB_RECORD_SET(rank->wait_since, tpb_now());
-    TPB_RECORD_SET(rank->wait, sync != NULL ? sync->wait
-                                            : (uint32_t)TPB_WAIT_ANY);
+    }
+    wait = TPB_CONTAINER(context->waits.next, struct tpr_wait, link);
+    TPB_RECORD_SET(rank->wait_peer, wait->peer);
+    TPB_RECORD_SET(rank->wait_since, wait->since);
+    TPB_RECORD_SET(rank->wait, wait->what);
 }
 
-void tpr_record_awake(tp_context *context)
+void tpr_record_wait(tp_context *context, struct tpr_wait *wait,
+                     const struct tpr_sync *sync)
 {
-    if (context->record.rank != NULL)
-        TPB_RECORD_SET(context->record.rank->wait, (uint32_t)TPB_WAIT_NONE);
+    if (context->record.rank == NULL)
+        return;
+    wait->what = sync != NULL ? sync->wait : (uint32_t)TPB_WAIT_ANY;
+    wait->peer = sync != NULL && sync->pipe != NULL ? sync->pipe->peer->rank
+                                                    : -1;
+    wait->since = tpb_now();
+    pthread_mutex_lock(&context->waits_lock);
+    tpb_list_append(&context->waits, &wait->link);
+    context->wait_count++;
+    record_waits(context);
+    pthread_mutex_unlock(&context->waits_lock);
+}
+
+void tpr_record_awake(tp_context *context, struct tpr_wait *wait)
+{
+    if (context->record.rank == NULL)
+        return;
+    pthread_mutex_lock(&context->waits_lock);
+    tpb_list_unlink(&wait->link);
+    context->wait_count--;
+    record_waits(context);
+    pthread_mutex_unlock(&context->waits_lock);
 }

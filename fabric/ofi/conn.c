@@ -131,6 +131,7 @@ void ofi_conn_reset(struct ofi_conn *conn)
     memset(&conn->arrived, 0, sizeof(conn->arrived));
     memset(&conn->waiting, 0, sizeof(conn->waiting));
     conn->lent = conn->arrived;
+    conn->ahead = NULL;
     conn->reserved = conn->half = NULL;
     conn->posts = 0;
     conn->rail = NULL;
@@ -270,7 +271,8 @@ static bool conn_control(struct ofi_conn *conn)
     slot->use = OFI_SEND;
     slot->size = 0;
     slot->head->size = 0;
-    slot->head->flags = htole32(conn->ping_due ? OFI_FLAG_PING : 0);
+    slot->head->flags = htole32((conn->frames_sent << OFI_NUMBER_SHIFT)
+                                | (conn->ping_due ? OFI_FLAG_PING : 0));
     if (!conn_submit(conn, slot)) {
         ofi_slot_give(&conn->send, slot);
         return false;
@@ -536,11 +538,32 @@ void ofi_conn_pop(struct tpf_conn *common)
     }
 }
 
+/*
+ * Datagrams are matched with buffers in the order in which they were sent, but
+ * long ones, which a provider fetches, may be whole after later short ones.
+ */
+static bool conn_reorders(const struct ofi_conn *conn)
+{
+    return ofi_endpoint_of(conn->common.endpoint)->kind->type == FI_EP_RDM;
+}
+
+/* How many frames are before this one that have not come yet. */
+static uint32_t conn_before(const struct ofi_conn *conn,
+                            const struct ofi_head *head)
+{
+    return ((le32toh(head->flags) >> OFI_NUMBER_SHIFT) - conn->got)
+           & (UINT32_MAX >> OFI_NUMBER_SHIFT);
+}
+
 /* What the other side says of our frames; false if it cannot be. */
 static bool conn_told(struct ofi_conn *conn, const struct ofi_head *head)
 {
     uint32_t popped = le32toh(head->popped), got = le32toh(head->got);
 
+    /* It has said more since then. */
+    if (conn_reorders(conn) && (int32_t)(got - conn->peer_got) <= 0
+        && (int32_t)(popped - conn->peer_popped) <= 0)
+        return true;
     if (conn->frames_sent - got > conn->frames_sent - conn->peer_got
         || got - popped > got - conn->peer_popped)
         return false;
@@ -553,7 +576,7 @@ static bool conn_told(struct ofi_conn *conn, const struct ofi_head *head)
 static const char *conn_check(struct ofi_conn *conn,
                               const struct ofi_head *head, size_t length)
 {
-    uint32_t number = le32toh(head->flags) >> OFI_NUMBER_SHIFT;
+    uint32_t before = conn_before(conn, head);
     bool split = conn->common.lands > 0
                  && (le32toh(head->flags) & OFI_FLAG_SPLIT) != 0;
 
@@ -567,9 +590,9 @@ static const char *conn_check(struct ofi_conn *conn,
         return "it acknowledges what was not sent";
     if (head->size == 0)
         return NULL;
-    if (number != (conn->got & (UINT32_MAX >> OFI_NUMBER_SHIFT)))
+    if (before != 0 && !conn_reorders(conn))
         return "frames came out of order";
-    return conn->got - conn->popped >= conn->limit
+    return before >= conn->limit - (conn->got - conn->popped)
                ? "it sends more than it may" : NULL;
 }
 
@@ -577,10 +600,54 @@ void ofi_conn_arrived(struct ofi_conn *conn, struct ofi_slot *slot)
 {
     conn->got++;
     ofi_queue_add(&conn->arrived, slot);
+    if (TPB_UNLIKELY(conn->asked_early) && conn->got == conn->asked_for) {
+        conn->asked_early = false;
+        conn->pong_due = true;
+        ofi_conn_is_due(conn);
+    }
     if (conn->posts == 0 && !ofi_conn_push(conn))
         ofi_conn_is_due(conn);
     if (conn->told)
         tpf_conn_ready(&conn->common);
+}
+
+/* Keeps a frame until those before it have come. */
+static void conn_keep(struct ofi_conn *conn, struct ofi_slot *slot)
+{
+    uint32_t before = conn_before(conn, slot->head);
+    struct ofi_slot **at = &conn->ahead;
+
+    while (*at != NULL && conn_before(conn, (*at)->head) < before)
+        at = &(*at)->next;
+    if (*at != NULL && conn_before(conn, (*at)->head) == before) {
+        ofi_slot_give(&conn->receive, slot);
+        ofi_conn_lost(conn, TP_ERR_PROTOCOL, "a frame came twice");
+        return;
+    }
+    slot->next = *at;
+    *at = slot;
+}
+
+/* The next frame, and those that were kept for it to come. */
+static void conn_in_turn(struct ofi_conn *conn, struct ofi_slot *slot)
+{
+    ofi_conn_arrived(conn, slot);
+    while (TPB_UNLIKELY(conn->ahead != NULL)
+           && conn_before(conn, conn->ahead->head) == 0) {
+        slot = conn->ahead;
+        conn->ahead = slot->next;
+        ofi_conn_arrived(conn, slot);
+    }
+}
+
+/* It asks for frames that were sent before: they may be still to come. */
+static void conn_pinged(struct ofi_conn *conn, const struct ofi_head *head)
+{
+    uint32_t before = conn_before(conn, head);
+
+    conn->asked_early = before > 0 && before <= conn->limit;
+    conn->asked_for = conn->got + before;
+    conn->pong_due |= !conn->asked_early;
 }
 
 void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
@@ -610,14 +677,17 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
     if (!conn->joined)
         join->first(conn);
     if (le32toh(head->flags) & OFI_FLAG_PING && head->size == 0)
-        conn->pong_due = true;
+        conn_pinged(conn, head);
     if (le32toh(head->size) > length - sizeof(*head)) {
         ofi_land_head(conn, slot, length);
     } else if (head->size != 0) {
         slot->size = le32toh(head->size);
         if (conn->careful > 0)
             conn->careful--;
-        ofi_conn_arrived(conn, slot);
+        if (TPB_UNLIKELY(conn_before(conn, head) != 0))
+            conn_keep(conn, slot);
+        else
+            conn_in_turn(conn, slot);
     } else {
         ofi_slot_give(&conn->receive, slot);
         if (!ofi_conn_push(conn))

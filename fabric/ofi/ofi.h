@@ -664,6 +664,8 @@ struct ofi_conn {
 
     struct ofi_slots receive, send;
     struct ofi_queue arrived;      /* for peek() */
+    struct ofi_slot *ahead;        /* RDM: came before others that are before
+                                      them; by their numbers */
     struct ofi_queue waiting;      /* sent when libfabric takes them */
     struct ofi_queue lent;         /* OFI_SEND_DATA, oldest first */
     struct ofi_slot *reserved;
@@ -685,6 +687,9 @@ struct ofi_conn {
     uint32_t told_popped, told_got;
     uint32_t pinged;               /* frames_sent at the last ping */
     bool ping_due, pong_due;
+    bool asked_early;              /* RDM: a ping came before frames that it
+                                      asks for; the answer waits for ... */
+    uint32_t asked_for;            /* ... `got` to be that */
 };
 
 static inline struct ofi_conn *ofi_conn_of(struct tpf_conn *conn)

@@ -20,7 +20,10 @@
  * consumer finds in the cache that both share instead of waiting for this core,
  * and asks for all lines of another record of that length; where asking does
  * not help (tpb_prefetch_owns()) it stores to them: a zero, into room that is
- * its own.  In a stream all that would cost more than it brings: a line that is
+ * its own.  After an answer of several records it does so for up to SHM_CLAIMED
+ * bytes more.  The consumer, too, asks for all lines of an answer as soon as
+ * its header is there, and for the second one together with the first if the
+ * last record had two.  In a stream all that would cost more than it brings: a line that is
  * given up is fetched again for the record in its second half, and the producer
  * has other records to write.  And where ranks share cpus the line may be where
  * it is needed.
@@ -114,7 +117,7 @@ struct shm_consumer {
     uint64_t head;             /* the record to look at */
     uint64_t published;
     uint32_t size;             /* of the frame that peek showed; 0: none */
-    bool pair;                 /* the last record was as long as two lines */
+    uint32_t last;             /* the size of the one before */
     bool broken;               /* the producer wrote what is not a record */
 };
 
@@ -326,7 +329,8 @@ static inline void shm_ring_rest(struct shm_producer *p, uint64_t from,
         if (end > p->fence)
             end = p->fence;
     }
-    /* Not the line in which the consumer looks for the next header. */
+    /* Not the line in which the consumer looks for the next header; the one
+     * after that it may ask for, too, and get it empty once. */
     for (uint64_t at = shm_ring_line(tail + 1); at < end; at += TPB_CACHE_LINE)
         shm_ring_claim(p, shm_ring_word(p->memory, at));
 }
@@ -348,20 +352,30 @@ static inline bool shm_ring_ready(const struct shm_consumer *c)
  */
 static inline void shm_ring_fetch(const struct shm_consumer *c)
 {
-    const unsigned char *line = c->memory + (c->head & (SHM_RING - 1));
+    const unsigned char *line =
+        c->memory + (c->head & (SHM_RING - TPB_CACHE_LINE));
     uint32_t end = (uint32_t)atomic_load_explicit(
         shm_ring_word(c->memory, c->head), memory_order_relaxed);
 
     if (TPB_UNLIKELY(end > SHM_FRAME))
         return;                /* SHM_TURN */
-    end = end < SHM_FETCHED ? end + SHM_HEADER : SHM_FETCHED;
+    end += SHM_HEADER + (uint32_t)c->head % TPB_CACHE_LINE;
+    if (end > SHM_FETCHED)
+        end = SHM_FETCHED;
     for (uint32_t at = TPB_CACHE_LINE; at < end; at += TPB_CACHE_LINE)
         __builtin_prefetch(line + at);
 }
 
+/* Had the last record two lines? */
+static inline bool shm_ring_pair(const struct shm_consumer *c)
+{
+    return c->last > TPB_CACHE_LINE - SHM_HEADER
+           && c->last <= 2 * TPB_CACHE_LINE - SHM_HEADER;
+}
+
 static inline void shm_ring_fetch_second(const struct shm_consumer *c)
 {
-    if (TPB_UNLIKELY(c->pair))
+    if (TPB_UNLIKELY(shm_ring_pair(c)))
         __builtin_prefetch(shm_ring_word(c->memory,
                                          c->head + TPB_CACHE_LINE));
 }
@@ -393,8 +407,7 @@ static inline const void *shm_ring_peek(struct shm_consumer *c)
  * must be told. */
 static inline bool shm_ring_pop(struct shm_consumer *c)
 {
-    c->pair = c->size > TPB_CACHE_LINE - SHM_HEADER
-              && c->size <= 2 * TPB_CACHE_LINE - SHM_HEADER;
+    c->last = c->size;
     c->head = shm_ring_next(c->head, c->size);
     c->size = 0;
     if (c->head - c->published < SHM_PUBLISH)

@@ -331,26 +331,29 @@ static void *shm_reserve(struct tpf_conn *base, size_t size)
 }
 
 /*
- * Do the two take turns?  Then we write after we have read something, every
+ * Do the two take turns, and has an answer been written with this frame?  Then
+ * the first frame of what we write follows something that we have read, every
  * other time at least; a frame that is being looked at counts as read.  And
  * there is no more to read now: who has written more is not waiting.  One
- * record of a stream that follows a credit is not meant.
+ * record of a stream that follows a credit is not meant, nor frames between
+ * which credit comes.
  */
 static inline bool shm_turns(struct shm_conn *conn)
 {
     uint64_t read = conn->in.size == 0 ? conn->in.head
                     : shm_ring_next(conn->in.head, conn->in.size);
+    bool follows = read != conn->answered;
 
-    if (read == conn->answered) {
-        conn->turns -= conn->turns > 0;
-        conn->base.turns = conn->turns >= SHM_TURNS;
-        return false;
-    }
     conn->answered = read;
-    if (conn->turns < SHM_TURNS_MOST)
-        conn->turns += 2;
-    conn->base.turns = conn->turns >= SHM_TURNS;
-    return conn->base.turns
+    if (TPB_LIKELY(conn->before == 0)) {
+        conn->follows = follows;
+        if (!follows)
+            conn->turns -= conn->turns > 0;
+        else if (conn->turns < SHM_TURNS_MOST)
+            conn->turns += 2;
+        conn->base.turns = conn->turns >= SHM_TURNS;
+    }
+    return conn->follows && conn->base.turns
            && atomic_load_explicit(shm_ring_word(conn->in.memory, read),
                                    memory_order_relaxed) == 0;
 }
@@ -359,7 +362,7 @@ static void shm_commit(struct tpf_conn *base, size_t size)
 {
     struct shm_conn *conn = shm_conn(base);
     uint64_t from = conn->out.tail, before = conn->before;
-    bool lap = shm_ring_commit(&conn->out, size);
+    bool lap = shm_ring_commit(&conn->out, size), answer;
 
     shm_notify(conn);
     if (TPB_UNLIKELY(lap))
@@ -367,6 +370,7 @@ static void shm_commit(struct tpf_conn *base, size_t size)
     if (TPB_UNLIKELY(!conn->out.rests) && !base->endpoint->env->aside)
         base->endpoint->env->beside
             |= tpb_presence_tell(&conn->mailbox->presence);
+    answer = shm_turns(conn);
     /* One that is not the answer yet, or not all of it: its lines are needed
      * here again, and stores to others would be in the way of the next. */
     if (TPB_UNLIKELY(base->more)) {
@@ -375,7 +379,7 @@ static void shm_commit(struct tpf_conn *base, size_t size)
         return;
     }
     conn->before = 0;
-    if (shm_turns(conn) && conn->out.rests)
+    if (answer && conn->out.rests)
         shm_ring_rest(&conn->out, from, size, before);
     else
         shm_ring_ahead(&conn->out, size);

@@ -113,8 +113,9 @@ struct shm_conn {
     struct tpb_way way;            /* into `out` */
     uint64_t lapped;               /* when `out` began its memory again */
     uint64_t answered;             /* how far we had read as we last wrote */
-    uint64_t before;               /* bytes of an answer, until its last record
-                                      is written */
+    uint64_t before;               /* bytes written since the last record that
+                                      was not followed by another at once */
+    bool follows;                  /* the first of those followed one read */
     unsigned turns;                /* how sure it is that we take turns */
     struct shm_mailbox *mailbox;   /* the peer's, or NULL */
     unsigned char *map;            /* the segment ... */

@@ -195,6 +195,14 @@ static void settings_warn_component(const char *name,
                  "those there are", name);
 }
 
+/* All ranks of a job would say the same: one does. */
+static bool settings_warns(void)
+{
+    const char *rank = getenv("PMIX_RANK");
+
+    return rank == NULL || strcmp(rank, "0") == 0;
+}
+
 tp_status tpb_settings_load(struct tpb_settings *settings,
                             struct tpb_error *error)
 {
@@ -216,6 +224,8 @@ tp_status tpb_settings_load(struct tpb_settings *settings,
         tpb_settings_fini(settings);
         return status;
     }
+    if (!settings_warns())
+        return TP_OK;
     tpb_log_unknown(settings_warn_component);
     for (char **entry = environ; entry != NULL && *entry != NULL; entry++)
         if (strncmp(*entry, "TP_", 3) == 0)

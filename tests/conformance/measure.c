@@ -36,7 +36,7 @@ static void measure_receive(struct tpx_link *link, size_t bytes)
         size_t size;
 
         while (measure_backend->peek(link->conn, &size) == NULL) {
-            TPX_MUST(!link->failed, "%s", link->text);
+            ck_assert_msg(!link->failed, "%s", link->text);
             measure_step(link->side);
         }
         measure_backend->pop(link->conn);
@@ -49,7 +49,7 @@ static void measure_send(struct tpx_link *link, size_t size)
     void *room;
 
     while ((room = measure_backend->reserve(link->conn, size)) == NULL) {
-        TPX_MUST(!link->failed, "%s", link->text);
+        ck_assert_msg(!link->failed, "%s", link->text);
         measure_step(link->side);
     }
     memset(room, 1, size);

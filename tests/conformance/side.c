@@ -99,10 +99,10 @@ bool tpx_send(struct tpx_link *link)
     size_t size = link->out.size(&link->out, max_frame);
     void *room = link->conn->backend->reserve(link->conn, size);
 
-    TPX_MUST(size <= max_frame, "a frame of %zu bytes", size);
+    ck_assert_msg(size <= max_frame, "a frame of %zu bytes", size);
     if (room == NULL)
         return false;
-    TPX_MUST((uintptr_t)room % 8 == 0, "reserve() is not aligned");
+    ck_assert_msg((uintptr_t)room % 8 == 0, "reserve() is not aligned");
     memcpy(room, tpx_bytes(&link->out, link->out.next), size);
     link->conn->backend->commit(link->conn, size);
     link->out.next++;
@@ -128,10 +128,10 @@ static struct tpx_link *link_of(void *core, struct tpf_conn *conn)
 {
     struct tpx_link *link = conn->peer;
 
-    TPX_MUST(link != NULL, "an upcall before incoming");
-    TPX_MUST(link->side == core && link->conn == conn,
-             "an upcall for a conn that is gone");
-    TPX_MUST(!link->failed, "an upcall after failed");
+    ck_assert_msg(link != NULL, "an upcall before incoming");
+    ck_assert_msg(link->side == core && link->conn == conn,
+                  "an upcall for a conn that is gone");
+    ck_assert_msg(!link->failed, "an upcall after failed");
     return link;
 }
 
@@ -307,14 +307,15 @@ static void link_frames(struct tpx_link *link)
 
         if (bytes == NULL)
             break;
-        TPX_MUST((uintptr_t)bytes % 8 == 0, "peek() is not aligned");
-        TPX_MUST(link->in.size != NULL, "a frame that nobody sent");
+        ck_assert_msg((uintptr_t)bytes % 8 == 0, "peek() is not aligned");
+        ck_assert_msg(link->in.size != NULL, "a frame that nobody sent");
         size = link->in.size(&link->in, link->conn->max_frame);
-        TPX_MUST(got == size, "frame %llu has %zu bytes, not %zu",
-                 (unsigned long long)link->in.next, got, size);
-        TPX_MUST(memcmp(bytes, tpx_bytes(&link->in, link->in.next), size) == 0,
-                 "frame %llu of %zu bytes is damaged",
-                 (unsigned long long)link->in.next, size);
+        ck_assert_msg(got == size, "frame %llu has %zu bytes, not %zu",
+                      (unsigned long long)link->in.next, got, size);
+        ck_assert_msg(memcmp(bytes, tpx_bytes(&link->in, link->in.next),
+                             size) == 0,
+                      "frame %llu of %zu bytes is damaged",
+                      (unsigned long long)link->in.next, size);
         backend->pop(link->conn);
         link->in.next++;
     }
@@ -334,7 +335,7 @@ static bool side_frames(struct tpx_side *side)
     while ((taken = tpb_list_take(&side->env.ready)) != NULL) {
         struct tpf_conn *conn = TPB_CONTAINER(taken, struct tpf_conn, ready);
 
-        TPX_MUST(conn->peer != NULL, "ready before incoming");
+        ck_assert_msg(conn->peer != NULL, "ready before incoming");
         link_frames(conn->peer);
         any = true;
     }

@@ -118,14 +118,6 @@ void tpx_stream_set(struct tpx_link *from, struct tpx_link *to, uint64_t seed,
 
 enum { TPX_DEADLINE_MS = 60000 };
 
-/* As ck_assert_msg(), which writes to a file each time, for what is asked a
- * million times. */
-#define TPX_MUST(condition, ...) \
-    do { \
-        if (TPB_UNLIKELY(!(condition))) \
-            ck_abort_msg(__VA_ARGS__); \
-    } while (0)
-
 /* Steps the sides in this process until `condition`, or fails the test with
  * that text. */
 #define TPX_UNTIL_OR(step, condition, ...) \
@@ -133,7 +125,7 @@ enum { TPX_DEADLINE_MS = 60000 };
         uint64_t tpx_limit = tpb_now() + TPX_DEADLINE_MS * 1000000ull; \
         while (!(condition)) { \
             step; \
-            TPX_MUST(tpb_now() < tpx_limit, __VA_ARGS__); \
+            ck_assert_msg(tpb_now() < tpx_limit, __VA_ARGS__); \
         } \
     } while (0)
 #define TPX_UNTIL(step, condition) \

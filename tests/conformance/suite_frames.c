@@ -21,8 +21,8 @@ static void frames_move(struct tpx_pair *pair, struct tpx_link *from,
         TPX_UNTIL(tpx_pair_step(pair),
                   sent || to->in.next > before || from->failed || to->failed
                       || (sent = from->out.next < end && tpx_send(from)));
-        TPX_MUST(!from->failed, "%s", from->text);
-        TPX_MUST(!to->failed, "%s", to->text);
+        ck_assert_msg(!from->failed, "%s", from->text);
+        ck_assert_msg(!to->failed, "%s", to->text);
         tpx_pair_step(pair);
     }
 }
@@ -113,9 +113,9 @@ static void frames_fill(size_t size)
             quiet = tpx_send(pair.ab) ? 0 : quiet + 1;
             if (quiet > 0 && quiet < QUIET)
                 tpx_pair_step(&pair);
-            TPX_MUST((pair.ab->out.next - start) * size < LIMIT
-                         && pair.ab->out.next - start < FRAMES,
-                     "it takes more and more");
+            ck_assert_msg((pair.ab->out.next - start) * size < LIMIT
+                              && pair.ab->out.next - start < FRAMES,
+                          "it takes more and more");
         }
         writable = pair.ab->writable;
         pair.ba->hold = false;

@@ -91,7 +91,7 @@ static void life_wait_frame(struct tpx_side *side, struct tpx_link *link,
 {
     TPX_UNTIL(tpx_side_sleep(side, LIFE_LONG_MS),
               link->in.next > frame || link->failed);
-    TPX_MUST(!link->failed, "%s", link->text);
+    ck_assert_msg(!link->failed, "%s", link->text);
 }
 
 static void life_pong(int control, void *arg)
@@ -162,7 +162,7 @@ START_TEST(test_sleeping_stream)
         if (!tpx_send(link))
             TPX_UNTIL(tpx_side_sleep(side, LIFE_LONG_MS),
                       link->writable > writable || link->failed);
-        TPX_MUST(!link->failed, "%s", link->text);
+        ck_assert_msg(!link->failed, "%s", link->text);
     }
     TPX_UNTIL(tpx_side_sleep(side, 100), tpx_told(child.control));
     tpx_hear(child.control, word, sizeof(word));
@@ -416,7 +416,7 @@ START_TEST(test_others_live_on)
     while (live->out.next < 3000 || !link->failed
            || tpx_incoming(other, 0) == NULL
            || tpx_incoming(other, 0)->in.next < 3000) {
-        TPX_MUST(!live->failed, "%s", live->text);
+        ck_assert_msg(!live->failed, "%s", live->text);
         if (live->connected && live->out.next < 3000)
             tpx_send(live);
         tpx_side_step(side);
@@ -475,7 +475,7 @@ START_TEST(test_cycles)
 
         TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)),
                   link->connected && (a == b || tpx_incoming(b, (unsigned)i)));
-        TPX_MUST(!link->failed, "%s", link->text);
+        ck_assert_msg(!link->failed, "%s", link->text);
         back = a == b ? link : tpx_incoming(b, (unsigned)i);
         tpx_stream_set(link, back, (uint64_t)i, tpx_size_random, 0);
         TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)), tpx_send(link));

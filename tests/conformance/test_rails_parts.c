@@ -181,8 +181,8 @@ static struct rails_rail *parts_a_rail(struct tpx_link *link, uint64_t seed)
 static void parts_look(struct tpx_pair *pair)
 {
     tpx_pair_step(pair);
-    TPX_MUST(!pair->ab->failed, "%s", pair->ab->text);
-    TPX_MUST(!pair->ba->failed, "%s", pair->ba->text);
+    ck_assert_msg(!pair->ab->failed, "%s", pair->ab->text);
+    ck_assert_msg(!pair->ba->failed, "%s", pair->ba->text);
 }
 
 static void parts_step(struct tpx_pair *pair, struct tpx_link *from)

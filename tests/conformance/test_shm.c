@@ -82,12 +82,59 @@ START_TEST(test_callers_wait)
 }
 END_TEST
 
+/* A message of several frames, read at once. */
+static void shm_message(struct tpx_pair *pair, struct tpx_link *from,
+                        struct tpx_link *to, unsigned frames)
+{
+    for (unsigned i = 0; i < frames; i++) {
+        from->conn->more = i < frames - 1;
+        TPX_UNTIL(tpx_pair_step(pair), tpx_send(from));
+    }
+    TPX_UNTIL(tpx_pair_step(pair), to->in.next == from->out.next);
+}
+
+/* Who takes turns, each with one frame or several, is told from one who writes
+ * a stream and now and then reads what credit he gets for it, wherever in a
+ * message that comes. */
+START_TEST(test_turns)
+{
+    static const unsigned counts[] = { 1, 2, 4, 64 };
+    struct tpx_pair pair;
+
+    tpx_pair_open(&pair, tpx_backend);
+    tpx_stream_set(pair.ab, pair.ba, 1, tpx_size_fixed, 500);
+    tpx_stream_set(pair.ba, pair.ab, 2, tpx_size_fixed, 16);
+    for (size_t i = 0; i < TPB_COUNT(counts); i++) {
+        unsigned frames = 0;
+
+        for (int k = 0; k < 20; k++) {
+            shm_message(&pair, pair.ab, pair.ba, counts[i]);
+            shm_message(&pair, pair.ba, pair.ab, 1);
+        }
+        ck_assert_msg(pair.ab->conn->turns, "no turns of %u frames",
+                      counts[i]);
+        while (frames < 4096)
+            for (unsigned k = 0; k < counts[i]; k++) {
+                pair.ab->conn->more = k < counts[i] - 1;
+                TPX_UNTIL(tpx_pair_step(&pair), tpx_send(pair.ab));
+                if (++frames % 8 == 5)
+                    shm_message(&pair, pair.ba, pair.ab, 1);
+            }
+        ck_assert_msg(!pair.ab->conn->turns, "a stream of %u frames is turns",
+                      counts[i]);
+    }
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 static void shm_more(Suite *suite)
 {
     TCase *tests = tpx_tcase(suite, "crowd");
 
     tcase_add_test(tests, test_crowd_of_strangers);
     tcase_add_test(tests, test_callers_wait);
+    tests = tpx_tcase(suite, "turns");
+    tcase_add_test(tests, test_turns);
 }
 
 int main(void)

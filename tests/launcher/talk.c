@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,43 @@ static void receive(int peer)
 static void do_ring(void)
 {
     receive((rank + 1) % size);
+}
+
+static void *other_thread(void *arg)
+{
+    receive(*(int *)arg);
+    return NULL;
+}
+
+/* Two threads of each: one waits for the rank before, the other a few times for
+ * the next, and then until the end if it stays. */
+static void two_threads(int stays)
+{
+    int before = (rank + size - 1) % size;
+    tp_message *skeleton;
+    pthread_t other;
+
+    if (pthread_create(&other, NULL, other_thread, &before) != 0)
+        exit(93);
+    for (int i = 0; i < 3; i++)
+        if (tp_pipe_recv_skeleton(to((rank + 1) % size), &skeleton, 50)
+            != TP_ERR_TIMEOUT)
+            exit(92);
+    printf("asked \n");
+    fflush(stdout);
+    if (stays)
+        receive((rank + 1) % size);
+    pthread_join(other, NULL);
+}
+
+static void do_threads(void)
+{
+    two_threads(0);
+}
+
+static void do_both(void)
+{
+    two_threads(1);
 }
 
 /* Each sends to the next and receives from the one before. */
@@ -200,7 +238,7 @@ int main(int argc, char **argv)
         { "full", do_full },
         { "talk", do_talk }, { "fall", do_fall },
         { "stay", do_stay }, { "exit", do_exit },
-        { "heir", do_heir },
+        { "heir", do_heir }, { "threads", do_threads }, { "both", do_both },
         { "unmet", do_unmet }, { "loss", do_loss },
     };
     const char *word = argc > 1 ? argv[1] : "";

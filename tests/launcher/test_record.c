@@ -46,8 +46,9 @@ static json_t *top(pid_t pid)
     return object;
 }
 
-/* Looks until rank `rank` waits for `peer` in that call. */
-static void await_wait(pid_t pid, size_t rank, const char *call, int peer)
+/* Looks until rank `rank` waits for `peer` in that call, in so many threads. */
+static void await_threads(pid_t pid, size_t rank, const char *call, int peer,
+                          int threads)
 {
     for (int i = 0; i < 500; i++) {
         json_t *object = top(pid), *waits;
@@ -59,13 +60,20 @@ static void await_wait(pid_t pid, size_t rank, const char *call, int peer)
         found = json_is_object(waits)
                 && strcmp(json_string_value(json_object_get(waits, "for")),
                           call) == 0
-                && json_integer_value(json_object_get(waits, "peer")) == peer;
+                && json_integer_value(json_object_get(waits, "peer")) == peer
+                && json_integer_value(json_object_get(waits, "threads"))
+                   == threads;
         json_decref(object);
         if (found)
             return;
         tpx_doze(0.02);
     }
     ck_abort_msg("rank %zu does not wait for rank %d", rank, peer);
+}
+
+static void await_wait(pid_t pid, size_t rank, const char *call, int peer)
+{
+    await_threads(pid, rank, call, peer, 1);
 }
 
 /* SIGQUIT asks for it. */
@@ -98,6 +106,39 @@ START_TEST(test_alone)
     ck_assert_int_eq(launch.status, 128 + SIGQUIT);
     ck_assert_int_eq(tpx_count(launch.err, "tprun: rank 0 waits for itself\n"),
                      1);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* A thread that wakes leaves what another sleeps for. */
+START_TEST(test_threads)
+{
+    struct tpx_launch launch = { 0 };
+
+    talk(&launch, "3", "threads");
+    tpx_await_output(&launch, "asked ", 3);
+    for (int i = 0; i < 3; i++)
+        await_wait(launch.pid, (size_t)i, "receive", (i + 2) % 3);
+    kill(launch.pid, SIGQUIT);
+    tpx_finish(&launch, 90);
+    ck_assert_msg(tpx_count(launch.err, "3 ranks wait for each other: "
+                            "0 -> 2 -> 1 -> 0\n") == 1, "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* What the rank waits for is not certain then: no circle. */
+START_TEST(test_both)
+{
+    struct tpx_launch launch = { 0 };
+
+    talk(&launch, "2", "both");
+    await_threads(launch.pid, 1, "receive", 0, 2);
+    kill(launch.pid, SIGQUIT);
+    tpx_finish(&launch, 90);
+    ck_assert_msg(tpx_count(launch.err, " for a message from rank 0 "
+                            "(2 threads wait)\n") == 1, "%s", launch.err);
+    ck_assert_int_eq(tpx_count(launch.err, "wait for each other"), 0);
     tpx_release(&launch);
 }
 END_TEST
@@ -565,6 +606,8 @@ int main(void)
     tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_circle);
     tcase_add_test(tests, test_alone);
+    tcase_add_test(tests, test_threads);
+    tcase_add_test(tests, test_both);
     tcase_add_test(tests, test_stopped);
     tcase_add_test(tests, test_timeout);
     tcase_add_test(tests, test_next);

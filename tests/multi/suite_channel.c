@@ -717,20 +717,20 @@ static void channel_both_mapped(void)
 /* After a read has ended nobody touches its memory any more, however it ended:
  * also not the sender, who may have been copying into it.  What it would write
  * comes within microseconds, so only some bytes are marked, and at once. */
-enum { CHANNEL_MARKED = 64 << 10 };
+enum { CHANNEL_QUIT = 16 << 20, CHANNEL_MARKED = 64 << 10 };
 
 /* The marks are as they were left. */
 static void channel_untouched(const unsigned char *memory,
                               const unsigned char *marks)
 {
-    for (size_t i = CHANNEL_BIG; i > 0; i -= CHANNEL_MARKED)
+    for (size_t i = CHANNEL_QUIT; i > 0; i -= CHANNEL_MARKED)
         tpx_check(memory[i - 1] == marks[i / CHANNEL_MARKED - 1],
                   "byte %zu of a read that has ended is written", i - 1);
 }
 
 struct channel_quit {
     unsigned char *memory;
-    unsigned char marks[CHANNEL_BIG / CHANNEL_MARKED];
+    unsigned char marks[CHANNEL_QUIT / CHANNEL_MARKED];
     unsigned arrived;
     struct tpx_end end;
 };
@@ -749,7 +749,7 @@ static void channel_quit_arrived(tp_pipe *pipe, tp_status status,
 static void channel_quit_begin(tp_pipe *pipe, struct channel_quit *quit,
                                channel_memory_fn *make)
 {
-    *quit = (struct channel_quit){ .memory = make(CHANNEL_BIG, 0) };
+    *quit = (struct channel_quit){ .memory = make(CHANNEL_QUIT, 0) };
     tpx_ok(tp_pipe_read_descriptor(pipe, channel_quit_arrived, quit));
     tpx_until(&quit->arrived, 1);
 }
@@ -757,7 +757,7 @@ static void channel_quit_begin(tp_pipe *pipe, struct channel_quit *quit,
 static void channel_quit_end(struct channel_quit *quit, tp_status status)
 {
     tpx_until(&quit->end.over, 1);
-    for (size_t i = CHANNEL_BIG; i > 0; i -= CHANNEL_MARKED)
+    for (size_t i = CHANNEL_QUIT; i > 0; i -= CHANNEL_MARKED)
         quit->marks[i / CHANNEL_MARKED - 1] = ++quit->memory[i - 1];
     tpx_check(quit->end.status == status || quit->end.status == TP_OK, "%s",
               tp_strerror(quit->end.status));
@@ -766,8 +766,8 @@ static void channel_quit_end(struct channel_quit *quit, tp_status status)
 /* The receiver closes, at another moment each time. */
 static void channel_quit_of(channel_memory_fn *make)
 {
-    unsigned char *memory = make(CHANNEL_BIG, 4);
-    tp_payload payload = { .data = memory, .length = CHANNEL_BIG };
+    unsigned char *memory = make(CHANNEL_QUIT, 4);
+    tp_payload payload = { .data = memory, .length = CHANNEL_QUIT };
     tp_message message = { .payloads = &payload, .payload_count = 1 };
 
     tpx_barrier();
@@ -786,7 +786,7 @@ static void channel_quit_of(channel_memory_fn *make)
             struct channel_quit quit;
 
             channel_quit_begin(pipe, &quit, make);
-            for (unsigned spin = i * 5; spin > 0; spin--)
+            for (unsigned spin = i * 5 / 4; spin > 0; spin--)
                 tpx_ok(tp_progress(tpx_me.context, NULL));
             tpx_ok(tp_pipe_close(pipe));
             channel_quit_end(&quit, TP_ERR_CLOSED);
@@ -816,9 +816,9 @@ static void channel_killed_of(channel_memory_fn *make)
     int pid = getpid();
 
     if (tpx_me.rank == 0) {
-        unsigned char *memory = make(CHANNEL_BIG, 4);
+        unsigned char *memory = make(CHANNEL_QUIT, 4);
         unsigned done = 0;
-        tp_payload payload = { .data = memory, .length = CHANNEL_BIG };
+        tp_payload payload = { .data = memory, .length = CHANNEL_QUIT };
         tp_message message = { .payloads = &payload, .payload_count = 1 };
 
         tpx_ok(tp_pipe_send(tpx_pipe(1, 1), &pid, sizeof(pid)));

@@ -97,7 +97,7 @@ START_TEST(test_empty)
         shm_ring_fetch(&consumer);
         get(size, 1);
         ck_assert(!shm_ring_ready(&consumer));
-        ck_assert(consumer.pair == (size > 56 && size <= 120));
+        ck_assert(shm_ring_pair(&consumer) == (size > 56 && size <= 120));
         shm_ring_fetch_second(&consumer);
     }
     ck_assert_ptr_null(shm_ring_peek(&consumer));
@@ -223,6 +223,27 @@ START_TEST(test_turns)
     atomic_store(&side.head, producer.tail + 4096);
     ck_assert(put(2000, 2000, 1));
     ck_assert_uint_eq(producer.head, full);
+}
+END_TEST
+
+/* After the last of several records that are one answer, more lines are claimed
+ * than that one has. */
+START_TEST(test_claims_for_several)
+{
+    enum { SIZE = 3000, FURTHER = 4096 };
+
+    producer.claim = true;
+    for (uint64_t before = 0; before <= SHM_CLAIMED; before += SHM_CLAIMED) {
+        uint64_t from = producer.tail;
+        unsigned char *line = memory + shm_ring_line(
+            from + 2 * shm_ring_span(SIZE) + FURTHER);
+
+        ck_assert(put(SIZE, SIZE, 1));
+        *line = 0xff;
+        shm_ring_rest(&producer, from, SIZE, before);
+        ck_assert_uint_eq(*line, before != 0 ? 0 : 0xff);
+        get(SIZE, 1);
+    }
 }
 END_TEST
 
@@ -542,6 +563,7 @@ int main(void)
     tcase_add_test(tests, test_spite);
     tcase_add_test(tests, test_turns);
     tcase_add_test(tests, test_claims_are_short);
+    tcase_add_test(tests, test_claims_for_several);
     tcase_add_test(tests, test_extents);
     tcase_add_test(tests, test_extent_between);
     tcase_add_test(tests, test_extent_choice);
