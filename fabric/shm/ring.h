@@ -23,10 +23,10 @@
  * its own.  After an answer of several records it does so for up to SHM_CLAIMED
  * bytes more.  The consumer, too, asks for all lines of an answer as soon as
  * its header is there, and for the second one together with the first if the
- * last record had two.  In a stream all that would cost more than it brings: a line that is
- * given up is fetched again for the record in its second half, and the producer
- * has other records to write.  And where ranks share cpus the line may be where
- * it is needed.
+ * last record had two.  In a stream all that would cost more than it brings: a
+ * line that is given up is fetched again for the record in its second half, and
+ * the producer has other records to write.  And where ranks share cpus the line
+ * may be where it is needed.
  *
  * The ring's memory is mapped twice in a row, so a record is always
  * contiguous.  Positions count bytes and never wrap in practice (64 bits);
