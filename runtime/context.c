@@ -41,7 +41,7 @@ static tp_status context_override(tp_context *context,
 static const char *context_wrong(const tp_options *options, int64_t *value)
 {
     const struct { const char *name; int64_t value, least, most; } all[] = {
-        { "progress", options->progress, 0, TP_PROGRESS_MANUAL },
+        { "progress", (int)options->progress, 0, TP_PROGRESS_MANUAL },
         { "spin_us", options->spin_us, -1, INT64_MAX },
         { "connect_timeout_ms", options->connect_timeout_ms, 0, INT64_MAX },
         { "finalize_timeout_ms", options->finalize_timeout_ms, 0, INT64_MAX },

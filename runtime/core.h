@@ -147,6 +147,9 @@ struct tpr_sync {
 /* A caller that sleeps, for the record. */
 struct tpr_wait {
     struct tpb_list link;          /* in context->waits, the oldest first */
+    const void *thread;
+    struct tpr_wait *outer;        /* the thread's own, whose callback this is
+                                      in: out of the list meanwhile */
     uint32_t what;                 /* enum tpb_record_wait */
     int32_t peer;                  /* -1: no certain one */
     uint64_t since;
@@ -406,7 +409,6 @@ struct tp_context {
     struct tpb_record_section record;  /* const; its members relaxed atomic */
     pthread_mutex_t waits_lock;
     struct tpb_list waits;         /* waits_lock: tpr_wait */
-    uint32_t wait_count;           /* waits_lock */
     struct tpf_endpoint *endpoints[TPR_ENDPOINTS];
     uint32_t endpoint_count;       /* const */
     struct tpf_env env;

@@ -109,21 +109,41 @@ void tpr_record_transport(tp_pipe *pipe)
              atomic_load(&pipe->peer->transport));
 }
 
-/* With waits_lock.  Of several threads the one that waits longest counts. */
+/* With waits_lock.  Of several threads the one counts that waits longest for
+ * somebody in particular: others often do nothing but drive. */
 static void record_waits(tp_context *context)
 {
     struct tpb_record_rank *rank = context->record.rank;
-    const struct tpr_wait *wait;
+    const struct tpr_wait *shown = NULL;
+    uint32_t count = 0;
 
-    TPB_RECORD_SET(rank->waits, context->wait_count);
-    if (context->wait_count == 0) {
-        TPB_RECORD_SET(rank->wait, (uint32_t)TPB_WAIT_NONE);
-        return;
+    TPB_LIST_EACH(node, &context->waits) {
+        const struct tpr_wait *wait = TPB_CONTAINER(node, struct tpr_wait,
+                                                    link);
+
+        if (shown == NULL || (shown->what == TPB_WAIT_ANY
+                              && wait->what != TPB_WAIT_ANY))
+            shown = wait;
+        count++;
     }
-    wait = TPB_CONTAINER(context->waits.next, struct tpr_wait, link);
-    TPB_RECORD_SET(rank->wait_peer, wait->peer);
-    TPB_RECORD_SET(rank->wait_since, wait->since);
-    TPB_RECORD_SET(rank->wait, wait->what);
+    TPB_RECORD_SET(rank->waits, count);
+    TPB_RECORD_SET(rank->wait_peer, shown != NULL ? shown->peer : -1);
+    if (shown != NULL)
+        TPB_RECORD_SET(rank->wait_since, shown->since);
+    TPB_RECORD_SET(rank->wait, shown != NULL ? shown->what
+                                             : (uint32_t)TPB_WAIT_NONE);
+}
+
+/* With waits_lock: behind those that are older. */
+static void record_add(tp_context *context, struct tpr_wait *wait)
+{
+    struct tpb_list *after = &context->waits;
+
+    while (after->prev != &context->waits
+           && TPB_CONTAINER(after->prev, struct tpr_wait, link)->since
+              > wait->since)
+        after = after->prev;
+    tpb_list_append(after, &wait->link);
 }
 
 void tpr_record_wait(tp_context *context, struct tpr_wait *wait,
@@ -135,9 +155,18 @@ void tpr_record_wait(tp_context *context, struct tpr_wait *wait,
     wait->peer = sync != NULL && sync->pipe != NULL ? sync->pipe->peer->rank
                                                     : -1;
     wait->since = tpb_now();
+    wait->thread = TPR_ME;
+    wait->outer = NULL;
     pthread_mutex_lock(&context->waits_lock);
-    tpb_list_append(&context->waits, &wait->link);
-    context->wait_count++;
+    TPB_LIST_EACH(node, &context->waits) {
+        struct tpr_wait *other = TPB_CONTAINER(node, struct tpr_wait, link);
+
+        if (other->thread == wait->thread) {
+            tpb_list_unlink(node);
+            wait->outer = other;
+        }
+    }
+    record_add(context, wait);
     record_waits(context);
     pthread_mutex_unlock(&context->waits_lock);
 }
@@ -148,7 +177,8 @@ void tpr_record_awake(tp_context *context, struct tpr_wait *wait)
         return;
     pthread_mutex_lock(&context->waits_lock);
     tpb_list_unlink(&wait->link);
-    context->wait_count--;
+    if (wait->outer != NULL)
+        record_add(context, wait->outer);
     record_waits(context);
     pthread_mutex_unlock(&context->waits_lock);
 }

@@ -3,9 +3,9 @@
  * Any other provider of libfabric, by its name: TP_BACKENDS=ofi:sockets makes a
  * backend "ofi:sockets".  All that is asked of it is what every provider for
  * programs like this has, itself or by a layer over it: reliable datagrams
- * (FI_EP_RDM) in order.  Each conn has an endpoint of its own, whose name
- * travels in the notes when the two meet; the socket where they met stays to
- * see the other's end, of which datagrams tell nothing.
+ * (FI_EP_RDM) that are matched in order.  Each conn has an endpoint of its own,
+ * whose name travels in the notes when the two meet; the socket where they met
+ * stays to see the other's end, of which datagrams tell nothing.
  *
  * Which providers there are only libfabric knows, and to load it takes longer
  * than all else that a rank does to start: so they are not looked for.

@@ -335,8 +335,8 @@ static void *shm_reserve(struct tpf_conn *base, size_t size)
  * the first frame of what we write follows something that we have read, every
  * other time at least; a frame that is being looked at counts as read.  And
  * there is no more to read now: who has written more is not waiting.  One
- * record of a stream that follows a credit is not meant, nor frames between
- * which credit comes.
+ * record of a stream that follows a credit is not meant, nor frames of one
+ * message between which credit comes.
  */
 static inline bool shm_turns(struct shm_conn *conn)
 {

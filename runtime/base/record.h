@@ -65,7 +65,7 @@ struct tpb_record_rank {
     int32_t wait_peer;             /* -1: no certain one */
     uint64_t wait_since;           /* tpb_now() of the rank's host */
     struct tpb_record_imports imports;
-    uint32_t waits;                /* threads that do; `wait` is the longest */
+    uint32_t waits;                /* threads that do; `wait` is that of one */
     uint32_t unused_too;
     uint64_t unused[3];
 };

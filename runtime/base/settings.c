@@ -195,7 +195,7 @@ static void settings_warn_component(const char *name,
                  "those there are", name);
 }
 
-/* All ranks of a job would say the same: one does. */
+/* Nearly always all ranks of a job would say the same: one does. */
 static bool settings_warns(void)
 {
     const char *rank = getenv("PMIX_RANK");

@@ -94,8 +94,8 @@ static void shm_message(struct tpx_pair *pair, struct tpx_link *from,
 }
 
 /* Who takes turns, each with one frame or several, is told from one who writes
- * a stream and now and then reads what credit he gets for it, wherever in a
- * message that comes. */
+ * a stream and now and then reads what credit he gets for it, inside of a
+ * message. */
 START_TEST(test_turns)
 {
     static const unsigned counts[] = { 1, 2, 4, 64 };

@@ -133,6 +133,7 @@ START_TEST(test_both)
     struct tpx_launch launch = { 0 };
 
     talk(&launch, "2", "both");
+    tpx_await_output(&launch, "asked ", 2);
     await_threads(launch.pid, 1, "receive", 0, 2);
     kill(launch.pid, SIGQUIT);
     tpx_finish(&launch, 90);

@@ -14,7 +14,8 @@
 /*
  * Check writes the place of every assertion that holds to a file, by calls of
  * the kernel, to tell where a test crashed.  For those that ask a million times
- * that is most of their time; so here each line does it once.
+ * that is most of their time; so here each line does it once, and "after this
+ * point" of a crash is the last line that was new.
  */
 static inline void tpx_mark(const char *file, int line)
 {
