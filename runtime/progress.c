@@ -263,8 +263,8 @@ bool tpr_pass(tp_context *context)
             break;
         if (TPB_UNLIKELY(context->mourns))
             tpr_absent_sign(TPB_CONTAINER(node, struct tpf_conn, ready));
-        tpr_rx_conn(context, TPB_CONTAINER(node, struct tpf_conn, ready));
-        moved = true;
+        moved |= tpr_rx_conn(context, TPB_CONTAINER(node, struct tpf_conn,
+                                                    ready));
         if (context->served)
             break;
     }

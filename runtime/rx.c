@@ -748,8 +748,8 @@ static void rx_other(tp_context *context, struct tpf_conn *conn,
     }
 }
 
-/* True if it may have more frames. */
-static bool rx_serve(tp_context *context, struct tpf_conn *conn)
+/* True if it may have more frames.  *vain: it had none. */
+static bool rx_serve(tp_context *context, struct tpf_conn *conn, bool *vain)
 {
     for (int left = RX_FRAMES; left > 0; left--) {
         const unsigned char *frame;
@@ -758,6 +758,7 @@ static bool rx_serve(tp_context *context, struct tpf_conn *conn)
 
         what = tpr_short_serve(context, conn, &left, &frame, &size);
         if (what == TPR_SHORT_NONE) {
+            *vain = left == RX_FRAMES;
             if (conn->backend->coming != NULL)
                 tpr_land(conn);
             return false;
@@ -778,15 +779,19 @@ static bool rx_serve(tp_context *context, struct tpf_conn *conn)
     return true;
 }
 
-/* Serves one conn that has frames; puts it back if it may have more. */
-void tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
+/* Serves one conn that has frames; puts it back if it may have more.  False: a
+ * callback waits, and looks at conns that it is in the middle of; this one had
+ * no frames. */
+bool tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
 {
     struct tpf_conn *before = context->serving;
+    bool vain = false;
 
     context->serving = conn;
     if (conn->backend->glance != NULL)
         context->hot = conn;
-    if (rx_serve(context, conn))
+    if (rx_serve(context, conn, &vain))
         tpf_conn_ready(conn);
     context->serving = before;
+    return before == NULL || !vain;
 }

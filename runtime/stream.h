@@ -76,7 +76,7 @@ void tpr_rx_finish(tp_pipe *pipe);
 
 /* The pipe cannot go on, and the peer is told. */
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);
-void tpr_rx_conn(tp_context *context, struct tpf_conn *conn);
+bool tpr_rx_conn(tp_context *context, struct tpf_conn *conn);
 void tpr_rx_stash_open(tp_context *context);
 /* The open frame: steps, and callbacks in between, so that a reader may ask for
  * the data while it still lies in the backend's memory. */

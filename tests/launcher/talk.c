@@ -82,6 +82,38 @@ static void do_both(void)
     two_threads(1);
 }
 
+/* Does not drive, so that no callback comes from it. */
+static void *nested_sender(void *pipe)
+{
+    static tp_message message;
+
+    usleep(100000);
+    tp_pipe_write(pipe, &message, NULL, NULL);
+    return NULL;
+}
+
+static void nested_arrived(tp_pipe *pipe, tp_status status,
+                           tp_message *skeleton, void *arg)
+{
+    (void)pipe, (void)status, (void)skeleton, (void)arg;
+    receive(!rank);
+}
+
+/* Both have slept in tp_wait(), and wait for each other in a callback. */
+static void do_nested(void)
+{
+    pthread_t sender;
+    tp_pipe *pipe;
+
+    if (tp_pipe_open(context, rank, 1, &pipe) != TP_OK
+        || tp_wait(context, 20, NULL) != TP_ERR_TIMEOUT
+        || tp_pipe_read_descriptor(pipe, nested_arrived, NULL) != TP_OK
+        || pthread_create(&sender, NULL, nested_sender, pipe) != 0)
+        exit(91);
+    tp_wait(context, -1, NULL);
+    pthread_join(sender, NULL);
+}
+
 /* Each sends to the next and receives from the one before. */
 static void do_once(void)
 {
@@ -239,6 +271,7 @@ int main(int argc, char **argv)
         { "talk", do_talk }, { "fall", do_fall },
         { "stay", do_stay }, { "exit", do_exit },
         { "heir", do_heir }, { "threads", do_threads }, { "both", do_both },
+        { "nested", do_nested },
         { "unmet", do_unmet }, { "loss", do_loss },
     };
     const char *word = argc > 1 ? argv[1] : "";

@@ -127,6 +127,23 @@ START_TEST(test_threads)
 }
 END_TEST
 
+/* A callback of a thread that waits may wait itself, and sleeps then: that is
+ * what counts. */
+START_TEST(test_nested)
+{
+    struct tpx_launch launch = { 0 };
+
+    talk(&launch, "2", "nested");
+    for (int i = 0; i < 2; i++)
+        await_wait(launch.pid, (size_t)i, "receive", !i);
+    kill(launch.pid, SIGQUIT);
+    tpx_finish(&launch, 90);
+    ck_assert_msg(tpx_count(launch.err, "2 ranks wait for each other: "
+                            "0 -> 1 -> 0\n") == 1, "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* What the rank waits for is not certain then: no circle. */
 START_TEST(test_both)
 {
@@ -609,6 +626,7 @@ int main(void)
     tcase_add_test(tests, test_alone);
     tcase_add_test(tests, test_threads);
     tcase_add_test(tests, test_both);
+    tcase_add_test(tests, test_nested);
     tcase_add_test(tests, test_stopped);
     tcase_add_test(tests, test_timeout);
     tcase_add_test(tests, test_next);
