@@ -76,7 +76,15 @@ static void await_wait(pid_t pid, size_t rank, const char *call, int peer)
     await_threads(pid, rank, call, peer, 1);
 }
 
-/* SIGQUIT asks for it. */
+/* SIGQUIT asks who waits for whom: the answer has this line, once. */
+static void quit_says(struct tpx_launch *launch, const char *words)
+{
+    kill(launch->pid, SIGQUIT);
+    tpx_finish(launch, 90);
+    ck_assert_int_eq(launch->status, 128 + SIGQUIT);
+    ck_assert_msg(tpx_count(launch->err, words) == 1, "%s", launch->err);
+}
+
 START_TEST(test_circle)
 {
     struct tpx_launch launch = { 0 };
@@ -84,12 +92,8 @@ START_TEST(test_circle)
     talk(&launch, "3", "ring");
     for (int i = 0; i < 3; i++)
         await_wait(launch.pid, (size_t)i, "receive", (i + 1) % 3);
-    kill(launch.pid, SIGQUIT);
-    tpx_finish(&launch, 90);
-    ck_assert_int_eq(launch.status, 128 + SIGQUIT);
+    quit_says(&launch, "3 ranks wait for each other: 0 -> 1 -> 2 -> 0\n");
     ck_assert_int_eq(tpx_count(launch.err, " for a message from rank "), 3);
-    ck_assert_int_eq(tpx_count(launch.err, "3 ranks wait for each other: "
-                               "0 -> 1 -> 2 -> 0\n"), 1);
     tpx_release(&launch);
 }
 END_TEST
@@ -101,11 +105,7 @@ START_TEST(test_alone)
 
     talk(&launch, "1", "ring");
     await_wait(launch.pid, 0, "receive", 0);
-    kill(launch.pid, SIGQUIT);
-    tpx_finish(&launch, 90);
-    ck_assert_int_eq(launch.status, 128 + SIGQUIT);
-    ck_assert_int_eq(tpx_count(launch.err, "tprun: rank 0 waits for itself\n"),
-                     1);
+    quit_says(&launch, "tprun: rank 0 waits for itself\n");
     tpx_release(&launch);
 }
 END_TEST
@@ -119,10 +119,7 @@ START_TEST(test_threads)
     tpx_await_output(&launch, "asked ", 3);
     for (int i = 0; i < 3; i++)
         await_wait(launch.pid, (size_t)i, "receive", (i + 2) % 3);
-    kill(launch.pid, SIGQUIT);
-    tpx_finish(&launch, 90);
-    ck_assert_msg(tpx_count(launch.err, "3 ranks wait for each other: "
-                            "0 -> 2 -> 1 -> 0\n") == 1, "%s", launch.err);
+    quit_says(&launch, "3 ranks wait for each other: 0 -> 2 -> 1 -> 0\n");
     tpx_release(&launch);
 }
 END_TEST
@@ -136,10 +133,7 @@ START_TEST(test_nested)
     talk(&launch, "2", "nested");
     for (int i = 0; i < 2; i++)
         await_wait(launch.pid, (size_t)i, "receive", !i);
-    kill(launch.pid, SIGQUIT);
-    tpx_finish(&launch, 90);
-    ck_assert_msg(tpx_count(launch.err, "2 ranks wait for each other: "
-                            "0 -> 1 -> 0\n") == 1, "%s", launch.err);
+    quit_says(&launch, "2 ranks wait for each other: 0 -> 1 -> 0\n");
     tpx_release(&launch);
 }
 END_TEST
@@ -152,10 +146,7 @@ START_TEST(test_both)
     talk(&launch, "2", "both");
     tpx_await_output(&launch, "asked ", 2);
     await_threads(launch.pid, 1, "receive", 0, 2);
-    kill(launch.pid, SIGQUIT);
-    tpx_finish(&launch, 90);
-    ck_assert_msg(tpx_count(launch.err, " for a message from rank 0 "
-                            "(2 threads wait)\n") == 1, "%s", launch.err);
+    quit_says(&launch, " for a message from rank 0 (2 threads wait)\n");
     ck_assert_int_eq(tpx_count(launch.err, "wait for each other"), 0);
     tpx_release(&launch);
 }
@@ -196,11 +187,7 @@ START_TEST(test_stopped)
     ck_assert_int_gt(pid, 0);
     ck_assert_int_eq(kill(pid, SIGSTOP), 0);
     await_stopped(pid);
-    kill(launch.pid, SIGQUIT);
-    tpx_finish(&launch, 90);
-    ck_assert_int_eq(launch.status, 128 + SIGQUIT);
-    ck_assert_msg(tpx_count(launch.err, "; stopped (kill -CONT ") == 1, "%s",
-                  launch.err);
+    quit_says(&launch, "; stopped (kill -CONT ");
     tpx_release(&launch);
 }
 END_TEST
