@@ -146,7 +146,7 @@ struct tpr_sync {
 
 /* A caller that sleeps, for the record. */
 struct tpr_wait {
-    struct tpb_list link;          /* in context->waits, the oldest first */
+    struct tpb_list link;          /* in context->waits */
     const void *thread;
     struct tpr_wait *outer;        /* the thread's own, whose callback this is
                                       in: out of the list meanwhile */

@@ -109,8 +109,16 @@ void tpr_record_transport(tp_pipe *pipe)
              atomic_load(&pipe->peer->transport));
 }
 
-/* With waits_lock.  Of several threads the one counts that waits longest for
- * somebody in particular: others often do nothing but drive. */
+/* Of several threads the one counts that waits longest for somebody in
+ * particular: others often do nothing but drive. */
+static bool record_before(const struct tpr_wait *a, const struct tpr_wait *b)
+{
+    if ((a->what == TPB_WAIT_ANY) != (b->what == TPB_WAIT_ANY))
+        return b->what == TPB_WAIT_ANY;
+    return a->since < b->since;
+}
+
+/* With waits_lock. */
 static void record_waits(tp_context *context)
 {
     struct tpb_record_rank *rank = context->record.rank;
@@ -121,8 +129,7 @@ static void record_waits(tp_context *context)
         const struct tpr_wait *wait = TPB_CONTAINER(node, struct tpr_wait,
                                                     link);
 
-        if (shown == NULL || (shown->what == TPB_WAIT_ANY
-                              && wait->what != TPB_WAIT_ANY))
+        if (shown == NULL || record_before(wait, shown))
             shown = wait;
         count++;
     }
@@ -132,18 +139,6 @@ static void record_waits(tp_context *context)
         TPB_RECORD_SET(rank->wait_since, shown->since);
     TPB_RECORD_SET(rank->wait, shown != NULL ? shown->what
                                              : (uint32_t)TPB_WAIT_NONE);
-}
-
-/* With waits_lock: behind those that are older. */
-static void record_add(tp_context *context, struct tpr_wait *wait)
-{
-    struct tpb_list *after = &context->waits;
-
-    while (after->prev != &context->waits
-           && TPB_CONTAINER(after->prev, struct tpr_wait, link)->since
-              > wait->since)
-        after = after->prev;
-    tpb_list_append(after, &wait->link);
 }
 
 void tpr_record_wait(tp_context *context, struct tpr_wait *wait,
@@ -166,7 +161,7 @@ void tpr_record_wait(tp_context *context, struct tpr_wait *wait,
             wait->outer = other;
         }
     }
-    record_add(context, wait);
+    tpb_list_append(&context->waits, &wait->link);
     record_waits(context);
     pthread_mutex_unlock(&context->waits_lock);
 }
@@ -178,7 +173,7 @@ void tpr_record_awake(tp_context *context, struct tpr_wait *wait)
     pthread_mutex_lock(&context->waits_lock);
     tpb_list_unlink(&wait->link);
     if (wait->outer != NULL)
-        record_add(context, wait->outer);
+        tpb_list_append(&context->waits, &wait->outer->link);
     record_waits(context);
     pthread_mutex_unlock(&context->waits_lock);
 }
