@@ -56,7 +56,7 @@ struct bench_options {
     const char *who;           /* NULL: the program's own name */
     /* tpperf */
     const char *progress;      /* NULL: as the environment says */
-    bool poll, borrow, memory;
+    bool poll, borrow, memory, tensors;
     bool on_device;            /* --memory cuda, and which: */
     int device;                /* -1: by the rank's place on its host */
     bool calibrate, compare;

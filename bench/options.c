@@ -244,6 +244,7 @@ static bool options_set(enum option_id id, const char *value,
     case OPTION_PROGRESS: return options_progress(value, &options->progress);
     case OPTION_POLL: options->poll = true; break;
     case OPTION_MEMORY: return options_memory(value, options);
+    case OPTION_TENSORS: options->tensors = true; break;
     case OPTION_BORROW: options->borrow = true; break;
     case OPTION_CALIBRATE: options->calibrate = true; break;
     case OPTION_COMPARE: options->compare = true; break;
@@ -310,7 +311,8 @@ static bool options_calibrate(const struct bench_usage *usage,
     if (options->calibrate
         && (tests || options->size_count > 0 || options->window_count > 0
             || options->blocking || options->borrow || options->poll
-            || options->memory || options->on_device || options->verify
+            || options->memory || options->on_device || options->tensors
+            || options->verify
             || options->fresh || options->plot != NULL || options->pin
             || options->progress != NULL || options->who != NULL
             || options->format == BENCH_CSV))
@@ -360,9 +362,10 @@ static bool options_agree(const struct bench_usage *usage,
     if (options->blocking && (tests & BENCH_BIT(BENCH_BIDIRECTIONAL)))
         return options_mistake(usage, status,
                                "bidirectional cannot be --blocking", "");
-    if (options->blocking && (options->borrow || options->poll))
+    if (options->blocking
+        && (options->borrow || options->poll || options->tensors))
         return options_mistake(usage, status, "--blocking goes without "
-                               "--borrow and --poll", "");
+                               "--borrow, --poll and --tensors", "");
     if (options->on_device && (options->blocking || options->borrow))
         return options_mistake(usage, status, "--memory cuda goes without "
                                "--blocking and --borrow", "");

@@ -118,25 +118,30 @@ void perf_message(const struct perf *perf, const struct bench_job *job,
                   void *data, struct perf_message *to)
 {
     memset(to, 0, sizeof(*to));
-    if (!perf->options->on_device) {
+    if (!perf_tensors(perf)) {
         to->payload = (tp_payload){ .data = data, .length = job->bytes };
         to->message.payloads = &to->payload;
         to->message.payload_count = 1;
         return;
     }
     to->tensor = (tp_tensor){ .data = data, .length = job->bytes,
-                              .device = perf_device(),
-                              .target = { TP_DEVICE_ANY, 0 },
-                              .stream = perf_device_stream() };
+                              .target = { TP_DEVICE_ANY, 0 } };
+    if (perf->options->on_device) {
+        to->tensor.device = perf_device();
+        to->tensor.stream = perf_device_stream();
+    }
     to->message.tensors = &to->tensor;
     to->message.tensor_count = 1;
 }
 
-void perf_place_on_device(tp_message *skeleton, void *data)
+void perf_place_tensor(const struct perf *perf, tp_message *skeleton,
+                       void *data)
 {
     skeleton->tensors[0].data = data;
-    skeleton->tensors[0].device = perf_device();
-    skeleton->tensors[0].stream = perf_device_stream();
+    if (perf->options->on_device) {
+        skeleton->tensors[0].device = perf_device();
+        skeleton->tensors[0].stream = perf_device_stream();
+    }
 }
 
 void perf_settle(const struct perf *perf)
@@ -213,9 +218,10 @@ static void perf_ways(struct perf *perf)
                                                       : PERF_LOOK;
     if (options->poll)
         perf->waiting = PERF_POLL;
-    snprintf(perf->mode, sizeof(perf->mode), "%s%s%s%s%s", progress,
+    snprintf(perf->mode, sizeof(perf->mode), "%s%s%s%s%s%s", progress,
              options->blocking ? "/blocking" : "",
              options->poll ? "/poll" : "", options->borrow ? "/borrow" : "",
+             options->tensors ? "/tensors" : "",
              options->memory ? "/tp_alloc"
              : options->on_device ? "/cuda" : "");
 }

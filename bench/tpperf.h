@@ -60,7 +60,7 @@ bool perf_await(struct perf *perf);
  * and the context. */
 void perf_stop(struct perf *perf);
 
-/* A message of one buffer: a payload, or a tensor on the device. */
+/* A message of one buffer: a payload, or a tensor. */
 struct perf_message {
     tp_message message;
     tp_payload payload;
@@ -69,13 +69,18 @@ struct perf_message {
 void perf_message(const struct perf *perf, const struct bench_job *job,
                   void *data, struct perf_message *to);
 
+static inline bool perf_tensors(const struct perf *perf)
+{
+    return perf->options->tensors || perf->options->on_device;
+}
+
 /* Is a skeleton the one buffer that the job sends?  Else TP_ERR_PROTOCOL.
  * perf_place() says where it shall go. */
 static inline tp_status perf_expect(const struct perf *perf,
                                     const struct bench_job *job,
                                     const tp_message *skeleton)
 {
-    bool tensor = perf->options->on_device;
+    bool tensor = perf_tensors(perf);
 
     return skeleton->payload_count != !tensor
            || skeleton->tensor_count != tensor
@@ -83,12 +88,20 @@ static inline tp_status perf_expect(const struct perf *perf,
                       : skeleton->payloads[0].length) != job->bytes
            ? TP_ERR_PROTOCOL : TP_OK;
 }
-void perf_place_on_device(tp_message *skeleton, void *data);
+/* Where its bytes are, which are the host's. */
+static inline void *perf_data(const struct perf *perf,
+                              const tp_message *message)
+{
+    return perf_tensors(perf) ? message->tensors[0].data
+                              : message->payloads[0].data;
+}
+void perf_place_tensor(const struct perf *perf, tp_message *skeleton,
+                       void *data);
 static inline void perf_place(const struct perf *perf, tp_message *skeleton,
                               void *data)
 {
-    if (perf->options->on_device)
-        perf_place_on_device(skeleton, data);
+    if (perf_tensors(perf))
+        perf_place_tensor(perf, skeleton, data);
     else
         skeleton->payloads[0].data = data;
 }

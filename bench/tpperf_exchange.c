@@ -109,7 +109,8 @@ static void exchange_borrowed(tp_pipe *pipe, tp_status status,
 
     if (exchange_bad(exchange, pipe, "borrow", status)
         || !exchange_verify(exchange,
-                            bench_right_here(job, message->payloads[0].data,
+                            bench_right_here(job, perf_data(exchange->perf,
+                                                            message),
                                              job->sequence
                                              + exchange->round)))
         return;

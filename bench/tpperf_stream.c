@@ -128,7 +128,7 @@ static void stream_borrowed(tp_pipe *pipe, tp_status status,
 
     if (stream_bad(stream, "borrow", status))
         return;
-    right = bench_right_here(job, message->payloads[0].data,
+    right = bench_right_here(job, perf_data(stream->perf, message),
                              job->sequence + stream->read);
     if (!stream_bad(stream, "release", tp_pipe_release(pipe, message)))
         stream_check(stream, right);
@@ -300,7 +300,7 @@ bool perf_stream(struct bench_driver *driver, struct bench_job *job)
         return false;
     stream_directions(&stream, driver->rank);
     stream.when_arrived = job->verify || stream.perf->options->borrow
-                          || stream.perf->options->on_device
+                          || perf_tensors(stream.perf)
                           ? stream_arrived : stream_arrived_plain;
     stream.slots = calloc(job->window, sizeof(*stream.slots));
     if (stream.slots == NULL) {

@@ -235,16 +235,15 @@ static inline bool tpr_device_waits(const tp_context *context)
 }
 /* Checks what the caller says of his buffers, and notes where their streams
  * stand.  INVALID with a warning; others are for the operation's end. */
-tp_status tpr_device_claim_tensors(tp_context *context,
-                                   const tp_message *message,
+tp_status tpr_device_claim_tensors(tp_pipe *pipe, const tp_message *message,
                                    struct tpg_work **work);
-static inline tp_status tpr_device_claim(tp_context *context,
+static inline tp_status tpr_device_claim(tp_pipe *pipe,
                                          const tp_message *message,
                                          struct tpg_work **work)
 {
     *work = NULL;
     return TPB_LIKELY(message->tensor_count == 0)
-           ? TP_OK : tpr_device_claim_tensors(context, message, work);
+           ? TP_OK : tpr_device_claim_tensors(pipe, message, work);
 }
 /* How much of the next `length` bytes of the write's stream is at hand in host
  * memory; 0: none yet.  A failure is in op->status. */

@@ -446,6 +446,7 @@ static tp_context *context_new(void)
     tpb_list_init(&context->graveyard);
     context->epoll = context->wake.fd = context->timer.fd = -1;
     context->thread_epoll = context->thread_kick = -1;
+    tpr_poller_init(context);
     return context;
 }
 
@@ -475,6 +476,7 @@ static void context_free(tp_context *context)
         context->bootstrap->ops->close(context->bootstrap);
     tpt_topology_free(context->topology);
     tpr_record_close(context);
+    tpr_poller_fini(context);
     tpr_progress_fini(context);
     tpb_settings_fini(&context->settings);
     pthread_mutex_destroy(&context->table_lock);

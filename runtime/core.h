@@ -86,6 +86,14 @@ struct tpr_task {
     void (*run)(tp_context *context, struct tpr_task *task);
 };
 
+/* What tp_fd() gives where the context's thread runs callbacks (poller.c). */
+struct tpr_poller {
+    int fd;                    /* table; -1: not asked for */
+    int bell;                  /* eventfd; const once TPR_POLLED is set */
+    _Atomic bool rung;         /* atomic: the bell was, or needs not be */
+    struct tpr_task begin;
+};
+
 /* One accepted call until its callback.  Comes from context->free_ops.  Every
  * call sets the first part itself; the rest begins as zero. */
 struct tpr_op {
@@ -257,6 +265,8 @@ struct tp_pipe {
                                       tp_read_descriptor_any() */
     _Atomic(const char *) error;   /* atomic: "" or why it failed */
     bool error_owned;
+    _Atomic(char *) refusal;       /* atomic: NULL or what a call was refused
+                                      for, while the pipe lives */
     struct tpb_record_pipe *record;    /* const; counters, relaxed atomic */
     struct tpb_record_pipe unrecorded; /* ... if the job's record has no room */
 };
@@ -443,9 +453,10 @@ struct tp_context {
     uint32_t vain;                 /* sleeps in a row that ended by their time
                                       limit: one look, then sleep longer */
     _Atomic bool fd_used;          /* atomic: tp_fd() was called */
+    struct tpr_poller poller;
     _Atomic uint32_t driving;      /* atomic: a caller claims the driving */
     _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
-    _Atomic uint32_t sleepers;     /* atomic */
+    _Atomic uint32_t sleepers;     /* atomic: callers, and TPR_POLLED */
     uint32_t passes;
     uint32_t heard;                /* messages that were read */
     uint64_t looked;               /* when epoll was asked last */
@@ -565,6 +576,8 @@ bool tpr_pass(tp_context *context);
 /* Drives, or waits for who drives, until sync->over; deadline in tpb_now()
  * terms, 0 for none.  False: too late. */
 bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline);
+/* In `sleepers`: an event loop is to hear of callbacks. */
+#define TPR_POLLED UINT32_C(0x80000000)
 /* Lets sleeping callers look again; token. */
 void tpr_next_turn(tp_context *context);
 static inline void tpr_wake_sleepers(tp_context *context)
@@ -573,6 +586,8 @@ static inline void tpr_wake_sleepers(tp_context *context)
         tpr_next_turn(context);
 }
 void tpr_tell_sleepers(tp_context *context);
+/* The same after a callback: an event loop hears of it, too. */
+void tpr_tell(tp_context *context);
 /* For thread.c; both with the token, which tpr_park_begin() gives up on true
  * so that the caller can sleep; on false there is something to do. */
 bool tpr_park_begin(tp_context *context);
@@ -592,6 +607,18 @@ tp_status tpr_thread_start(tp_context *context, struct tpb_error *error);
 void tpr_thread_stop(tp_context *context);
 void tpr_thread_caller_enters(tp_context *context);
 void tpr_thread_caller_leaves(tp_context *context);
+
+/* ---- poller.c ----------------------------------------------------------- */
+
+void tpr_poller_init(tp_context *context);
+void tpr_poller_fini(tp_context *context);
+/* A callback has run; token. */
+void tpr_poller_ring(tp_context *context);
+/* tp_progress() begins and ends: the callbacks in between need no bell, and
+ * those before it were heard of.  The first with the token; the second with
+ * what that returned, or true without the token. */
+bool tpr_poller_begin(tp_context *context);
+void tpr_poller_end(tp_context *context, bool rung);
 
 /* ---- op.c --------------------------------------------------------------- */
 
@@ -645,7 +672,8 @@ static inline void tpr_op_told(tp_context *context, int count)
     __atomic_store_n(&context->delivered,
                      context->delivered + (uint64_t)count, __ATOMIC_RELEASE);
     context->news = true;
-    tpr_wake_sleepers(context);
+    if (TPB_UNLIKELY(atomic_load(&context->sleepers) != 0))
+        tpr_tell(context);
 }
 /* Runs the callbacks that are due; token.  Returns how many. */
 int tpr_dispatch(tp_context *context);
@@ -784,6 +812,8 @@ void tpr_pipe_close(tp_pipe *pipe, const char *why);
 /* The peer closed what this side has closed already: it pulls no more. */
 void tpr_pipe_both_closed(tp_pipe *pipe);
 void tpr_pipe_fail(tp_pipe *pipe, const char *text);
+/* A call was refused, and the pipe goes on; any thread, the first counts. */
+void tpr_pipe_refuse(tp_pipe *pipe, const char *text);
 void tpr_pipe_fini(tp_pipe *pipe);
 bool tpr_message_valid(const tp_message *message);
 /* Of a valid one, or before it is known: is it one payload and nothing else? */

@@ -22,10 +22,10 @@ static bool device_any(const tp_message *message)
     return false;
 }
 
-tp_status tpr_device_claim_tensors(tp_context *context,
-                                   const tp_message *message,
+tp_status tpr_device_claim_tensors(tp_pipe *pipe, const tp_message *message,
                                    struct tpg_work **work)
 {
+    tp_context *context = pipe->context;
     struct tpb_error error = { "" };
     struct tpf_buffer buffer;
     tp_status status = TP_OK;
@@ -44,6 +44,8 @@ tp_status tpr_device_claim_tensors(tp_context *context,
         tpb_info("a tensor on a device: %s", error.text);
     else if (status != TP_OK)
         tpb_warn("a tensor on a device: %s", error.text);
+    if (status != TP_OK)
+        tpr_pipe_refuse(pipe, error.text);
     return status;
 }
 

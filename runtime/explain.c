@@ -74,9 +74,10 @@ tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
         explain = explain_new(peer);
     pthread_mutex_unlock(&context->table_lock);
     if (!known)
-        text = tpb_copy_string("{\"connected\": false}");
+        text = tpt_plan_json_unknown();
     else if (explain != NULL)
         text = tpt_plan_json(&explain->plan, &context->card, &explain->card,
+                             *atomic_load(&peer->transport) != '\0',
                              context->env.imports);
     tpb_free(explain);
     if (text == NULL)

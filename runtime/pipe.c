@@ -195,7 +195,7 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
     if (sync != NULL && TPB_LIKELY(tpr_message_plain(message))
         && tpr_tx_at_once(pipe, message, sync))
         return TP_OK;
-    claimed = tpr_device_claim(pipe->context, message, &work);
+    claimed = tpr_device_claim(pipe, message, &work);
     if (claimed == TP_ERR_INVALID || claimed == TP_ERR_NO_MEMORY)
         return claimed;
     status = pipe_op(pipe->context, &mine, &op);
@@ -248,7 +248,7 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
         tpr_skeleton_unclaim(pipe, skeleton);
         return TP_ERR_NO_MEMORY;
     }
-    claimed = tpr_device_claim(pipe->context, skeleton, &work);
+    claimed = tpr_device_claim(pipe, skeleton, &work);
     if (claimed == TP_ERR_NOT_SUPPORTED)
         claimed = TP_ERR_INVALID;  /* it can be read into CPU memory */
     status = claimed == TP_ERR_INVALID || claimed == TP_ERR_NO_MEMORY
@@ -376,6 +376,17 @@ void tpr_pipe_fail(tp_pipe *pipe, const char *text)
     pipe->error_owned = copy != NULL;
 }
 
+void tpr_pipe_refuse(tp_pipe *pipe, const char *text)
+{
+    char *copy, *none = NULL;
+
+    if (atomic_load(&pipe->refusal) != NULL)
+        return;
+    copy = tpb_copy_string(text);
+    if (!atomic_compare_exchange_strong(&pipe->refusal, &none, copy))
+        tpb_free(copy);
+}
+
 void tpr_pipe_fini(tp_pipe *pipe)
 {
     struct tpr_skeleton *offered
@@ -394,6 +405,7 @@ void tpr_pipe_fini(tp_pipe *pipe)
     tpb_list_unlink(&pipe->late_link);
     tpb_free(pipe->late);
     tpb_free(pipe->gather);
+    tpb_free(atomic_load(&pipe->refusal));
     if (pipe->error_owned)
         tpb_free((char *)(uintptr_t)atomic_load(&pipe->error));
     tpb_free(pipe);
@@ -411,7 +423,13 @@ const char *tp_pipe_peer(const tp_pipe *pipe)
 
 const char *tp_pipe_error(const tp_pipe *pipe)
 {
-    return pipe == NULL ? "" : atomic_load(&pipe->error);
+    const char *error = "", *refusal = NULL;
+
+    if (pipe != NULL) {
+        error = atomic_load(&pipe->error);
+        refusal = atomic_load(&pipe->refusal);
+    }
+    return *error == '\0' && refusal != NULL ? refusal : error;
 }
 
 tp_status tp_pipe_stats(const tp_pipe *pipe, struct tp_stats *stats)

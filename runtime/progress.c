@@ -104,6 +104,8 @@ bool tpr_enter_token(tp_context *context)
 
 void tpr_next_turn(tp_context *context)
 {
+    if ((atomic_load(&context->sleepers) & ~TPR_POLLED) == 0)
+        return;
     atomic_fetch_add(&context->turn, 1);
     tpr_futex_wake(&context->turn);
 }
@@ -119,6 +121,13 @@ void tpr_tell_sleepers(tp_context *context)
     /* Pairs with progress_sleep(): we see the sleeper, or he sees the news. */
     atomic_thread_fence(memory_order_seq_cst);
     tpr_wake_sleepers(context);
+}
+
+void tpr_tell(tp_context *context)
+{
+    tpr_next_turn(context);
+    if ((atomic_load(&context->sleepers) & TPR_POLLED) != 0)
+        tpr_poller_ring(context);
 }
 
 /* While somebody may sleep in epoll: does what we leave behind concern him?
@@ -749,35 +758,51 @@ static void progress_arm_fd(tp_context *context, bool moved)
             .it_value.tv_nsec = limit * 1000000L }, NULL);
 }
 
+/* With the token. */
+static void progress_once(tp_context *context)
+{
+    bool nested = context->depth > 1, moved;
+
+    progress_active(context);
+    if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)) {
+        tpr_poll_watches(context);
+        context->ask_all = true;       /* its caller may sleep next */
+    }
+    moved = tpr_pass(context);
+    if (nested)
+        return;
+    tpr_dispatch(context);
+    if (atomic_load_explicit(&context->fd_used, memory_order_relaxed))
+        progress_arm_fd(context, moved);
+}
+
 tp_status tp_progress(tp_context *context, int *completed)
 {
-    uint64_t before;
-    int count = 0;
+    struct progress_known *known;
+    bool nested, polled;
+    uint64_t now;
 
     if (context == NULL)
         return TP_ERR_INVALID;
+    nested = tpr_holds(context);
+    polled = (atomic_load_explicit(&context->sleepers, memory_order_relaxed)
+              & TPR_POLLED) != 0 && !nested;
     if (context->mode != TP_PROGRESS_THREAD && tpr_enter(context)) {
-        bool nested = context->depth > 1;
-        bool moved;
+        bool rung = polled && tpr_poller_begin(context);
 
-        progress_active(context);
-        if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)) {
-            tpr_poll_watches(context);
-            context->ask_all = true;   /* its caller may sleep next */
-        }
-        before = progress_delivered(context);
-        moved = tpr_pass(context);
-        if (!nested)
-            tpr_dispatch(context);
-        count = (int)(progress_delivered(context) - before);
-        if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)
-            && !nested)
-            progress_arm_fd(context, moved);
+        progress_once(context);
+        if (polled)
+            tpr_poller_end(context, rung);
         tpr_leave(context);
+    } else if (polled) {
+        tpr_poller_end(context, true);
     }
-    progress_know(context)->delivered = progress_delivered(context);
+    now = progress_delivered(context);
+    known = progress_know(context);
     if (completed != NULL)
-        *completed = count;
+        *completed = nested ? 0 : (int)(now - known->delivered);
+    if (!nested)
+        known->delivered = now;
     return TP_OK;
 }
 
@@ -800,15 +825,6 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
     if (completed != NULL)
         *completed = (int)(known->delivered - before);
     return over ? TP_OK : TP_ERR_TIMEOUT;
-}
-
-int tp_fd(tp_context *context)
-{
-    if (context == NULL)
-        return -1;
-    if (!atomic_exchange(&context->fd_used, true))
-        tpb_eventfd_ring(context->wake.fd);   /* have it call tp_progress() */
-    return context->epoll;
 }
 
 static void progress_woken(struct tpf_watch *watch, uint32_t events)

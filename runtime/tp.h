@@ -252,8 +252,9 @@ const char *tp_pipe_peer(const tp_pipe *pipe);
  */
 tp_status tp_pipe_close(tp_pipe *pipe);
 
-/* The exact cause of the pipe's failure in words, "" if there is none.  Valid
- * until tp_finalize(). */
+/* The exact cause of the pipe's failure in words; while it has none, why a call
+ * with tensors on a device was first refused; "" if neither.  Valid until
+ * tp_finalize(). */
 const char *tp_pipe_error(const tp_pipe *pipe);
 
 /* ---- asynchronous ------------------------------------------------------ */
@@ -346,8 +347,9 @@ tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
 
 /*
  * Moves everything on as far as it goes without waiting, and runs callbacks.
- * *completed (may be NULL) gets the number of callbacks run.  Inside a
- * callback it runs none.
+ * *completed (may be NULL) gets the number of callbacks that were run, here or
+ * in another thread, since this thread's last tp_wait() or tp_progress() came
+ * back.  Inside a callback it runs none, and the number is 0.
  */
 tp_status tp_progress(tp_context *context, int *completed);
 
@@ -365,9 +367,10 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed);
 /*
  * A descriptor for poll(2) and epoll(7), readable when tp_progress() has
  * something to do.  Belongs to the context.  Call tp_progress() until it
- * completes nothing before waiting on it.  Meant for TP_PROGRESS_MANUAL: with
- * the other modes the context's thread may run the callbacks first, and who
- * polls is not told.  -1 if context is NULL.
+ * completes nothing before waiting on it.  Where the context's thread runs
+ * callbacks it is readable after each of them, too, until tp_progress() is
+ * called; TP_PROGRESS_MANUAL, where they run in the loop's own calls, costs
+ * less.  -1, with errno: context is NULL, or there is no descriptor left.
  */
 int tp_fd(tp_context *context);
 

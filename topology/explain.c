@@ -173,18 +173,29 @@ json_t *tpt_json_plan(const struct tpt_plan *plan, const struct tpt_card *mine,
 }
 
 char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
-                    const struct tpt_card *yours,
+                    const struct tpt_card *yours, bool connected,
                     const struct tpb_record_imports *imports)
 {
     json_t *object = tpt_json_plan(plan, mine, yours);
 
-    if (object != NULL && imports != NULL
-        && json_object_set_new(object, "imports", tpt_json_imports(imports))
-           != 0) {
+    if (object != NULL
+        && (json_object_set_new(object, "connected", json_boolean(connected))
+            != 0
+            || (imports != NULL
+                && json_object_set_new(object, "imports",
+                                       tpt_json_imports(imports)) != 0))) {
         json_decref(object);
         object = NULL;
     }
     return tpt_json_dump(object);
+}
+
+char *tpt_plan_json_unknown(void)
+{
+    return tpt_json_dump(json_pack(
+        "{s:i, s:b, s:s}", "version", 1, "connected", 0, "reason",
+        "nothing is known of the peer yet: its card is fetched when the pipe"
+        " is first written to or read"));
 }
 
 /* ---- for people -------------------------------------------------------- */

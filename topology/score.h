@@ -281,12 +281,14 @@ void tpt_plan_carried(struct tpt_plan *plan, const char *name,
 
 /* The plan as JSON (an object as tp_explain(7) describes it, to be freed with
  * free()) and as a table for people.  `mine` and `yours` are the cards that
- * were scored; `imports`, if it is not NULL, is what this rank has open.
- * NULL if memory lacks. */
+ * were scored; `connected` tells whether the two have been; `imports`, if it is
+ * not NULL, is what this rank has open.  NULL if memory lacks. */
 struct tpb_record_imports;
 char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
-                    const struct tpt_card *yours,
+                    const struct tpt_card *yours, bool connected,
                     const struct tpb_record_imports *imports);
+/* The same while nothing is known of the other card. */
+char *tpt_plan_json_unknown(void);
 void tpt_plan_text(const struct tpt_plan *plan, const struct tpt_card *mine,
                    const struct tpt_card *yours, struct tpb_text *text);
 

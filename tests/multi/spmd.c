@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <execinfo.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,10 +128,36 @@ bool tpx_backend(const char *name)
     return backends != NULL && strstr(backends, name) != NULL;
 }
 
+static bool spmd_counted(const unsigned *counter, unsigned count)
+{
+    return __atomic_load_n(counter, __ATOMIC_ACQUIRE) >= count;
+}
+
 void tpx_until(const unsigned *counter, unsigned count)
 {
-    while (__atomic_load_n(counter, __ATOMIC_ACQUIRE) < count)
+    while (!spmd_counted(counter, count))
         tpx_ok(tp_wait(tpx_me.context, -1, NULL));
+}
+
+void tpx_poll(void)
+{
+    struct pollfd pfd = { .fd = tp_fd(tpx_me.context), .events = POLLIN };
+    int limit = tpx_limit_ms(20000);
+
+    tpx_check(poll(&pfd, 1, limit) == 1,
+              "poll() saw nothing for %d ms: a wake-up is lost", limit);
+}
+
+void tpx_until_polled(const unsigned *counter, unsigned count)
+{
+    while (!spmd_counted(counter, count)) {
+        int completed = 1;
+
+        while (completed > 0 && !spmd_counted(counter, count))
+            tpx_ok(tp_progress(tpx_me.context, &completed));
+        if (!spmd_counted(counter, count))
+            tpx_poll();
+    }
 }
 
 void tpx_count_ok(tp_pipe *pipe, tp_status status, tp_message *message,

@@ -102,6 +102,11 @@ void tpx_at(const char *stage);
 /* Waits with tp_wait() until *counter is at least `count`. */
 void tpx_until(const unsigned *counter, unsigned count);
 
+/* The same in an event loop: tp_progress() until nothing completes, then poll()
+ * of tp_fd(), which must tell of something within 20 seconds. */
+void tpx_until_polled(const unsigned *counter, unsigned count);
+void tpx_poll(void);
+
 /* A callback that counts TP_OK in the unsigned `arg` points to; any other
  * status fails the test. */
 void tpx_count_ok(tp_pipe *pipe, tp_status status, tp_message *message,

@@ -307,6 +307,35 @@ static void arguments_read_twice(void)
     tpx_equal(done, 1);
 }
 
+/* A tensor on a device, and no driver: told in words, and the pipe goes on. */
+static void arguments_no_driver(void)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    struct tpx_end end = { 0, TP_OK };
+    char byte = 'd', room;
+    tp_tensor tensor = { .data = &byte, .length = 1,
+                         .device = { TP_DEVICE_CUDA, 0 },
+                         .target = { TP_DEVICE_ANY, 0 } };
+    tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+    tp_pipe *pipe;
+
+    setenv("TP_CUDA_LIBRARY", "/nonexistent/libcuda.so", 1);
+    options.progress = tpx_me.mode;
+    tpx_ok(tp_init(&options, &tpx_me.context));
+    tpx_ok(tp_pipe_to_rank(tpx_me.context, 0, &pipe));
+    tpx_check(*tp_pipe_error(pipe) == '\0', "words before any call");
+    tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+    tpx_until(&end.over, 1);
+    tpx_status(end.status, TP_ERR_NOT_SUPPORTED);
+    tpx_check(strstr(tp_pipe_error(pipe), "/nonexistent/libcuda.so") != NULL,
+              "its words are \"%s\"", tp_pipe_error(pipe));
+    tensor.device.type = TP_DEVICE_CPU;
+    tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+    tpx_ok(tp_pipe_recv(pipe, &room, 1, NULL));
+    tpx_until(&end.over, 2);
+    tpx_ok(end.status);
+}
+
 const struct tpx_spmd tpx_arguments[] = {
     { "arguments_init", arguments_init, 1, TPX_BARE | TPX_WARNS | TPX_ONCE },
     { "arguments_context", arguments_context, 1, TPX_ONCE },
@@ -314,5 +343,6 @@ const struct tpx_spmd tpx_arguments[] = {
     { "arguments_messages", arguments_messages, 1, 0 },
     { "arguments_skeletons", arguments_skeletons, 1, 0 },
     { "arguments_read_twice", arguments_read_twice, 1, 0 },
+    { "arguments_no_driver", arguments_no_driver, 1, TPX_BARE | TPX_ONCE },
     { NULL }
 };

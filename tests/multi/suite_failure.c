@@ -2,7 +2,6 @@
 /* Promise 8: a rank is killed while others do something with it. */
 #include "config.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -127,20 +126,7 @@ static void failure_polls(tp_pipe *pipe)
     unsigned before = failure_total;
 
     tpx_ok(tp_pipe_read_descriptor(pipe, failure_done, NULL));
-    /* Where a thread of the context drives, it runs the callback, and who
-     * polls is not told. */
-    if (tpx_me.mode != TP_PROGRESS_MANUAL)
-        tpx_until(&failure_total, before + 1);
-    while (failure_total == before) {
-        struct pollfd pfd = { .fd = tp_fd(tpx_me.context), .events = POLLIN };
-        int completed = 1;
-
-        while (completed > 0)
-            tpx_ok(tp_progress(tpx_me.context, &completed));
-        if (failure_total == before)
-            tpx_check(poll(&pfd, 1, tpx_limit_ms(20000)) == 1,
-                      "nobody tells of a death");
-    }
+    tpx_until_polled(&failure_total, before + 1);
 }
 
 /* Whatever is asked afterwards. */

@@ -2,7 +2,6 @@
 /* A rank that waits, or does nothing with tp, uses no CPU. */
 #include "config.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,19 +95,7 @@ static void idle_ways(void)
         tpx_sleep_ms(IDLE_MS);
         break;
     default:
-        /* An event loop, where that is what moves things. */
-        while (tpx_me.mode == TP_PROGRESS_MANUAL
-               && __atomic_load_n(&woken, __ATOMIC_ACQUIRE) == 0) {
-            struct pollfd pfd = { .fd = tp_fd(tpx_me.context),
-                                  .events = POLLIN };
-            int completed = 1;
-
-            while (completed > 0)
-                tpx_ok(tp_progress(tpx_me.context, &completed));
-            if (__atomic_load_n(&woken, __ATOMIC_ACQUIRE) == 0)
-                poll(&pfd, 1, tpx_limit_ms(20000));
-        }
-        tpx_until(&woken, 1);
+        tpx_until_polled(&woken, 1);
     }
     used = idle_end(&watch);
     if (tpx_me.rank == 0) {

@@ -2,7 +2,6 @@
 /* Calls from inside callbacks and from several threads; event loops. */
 #include "config.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -469,42 +468,22 @@ static void nested_self(void)
 
 /* ---- event loops -------------------------------------------------------- */
 
-static void nested_poll(int timeout_ms)
-{
-    struct pollfd pfd = { .fd = tp_fd(tpx_me.context), .events = POLLIN };
-
-    tpx_check(poll(&pfd, 1, timeout_ms) == 1,
-              "poll() saw nothing for %d ms: a wake-up is lost", timeout_ms);
-}
-
-/* As tp_fd() asks for: progress until nothing completes, then poll. */
-static void nested_loop(const unsigned *counter, unsigned count)
-{
-    while (*counter < count) {
-        int completed = 1;
-
-        while (completed > 0 && *counter < count)
-            tpx_ok(tp_progress(tpx_me.context, &completed));
-        if (*counter < count)
-            nested_poll(tpx_limit_ms(20000));
-    }
-}
-
 static void nested_fd(void)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     char byte = 'f';
     tp_payload payload = { &byte, 1, NULL, 0 };
     tp_message message = { .payloads = &payload, .payload_count = 1 };
-    unsigned read = 0;
+    unsigned read = 0, written = 0;
 
     for (unsigned i = 0; i < nested_turns(20000); i++) {
         tpx_ok(tp_pipe_read_descriptor(pipe, nested_fd_arrived, &read));
         if (tpx_me.rank == 0)
-            tpx_ok(tp_pipe_write(pipe, &message, NULL, NULL));
-        nested_loop(&read, i + 1);
+            tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &written));
+        tpx_until_polled(&read, i + 1);
         if (tpx_me.rank == 1)
-            tpx_ok(tp_pipe_write(pipe, &message, NULL, NULL));
+            tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &written));
+        tpx_until_polled(&written, i + 1);
     }
 }
 
@@ -516,14 +495,15 @@ static void nested_fd_self(void)
     char byte = 'f';
     tp_payload payload = { &byte, 1, NULL, 0 };
     tp_message message = { .payloads = &payload, .payload_count = 1 };
-    unsigned read = 0;
+    unsigned read = 0, written = 0;
 
     for (unsigned i = 0; i < 200; i++) {
         tpx_ok(tp_pipe_read_descriptor(pipe, nested_fd_arrived, &read));
         tpx_ok(tp_progress(tpx_me.context, NULL));
-        tpx_ok(tp_pipe_write(pipe, &message, NULL, NULL));
-        nested_poll(tpx_limit_ms(20000));
-        nested_loop(&read, i + 1);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &written));
+        tpx_poll();
+        tpx_until_polled(&read, i + 1);
+        tpx_until_polled(&written, i + 1);
     }
 }
 
@@ -544,7 +524,7 @@ static void nested_fd_late(void)
     if (tpx_me.rank == 0) {
         tpx_check(tp_fd(tpx_me.context) >= 0, "no descriptor");
         tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &written));
-        nested_loop(&written, 1);
+        tpx_until_polled(&written, 1);
     } else {
         /* Not by its pipe: that would seek the acquaintance itself. */
         tpx_ok(tp_read_descriptor_any(tpx_me.context, nested_fd_arrived,
@@ -571,8 +551,8 @@ static void nested_fd_big(void)
         tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
         skeleton->payloads[0].data = in;
         tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, &read));
-        nested_loop(&read, i + 1);
-        nested_loop(&written, i + 1);
+        tpx_until_polled(&read, i + 1);
+        tpx_until_polled(&written, i + 1);
         tpx_equal(tpx_verify(in, BIG, !tpx_me.rank), BIG);
     }
     free(out);
@@ -590,9 +570,9 @@ const struct tpx_spmd tpx_nested[] = {
     { "nested_passer_by", nested_passer_by, 2, 0, 20 },
     { "nested_passed_by", nested_passed_by, 2, 0, 20 },
     { "nested_self", nested_self, 1, 0, 20 },
-    { "nested_fd", nested_fd, 2, TPX_MANUAL, 40 },
-    { "nested_fd_self", nested_fd_self, 1, TPX_MANUAL, 20 },
-    { "nested_fd_late", nested_fd_late, 2, TPX_MANUAL | TPX_BARE, 30 },
-    { "nested_fd_big", nested_fd_big, 2, TPX_MANUAL, 30 },
+    { "nested_fd", nested_fd, 2, 0, 40 },
+    { "nested_fd_self", nested_fd_self, 1, 0, 20 },
+    { "nested_fd_late", nested_fd_late, 2, TPX_BARE, 30 },
+    { "nested_fd_big", nested_fd_big, 2, 0, 30 },
     { NULL }
 };

@@ -203,7 +203,7 @@ static void use_decoded(void)
 
     mine = card;
     ck_assert_int_eq(tpt_score(&mine, &decoded, NULL, &plan, NULL), TP_OK);
-    json = tpt_plan_json(&plan, &mine, &decoded, NULL);
+    json = tpt_plan_json(&plan, &mine, &decoded, true, NULL);
     ck_assert_ptr_nonnull(json);
     free(json);
     tpt_plan_text(&plan, &mine, &decoded, &text);

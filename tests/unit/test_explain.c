@@ -77,13 +77,17 @@ static void check_rank(json_t *rank)
                   "core:i l2:i l3:i numa:i package:i cpus:i");
 }
 
+#define PLAN_MEMBERS "version:i mine:o yours:o locality:s class:s chosen:sn " \
+                     "routes:a omitted:i candidates:a devices:a"
+
+/* tp_pipe_explain() tells of the connection, too. */
 static void check_plan(json_t *root)
 {
+    bool pipe = json_object_get(root, "connected") != NULL;
     json_t *candidate, *list = json_object_get(root, "candidates");
     size_t i;
 
-    check_members(root, "version:i mine:o yours:o locality:s class:s "
-                  "chosen:sn routes:a omitted:i candidates:a devices:a");
+    check_members(root, pipe ? PLAN_MEMBERS " connected:b" : PLAN_MEMBERS);
     check_rank(json_object_get(root, "mine"));
     check_rank(json_object_get(root, "yours"));
     json_array_foreach(list, i, candidate) {
@@ -124,10 +128,11 @@ static const char *text_of(json_t *object, const char *key)
 
 START_TEST(test_json)
 {
-    json_t *root = parse(tpt_plan_json(&plan, &a, &b, NULL));
+    json_t *root = parse(tpt_plan_json(&plan, &a, &b, true, NULL));
     json_t *list = json_object_get(root, "candidates"), *last;
 
     check_plan(root);
+    ck_assert(json_is_true(json_object_get(root, "connected")));
     ck_assert_str_eq(text_of(root, "chosen"), "shm");
     ck_assert_str_eq(text_of(root, "locality"), "same host");
     ck_assert_str_eq(text_of(root, "class"), "node");
@@ -146,14 +151,25 @@ START_TEST(test_json)
 }
 END_TEST
 
+START_TEST(test_json_unknown)
+{
+    json_t *root = parse(tpt_plan_json_unknown());
+
+    check_members(root, "version:i connected:b reason:s");
+    ck_assert(json_is_false(json_object_get(root, "connected")));
+    json_decref(root);
+}
+END_TEST
+
 START_TEST(test_json_of_nothing)
 {
     json_t *root;
 
     a.backend_count = b.backend_count = 0;
     ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
-    root = parse(tpt_plan_json(&plan, &a, &b, NULL));
+    root = parse(tpt_plan_json(&plan, &a, &b, false, NULL));
     check_plan(root);
+    ck_assert(json_is_false(json_object_get(root, "connected")));
     ck_assert(json_is_null(json_object_get(root, "chosen")));
     json_decref(root);
 }
@@ -166,7 +182,7 @@ START_TEST(test_json_not_utf8)
 
     snprintf(b.backends[3].why, TPT_WORDS, "ger\xc3\xa4t \xc3");
     ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
-    root = parse(tpt_plan_json(&plan, &a, &b, NULL));
+    root = parse(tpt_plan_json(&plan, &a, &b, true, NULL));
     check_plan(root);
     ck_assert_str_eq(text_of(json_array_get(json_object_get(root,
                                                             "candidates"), 3),
@@ -185,7 +201,7 @@ START_TEST(test_json_random)
         tpx_card_random(&a, &seed);
         tpx_card_random(&b, &seed);
         ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
-        root = parse(tpt_plan_json(&plan, &a, &b, NULL));
+        root = parse(tpt_plan_json(&plan, &a, &b, true, NULL));
         check_plan(root);
         check_devices(root);
         json_decref(root);
@@ -205,7 +221,7 @@ START_TEST(test_json_devices)
     tpx_card_gpus(&a);
     tpx_card_gpus(&b);
     ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
-    root = parse(tpt_plan_json(&plan, &a, &b, NULL));
+    root = parse(tpt_plan_json(&plan, &a, &b, true, NULL));
     check_plan(root);
     check_devices(root);
     list = json_object_get(root, "devices");
@@ -263,7 +279,7 @@ START_TEST(test_carrier)
     ck_assert_ptr_nonnull(strstr(text.text, "chosen: model for same host, over "
                                  "smoke\n"));
     tpb_text_fini(&text);
-    root = parse(tpt_plan_json(&plan, &a, &b, NULL));
+    root = parse(tpt_plan_json(&plan, &a, &b, true, NULL));
     check_plan(root);
     json_array_foreach(json_object_get(root, "candidates"), i, candidate) {
         const char *carrier = text_of(candidate, "carrier");
@@ -378,6 +394,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_json);
+    tcase_add_test(tests, test_json_unknown);
     tcase_add_test(tests, test_json_of_nothing);
     tcase_add_test(tests, test_json_not_utf8);
     tcase_add_test(tests, test_json_random);
