@@ -91,6 +91,11 @@ tp_status tpg_device_enter(struct tpg_gpu *gpu, const struct tpg_cuda *cuda,
 
 /* ---- claims -------------------------------------------------------------- */
 
+bool tpg_absent(const struct tpg_gpu *gpu)
+{
+    return tpg_cuda_notice(gpu->settings) == NULL;
+}
+
 tp_status tpg_claim(struct tpg_gpu *gpu, const struct tpf_buffer *buffer,
                     struct tpb_error *error)
 {

@@ -13,8 +13,8 @@
  * copies at most that have been enqueued on this device already.  So a dead
  * peer leaves no stream waiting.
  *
- * Threads: tpg_claim(), tpg_work_new() and the allocator from any thread, the
- * rest under the context's token.
+ * Threads: tpg_absent(), tpg_claim(), tpg_work_new() and the allocator from any
+ * thread, the rest under the context's token.
  */
 #ifndef TPG_GPU_H
 #define TPG_GPU_H
@@ -29,6 +29,9 @@ struct tpg_work;
 struct tpg_gpu *tpg_open(const struct tpb_settings *settings);
 /* No work is left.  NULL is allowed. */
 void tpg_close(struct tpg_gpu *gpu);
+
+/* Is no driver in use, so that no memory can be a device's?  10 ns. */
+bool tpg_absent(const struct tpg_gpu *gpu);
 
 /*
  * Is this what the caller says?  INVALID: memory of the host claimed for a

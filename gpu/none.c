@@ -26,6 +26,12 @@ static tp_status none_refuse(struct tpb_error *error)
                     "this libtp was built without CUDA (--without-cuda)");
 }
 
+bool tpg_absent(const struct tpg_gpu *gpu)
+{
+    (void)gpu;
+    return true;
+}
+
 tp_status tpg_claim(struct tpg_gpu *gpu, const struct tpf_buffer *buffer,
                     struct tpb_error *error)
 {

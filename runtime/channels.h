@@ -143,19 +143,21 @@ void tpr_tx_notes_drop(tp_pipe *pipe);
 
 /* How long its frame is, for credit. */
 #define TPR_LENT_FRAME (sizeof(struct wire_frame) + sizeof(struct wire_lent))
-/* The frame of a message of one payload and nothing else, which has that offer.
- * False: no room now. */
+/* The frame of a message of one buffer and nothing else, which has that offer;
+ * `flags` say SHORT, and TENSOR if it is one.  False: no room now. */
 bool tpr_lent_send(tp_pipe *pipe, const struct tpr_offer *offer,
                    unsigned flags);
-/* Sends a message of one payload and nothing else, whose memory peer->lend
- * takes, in one short frame.  False: not so, nothing is done.  Token. */
-bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
-                    void *arg);
+/* Sends a message of one buffer and nothing else, whose memory peer->lend
+ * takes, in one short frame, as above.  False: not so, nothing is done.
+ * Token. */
+bool tpr_lent_write(tp_pipe *pipe, unsigned flags, void *data, size_t length,
+                    tp_message *message, tp_message_fn *done, void *arg);
 /* How a write goes that can be lent: op->way. */
 void tpr_lent_pace(struct tpr_op *op, struct tpr_pace *pace);
 /* The skeleton that such a frame's body makes, not numbered yet. */
-tp_status tpr_lent_decode(tp_pipe *pipe, const unsigned char *body,
-                          size_t length, struct tpr_skeleton **skeleton);
+tp_status tpr_lent_decode(tp_pipe *pipe, unsigned flags,
+                          const unsigned char *body, size_t length,
+                          struct tpr_skeleton **skeleton);
 /* Tells that the message's buffers are not needed any more. */
 void tpr_lent_release(tp_pipe *pipe, uint32_t number);
 /* The write that RELEASE is about, if there is nothing to do but to end it;

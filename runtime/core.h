@@ -824,6 +824,19 @@ static inline bool tpr_message_plain(const tp_message *message)
            && message->payloads[0].metadata_length == 0;
 }
 
+/* The same of one tensor of the host's memory, which its reader may have where
+ * he likes. */
+static inline bool tpr_message_tensor(const tp_message *message)
+{
+    const tp_tensor *tensor = message->tensors;
+
+    return message->tensor_count == 1 && message->payload_count == 0
+           && message->metadata_length == 0 && tensor != NULL
+           && tensor->metadata_length == 0
+           && tensor->device.type == TP_DEVICE_CPU && tensor->device.index == 0
+           && tensor->target.type == TP_DEVICE_ANY && tensor->target.index == 0;
+}
+
 #define TPR_COUNT(field, n) \
     __atomic_store_n(&(field), (field) + (uint64_t)(n), __ATOMIC_RELAXED)
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Short frames about long messages: one payload, which a channel brings, or
- * which lies in memory that its receiver has mapped.  A frame that fits a cache
+ * Short frames about long messages: one payload, or one tensor of the host's
+ * memory, which a channel brings, or which lies in memory that its receiver has
+ * mapped.  A frame that fits a cache
  * line says where it is, and another one that it is given back; so what is
  * borrowed in place costs what a short message costs, whatever its length, and
  * what is copied little more than the copy.
@@ -17,11 +18,10 @@
 
 /* ---- the sender ---------------------------------------------------------- */
 
-static bool lent_describe(const struct tpr_peer *peer,
-                          const tp_payload *payload, struct tpr_offer *offer)
+static bool lent_describe(const struct tpr_peer *peer, void *data,
+                          size_t size, struct tpr_offer *offer)
 {
-    struct tpf_buffer buffer = { .data = payload->data,
-                                 .length = payload->length };
+    struct tpf_buffer buffer = { .data = data, .length = size };
     struct tpf_link *link = peer->lend;
     size_t length = link->kind->describe(link, &buffer, offer->source,
                                          &offer->hold);
@@ -33,7 +33,7 @@ static bool lent_describe(const struct tpr_peer *peer,
         return false;
     offer->channel = (uint8_t)link->kind->number;
     offer->source_length = (uint8_t)length;
-    offer->length = payload->length;
+    offer->length = size;
     return true;
 }
 
@@ -69,7 +69,7 @@ bool tpr_lent_send(tp_pipe *pipe, const struct tpr_offer *offer,
                               .source_length = offer->source_length };
 
     memcpy(lent.source, offer->source, sizeof(lent.source));
-    flags |= WIRE_SHORT | WIRE_OFFERS;
+    flags |= WIRE_OFFERS;
     if (!tpf_post(pipe->peer->conn,
                   tpr_frame_head(pipe, WIRE_MESSAGE, flags, sizeof(lent)),
                   &lent, sizeof(lent)))
@@ -79,34 +79,33 @@ bool tpr_lent_send(tp_pipe *pipe, const struct tpr_offer *offer,
     return true;
 }
 
-bool tpr_lent_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
-                    void *arg)
+bool tpr_lent_write(tp_pipe *pipe, unsigned flags, void *data, size_t length,
+                    tp_message *message, tp_message_fn *done, void *arg)
 {
     tp_context *context = pipe->context;
-    const tp_payload *payload = &message->payloads[0];
     bool alone = tpb_list_empty(&pipe->landing);
     struct tpr_pace *pace;
     struct tpr_offer *offer;
     struct tpr_op *op;
 
-    if (pipe->peer->lend == NULL || payload->length > SIZE_MAX / 2
-        || payload->length == 0 || pipe->tx_end != TP_OK
+    if (pipe->peer->lend == NULL || length > SIZE_MAX / 2 || length == 0
+        || pipe->tx_end != TP_OK
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->notes)
         || !tpb_list_empty(&pipe->pushes)
         || !tpr_tx_credit_for(pipe, TPR_LENT_FRAME))
         return false;
-    pace = tpr_offer_lends(pipe->peer, payload->length);
+    pace = tpr_offer_lends(pipe->peer, length);
     if (TPB_UNLIKELY(pace != NULL && pace->way == TPR_PACE_FRAMES))
         return false;
     offer = tpr_offer_new(context);
     op = tpr_op_new(context);
     if (TPB_UNLIKELY(offer == NULL || op == NULL))
         goto out;
-    if (!lent_describe(pipe->peer, payload, offer)
-        || !tpr_lent_send(pipe, offer,
-                          tpr_late_flags(pipe, alone ? NULL : offer->to,
-                                         payload->length, alone, pace != NULL
-                                         && pace->way == TPR_PACE_SHARED)))
+    if (!lent_describe(pipe->peer, data, length, offer)
+        || !tpr_lent_send(pipe, offer, flags
+                          | tpr_late_flags(pipe, alone ? NULL : offer->to,
+                                           length, alone, pace != NULL
+                                           && pace->way == TPR_PACE_SHARED)))
         goto out;
     op->context = context;
     tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);
@@ -150,8 +149,9 @@ struct tpr_op *tpr_lent_back(tp_pipe *pipe, uint32_t number)
 
 /* ---- the receiver -------------------------------------------------------- */
 
-tp_status tpr_lent_decode(tp_pipe *pipe, const unsigned char *body,
-                          size_t length, struct tpr_skeleton **result)
+tp_status tpr_lent_decode(tp_pipe *pipe, unsigned flags,
+                          const unsigned char *body, size_t length,
+                          struct tpr_skeleton **result)
 {
     struct tpr_skeleton *skeleton;
     struct tpr_offer *offer;
@@ -164,7 +164,7 @@ tp_status tpr_lent_decode(tp_pipe *pipe, const unsigned char *body,
         || lent.source_length == 0 || lent.source_length > WIRE_LENT_SOURCE
         || lent.length == 0 || lent.length > SIZE_MAX / 2)
         return TP_ERR_PROTOCOL;
-    skeleton = tpr_skeleton_short(pipe, lent.length);
+    skeleton = tpr_skeleton_single(pipe, flags, lent.length);
     if (skeleton == NULL)
         return TP_ERR_NO_MEMORY;
     offer = tpr_offer_new(pipe->context);

@@ -204,8 +204,8 @@ static bool rx_decoded(tp_pipe *pipe, tp_status status)
 /* The view has one of lent.c. */
 static bool rx_lent(tp_pipe *pipe, struct rx_view *view)
 {
-    tp_status status = tpr_lent_decode(pipe, view->bytes, view->length,
-                                       &pipe->skeleton);
+    tp_status status = tpr_lent_decode(pipe, view->flags, view->bytes,
+                                       view->length, &pipe->skeleton);
 
     *view->taken = view->length;
     return rx_decoded(pipe, status);
@@ -215,6 +215,10 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
 {
     if (view->type != WIRE_MESSAGE) {
         tpr_rx_break(pipe, TP_ERR_PROTOCOL, "data without a message");
+        return false;
+    }
+    if ((view->flags & (WIRE_SHORT | WIRE_TENSOR)) == WIRE_TENSOR) {
+        tpr_rx_break(pipe, TP_ERR_PROTOCOL, "a frame of garbage");
         return false;
     }
     if (!rx_wanted(pipe))
@@ -229,7 +233,7 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
         pipe->rx_state = TPR_RX_DESCRIPTOR;
         return true;
     }
-    pipe->skeleton = tpr_skeleton_short(pipe, view->length);
+    pipe->skeleton = tpr_skeleton_single(pipe, view->flags, view->length);
     if (pipe->skeleton == NULL) {
         tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for a message");
         return false;
@@ -719,7 +723,8 @@ static void rx_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     memcpy(&frame, bytes, sizeof(frame));
     if (frame.length != size - sizeof(frame) || frame.type < WIRE_MESSAGE
         || frame.type > WIRE_LAST
-        || ((frame.flags & WIRE_SHORT) != 0 && frame.type != WIRE_MESSAGE)) {
+        || ((frame.flags & (WIRE_SHORT | WIRE_TENSOR)) != 0
+            && frame.type != WIRE_MESSAGE)) {
         rx_pop(conn);
         tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of garbage");
     } else if (frame.type == WIRE_BYE) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The straight path of short messages: one payload, nothing else, in one frame.
+ * The straight path of short messages: one payload, nothing else, in one frame;
+ * and beside it that of one tensor of the host's memory.
  *
  * Here is what happens where nothing is in the way: nothing is queued on the
  * pipe, the callback that waits gets the message where it lies in the backend's
@@ -26,18 +27,19 @@ static inline bool short_is_plain(const tp_message *message)
 }
 
 /* Its frame is under way. */
-static inline bool short_send(tp_pipe *pipe, const tp_payload *payload)
+static inline __attribute__((always_inline)) bool
+short_send(tp_pipe *pipe, unsigned flags, const void *data, size_t length)
 {
     const struct tpr_peer *peer = pipe->peer;
     struct tpf_conn *conn = peer->conn;
-    size_t length = payload->length, size = sizeof(struct wire_frame) + length;
+    size_t size = sizeof(struct wire_frame) + length;
     struct tp_stats *stats = &pipe->record->stats;
 
     if (length >= peer->brief || pipe->tx_end != TP_OK
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
         || !tpr_tx_credit_for(pipe, size)
-        || !tpf_post(conn, tpr_short_head(pipe, length), payload->data,
-                     length))
+        || !tpf_post(conn, tpr_frame_head(pipe, WIRE_MESSAGE, flags, length),
+                     data, length))
         return false;
     pipe->advertised = pipe->consumed;
     pipe->sent += (uint32_t)size;
@@ -60,17 +62,19 @@ static inline void short_op_take(tp_context *context)
     context->free_op_count--;
 }
 
+/* Writes the message, whose one buffer this is, as `flags` say. */
 static inline __attribute__((always_inline)) bool
-short_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done, void *arg)
+short_write_data(tp_pipe *pipe, unsigned flags, void *data, size_t length,
+                 tp_message *message, tp_message_fn *done, void *arg)
 {
     tp_context *context = pipe->context;
     struct tpr_op *op = short_op(context);
 
-    if (TPB_UNLIKELY(message->payloads[0].length >= pipe->peer->lend_least)
-        && !context->closed && tpr_lent_write(pipe, message, done, arg))
+    if (TPB_UNLIKELY(length >= pipe->peer->lend_least) && !context->closed
+        && tpr_lent_write(pipe, flags, data, length, message, done, arg))
         return true;
     if (TPB_UNLIKELY(context->closed || op == NULL)
-        || !short_send(pipe, &message->payloads[0]))
+        || !short_send(pipe, flags, data, length))
         return false;
     if (TPB_LIKELY(done != NULL)) {
         short_op_take(context);
@@ -78,6 +82,13 @@ short_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done, void *arg)
         tpb_list_append(&context->done, &op->link);
     }
     return true;
+}
+
+static inline __attribute__((always_inline)) bool
+short_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done, void *arg)
+{
+    return short_write_data(pipe, WIRE_SHORT, message->payloads[0].data,
+                            message->payloads[0].length, message, done, arg);
 }
 
 static __attribute__((noinline)) bool
@@ -100,6 +111,35 @@ static inline bool short_in_turn(tp_context *context)
     return atomic_load_explicit(&context->tasks, memory_order_relaxed) == NULL;
 }
 
+/* One tensor, whose memory is the host's for sure. */
+static bool short_write_tensor(tp_pipe *pipe, tp_message *message,
+                               tp_message_fn *done, void *arg)
+{
+    tp_context *context = pipe->context;
+    const tp_tensor *tensor = message->tensors;
+    bool nested = tpr_holds(context), sent;
+
+    if ((tensor->data == NULL && tensor->length > 0)
+        || !tpg_absent(context->gpu)
+        || (nested ? !short_in_turn(context) : !tpr_enter_token(context)))
+        return false;
+    sent = short_write_data(pipe, WIRE_SHORT | WIRE_TENSOR, tensor->data,
+                            tensor->length, message, done, arg);
+    if (!nested)
+        tpr_leave_token(context);
+    return sent;
+}
+
+static __attribute__((noinline)) tp_status
+short_write_other(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
+                  void *arg)
+{
+    if (pipe != NULL && message != NULL && tpr_message_tensor(message)
+        && short_write_tensor(pipe, message, done, arg))
+        return TP_OK;
+    return tpr_call_write(pipe, message, done, arg, NULL);
+}
+
 tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,
                         tp_message_fn *done, void *arg)
 {
@@ -109,7 +149,7 @@ tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,
               && short_write(pipe, message, done, arg)
             : short_write_outside(pipe, message, done, arg)))
         return TP_OK;
-    return tpr_call_write(pipe, message, done, arg, NULL);
+    return short_write_other(pipe, message, done, arg);
 }
 
 /* ---- arming ------------------------------------------------------------- */
@@ -182,15 +222,16 @@ static inline void short_have(tp_pipe *pipe, uint64_t length, bool borrow,
     op->borrow = borrow;
 }
 
-/* Nobody else has it, and it is as it was. */
+/* Nobody else has it, and it is as it was: one payload, or one tensor. */
 static inline bool short_may_read(const tp_pipe *pipe,
-                                  const tp_message *message)
+                                  const tp_message *message, size_t tensors)
 {
     return pipe->context->open.pipe == pipe
            && pipe->rx_state == TPR_RX_OFFERED
            && atomic_load_explicit(&pipe->offered, memory_order_relaxed)
               == message
-           && message->payload_count == 1 && message->tensor_count == 0;
+           && message->payload_count == 1 - tensors
+           && message->tensor_count == tensors;
 }
 
 /* One that was copied and might have been lent: its sender shall know. */
@@ -198,6 +239,15 @@ static __attribute__((noinline, cold)) void short_wish(struct tpr_peer *peer)
 {
     if (peer->lend != NULL)        /* and so may the other way */
         peer->wishes |= WIRE_BORROWS | WIRE_KEEPS;
+}
+
+/* Memory for a message of so many bytes that is copied; or NULL. */
+static inline void short_borrow(tp_pipe *pipe, tp_message *message,
+                                void **data, uint32_t length)
+{
+    *data = length == 0 ? NULL : tpr_borrow_copy(message, length);
+    if (length >= TPR_BORROWED && (pipe->peer->wishes & WIRE_BORROWS) == 0)
+        short_wish(pipe->peer);
 }
 
 /* The last that is done, so that its caller has nothing to keep meanwhile. */
@@ -224,17 +274,13 @@ short_read(tp_pipe *pipe, tp_message *message, bool borrow,
     uint32_t length = open->length;
     tp_payload *payload;
 
-    if (open->offered != message || !short_may_read(pipe, message))
+    if (open->offered != message || !short_may_read(pipe, message, 0))
         return false;
     payload = &message->payloads[0];
     if (payload->length != length)
         return false;
-    if (borrow) {
-        payload->data = length == 0 ? NULL : tpr_borrow_copy(message, length);
-        if (length >= TPR_BORROWED
-            && (pipe->peer->wishes & WIRE_BORROWS) == 0)
-            short_wish(pipe->peer);
-    }
+    if (borrow)
+        short_borrow(pipe, message, &payload->data, length);
     if (payload->data == NULL && length > 0)
         return false;
     open->taken = length;
@@ -243,24 +289,68 @@ short_read(tp_pipe *pipe, tp_message *message, bool borrow,
     return true;
 }
 
-/* The same of one that lies at its sender: what is offered; or NULL. */
-static inline struct tpr_offer *short_offer(const tp_pipe *pipe,
-                                            const tp_message *message)
+/* The tensor is the host's memory for sure, and so is what is read to. */
+static inline bool short_is_here(const tp_pipe *pipe, const tp_tensor *tensor)
 {
+    return tensor->device.type == TP_DEVICE_CPU && tensor->device.index == 0
+           && tpg_absent(pipe->context->gpu);
+}
+
+/* The same of a tensor, with its bytes. */
+static bool short_read_tensor(tp_pipe *pipe, tp_message *message, bool borrow,
+                              tp_message_fn *done, void *arg)
+{
+    struct tpr_open_frame *open = &pipe->context->open;
+    tp_tensor *tensor = message->tensors;
+    uint32_t length = open->length;
+
+    if (open->offered != message || !short_may_read(pipe, message, 1)
+        || tensor->length != length || !short_is_here(pipe, tensor))
+        return false;
+    if (borrow)
+        short_borrow(pipe, message, &tensor->data, length);
+    if (tensor->data == NULL && length > 0)
+        return false;
+    open->taken = length;
+    open->offered = NULL;
+    short_have(pipe, length, borrow, done, arg);
+    if (length > 0)
+        short_copy(tensor->data, open);
+    return true;
+}
+
+/* The same of one that lies at its sender: what is offered, and where its
+ * reader says that the buffer is; or NULL. */
+static inline struct tpr_offer *short_offer(const tp_pipe *pipe,
+                                            const tp_message *message,
+                                            void ***data)
+{
+    const struct tpr_open_frame *open = &pipe->context->open;
+    size_t tensors = (open->flags & WIRE_TENSOR) != 0, length;
     struct tpr_offer *offer;
 
-    if (pipe->context->open.lent != message || !short_may_read(pipe, message)
+    if (open->lent != message || !short_may_read(pipe, message, tensors)
         || pipe->rx_end != TP_OK || pipe->peer->links == NULL)
         return NULL;
     offer = pipe->skeleton->offers;
-    return message->payloads[0].length == offer->length ? offer : NULL;
+    if (tensors == 0) {
+        length = message->payloads[0].length;
+        *data = &message->payloads[0].data;
+    } else if (short_is_here(pipe, &message->tensors[0])) {
+        length = message->tensors[0].length;
+        *data = &message->tensors[0].data;
+    } else {
+        return NULL;
+    }
+    return length == offer->length ? offer : NULL;
 }
 
 /* Reads one that lies at its sender by mapping it. */
 static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
                       void *arg)
 {
-    struct tpr_offer *offer = short_offer(pipe, message);
+    void **data;
+    struct tpr_offer *offer = short_offer(pipe, message, &data);
     struct tpf_buffer buffer = { .data = NULL };
     struct tpf_link *link;
     struct tpb_error error;
@@ -275,7 +365,7 @@ static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
         return false;
     offer->borrowed = true;
     pipe->peer->wishes |= WIRE_KEEPS;
-    message->payloads[0].data = buffer.data;
+    *data = buffer.data;
     pipe->context->open.lent = NULL;
     pipe->flags = 0;
     short_have(pipe, offer->length, true, done, arg);
@@ -288,24 +378,27 @@ static bool short_pull(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
 {
     struct tpr_open_frame *open = &pipe->context->open;
     struct tpr_skeleton *skeleton = pipe->skeleton;
-    const tp_payload *payload = &message->payloads[0];
     bool queued = (pipe->flags & WIRE_QUEUED) != 0;
-    uint64_t since;
+    const struct tpr_offer *offer;
+    uint64_t since, length;
+    void **data;
 
-    if (short_offer(pipe, message) == NULL || payload->data == NULL)
+    offer = short_offer(pipe, message, &data);
+    if (offer == NULL || *data == NULL)
         return false;
+    length = offer->length;
     /* From here on another thread that reads it, too, is told so. */
     atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
-    if (!tpr_pull_at_once(pipe, skeleton, payload->data, &since)) {
+    if (!tpr_pull_at_once(pipe, skeleton, *data, &since)) {
         atomic_store_explicit(&pipe->offered, message, memory_order_release);
         return false;
     }
-    if (payload->length < TPR_BORROWED_MOST)
+    if (length < TPR_BORROWED_MOST)
         pipe->peer->wishes &= (uint16_t)~WIRE_BORROWS;
     open->lent = NULL;
     pipe->flags = 0;
-    short_have(pipe, payload->length, false, done, arg);
-    open->read->data_length = payload->length;
+    short_have(pipe, length, false, done, arg);
+    open->read->data_length = length;
     open->read->number = skeleton->number;
     open->read->queued = queued;
     open->read->position = since;
@@ -319,7 +412,9 @@ short_read_other(tp_pipe *pipe, tp_message *skeleton, tp_message_fn *done,
                  void *arg)
 {
     if (pipe != NULL && skeleton != NULL && done != NULL
-        && tpr_holds(pipe->context) && short_pull(pipe, skeleton, done, arg))
+        && tpr_holds(pipe->context)
+        && (short_read_tensor(pipe, skeleton, false, done, arg)
+            || short_pull(pipe, skeleton, done, arg)))
         return TP_OK;
     return tpr_call_read(pipe, skeleton, false, done, arg, NULL);
 }
@@ -357,7 +452,8 @@ tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
         return short_bytes(pipe, skeleton);
     if (TPB_LIKELY(pipe != NULL && skeleton != NULL
                    && tpr_holds(pipe->context))
-        && short_map(pipe, skeleton, done, arg))
+        && (short_map(pipe, skeleton, done, arg)
+            || short_read_tensor(pipe, skeleton, true, done, arg)))
         return TP_OK;
     return tpr_call_read(pipe, skeleton, true, done, arg, NULL);
 }
@@ -387,6 +483,17 @@ static inline bool short_is_lent(const struct tpr_peer *peer,
 {
     return (frame->flags & (WIRE_SHORT | WIRE_OFFERS | WIRE_SHARED))
               == (WIRE_SHORT | WIRE_OFFERS)
+           && frame->type == WIRE_MESSAGE && frame->wishes == peer->wished
+           && frame->number == 0 && frame->length == size - sizeof(*frame)
+           && pipe != NULL;
+}
+
+/* ... and one tensor, the same. */
+static inline bool short_is_tensor(const struct tpr_peer *peer,
+                                   const tp_pipe *pipe,
+                                   const struct wire_frame *frame, size_t size)
+{
+    return frame->flags == (WIRE_SHORT | WIRE_TENSOR)
            && frame->type == WIRE_MESSAGE && frame->wishes == peer->wished
            && frame->number == 0 && frame->length == size - sizeof(*frame)
            && pipe != NULL;
@@ -522,7 +629,8 @@ static bool short_lent(tp_context *context, tp_pipe *pipe,
     struct tpr_op *op;
 
     if (!short_credit(pipe, frame->credit) || !short_wanted(context, pipe)
-        || tpr_lent_decode(pipe, body, frame->length, &skeleton) != TP_OK)
+        || tpr_lent_decode(pipe, frame->flags, body, frame->length, &skeleton)
+           != TP_OK)
         return false;
     skeleton->number = tpr_offer_number(&pipe->offered_to_me);
     pipe->offers_seen = true;
@@ -535,6 +643,25 @@ static bool short_lent(tp_context *context, tp_pipe *pipe,
     open->offered = NULL;
     open->lent = &skeleton->message;
     pipe->missing = 0;
+    short_tell(context, pipe, conn, op, skeleton);
+    return true;
+}
+
+/* Of one tensor. */
+static bool short_tensor(tp_context *context, tp_pipe *pipe,
+                         struct tpf_conn *conn, const struct wire_frame *frame,
+                         const unsigned char *body)
+{
+    struct tpr_skeleton *skeleton;
+    struct tpr_op *op;
+
+    if (!short_credit(pipe, frame->credit) || !short_wanted(context, pipe)
+        || (skeleton = tpr_skeleton_tensor(pipe, frame->length)) == NULL)
+        return false;
+    op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+    context->open.bytes = body;
+    short_open(&context->open, pipe, conn, op, skeleton);
+    context->open.flags = frame->flags;
     short_tell(context, pipe, conn, op, skeleton);
     return true;
 }
@@ -581,6 +708,8 @@ short_take_lent(tp_context *context, const struct tpr_peer *peer,
                 const struct wire_frame *frame, const unsigned char *body,
                 size_t size)
 {
+    if (short_is_tensor(peer, pipe, frame, size))
+        return short_tensor(context, pipe, conn, frame, body);
     if (short_is_lent(peer, pipe, frame, size))
         return short_lent(context, pipe, conn, frame, body);
     return short_is_release(peer, pipe, frame, size)

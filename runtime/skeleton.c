@@ -84,6 +84,10 @@ void tpr_skeletons_fini(tp_pipe *pipe)
     }
 }
 
+/* What a pool's skeleton with storage has room for. */
+_Static_assert(SKELETON_STORAGE >= sizeof(tp_payload)
+               && SKELETON_STORAGE >= sizeof(tp_tensor), "storage");
+
 struct tpr_skeleton *tpr_skeleton_first(tp_pipe *pipe)
 {
     return skeleton_new(pipe, sizeof(tp_payload));

@@ -35,12 +35,6 @@ static inline struct tpf_head tpr_frame_head(const tp_pipe *pipe,
         tpr_frame_word(type, flags, pipe->peer->wishes, pipe->number),
         pipe->consumed | (uint64_t)length << 32 } };
 }
-/* ... of a short message. */
-static inline struct tpf_head tpr_short_head(const tp_pipe *pipe,
-                                             size_t length)
-{
-    return tpr_frame_head(pipe, WIRE_MESSAGE, WIRE_SHORT, length);
-}
 void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op);
 void tpr_tx_pump(tp_pipe *pipe);
 void tpr_tx_unblock(struct tpr_peer *peer);
@@ -110,6 +104,28 @@ static inline struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe,
                                       .payload_count = 1 };
     skeleton->data_length = skeleton->stream_length = length;
     return skeleton;
+}
+/* The same of one tensor, see tpr_message_tensor(). */
+static inline struct tpr_skeleton *tpr_skeleton_tensor(tp_pipe *pipe,
+                                                       size_t length)
+{
+    struct tpr_skeleton *skeleton = tpr_skeleton_short(pipe, length);
+    tp_tensor *tensor;
+
+    if (skeleton == NULL)
+        return NULL;
+    tensor = (tp_tensor *)(void *)skeleton->storage;
+    *tensor = (tp_tensor){ .length = length,
+                           .target = { TP_DEVICE_ANY, 0 } };
+    skeleton->message = (tp_message){ .tensors = tensor, .tensor_count = 1 };
+    return skeleton;
+}
+/* Which of the two a frame with WIRE_SHORT says. */
+static inline struct tpr_skeleton *
+tpr_skeleton_single(tp_pipe *pipe, unsigned flags, size_t length)
+{
+    return (flags & WIRE_TENSOR) != 0 ? tpr_skeleton_tensor(pipe, length)
+                                      : tpr_skeleton_short(pipe, length);
 }
 /* Back to its pipe, if nothing hangs on it: else tpr_skeleton_free(). */
 static inline void tpr_skeleton_put(struct tpr_skeleton *skeleton)

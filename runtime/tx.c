@@ -216,14 +216,15 @@ static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
     }
 }
 
-static bool tx_short(tp_pipe *pipe, struct tpf_conn *conn, const void *data,
-                     size_t length)
+static bool tx_short(tp_pipe *pipe, struct tpf_conn *conn, unsigned flags,
+                     const void *data, size_t length)
 {
     size_t size = sizeof(struct wire_frame) + length;
 
     if (!tpr_tx_credit_for(pipe, size))
         return false;
-    if (!tpf_post(conn, tpr_short_head(pipe, length), data, length)) {
+    if (!tpf_post(conn, tpr_frame_head(pipe, WIRE_MESSAGE, flags, length),
+                  data, length)) {
         tx_block(pipe);
         return false;
     }
@@ -282,18 +283,25 @@ static unsigned tx_flags(const tp_pipe *pipe, const struct tpr_op *op)
                             op->paced && op->way == TPR_PACE_SHARED);
 }
 
-/* Is one short frame all that there is to say of it? */
-static bool tx_is_lent(const struct tpr_op *op)
+/* What says in one word all that there is to say of a message; 0: nothing. */
+static unsigned tx_short_flags(const tp_message *message)
 {
-    return op->offers != NULL && !op->begun && tpr_message_plain(op->message)
+    return tpr_message_plain(message)    ? WIRE_SHORT
+           : tpr_message_tensor(message) ? WIRE_SHORT | WIRE_TENSOR : 0;
+}
+
+/* Is one short frame all that there is to say of it?  `brief` is of that. */
+static bool tx_is_lent(const struct tpr_op *op, unsigned brief)
+{
+    return op->offers != NULL && brief != 0
            && op->offers->source_length <= WIRE_LENT_SOURCE;
 }
 
-static bool tx_lent(tp_pipe *pipe, struct tpr_op *op)
+static bool tx_lent(tp_pipe *pipe, struct tpr_op *op, unsigned brief)
 {
     if (!tpr_tx_credit_for(pipe, TPR_LENT_FRAME))
         return false;
-    if (!tpr_lent_send(pipe, op->offers, tx_flags(pipe, op))) {
+    if (!tpr_lent_send(pipe, op->offers, brief | tx_flags(pipe, op))) {
         tx_block(pipe);
         return false;
     }
@@ -306,20 +314,22 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
 {
     uint64_t total = op->descriptor_length + op->stream_length;
     size_t most = conn->max_frame - sizeof(struct wire_frame), length;
+    unsigned brief = op->begun ? 0 : tx_short_flags(op->message);
     unsigned char *room;
 
-    if (tx_is_lent(op))
-        return tx_lent(pipe, op);
+    if (tx_is_lent(op, brief))
+        return tx_lent(pipe, op, brief);
     /* What may land in place is better not with its descriptor: there is no
      * reader yet. */
-    if (!op->begun && tpr_message_plain(op->message) && op->offers == NULL
-        && op->data_length <= most
+    if (brief != 0 && op->offers == NULL && op->data_length <= most
         && (conn->lands == 0 || op->data_length < conn->lands)) {
         bool lend = conn->backend->send_data != NULL
                     && op->data_length >= TX_ZERO_COPY;
 
-        if (!(lend ? tx_lend(pipe, op, conn, WIRE_MESSAGE, WIRE_SHORT)
-                   : tx_short(pipe, conn, op->message->payloads[0].data,
+        if (!(lend ? tx_lend(pipe, op, conn, WIRE_MESSAGE, brief)
+                   : tx_short(pipe, conn, brief, brief == WIRE_SHORT
+                              ? op->message->payloads[0].data
+                              : op->message->tensors[0].data,
                               op->data_length)))
             return false;
         op->position = total;
@@ -682,7 +692,7 @@ bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length)
     if ((length >= peer->brief && tx_is_long(peer, length))
         || pipe->tx_end != TP_OK
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
-        || !tx_short(pipe, peer->conn, data, length))
+        || !tx_short(pipe, peer->conn, WIRE_SHORT, data, length))
         return false;
     TPR_COUNT(pipe->record->stats.messages_sent, 1);
     TPR_COUNT(pipe->record->stats.bytes_sent, length);

@@ -27,7 +27,7 @@
 #error "the wire format is little-endian; big-endian hosts need conversions"
 #endif
 
-enum { WIRE_VERSION = 5 };
+enum { WIRE_VERSION = 6 };
 
 enum wire_type {
     WIRE_HELLO = 1,    /* first on every conn, from the side that connected */
@@ -56,8 +56,10 @@ enum {
                           `wishes` are for */
     WIRE_SHARED = 8,   /* of a stream, whose sender copies some of what goes by
                           channels if he is called */
-    WIRE_QUEUED = 16   /* many bytes were under way before it: its DONE may come
+    WIRE_QUEUED = 16,  /* many bytes were under way before it: its DONE may come
                           when more of what follows has been read */
+    WIRE_TENSOR = 32   /* with SHORT: not a payload but a tensor, of the host's
+                          memory and for any device */
 };
 
 struct wire_frame {
@@ -152,11 +154,11 @@ struct wire_tensor {
 };
 _Static_assert(sizeof(struct wire_tensor) == 32, "wire layout");
 
-/* The body of a message of one payload and nothing else, which goes by a
- * channel whose source is that short. */
+/* The body of a message of one payload or tensor and nothing else, which goes
+ * by a channel whose source is that short. */
 enum { WIRE_LENT_SOURCE = 16 };
 struct wire_lent {
-    uint64_t length;           /* of the payload */
+    uint64_t length;           /* of the buffer */
     uint8_t channel, source_length;
     uint16_t zero;
     uint32_t zero2;

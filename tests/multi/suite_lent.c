@@ -616,9 +616,162 @@ static void lent_finalize(void)
     }
 }
 
+/* ---- tensors ------------------------------------------------------------- */
+
+/* One tensor and nothing else, which goes as one payload does; payloads between
+ * them.  Read or borrowed in the callback that tells of it, or later. */
+struct lent_tensors {
+    unsigned char *in;
+    unsigned round, over;
+    tp_message *late;
+};
+
+static bool lent_is_tensor(unsigned round)
+{
+    return round % 5 != 4;
+}
+
+static void lent_tensor_over(struct lent_tensors *tensors,
+                             const unsigned char *data)
+{
+    size_t length = lent_length(tensors->round);
+
+    tpx_equal(tpx_verify(data, length, tensors->round), length);
+    lent_count(&tensors->over);
+}
+
+static void lent_tensor_read(tp_pipe *pipe, tp_status status,
+                             tp_message *message, void *arg)
+{
+    struct lent_tensors *tensors = arg;
+
+    (void)pipe;
+    (void)message;
+    tpx_ok(status);
+    lent_tensor_over(tensors, tensors->in);
+}
+
+static void lent_tensor_borrowed(tp_pipe *pipe, tp_status status,
+                                 tp_message *message, void *arg)
+{
+    struct lent_tensors *tensors = arg;
+
+    tpx_ok(status);
+    lent_tensor_over(tensors, lent_is_tensor(tensors->round)
+                              ? message->tensors[0].data
+                              : message->payloads[0].data);
+    tpx_ok(tp_pipe_release(pipe, message));
+}
+
+/* Is it what the other side wrote? */
+static void lent_tensor_expect(const tp_message *skeleton, unsigned round)
+{
+    size_t length = lent_length(round);
+    const tp_tensor *tensor = skeleton->tensors;
+
+    tpx_equal(skeleton->metadata_length, 0);
+    tpx_equal(skeleton->tensor_count, lent_is_tensor(round));
+    tpx_equal(skeleton->payload_count, !lent_is_tensor(round));
+    if (!lent_is_tensor(round)) {
+        tpx_equal(skeleton->payloads[0].length, length);
+        return;
+    }
+    tpx_equal(tensor->length, length);
+    tpx_equal(tensor->metadata_length, 0);
+    tpx_check(tensor->data == NULL && tensor->device.type == TP_DEVICE_CPU
+              && tensor->device.index == 0
+              && tensor->target.type == TP_DEVICE_ANY
+              && tensor->target.index == 0, "not the tensor that was sent");
+}
+
+static void lent_tensor_place(tp_message *skeleton, unsigned round, void *to)
+{
+    if (lent_is_tensor(round))
+        skeleton->tensors[0].data = to;
+    else
+        skeleton->payloads[0].data = to;
+}
+
+static void lent_tensor_arrived(tp_pipe *pipe, tp_status status,
+                                tp_message *skeleton, void *arg)
+{
+    struct lent_tensors *tensors = arg;
+    unsigned round = tensors->round;
+
+    tpx_ok(status);
+    lent_tensor_expect(skeleton, round);
+    if (round / 12 % 3 == 0) {
+        tpx_ok(tp_pipe_borrow(pipe, skeleton, lent_tensor_borrowed, tensors));
+        return;
+    }
+    lent_tensor_place(skeleton, round, tensors->in);
+    if (round / 12 % 3 == 1) {
+        tpx_ok(tp_pipe_read(pipe, skeleton, lent_tensor_read, tensors));
+    } else {
+        tensors->late = skeleton;
+        lent_count(&tensors->over);
+    }
+}
+
+static void lent_tensor_take(tp_pipe *pipe, struct lent_tensors *tensors,
+                             unsigned round)
+{
+    unsigned over = tensors->over;
+
+    tensors->round = round;
+    tensors->late = NULL;
+    memset(tensors->in, 0xee, LENT_MOST);
+    tpx_ok(tp_pipe_read_descriptor(pipe, lent_tensor_arrived, tensors));
+    tpx_until(&tensors->over, over + 1);
+    if (tensors->late != NULL) {
+        tpx_ok(tp_pipe_read(pipe, tensors->late, lent_tensor_read, tensors));
+        tpx_until(&tensors->over, over + 2);
+    }
+}
+
+static void lent_tensor_write(tp_pipe *pipe, unsigned char *data,
+                              unsigned round, unsigned *written)
+{
+    size_t length = lent_length(round);
+    tp_tensor tensor = { .data = data, .length = length,
+                         .target = { TP_DEVICE_ANY, 0 } };
+    tp_payload payload = { .data = data, .length = length };
+    tp_message message = { .payloads = NULL };
+
+    if (lent_is_tensor(round)) {
+        message.tensors = &tensor;
+        message.tensor_count = 1;
+    } else {
+        message.payloads = &payload;
+        message.payload_count = 1;
+    }
+    tpx_fill(data, length, round);
+    *written = 0;
+    tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, written));
+    tpx_until(written, 1);
+}
+
+static void lent_tensors(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct lent_tensors tensors = { .in = malloc(LENT_MOST) };
+    unsigned char *out[] = { malloc(LENT_MOST), lent_alloc(LENT_MOST) };
+    unsigned written;
+
+    tpx_check(tensors.in != NULL && out[0] != NULL, "out of memory");
+    for (unsigned round = 0; round < LENT_ROUNDS; round++)
+        if (round % 2 == (unsigned)tpx_me.rank)
+            lent_tensor_write(pipe, out[round / 36 % 2], round, &written);
+        else
+            lent_tensor_take(pipe, &tensors, round);
+    free(tensors.in);
+    free(out[0]);
+}
+
 const struct tpx_spmd tpx_lent[] = {
     { "lent_turns", lent_turns, 2, TPX_CHANNELS, 30 },
     { "lent_many", lent_many, 2, TPX_CHANNELS, 30 },
+    { "lent_tensors", lent_tensors, 2, TPX_CHANNELS, 30 },
     { "lent_streams", lent_streams, 2, TPX_CHANNELS, 60 },
     { "lent_shared", lent_shared, 2, TPX_CHANNELS, 60 },
     { "lent_blocks", lent_blocks, 2, TPX_CHANNELS, 30 },

@@ -269,7 +269,7 @@ static size_t stream_damage(unsigned char *frame, size_t size)
         frame[0] = (unsigned char)chance(WIRE_LAST + 2);
         return size;
     default:
-        frame[1] = (unsigned char)chance(4);
+        frame[1] = (unsigned char)chance(WIRE_TENSOR * 2);
         return size;
     }
 }
@@ -304,6 +304,19 @@ static void stream_feed(struct fake_conn *conn, unsigned number,
         first = false;
     }
     free(bytes);
+}
+
+/* A message of one tensor, or one payload, and nothing else. */
+static void stream_feed_short(struct fake_conn *conn, unsigned number)
+{
+    static unsigned char frame[FRAMES_MOST];
+    struct wire_frame head = { .type = WIRE_MESSAGE, .flags = WIRE_SHORT,
+                               .number = number, .length = chance(300) };
+
+    if (chance(3) != 0)
+        head.flags |= WIRE_TENSOR;
+    memcpy(frame, &head, sizeof(head));
+    fake_feed(conn, frame, sizeof(head) + head.length);
 }
 
 /* ---- readers ------------------------------------------------------------ */
@@ -376,7 +389,10 @@ START_TEST(test_whole)
 
         if (before)
             read_arm(1, i % 3);
-        stream_feed((struct fake_conn *)peer->conn, i % 3, 0);
+        if (chance(4) == 0)
+            stream_feed_short((struct fake_conn *)peer->conn, i % 3);
+        else
+            stream_feed((struct fake_conn *)peer->conn, i % 3, 0);
         serve(peer->conn);
         if (!before)
             read_arm(1, i % 3);
@@ -417,7 +433,10 @@ START_TEST(test_damaged)
 
             if (chance(4) != 0)
                 read_arm(rank, number);
-            stream_feed((struct fake_conn *)conn, number, 1 + chance(12));
+            if (chance(8) == 0)
+                stream_feed_short((struct fake_conn *)conn, number);
+            else
+                stream_feed((struct fake_conn *)conn, number, 1 + chance(12));
         }
         serve(conn);
         if (peer->state == TPR_PEER_ENDED) {
