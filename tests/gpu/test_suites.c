@@ -36,6 +36,7 @@ static const struct {
     { "arguments_messages", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_skeletons", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_read_twice", SUITES_ALL, "wrong calls, not passed on" },
+    { "arguments_no_driver", SUITES_ALL, "there is one" },
     { "blocking_credit", SUITES_ALL, "fills the transport's room" },
     { "blocking_send_timeout", SUITES_ALL, "fills the transport's room" },
     { "blocking_timeouts", SUITES_DIRECT, "reads what is there in no time" },
