@@ -824,17 +824,22 @@ static inline bool tpr_message_plain(const tp_message *message)
            && message->payloads[0].metadata_length == 0;
 }
 
-/* The same of one tensor of the host's memory, which its reader may have where
- * he likes. */
-static inline bool tpr_message_tensor(const tp_message *message)
+/* What says in a word all that there is to say of a message of one tensor of the
+ * host's memory, for that or for any device; 0 of any other message. */
+static inline unsigned tpr_tensor_flags(const tp_message *message)
 {
     const tp_tensor *tensor = message->tensors;
 
-    return message->tensor_count == 1 && message->payload_count == 0
-           && message->metadata_length == 0 && tensor != NULL
-           && tensor->metadata_length == 0
-           && tensor->device.type == TP_DEVICE_CPU && tensor->device.index == 0
-           && tensor->target.type == TP_DEVICE_ANY && tensor->target.index == 0;
+    if (message->tensor_count != 1 || message->payload_count != 0
+        || message->metadata_length != 0 || tensor == NULL
+        || tensor->metadata_length != 0
+        || tensor->device.type != TP_DEVICE_CPU || tensor->device.index != 0
+        || tensor->target.index != 0)
+        return 0;
+    return tensor->target.type == TP_DEVICE_ANY   ? WIRE_SHORT | WIRE_TENSOR
+           : tensor->target.type == TP_DEVICE_CPU ? WIRE_SHORT | WIRE_TENSOR
+                                                    | WIRE_HOST
+                                                  : 0;
 }
 
 #define TPR_COUNT(field, n) \

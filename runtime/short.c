@@ -112,8 +112,9 @@ static inline bool short_in_turn(tp_context *context)
 }
 
 /* One tensor, whose memory is the host's for sure. */
-static bool short_write_tensor(tp_pipe *pipe, tp_message *message,
-                               tp_message_fn *done, void *arg)
+static bool short_write_tensor(tp_pipe *pipe, unsigned flags,
+                               tp_message *message, tp_message_fn *done,
+                               void *arg)
 {
     tp_context *context = pipe->context;
     const tp_tensor *tensor = message->tensors;
@@ -123,8 +124,8 @@ static bool short_write_tensor(tp_pipe *pipe, tp_message *message,
         || !tpg_absent(context->gpu)
         || (nested ? !short_in_turn(context) : !tpr_enter_token(context)))
         return false;
-    sent = short_write_data(pipe, WIRE_SHORT | WIRE_TENSOR, tensor->data,
-                            tensor->length, message, done, arg);
+    sent = short_write_data(pipe, flags, tensor->data, tensor->length,
+                            message, done, arg);
     if (!nested)
         tpr_leave_token(context);
     return sent;
@@ -134,8 +135,10 @@ static __attribute__((noinline)) tp_status
 short_write_other(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
                   void *arg)
 {
-    if (pipe != NULL && message != NULL && tpr_message_tensor(message)
-        && short_write_tensor(pipe, message, done, arg))
+    unsigned flags = pipe != NULL && message != NULL
+                     ? tpr_tensor_flags(message) : 0;
+
+    if (flags != 0 && short_write_tensor(pipe, flags, message, done, arg))
         return TP_OK;
     return tpr_call_write(pipe, message, done, arg, NULL);
 }
@@ -493,7 +496,7 @@ static inline bool short_is_tensor(const struct tpr_peer *peer,
                                    const tp_pipe *pipe,
                                    const struct wire_frame *frame, size_t size)
 {
-    return frame->flags == (WIRE_SHORT | WIRE_TENSOR)
+    return (frame->flags & ~WIRE_HOST) == (WIRE_SHORT | WIRE_TENSOR)
            && frame->type == WIRE_MESSAGE && frame->wishes == peer->wished
            && frame->number == 0 && frame->length == size - sizeof(*frame)
            && pipe != NULL;
@@ -656,7 +659,8 @@ static bool short_tensor(tp_context *context, tp_pipe *pipe,
     struct tpr_op *op;
 
     if (!short_credit(pipe, frame->credit) || !short_wanted(context, pipe)
-        || (skeleton = tpr_skeleton_tensor(pipe, frame->length)) == NULL)
+        || (skeleton = tpr_skeleton_tensor(pipe, frame->flags,
+                                           frame->length)) == NULL)
         return false;
     op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
     context->open.bytes = body;

@@ -105,9 +105,9 @@ static inline struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe,
     skeleton->data_length = skeleton->stream_length = length;
     return skeleton;
 }
-/* The same of one tensor, see tpr_message_tensor(). */
-static inline struct tpr_skeleton *tpr_skeleton_tensor(tp_pipe *pipe,
-                                                       size_t length)
+/* The same of one tensor, see tpr_tensor_flags(). */
+static inline struct tpr_skeleton *
+tpr_skeleton_tensor(tp_pipe *pipe, unsigned flags, size_t length)
 {
     struct tpr_skeleton *skeleton = tpr_skeleton_short(pipe, length);
     tp_tensor *tensor;
@@ -115,8 +115,9 @@ static inline struct tpr_skeleton *tpr_skeleton_tensor(tp_pipe *pipe,
     if (skeleton == NULL)
         return NULL;
     tensor = (tp_tensor *)(void *)skeleton->storage;
-    *tensor = (tp_tensor){ .length = length,
-                           .target = { TP_DEVICE_ANY, 0 } };
+    *tensor = (tp_tensor){ .length = length };
+    if ((flags & WIRE_HOST) == 0)
+        tensor->target.type = TP_DEVICE_ANY;
     skeleton->message = (tp_message){ .tensors = tensor, .tensor_count = 1 };
     return skeleton;
 }
@@ -124,8 +125,9 @@ static inline struct tpr_skeleton *tpr_skeleton_tensor(tp_pipe *pipe,
 static inline struct tpr_skeleton *
 tpr_skeleton_single(tp_pipe *pipe, unsigned flags, size_t length)
 {
-    return (flags & WIRE_TENSOR) != 0 ? tpr_skeleton_tensor(pipe, length)
-                                      : tpr_skeleton_short(pipe, length);
+    return (flags & WIRE_TENSOR) != 0
+           ? tpr_skeleton_tensor(pipe, flags, length)
+           : tpr_skeleton_short(pipe, length);
 }
 /* Back to its pipe, if nothing hangs on it: else tpr_skeleton_free(). */
 static inline void tpr_skeleton_put(struct tpr_skeleton *skeleton)

@@ -286,8 +286,7 @@ static unsigned tx_flags(const tp_pipe *pipe, const struct tpr_op *op)
 /* What says in one word all that there is to say of a message; 0: nothing. */
 static unsigned tx_short_flags(const tp_message *message)
 {
-    return tpr_message_plain(message)    ? WIRE_SHORT
-           : tpr_message_tensor(message) ? WIRE_SHORT | WIRE_TENSOR : 0;
+    return tpr_message_plain(message) ? WIRE_SHORT : tpr_tensor_flags(message);
 }
 
 /* Is one short frame all that there is to say of it?  `brief` is of that. */

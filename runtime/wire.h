@@ -58,8 +58,9 @@ enum {
                           channels if he is called */
     WIRE_QUEUED = 16,  /* many bytes were under way before it: its DONE may come
                           when more of what follows has been read */
-    WIRE_TENSOR = 32   /* with SHORT: not a payload but a tensor, of the host's
-                          memory and for any device */
+    WIRE_TENSOR = 32,  /* with SHORT: not a payload but a tensor, of the host's
+                          memory and for any device ... */
+    WIRE_HOST = 64     /* ... or for the host's memory, too */
 };
 
 struct wire_frame {

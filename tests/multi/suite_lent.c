@@ -631,6 +631,11 @@ static bool lent_is_tensor(unsigned round)
     return round % 5 != 4;
 }
 
+static tp_device_type lent_target(unsigned round)
+{
+    return round % 7 < 4 ? TP_DEVICE_ANY : TP_DEVICE_CPU;
+}
+
 static void lent_tensor_over(struct lent_tensors *tensors,
                              const unsigned char *data)
 {
@@ -680,7 +685,7 @@ static void lent_tensor_expect(const tp_message *skeleton, unsigned round)
     tpx_equal(tensor->metadata_length, 0);
     tpx_check(tensor->data == NULL && tensor->device.type == TP_DEVICE_CPU
               && tensor->device.index == 0
-              && tensor->target.type == TP_DEVICE_ANY
+              && tensor->target.type == lent_target(round)
               && tensor->target.index == 0, "not the tensor that was sent");
 }
 
@@ -734,7 +739,7 @@ static void lent_tensor_write(tp_pipe *pipe, unsigned char *data,
 {
     size_t length = lent_length(round);
     tp_tensor tensor = { .data = data, .length = length,
-                         .target = { TP_DEVICE_ANY, 0 } };
+                         .target = { lent_target(round), 0 } };
     tp_payload payload = { .data = data, .length = length };
     tp_message message = { .payloads = NULL };
 

@@ -269,7 +269,7 @@ static size_t stream_damage(unsigned char *frame, size_t size)
         frame[0] = (unsigned char)chance(WIRE_LAST + 2);
         return size;
     default:
-        frame[1] = (unsigned char)chance(WIRE_TENSOR * 2);
+        frame[1] = (unsigned char)chance(WIRE_HOST * 2);
         return size;
     }
 }
@@ -314,7 +314,7 @@ static void stream_feed_short(struct fake_conn *conn, unsigned number)
                                .number = number, .length = chance(300) };
 
     if (chance(3) != 0)
-        head.flags |= WIRE_TENSOR;
+        head.flags |= (uint8_t)(WIRE_TENSOR | (chance(2) ? WIRE_HOST : 0));
     memcpy(frame, &head, sizeof(head));
     fake_feed(conn, frame, sizeof(head) + head.length);
 }
