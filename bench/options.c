@@ -366,9 +366,10 @@ static bool options_agree(const struct bench_usage *usage,
         && (options->borrow || options->poll || options->tensors))
         return options_mistake(usage, status, "--blocking goes without "
                                "--borrow, --poll and --tensors", "");
-    if (options->on_device && (options->blocking || options->borrow))
+    if (options->on_device
+        && (options->blocking || options->borrow || options->tensors))
         return options_mistake(usage, status, "--memory cuda goes without "
-                               "--blocking and --borrow", "");
+                               "--blocking, --borrow and --tensors", "");
     if (options->poll && options->progress != NULL
         && strcmp(options->progress, "thread") == 0)
         return options_mistake(usage, status,

@@ -507,6 +507,7 @@ tp_status tp_init(const tp_options *options, tp_context **result)
         return status;
     }
     tpr_record_phase(context, TPB_PHASE_RUNNING);
+    tpr_progress_mine(context);
     *result = context;
     return TP_OK;
 }

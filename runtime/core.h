@@ -91,6 +91,7 @@ struct tpr_poller {
     int fd;                    /* table; -1: not asked for */
     int bell;                  /* eventfd; const once TPR_POLLED is set */
     _Atomic bool rung;         /* atomic: the bell was, or needs not be */
+    _Atomic bool mute;         /* atomic; table to change: epoll is left out */
     struct tpr_task begin;
 };
 
@@ -600,6 +601,8 @@ void tpr_nap(tp_context *context);
 uint64_t tpr_spin(const tp_context *context, uint64_t budget);
 tp_status tpr_progress_init(tp_context *context, struct tpb_error *error);
 void tpr_progress_fini(tp_context *context);
+/* This thread has made the context: what completes is its own. */
+void tpr_progress_mine(const tp_context *context);
 
 /* ---- thread.c ----------------------------------------------------------- */
 
@@ -614,11 +617,13 @@ void tpr_poller_init(tp_context *context);
 void tpr_poller_fini(tp_context *context);
 /* A callback has run; token. */
 void tpr_poller_ring(tp_context *context);
-/* tp_progress() begins and ends: the callbacks in between need no bell, and
- * those before it were heard of.  The first with the token; the second with
- * what that returned, or true without the token. */
+/* tp_progress() begins and ends, with the token: the callbacks in between need
+ * no bell, and those before it were heard of.  The second with what the first
+ * returned. */
 bool tpr_poller_begin(tp_context *context);
 void tpr_poller_end(tp_context *context, bool rung);
+/* ... or has no token: the callbacks so far were heard of. */
+void tpr_poller_away(tp_context *context);
 
 /* ---- op.c --------------------------------------------------------------- */
 
@@ -674,6 +679,11 @@ static inline void tpr_op_told(tp_context *context, int count)
     context->news = true;
     if (TPB_UNLIKELY(atomic_load(&context->sleepers) != 0))
         tpr_tell(context);
+}
+/* Does anybody sleep who is to be told? */
+static inline bool tpr_sleep_any(const tp_context *context)
+{
+    return atomic_load_explicit(&context->sleepers, memory_order_relaxed) != 0;
 }
 /* Runs the callbacks that are due; token.  Returns how many. */
 int tpr_dispatch(tp_context *context);
@@ -824,8 +834,8 @@ static inline bool tpr_message_plain(const tp_message *message)
            && message->payloads[0].metadata_length == 0;
 }
 
-/* What says in a word all that there is to say of a message of one tensor of the
- * host's memory, for that or for any device; 0 of any other message. */
+/* What says in a word all that there is to say of a message of one tensor of
+ * the host's memory, for that or for any device; 0 of any other message. */
 static inline unsigned tpr_tensor_flags(const tp_message *message)
 {
     const tp_tensor *tensor = message->tensors;

@@ -16,6 +16,10 @@ struct explain {
     struct tpt_card card;
 };
 
+#define EXPLAIN_NOTHING \
+    "the peer's card is not here yet; it is fetched once the pipe is first" \
+    " written to or read"
+
 /* Under table_lock, or with the token; NULL: no memory. */
 static struct explain *explain_new(const struct tpr_peer *peer)
 {
@@ -61,24 +65,25 @@ tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
     struct explain *explain = NULL;
     const struct tpr_peer *peer;
     tp_context *context;
+    bool known, connected;
     char *text = NULL;
-    bool known;
 
     if (pipe == NULL || json == NULL)
         return TP_ERR_INVALID;
     context = pipe->context;
     peer = pipe->peer;
+    connected = *atomic_load(&peer->transport) != '\0';
     pthread_mutex_lock(&context->table_lock);
     known = peer->entry != NULL;
     if (known)
         explain = explain_new(peer);
+    else
+        text = tpt_plan_json_unknown(connected, peer->end_text != NULL
+                                     ? peer->end_text : EXPLAIN_NOTHING);
     pthread_mutex_unlock(&context->table_lock);
-    if (!known)
-        text = tpt_plan_json_unknown();
-    else if (explain != NULL)
+    if (explain != NULL)
         text = tpt_plan_json(&explain->plan, &context->card, &explain->card,
-                             *atomic_load(&peer->transport) != '\0',
-                             context->env.imports);
+                             connected, context->env.imports);
     tpb_free(explain);
     if (text == NULL)
         return TP_ERR_NO_MEMORY;

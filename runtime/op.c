@@ -141,17 +141,22 @@ int tpr_dispatch(tp_context *context)
 {
     bool before = context->dispatching;
     struct tpb_list *node;
-    int count = 0;
+    int count = 0, told = 0;
 
     context->dispatching = true;
     context->depth++;
     while (count < OP_CALLS && (node = tpb_list_take(&context->done)) != NULL) {
         op_call(context, TPB_CONTAINER(node, struct tpr_op, link));
         count++;
+        /* The next one may take long, or wait for what he does who sleeps. */
+        if (TPB_UNLIKELY(tpr_sleep_any(context))) {
+            tpr_op_told(context, count - told);
+            told = count;
+        }
     }
     context->depth--;
     context->dispatching = before;
-    if (count > 0)
-        tpr_op_told(context, count);
+    if (count > told)
+        tpr_op_told(context, count - told);
     return count;
 }

@@ -7,7 +7,8 @@
  * context's thread runs them, too, the loop would sleep over that.  So there is
  * a bell beside epoll, rung by each callback that runs outside of tp_progress()
  * and heard by the next tp_progress().  With TP_PROGRESS_THREAD it is all that
- * there is to hear.
+ * there is to hear; and with TP_PROGRESS_AUTO while the thread is in the middle
+ * of a callback, and epoll tells of what only it can see to.
  */
 #include "config.h"
 
@@ -26,11 +27,11 @@ static void poller_begin(tp_context *context, struct tpr_task *task)
     tpr_poller_ring(context);
 }
 
-static int poller_watch(int epoll, int fd)
+static int poller_watch(int epoll, int fd, int operation, uint32_t events)
 {
-    struct epoll_event event = { .events = EPOLLIN };
+    struct epoll_event event = { .events = events };
 
-    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+    return epoll_ctl(epoll, operation, fd, &event);
 }
 
 /* The descriptor, or -1 with errno; under table_lock. */
@@ -43,8 +44,8 @@ static int poller_open(tp_context *context)
         return bell;
     }
     epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0 || poller_watch(epoll, context->epoll) < 0
-        || poller_watch(epoll, bell) < 0) {
+    if (epoll < 0 || poller_watch(epoll, context->epoll, EPOLL_CTL_ADD, EPOLLIN) < 0
+        || poller_watch(epoll, bell, EPOLL_CTL_ADD, EPOLLIN) < 0) {
         tpb_close(&epoll);
         tpb_close(&bell);
         return -1;
@@ -90,18 +91,49 @@ void tpr_poller_ring(tp_context *context)
         tpb_eventfd_ring(context->poller.bell);
 }
 
+/* The context's epoll counts, or not. */
+static void poller_mute(tp_context *context, bool mute)
+{
+    struct tpr_poller *poller = &context->poller;
+
+    if (atomic_load(&poller->mute) == mute || poller->fd == poller->bell)
+        return;
+    pthread_mutex_lock(&context->table_lock);
+    atomic_store(&poller->mute, mute);
+    poller_watch(poller->fd, context->epoll, EPOLL_CTL_MOD,
+                 mute ? 0 : EPOLLIN);
+    pthread_mutex_unlock(&context->table_lock);
+}
+
 bool tpr_poller_begin(tp_context *context)
 {
+    poller_mute(context, false);
     return atomic_exchange(&context->poller.rung, true);
 }
 
 /* In this order: who finds it rung in between has run his callback before, and
  * the caller sees what that did. */
+static void poller_hear(tp_context *context)
+{
+    if (tpb_eventfd_drain(context->poller.bell))
+        atomic_exchange(&context->poller.rung, false);
+}
+
 void tpr_poller_end(tp_context *context, bool rung)
 {
     if (rung)
-        tpb_eventfd_drain(context->poller.bell);
-    atomic_exchange(&context->poller.rung, false);
+        poller_hear(context);
+    else
+        atomic_exchange(&context->poller.rung, false);
+}
+
+/* If it is just being rung, that is one wake-up more: the bell is never left
+ * readable with nobody to drain it. */
+void tpr_poller_away(tp_context *context)
+{
+    poller_mute(context, true);
+    if (atomic_load(&context->poller.rung))
+        poller_hear(context);
 }
 
 void tpr_poller_init(tp_context *context)

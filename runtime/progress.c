@@ -15,6 +15,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
@@ -723,9 +724,10 @@ bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline)
 
 /* ---- the public face ---------------------------------------------------- */
 
-/* This thread's entry; with more contexts than entries one is forgotten, which
- * only makes a wait return once without need. */
-static struct progress_known *progress_know(const tp_context *context)
+/* This thread's entry, a new one with `delivered`.  With more contexts than
+ * entries one is forgotten, which only makes a wait return once without need. */
+static struct progress_known *progress_know(const tp_context *context,
+                                            uint64_t delivered)
 {
     static _Thread_local TPR_TLS unsigned next;
     struct progress_known *known = &progress_known[0];
@@ -736,8 +738,13 @@ static struct progress_known *progress_know(const tp_context *context)
         if (progress_known[i].serial == context->serial)
             return &progress_known[i];
     known = &progress_known[next++ % PROGRESS_KNOWN];
-    *known = (struct progress_known){ .serial = context->serial };
+    *known = (struct progress_known){ context->serial, delivered };
     return known;
+}
+
+void tpr_progress_mine(const tp_context *context)
+{
+    (void)progress_know(context, 0);
 }
 
 static uint64_t progress_delivered(const tp_context *context)
@@ -776,33 +783,48 @@ static void progress_once(tp_context *context)
         progress_arm_fd(context, moved);
 }
 
-tp_status tp_progress(tp_context *context, int *completed)
+/* A loop that adds up how many completed must come to their number, whoever ran
+ * them; what ran before the thread knew of the context is not its own. */
+static int progress_count(const tp_context *context, uint64_t before,
+                          bool nested)
 {
     struct progress_known *known;
-    bool nested, polled;
-    uint64_t now;
+    uint64_t now, count;
+
+    if (nested)
+        return 0;                      /* of its callback's own caller */
+    now = progress_delivered(context);
+    known = progress_know(context, before);
+    count = now - known->delivered;
+    known->delivered = now;
+    return count < INT_MAX ? (int)count : INT_MAX;
+}
+
+tp_status tp_progress(tp_context *context, int *completed)
+{
+    bool nested, polled, rung;
+    uint64_t before;
+    int count;
 
     if (context == NULL)
         return TP_ERR_INVALID;
     nested = tpr_holds(context);
-    polled = (atomic_load_explicit(&context->sleepers, memory_order_relaxed)
+    before = progress_delivered(context);
+    /* Pairs with poller_begin(). */
+    polled = (atomic_load_explicit(&context->sleepers, memory_order_acquire)
               & TPR_POLLED) != 0 && !nested;
     if (context->mode != TP_PROGRESS_THREAD && tpr_enter(context)) {
-        bool rung = polled && tpr_poller_begin(context);
-
+        rung = polled && tpr_poller_begin(context);
         progress_once(context);
         if (polled)
             tpr_poller_end(context, rung);
         tpr_leave(context);
     } else if (polled) {
-        tpr_poller_end(context, true);
+        tpr_poller_away(context);
     }
-    now = progress_delivered(context);
-    known = progress_know(context);
+    count = progress_count(context, before, nested);
     if (completed != NULL)
-        *completed = nested ? 0 : (int)(now - known->delivered);
-    if (!nested)
-        known->delivered = now;
+        *completed = count;
     return TP_OK;
 }
 
@@ -816,11 +838,11 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
         return TP_ERR_INVALID;
     if (timeout_ms >= 0)
         deadline = tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;
-    known = progress_know(context);
+    known = progress_know(context, 0);
     before = known->delivered;
     over = progress_drive(context, NULL, deadline, before);
     if (TPB_UNLIKELY(known->serial != context->serial))
-        known = progress_know(context);    /* callbacks have used others */
+        known = progress_know(context, 0); /* callbacks have used others */
     known->delivered = progress_delivered(context);
     if (completed != NULL)
         *completed = (int)(known->delivered - before);

@@ -217,7 +217,8 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
         tpr_rx_break(pipe, TP_ERR_PROTOCOL, "data without a message");
         return false;
     }
-    if ((view->flags & (WIRE_SHORT | WIRE_TENSOR)) == WIRE_TENSOR) {
+    if ((view->flags & (WIRE_SHORT | WIRE_TENSOR)) == WIRE_TENSOR
+        || (view->flags & (WIRE_TENSOR | WIRE_HOST)) == WIRE_HOST) {
         tpr_rx_break(pipe, TP_ERR_PROTOCOL, "a frame of garbage");
         return false;
     }
@@ -723,7 +724,7 @@ static void rx_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     memcpy(&frame, bytes, sizeof(frame));
     if (frame.length != size - sizeof(frame) || frame.type < WIRE_MESSAGE
         || frame.type > WIRE_LAST
-        || ((frame.flags & (WIRE_SHORT | WIRE_TENSOR)) != 0
+        || ((frame.flags & (WIRE_SHORT | WIRE_TENSOR | WIRE_HOST)) != 0
             && frame.type != WIRE_MESSAGE)) {
         rx_pop(conn);
         tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of garbage");

@@ -611,11 +611,16 @@ short_tell(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
     context->dispatching = true;
     context->depth++;
     op->done(pipe, TP_OK, &skeleton->message, op->arg);
+    if (TPB_UNLIKELY(tpr_sleep_any(context))) {
+        tpr_op_told(context, 1);
+        told = 0;
+    }
     if (TPB_LIKELY(short_was_read(context))) {
         short_end(context, pipe, conn);
-        told = 2;
+        told++;
     }
-    tpr_op_told(context, told);
+    if (TPB_LIKELY(told > 0))
+        tpr_op_told(context, told);
     context->depth--;
     context->dispatching = false;
     if (TPB_UNLIKELY(context->open.pipe != NULL))

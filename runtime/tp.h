@@ -252,9 +252,8 @@ const char *tp_pipe_peer(const tp_pipe *pipe);
  */
 tp_status tp_pipe_close(tp_pipe *pipe);
 
-/* The exact cause of the pipe's failure in words; while it has none, why a call
- * with tensors on a device was first refused; "" if neither.  Valid until
- * tp_finalize(). */
+/* The exact cause of the pipe's failure in words; while it has none, why a
+ * tensor was first refused; "" if neither.  Valid until tp_finalize(). */
 const char *tp_pipe_error(const tp_pipe *pipe);
 
 /* ---- asynchronous ------------------------------------------------------ */
@@ -349,7 +348,8 @@ tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
  * Moves everything on as far as it goes without waiting, and runs callbacks.
  * *completed (may be NULL) gets the number of callbacks that were run, here or
  * in another thread, since this thread's last tp_wait() or tp_progress() came
- * back.  Inside a callback it runs none, and the number is 0.
+ * back; if there was none, since tp_init() in the thread that called that, and in
+ * this call in others.  Inside a callback it runs none, and the number is 0.
  */
 tp_status tp_progress(tp_context *context, int *completed);
 
@@ -369,8 +369,9 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed);
  * something to do.  Belongs to the context.  Call tp_progress() until it
  * completes nothing before waiting on it.  Where the context's thread runs
  * callbacks it is readable after each of them, too, until tp_progress() is
- * called; TP_PROGRESS_MANUAL, where they run in the loop's own calls, costs
- * less.  -1, with errno: context is NULL, or there is no descriptor left.
+ * called, by the one thread whose loop it is; TP_PROGRESS_MANUAL, where they run
+ * in the loop's own calls, costs less.  -1, with errno: context is NULL, or there
+ * is no descriptor left.
  */
 int tp_fd(tp_context *context);
 

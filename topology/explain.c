@@ -190,12 +190,11 @@ char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
     return tpt_json_dump(object);
 }
 
-char *tpt_plan_json_unknown(void)
+char *tpt_plan_json_unknown(bool connected, const char *reason)
 {
-    return tpt_json_dump(json_pack(
-        "{s:i, s:b, s:s}", "version", 1, "connected", 0, "reason",
-        "nothing is known of the peer yet: its card is fetched when the pipe"
-        " is first written to or read"));
+    return tpt_json_dump(json_pack("{s:i, s:b, s:o}", "version", 1,
+                                   "connected", (int)connected, "reason",
+                                   tpt_json_text(reason)));
 }
 
 /* ---- for people -------------------------------------------------------- */

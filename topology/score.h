@@ -287,8 +287,8 @@ struct tpb_record_imports;
 char *tpt_plan_json(const struct tpt_plan *plan, const struct tpt_card *mine,
                     const struct tpt_card *yours, bool connected,
                     const struct tpb_record_imports *imports);
-/* The same while nothing is known of the other card. */
-char *tpt_plan_json_unknown(void);
+/* The same while nothing is known of the other card, and why. */
+char *tpt_plan_json_unknown(bool connected, const char *reason);
 void tpt_plan_text(const struct tpt_plan *plan, const struct tpt_card *mine,
                    const struct tpt_card *yours, struct tpb_text *text);
 

@@ -111,12 +111,15 @@ void tpb_eventfd_ring(int fd)
         ;
 }
 
-void tpb_eventfd_drain(int fd)
+bool tpb_eventfd_drain(int fd)
 {
     uint64_t count;
+    ssize_t got;
 
-    while (read(fd, &count, sizeof(count)) < 0 && errno == EINTR)
-        ;
+    do
+        got = read(fd, &count, sizeof(count));
+    while (got < 0 && errno == EINTR);
+    return got > 0;
 }
 
 /* The kernel does not refuse memory that there is not: it takes what others

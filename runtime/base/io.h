@@ -23,7 +23,7 @@ void tpb_close(int *fd);
 
 int tpb_eventfd(void);                  /* non-blocking; -1 with errno */
 void tpb_eventfd_ring(int fd);
-void tpb_eventfd_drain(int fd);
+bool tpb_eventfd_drain(int fd);         /* was it rung? */
 
 /*
  * Shared memory is a file to the kernel, and one that would be longer than the

@@ -150,11 +150,18 @@ void tpx_poll(void)
 
 void tpx_until_polled(const unsigned *counter, unsigned count)
 {
+    unsigned vain = 0;
+
     while (!spmd_counted(counter, count)) {
         int completed = 1;
 
-        while (completed > 0 && !spmd_counted(counter, count))
+        while (completed > 0 && !spmd_counted(counter, count)) {
             tpx_ok(tp_progress(tpx_me.context, &completed));
+            vain = completed > 0 ? 0 : vain + 1;
+        }
+        /* Bytes that move without an end are worth a look, too; but this is a
+         * loop that turns round for ever. */
+        tpx_check(vain < 200000, "poll() has told of nothing, time and again");
         if (!spmd_counted(counter, count))
             tpx_poll();
     }

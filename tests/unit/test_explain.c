@@ -153,10 +153,11 @@ END_TEST
 
 START_TEST(test_json_unknown)
 {
-    json_t *root = parse(tpt_plan_json_unknown());
+    json_t *root = parse(tpt_plan_json_unknown(false, "it is \"new\""));
 
     check_members(root, "version:i connected:b reason:s");
     ck_assert(json_is_false(json_object_get(root, "connected")));
+    ck_assert_str_eq(text_of(root, "reason"), "it is \"new\"");
     json_decref(root);
 }
 END_TEST

@@ -22,6 +22,8 @@ START_TEST(test_no_memory)
     setenv("TP_BACKENDS", "loop", 1);
     ck_assert_int_eq(tp_init(&options, &context), TP_OK);
     ck_assert_int_eq(tp_pipe_to_rank(context, 0, &pipe), TP_OK);
+    /* From then on there is something to explain. */
+    ck_assert_int_eq(tp_pipe_send(pipe, "x", 1), TP_OK);
     for (long n = 1; status != TP_OK; n++) {
         ck_assert_ptr_eq(json, untouched);
         tpb_alloc_fail_at(n);
