@@ -44,7 +44,8 @@ static int poller_open(tp_context *context)
         return bell;
     }
     epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0 || poller_watch(epoll, context->epoll, EPOLL_CTL_ADD, EPOLLIN) < 0
+    if (epoll < 0
+        || poller_watch(epoll, context->epoll, EPOLL_CTL_ADD, EPOLLIN) < 0
         || poller_watch(epoll, bell, EPOLL_CTL_ADD, EPOLLIN) < 0) {
         tpb_close(&epoll);
         tpb_close(&bell);

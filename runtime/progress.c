@@ -725,7 +725,8 @@ bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline)
 /* ---- the public face ---------------------------------------------------- */
 
 /* This thread's entry, a new one with `delivered`.  With more contexts than
- * entries one is forgotten, which only makes a wait return once without need. */
+ * entries one is forgotten: then a wait returns once without need, and progress
+ * does not tell of what others ran. */
 static struct progress_known *progress_know(const tp_context *context,
                                             uint64_t delivered)
 {

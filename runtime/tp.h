@@ -348,8 +348,8 @@ tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
  * Moves everything on as far as it goes without waiting, and runs callbacks.
  * *completed (may be NULL) gets the number of callbacks that were run, here or
  * in another thread, since this thread's last tp_wait() or tp_progress() came
- * back; if there was none, since tp_init() in the thread that called that, and in
- * this call in others.  Inside a callback it runs none, and the number is 0.
+ * back; if there was none, since tp_init() in the thread that called that, and
+ * in this call in others.  Inside a callback it runs none, and the number is 0.
  */
 tp_status tp_progress(tp_context *context, int *completed);
 
@@ -369,9 +369,9 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed);
  * something to do.  Belongs to the context.  Call tp_progress() until it
  * completes nothing before waiting on it.  Where the context's thread runs
  * callbacks it is readable after each of them, too, until tp_progress() is
- * called, by the one thread whose loop it is; TP_PROGRESS_MANUAL, where they run
- * in the loop's own calls, costs less.  -1, with errno: context is NULL, or there
- * is no descriptor left.
+ * called, by the one thread whose loop it is; TP_PROGRESS_MANUAL, where they
+ * run in the loop's own calls, costs less.  -1, with errno: context is NULL, or
+ * there is no descriptor left.
  */
 int tp_fd(tp_context *context);
 
