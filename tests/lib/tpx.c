@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include <dlfcn.h>
-#include <rdma/fabric.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -63,35 +62,10 @@ bool tpx_chosen(const char *test)
     return only == NULL || tpb_list_allows(only, test);
 }
 
-/* The first question of all sets up the providers, of which some read all the
- * kernel's symbols. */
-static void tpx_load_libfabric(void)
-{
-    void *library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
-    int (*ask)(uint32_t, const char *, const char *, uint64_t,
-               const struct fi_info *, struct fi_info **) = NULL;
-    void (*forget)(struct fi_info *) = NULL;
-    struct fi_info *info = NULL;
-
-    if (library != NULL) {
-        *(void **)&ask = dlsym(library, "fi_getinfo");
-        *(void **)&forget = dlsym(library, "fi_freeinfo");
-    }
-    if (ask == NULL || forget == NULL)
-        return;
-    /* As fabric/ofi/library.c has it. */
-    setenv("FI_MR_CACHE_MAX_COUNT", "0", 0);
-    setenv("IPATH_NO_BACKTRACE", "1", 0);
-    setenv("HFI_NO_BACKTRACE", "1", 0);
-    if (ask(FI_VERSION(1, 17), NULL, NULL, FI_PROV_ATTR_ONLY, NULL, &info)
-        == 0)
-        forget(info);
-}
-
 void tpx_load(const char *backend)
 {
     if (strncmp(backend, "ofi:", 4) == 0 || strcmp(backend, "rails") == 0)
-        tpx_load_libfabric();
+        (void)dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
 }
 
 unsigned tpx_few(unsigned many)
