@@ -114,6 +114,15 @@ bool perf_await(struct perf *perf)
 
 /* ---- messages ----------------------------------------------------------- */
 
+/* The host's memory is what a tensor is in that says nothing else. */
+static void perf_locate(const struct perf *perf, tp_tensor *tensor)
+{
+    if (!perf->options->on_device)
+        return;
+    tensor->device = perf_device();
+    tensor->stream = perf_device_stream();
+}
+
 void perf_message(const struct perf *perf, const struct bench_job *job,
                   void *data, struct perf_message *to)
 {
@@ -126,10 +135,7 @@ void perf_message(const struct perf *perf, const struct bench_job *job,
     }
     to->tensor = (tp_tensor){ .data = data, .length = job->bytes,
                               .target = { TP_DEVICE_ANY, 0 } };
-    if (perf->options->on_device) {
-        to->tensor.device = perf_device();
-        to->tensor.stream = perf_device_stream();
-    }
+    perf_locate(perf, &to->tensor);
     to->message.tensors = &to->tensor;
     to->message.tensor_count = 1;
 }
@@ -138,10 +144,7 @@ void perf_place_tensor(const struct perf *perf, tp_message *skeleton,
                        void *data)
 {
     skeleton->tensors[0].data = data;
-    if (perf->options->on_device) {
-        skeleton->tensors[0].device = perf_device();
-        skeleton->tensors[0].stream = perf_device_stream();
-    }
+    perf_locate(perf, &skeleton->tensors[0]);
 }
 
 void perf_settle(const struct perf *perf)

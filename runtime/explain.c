@@ -65,8 +65,8 @@ tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
     struct explain *explain = NULL;
     const struct tpr_peer *peer;
     tp_context *context;
-    bool known, connected;
     char *text = NULL;
+    bool connected;
 
     if (pipe == NULL || json == NULL)
         return TP_ERR_INVALID;
@@ -74,8 +74,7 @@ tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
     peer = pipe->peer;
     connected = *atomic_load(&peer->transport) != '\0';
     pthread_mutex_lock(&context->table_lock);
-    known = peer->entry != NULL;
-    if (known)
+    if (peer->entry != NULL)
         explain = explain_new(peer);
     else
         text = tpt_plan_json_unknown(connected, peer->end_text != NULL

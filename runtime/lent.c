@@ -2,10 +2,10 @@
 /*
  * Short frames about long messages: one payload, or one tensor of the host's
  * memory, which a channel brings, or which lies in memory that its receiver has
- * mapped.  A frame that fits a cache
- * line says where it is, and another one that it is given back; so what is
- * borrowed in place costs what a short message costs, whatever its length, and
- * what is copied little more than the copy.
+ * mapped.  A frame that fits a cache line says where it is, and another one
+ * that it is given back; so what is borrowed in place costs what a short
+ * message costs, whatever its length, and what is copied little more than the
+ * copy.
  *
  * These are offers like those of offer.c and pull.c, which take over wherever
  * something is in the way.

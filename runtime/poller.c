@@ -27,13 +27,6 @@ static void poller_begin(tp_context *context, struct tpr_task *task)
     tpr_poller_ring(context);
 }
 
-static int poller_watch(int epoll, int fd, int operation, uint32_t events)
-{
-    struct epoll_event event = { .events = events };
-
-    return epoll_ctl(epoll, operation, fd, &event);
-}
-
 /* The descriptor, or -1 with errno; under table_lock. */
 static int poller_open(tp_context *context)
 {
@@ -45,8 +38,8 @@ static int poller_open(tp_context *context)
     }
     epoll = epoll_create1(EPOLL_CLOEXEC);
     if (epoll < 0
-        || poller_watch(epoll, context->epoll, EPOLL_CTL_ADD, EPOLLIN) < 0
-        || poller_watch(epoll, bell, EPOLL_CTL_ADD, EPOLLIN) < 0) {
+        || tpb_epoll_set(epoll, EPOLL_CTL_ADD, context->epoll, EPOLLIN) < 0
+        || tpb_epoll_set(epoll, EPOLL_CTL_ADD, bell, EPOLLIN) < 0) {
         tpb_close(&epoll);
         tpb_close(&bell);
         return -1;
@@ -101,8 +94,8 @@ static void poller_mute(tp_context *context, bool mute)
         return;
     pthread_mutex_lock(&context->table_lock);
     atomic_store(&poller->mute, mute);
-    poller_watch(poller->fd, context->epoll, EPOLL_CTL_MOD,
-                 mute ? 0 : EPOLLIN);
+    tpb_epoll_set(poller->fd, EPOLL_CTL_MOD, context->epoll,
+                  mute ? 0 : EPOLLIN);
     pthread_mutex_unlock(&context->table_lock);
 }
 

@@ -767,9 +767,9 @@ static void progress_arm_fd(tp_context *context, bool moved)
 }
 
 /* With the token. */
-static void progress_once(tp_context *context)
+static void progress_once(tp_context *context, bool nested)
 {
-    bool nested = context->depth > 1, moved;
+    bool moved;
 
     progress_active(context);
     if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)) {
@@ -816,7 +816,7 @@ tp_status tp_progress(tp_context *context, int *completed)
               & TPR_POLLED) != 0 && !nested;
     if (context->mode != TP_PROGRESS_THREAD && tpr_enter(context)) {
         rung = polled && tpr_poller_begin(context);
-        progress_once(context);
+        progress_once(context, nested);
         if (polled)
             tpr_poller_end(context, rung);
         tpr_leave(context);

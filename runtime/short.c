@@ -264,6 +264,34 @@ short_copy(void *to, const struct tpr_open_frame *open)
     return TP_OK;
 }
 
+static inline tp_status short_bytes(const struct tpr_open_frame *open, void *to)
+{
+    if (TPB_LIKELY(open->length >= 8 && open->length <= 16)) {
+        tpb_copy(to, open->bytes, open->length);
+        return TP_OK;
+    }
+    return open->length == 0 ? TP_OK : short_copy(to, open);
+}
+
+/* What lies in the open frame goes to *data, or to memory for the borrower.
+ * False: there is none, nothing is done; else the bytes are to be copied. */
+static inline __attribute__((always_inline)) bool
+short_read_data(tp_pipe *pipe, tp_message *message, void **data, bool borrow,
+                tp_message_fn *done, void *arg)
+{
+    struct tpr_open_frame *open = &pipe->context->open;
+    uint32_t length = open->length;
+
+    if (borrow)
+        short_borrow(pipe, message, data, length);
+    if (*data == NULL && length > 0)
+        return false;
+    open->taken = length;
+    open->offered = NULL;
+    short_have(pipe, length, borrow, done, arg);
+    return true;
+}
+
 /*
  * The message that lies in the open frame, whose reader is being told of it
  * right now, see short_take().  He has the token.  False: nothing is done;
@@ -273,23 +301,12 @@ static inline __attribute__((always_inline)) bool
 short_read(tp_pipe *pipe, tp_message *message, bool borrow,
            tp_message_fn *done, void *arg)
 {
-    struct tpr_open_frame *open = &pipe->context->open;
-    uint32_t length = open->length;
-    tp_payload *payload;
+    const struct tpr_open_frame *open = &pipe->context->open;
 
-    if (open->offered != message || !short_may_read(pipe, message, 0))
-        return false;
-    payload = &message->payloads[0];
-    if (payload->length != length)
-        return false;
-    if (borrow)
-        short_borrow(pipe, message, &payload->data, length);
-    if (payload->data == NULL && length > 0)
-        return false;
-    open->taken = length;
-    open->offered = NULL;
-    short_have(pipe, length, borrow, done, arg);
-    return true;
+    return open->offered == message && short_may_read(pipe, message, 0)
+           && message->payloads[0].length == open->length
+           && short_read_data(pipe, message, &message->payloads[0].data,
+                              borrow, done, arg);
 }
 
 /* The tensor is the host's memory for sure, and so is what is read to. */
@@ -303,23 +320,13 @@ static inline bool short_is_here(const tp_pipe *pipe, const tp_tensor *tensor)
 static bool short_read_tensor(tp_pipe *pipe, tp_message *message, bool borrow,
                               tp_message_fn *done, void *arg)
 {
-    struct tpr_open_frame *open = &pipe->context->open;
+    const struct tpr_open_frame *open = &pipe->context->open;
     tp_tensor *tensor = message->tensors;
-    uint32_t length = open->length;
 
-    if (open->offered != message || !short_may_read(pipe, message, 1)
-        || tensor->length != length || !short_is_here(pipe, tensor))
-        return false;
-    if (borrow)
-        short_borrow(pipe, message, &tensor->data, length);
-    if (tensor->data == NULL && length > 0)
-        return false;
-    open->taken = length;
-    open->offered = NULL;
-    short_have(pipe, length, borrow, done, arg);
-    if (length > 0)
-        short_copy(tensor->data, open);
-    return true;
+    return open->offered == message && short_may_read(pipe, message, 1)
+           && tensor->length == open->length && short_is_here(pipe, tensor)
+           && short_read_data(pipe, message, &tensor->data, borrow, done, arg)
+           && short_bytes(open, tensor->data) == TP_OK;
 }
 
 /* The same of one that lies at its sender: what is offered, and where its
@@ -422,25 +429,14 @@ short_read_other(tp_pipe *pipe, tp_message *skeleton, tp_message_fn *done,
     return tpr_call_read(pipe, skeleton, false, done, arg, NULL);
 }
 
-static inline tp_status short_bytes(tp_pipe *pipe, const tp_message *message)
-{
-    const struct tpr_open_frame *open = &pipe->context->open;
-    void *to = message->payloads[0].data;
-
-    if (TPB_LIKELY(open->length >= 8 && open->length <= 16)) {
-        tpb_copy(to, open->bytes, open->length);
-        return TP_OK;
-    }
-    return open->length == 0 ? TP_OK : short_copy(to, open);
-}
-
 tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
                        tp_message_fn *done, void *arg)
 {
     if (TPB_LIKELY(pipe != NULL && skeleton != NULL && done != NULL
                    && tpr_holds(pipe->context))
         && short_read(pipe, skeleton, false, done, arg))
-        return short_bytes(pipe, skeleton);
+        return short_bytes(&pipe->context->open,
+                           skeleton->payloads[0].data);
     return short_read_other(pipe, skeleton, done, arg);
 }
 
@@ -452,7 +448,8 @@ tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
     if (TPB_LIKELY(pipe != NULL && skeleton != NULL
                    && tpr_holds(pipe->context))
         && short_read(pipe, skeleton, true, done, arg))
-        return short_bytes(pipe, skeleton);
+        return short_bytes(&pipe->context->open,
+                           skeleton->payloads[0].data);
     if (TPB_LIKELY(pipe != NULL && skeleton != NULL
                    && tpr_holds(pipe->context))
         && (short_map(pipe, skeleton, done, arg)
@@ -479,38 +476,35 @@ static inline bool short_is_whole(const struct tpr_peer *peer,
            && pipe != NULL;
 }
 
-/* Is it one of lent.c's, that says nothing else? */
-static inline bool short_is_lent(const struct tpr_peer *peer,
+/* A frame of a rank's ready-made pipe, that says nothing besides. */
+static inline bool short_is_mere(const struct tpr_peer *peer,
                                  const tp_pipe *pipe,
                                  const struct wire_frame *frame, size_t size)
 {
+    return frame->wishes == peer->wished && frame->number == 0
+           && frame->length == size - sizeof(*frame) && pipe != NULL;
+}
+
+/* Of these: one of lent.c's, ... */
+static inline bool short_is_lent(const struct wire_frame *frame)
+{
     return (frame->flags & (WIRE_SHORT | WIRE_OFFERS | WIRE_SHARED))
               == (WIRE_SHORT | WIRE_OFFERS)
-           && frame->type == WIRE_MESSAGE && frame->wishes == peer->wished
-           && frame->number == 0 && frame->length == size - sizeof(*frame)
-           && pipe != NULL;
+           && frame->type == WIRE_MESSAGE;
 }
 
-/* ... and one tensor, the same. */
-static inline bool short_is_tensor(const struct tpr_peer *peer,
-                                   const tp_pipe *pipe,
-                                   const struct wire_frame *frame, size_t size)
+/* ... a whole short message of one tensor, ... */
+static inline bool short_is_tensor(const struct wire_frame *frame)
 {
     return (frame->flags & ~WIRE_HOST) == (WIRE_SHORT | WIRE_TENSOR)
-           && frame->type == WIRE_MESSAGE && frame->wishes == peer->wished
-           && frame->number == 0 && frame->length == size - sizeof(*frame)
-           && pipe != NULL;
+           && frame->type == WIRE_MESSAGE;
 }
 
-static inline bool short_is_release(const struct tpr_peer *peer,
-                                    const tp_pipe *pipe,
-                                    const struct wire_frame *frame,
-                                    size_t size)
+/* ... or what gives one of ours back. */
+static inline bool short_is_release(const struct wire_frame *frame)
 {
     return frame->type == WIRE_RELEASE && frame->flags == 0
-           && frame->wishes == peer->wished && frame->number == 0
-           && size == sizeof(*frame) + sizeof(struct wire_release)
-           && frame->length == sizeof(struct wire_release) && pipe != NULL;
+           && frame->length == sizeof(struct wire_release);
 }
 
 /* What it says of credit may end writes, whose callbacks come first. */
@@ -533,14 +527,14 @@ static inline bool short_wanted(const tp_context *context,
               == NULL;
 }
 
-static inline void short_open(struct tpr_open_frame *open, tp_pipe *pipe,
-                              struct tpf_conn *conn, struct tpr_op *op,
-                              struct tpr_skeleton *skeleton)
+static inline __attribute__((always_inline)) void
+short_open(struct tpr_open_frame *open, tp_pipe *pipe, struct tpf_conn *conn,
+           struct tpr_op *op, unsigned flags, struct tpr_skeleton *skeleton)
 {
     open->pipe = pipe;             /* `read` is NULL between frames */
     open->conn = conn;
     open->type = WIRE_MESSAGE;
-    open->flags = WIRE_SHORT;
+    open->flags = (uint8_t)flags;
     open->started = true;
     open->length = (uint32_t)skeleton->data_length;
     open->taken = 0;
@@ -627,6 +621,19 @@ short_tell(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
         tpr_rx_run_open(context);
 }
 
+/* Its reader is told of what is whole in the frame. */
+static inline __attribute__((always_inline)) void
+short_show(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
+           unsigned flags, const unsigned char *body,
+           struct tpr_skeleton *skeleton)
+{
+    struct tpr_op *op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+
+    context->open.bytes = body;
+    short_open(&context->open, pipe, conn, op, flags, skeleton);
+    short_tell(context, pipe, conn, op, skeleton);
+}
+
 /* Of one that lies at its sender. */
 static bool short_lent(tp_context *context, tp_pipe *pipe,
                        struct tpf_conn *conn, const struct wire_frame *frame,
@@ -645,8 +652,7 @@ static bool short_lent(tp_context *context, tp_pipe *pipe,
     pipe->flags = frame->flags;
     op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
     open->bytes = body;
-    short_open(open, pipe, conn, op, skeleton);
-    open->flags = frame->flags;
+    short_open(open, pipe, conn, op, frame->flags, skeleton);
     open->length = open->taken = frame->length;
     open->offered = NULL;
     open->lent = &skeleton->message;
@@ -661,17 +667,12 @@ static bool short_tensor(tp_context *context, tp_pipe *pipe,
                          const unsigned char *body)
 {
     struct tpr_skeleton *skeleton;
-    struct tpr_op *op;
 
     if (!short_credit(pipe, frame->credit) || !short_wanted(context, pipe)
         || (skeleton = tpr_skeleton_tensor(pipe, frame->flags,
                                            frame->length)) == NULL)
         return false;
-    op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
-    context->open.bytes = body;
-    short_open(&context->open, pipe, conn, op, skeleton);
-    context->open.flags = frame->flags;
-    short_tell(context, pipe, conn, op, skeleton);
+    short_show(context, pipe, conn, frame->flags, body, skeleton);
     return true;
 }
 
@@ -717,11 +718,13 @@ short_take_lent(tp_context *context, const struct tpr_peer *peer,
                 const struct wire_frame *frame, const unsigned char *body,
                 size_t size)
 {
-    if (short_is_tensor(peer, pipe, frame, size))
+    if (!short_is_mere(peer, pipe, frame, size))
+        return false;
+    if (short_is_tensor(frame))
         return short_tensor(context, pipe, conn, frame, body);
-    if (short_is_lent(peer, pipe, frame, size))
+    if (short_is_lent(frame))
         return short_lent(context, pipe, conn, frame, body);
-    return short_is_release(peer, pipe, frame, size)
+    return short_is_release(frame)
            && short_back(context, pipe, conn, frame, body);
 }
 
@@ -734,7 +737,6 @@ static inline bool short_take(tp_context *context, struct tpr_peer *peer,
                                          memory_order_acquire);
     struct tpr_skeleton *skeleton;
     struct wire_frame frame;
-    struct tpr_op *op;
 
     if (size < sizeof(frame))
         return false;
@@ -745,10 +747,8 @@ static inline bool short_take(tp_context *context, struct tpr_peer *peer,
     if (!short_credit(pipe, frame.credit) || !short_wanted(context, pipe)
         || (skeleton = tpr_skeleton_short(pipe, frame.length)) == NULL)
         return false;
-    op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
-    context->open.bytes = bytes + sizeof(frame);
-    short_open(&context->open, pipe, conn, op, skeleton);
-    short_tell(context, pipe, conn, op, skeleton);
+    short_show(context, pipe, conn, WIRE_SHORT, bytes + sizeof(frame),
+               skeleton);
     return true;
 }
 

@@ -177,9 +177,7 @@ void tpr_thread_caller_leaves(tp_context *context)
 
 static int thread_watch(tp_context *context, int fd)
 {
-    struct epoll_event event = { .events = EPOLLIN };
-
-    return epoll_ctl(context->thread_epoll, EPOLL_CTL_ADD, fd, &event);
+    return tpb_epoll_set(context->thread_epoll, EPOLL_CTL_ADD, fd, EPOLLIN);
 }
 
 tp_status tpr_thread_start(tp_context *context, struct tpb_error *error)

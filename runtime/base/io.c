@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -120,6 +121,13 @@ bool tpb_eventfd_drain(int fd)
         got = read(fd, &count, sizeof(count));
     while (got < 0 && errno == EINTR);
     return got > 0;
+}
+
+int tpb_epoll_set(int epoll, int operation, int fd, uint32_t events)
+{
+    struct epoll_event event = { .events = events };
+
+    return epoll_ctl(epoll, operation, fd, &event);
 }
 
 /* The kernel does not refuse memory that there is not: it takes what others

@@ -24,6 +24,8 @@ void tpb_close(int *fd);
 int tpb_eventfd(void);                  /* non-blocking; -1 with errno */
 void tpb_eventfd_ring(int fd);
 bool tpb_eventfd_drain(int fd);         /* was it rung? */
+/* epoll_ctl() for an epoll that only wakes up; -1 with errno. */
+int tpb_epoll_set(int epoll, int operation, int fd, uint32_t events);
 
 /*
  * Shared memory is a file to the kernel, and one that would be longer than the
