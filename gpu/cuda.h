@@ -101,7 +101,7 @@ bool tpg_flag_raise(struct tpg_gpu *gpu, const struct tpg_cuda *cuda,
                     int device, uint32_t *turn);
 /* Has the stream come that far? */
 bool tpg_flag_reached(const struct tpg_gpu *gpu, int device, uint32_t turn);
-void tpg_flags_free(struct tpg_gpu *gpu, const struct tpg_cuda *cuda);
+void tpg_flags_free(struct tpg_gpu *gpu);
 
 /* ---- the other files ----------------------------------------------------- */
 

@@ -6,9 +6,10 @@
  */
 #include "config.h"
 
-#include <sys/mman.h>
+#include <string.h>
 
 #include "gpu/cuda.h"
+#include "gpu/cuda_late.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
 
@@ -30,17 +31,12 @@ enum { FLAG_BYTES = TPG_DEVICES * sizeof(struct flag_word) };
 /* With a context current.  What fails is not tried again. */
 static bool flag_map(struct tpg_flags *flags, const struct tpg_cuda *cuda)
 {
-    void *memory = mmap(NULL, FLAG_BYTES, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory;
 
     flags->none = true;
-    if (memory == MAP_FAILED)
+    if (tpg_pinned_take(cuda, FLAG_BYTES, &memory, NULL) != TP_OK)
         return false;
-    if (cuda->cuMemHostRegister_v2(memory, FLAG_BYTES, CU_HOST_PORTABLE
-                                   | CU_HOST_DEVICE_MAP) != CU_OK) {
-        munmap(memory, FLAG_BYTES);
-        return false;
-    }
+    memset(memory, 0, FLAG_BYTES);
     flags->words = memory;
     flags->none = cuda->cuMemHostGetDevicePointer_v2(&flags->there, memory, 0)
                   != CU_OK;
@@ -83,19 +79,12 @@ bool tpg_flag_reached(const struct tpg_gpu *gpu, int device, uint32_t turn)
 }
 
 /* The streams are gone, and with them the last write. */
-void tpg_flags_free(struct tpg_gpu *gpu, const struct tpg_cuda *cuda)
+void tpg_flags_free(struct tpg_gpu *gpu)
 {
     struct tpg_flags *flags = gpu->flags;
 
-    if (flags == NULL)
-        return;
-    if (flags->words != NULL) {
-        if (tpg_cuda_enter_any(cuda) == TP_OK) {
-            cuda->cuMemHostUnregister(flags->words);
-            tpg_cuda_leave(cuda);
-        }
-        munmap(flags->words, FLAG_BYTES);
-    }
+    if (flags != NULL && flags->words != NULL)
+        tpg_pinned_give(flags->words, FLAG_BYTES);
     tpb_free(flags);
     gpu->flags = NULL;
 }

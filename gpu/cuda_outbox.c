@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "gpu/cuda.h"
+#include "gpu/cuda_late.h"
 #include "gpu/cuda_mem.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
@@ -26,9 +27,9 @@ static void outbox_free(struct tpg_gpu *gpu, const struct tpg_cuda *cuda,
         gpu->gone(gpu->gone_arg, box->memory);
     if (tpg_cuda_enter(cuda, box->device, NULL) == TP_OK) {
         cuda->cuEventDestroy_v2(box->copied);
-        cuda->cuMemFree_v2(box->memory);
         tpg_cuda_leave(cuda);
     }
+    tpg_late(cuda, TPG_LATE_MEMORY, box->device, box->memory, box->size);
     gpu->box_bytes -= box->size;
     tpb_free(box);
 }

@@ -39,6 +39,19 @@ struct cu_access {                     /* CUmemAccessDesc */
     struct cu_location location;
     int flags;
 };
+struct cu_rows_end {                   /* CUDA_MEMCPY2D: either end */
+    size_t x, y;
+    int type;                          /* CU_MEMORY_... */
+    const void *host;
+    cu_pointer device;
+    void *array;
+    size_t pitch;
+};
+struct cu_rows {                       /* CUDA_MEMCPY2D */
+    struct cu_rows_end from, to;
+    size_t width, height;              /* bytes of a row, rows */
+};
+_Static_assert(sizeof(struct cu_rows) == 128, "ABI");
 _Static_assert(sizeof(struct cu_memory_properties) == 32, "ABI");
 _Static_assert(sizeof(struct cu_access) == 12, "ABI");
 

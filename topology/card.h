@@ -118,6 +118,8 @@ struct tpt_card_gpu {
     uint16_t link_count, denied_count;
     struct tpt_gpu_link links[TPT_GPU_LINKS];
     uint32_t denied[TPT_GPU_LINKS];    /* whose memory it may not access */
+    uint8_t mps;                   /* 1: its processes share it by MPS, and do
+                                      not take turns */
 };
 
 /* Time of a message of n bytes one way: latency + n / (MB/s). */

@@ -3,7 +3,7 @@
  * The GPUs of a card as bytes: u8 count, and each as u8 length and
  *
  *   pci, numa, uuid, MB/s, NIC, path to it, who told, NVLinks to switches,
- *   MB/s of one; u8 count, path; u8 count, links; u8 count, denied
+ *   MB/s of one; u8 count, path; u8 count, links; u8 count, denied; MPS
  *
  * What a later version adds at the end of one is passed over.
  */
@@ -12,7 +12,7 @@
 #include "topology/devices.h"
 #include "topology/private.h"
 
-enum { GPUS_FIXED = 4 + 4 + 16 + 4 + 1 + 1 + 1 + 1 + 4 };
+enum { GPUS_FIXED = 4 + 4 + 16 + 4 + 1 + 1 + 1 + 1 + 4 + 1 };
 
 /* Every GPU at its most. */
 _Static_assert(1 + TPT_CARD_GPUS * (1 + GPUS_FIXED + 3 + 4 * TPT_PCI_DEPTH
@@ -50,7 +50,7 @@ static uint8_t *gpus_put_one(uint8_t *to, const struct tpt_card_gpu *gpu)
     to = gpus_put(to, gpu->denied_count, 1);
     for (unsigned i = 0; i < gpu->denied_count; i++)
         to = gpus_put(to, gpu->denied[i], 4);
-    return to;
+    return gpus_put(to, gpu->mps, 1);
 }
 
 static bool gpus_good(const struct tpt_card *card,
@@ -61,7 +61,7 @@ static bool gpus_good(const struct tpt_card *card,
             return false;
     return gpu->place.depth <= TPT_PCI_DEPTH && gpu->nic <= card->nic_count
            && gpu->nic_path <= TPT_PATH_UNKNOWN
-           && gpu->asked <= TPT_LINKS_NVML
+           && gpu->asked <= TPT_LINKS_NVML && gpu->mps <= 1
            && gpu->link_count <= TPT_GPU_LINKS
            && gpu->denied_count <= TPT_GPU_LINKS;
 }
@@ -134,6 +134,8 @@ static void gpus_get_one(struct gpus_reader *reader, struct tpt_card_gpu *gpu)
     gpu->denied_count = gpus_get_count(reader, TPT_GPU_LINKS);
     for (unsigned i = 0; i < gpu->denied_count; i++)
         gpu->denied[i] = gpus_get(reader, 4);
+    /* New at the end, so an older version has not written it. */
+    gpu->mps = reader->at < reader->end ? (uint8_t)gpus_get(reader, 1) : 0;
 }
 
 const char *tpt_card_gpus_decode(const uint8_t *bytes, size_t length,

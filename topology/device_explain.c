@@ -64,7 +64,7 @@ static void explain_bridge(const struct tpt_card_gpu *a,
 }
 
 static void explain_path(const struct tpt_card_gpu *a,
-                         const struct tpt_card_gpu *b,
+                         const struct tpt_card_gpu *b, bool turns,
                          struct tpt_device_plan *plan)
 {
     char *text = plan->evidence;
@@ -72,7 +72,8 @@ static void explain_path(const struct tpt_card_gpu *a,
 
     switch (plan->path) {
     case TPT_PATH_SAME:
-        snprintf(text, size, "both are that one");
+        snprintf(text, size, "both are that one%s", turns
+                 ? ", and the two processes take turns at it" : "");
         break;
     case TPT_PATH_NVL:
         explain_nvlink(a, b, text, size);
@@ -131,7 +132,8 @@ void tpt_device_evidence(const struct tpt_card *mine,
                  "tells of no such GPU", a == NULL ? "this rank"
                  : "that rank");
     else
-        explain_path(a, b, plan);
+        explain_path(a, b, tpt_device_turns(mine, yours, plan->mine,
+                                            plan->yours), plan);
 }
 
 /* ---- kinds of pairs ----------------------------------------------------- */

@@ -15,7 +15,9 @@ enum {
                                       or out of pinned memory, too */
     DEVICES_MEMORY = 1000000,      /* a copy inside one device, MB/s */
     DEVICES_LINK = 25000,          /* one NVLink of the third generation on */
-    DEVICES_LINKS = 6              /* of which so many, if that is unknown */
+    DEVICES_LINKS = 6,             /* of which so many, if that is unknown */
+    DEVICES_TURN = 135000          /* until a device works for the next process:
+                                      measured on an H200 */
 };
 
 /*
@@ -112,17 +114,36 @@ static uint64_t devices_nvlink(const struct devices_pair *pair)
 
 /* ---- the model ---------------------------------------------------------- */
 
+/* Copies inside a device are done by what also runs its kernels, for one
+ * process at a time.  Who asks for a message is never the one before. */
+bool tpt_device_turns(const struct tpt_card *mine,
+                      const struct tpt_card *yours, uint32_t index_mine,
+                      uint32_t index_yours)
+{
+    const struct tpt_card_gpu *a = devices_gpu(mine, index_mine);
+    const struct tpt_card_gpu *b = devices_gpu(yours, index_yours);
+    bool own = mine->rank == yours->rank
+               && memcmp(mine->instance, yours->instance,
+                         sizeof(mine->instance)) == 0;
+
+    return !own && (a == NULL || b == NULL || !a->mps || !b->mps);
+}
+
 static void devices_ipc(const struct devices_pair *pair,
                         struct devices_terms *terms)
 {
     terms->latency_ns += devices_paths[pair->path].latency;
-    if (pair->path == TPT_PATH_SAME)
+    if (pair->path == TPT_PATH_SAME) {
         terms->megabytes = DEVICES_MEMORY;
-    else if (pair->path == TPT_PATH_NVL)
+        if (tpt_device_turns(pair->mine, pair->yours, pair->index_mine,
+                             pair->index_yours))
+            terms->latency_ns += DEVICES_TURN;
+    } else if (pair->path == TPT_PATH_NVL) {
         terms->megabytes = devices_nvlink(pair);
-    else
+    } else {
         terms->megabytes = devices_pci(pair)
                            * devices_paths[pair->path].percent / 100;
+    }
 }
 
 /* The NIC of that side's GPU lowers it to what it gives at that distance. */

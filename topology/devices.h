@@ -90,8 +90,10 @@ struct tpt_device_plan {
  * The ways between two devices of a pair that was scored.  Symmetric, as
  * tpt_score().  Verdicts, trials and contract are the plan's; what it costs
  * depends on the path:
- *   cuda_ipc     the card's latency and what the path adds; of the slower PCI
- *                link the path's percentage, or what the NVLinks give
+ *   cuda_ipc     the card's latency and what the path adds, or, where two
+ *                processes have one device, its switch between them; of the
+ *                slower PCI link the path's percentage, or what the NVLinks
+ *                give
  *   cuda_gdr     the slower NIC of the two GPUs, by its path to them
  *   cuda_staged  the transport's latency and the card's for each copy; the
  *                slowest of both PCI links and half of the transport

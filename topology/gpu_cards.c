@@ -5,8 +5,10 @@
  */
 #include "config.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "topology/devices.h"
@@ -216,12 +218,27 @@ static void gpu_restrict(const struct tpt_gpus *there, const char *visible,
     tpb_free(copy);
 }
 
+/* Does a daemon of CUDA's multi-process service run here?  Then all processes
+ * that use a GPU use it by that. */
+static bool gpu_mps(const struct tpt_topology *topology, const char *root)
+{
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[PATH_MAX];
+
+    if (gpu_is_recorded(topology, root))
+        return false;
+    snprintf(path, sizeof(path), "%s/control",
+             folder != NULL ? folder : "/tmp/nvidia-mps");
+    return access(path, F_OK) == 0;
+}
+
 static void gpu_all(const struct tpt_topology *topology, const char *root,
                     const struct tpt_gpus *there, const char *visible,
                     struct tpt_card *card)
 {
     uint32_t count = (uint32_t)there->count;
     struct tpt_card_gpu *gpus = tpb_zalloc(count * sizeof(gpus[0]));
+    bool mps = gpu_mps(topology, root);
 
     if (gpus == NULL)
         return;
@@ -229,6 +246,7 @@ static void gpu_all(const struct tpt_topology *topology, const char *root,
         gpu_place(topology, root, tpt_pci_parse(there->list[i].bus),
                   &gpus[i].place, &gpus[i].megabytes);
         gpu_uuid(there->list[i].uuid, gpus[i].uuid);
+        gpus[i].mps = mps;
     }
     gpu_nics(topology, root, card, gpus, count);
     if (gpu_is_recorded(topology, root))

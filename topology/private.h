@@ -142,6 +142,10 @@ void tpt_device_settle(const struct tpt_plan *plan,
                        struct tpt_candidate *channel);
 
 struct tpt_device_plan;
+/* Do the two have to take turns at the one device that both are? */
+bool tpt_device_turns(const struct tpt_card *mine,
+                      const struct tpt_card *yours, uint32_t index_mine,
+                      uint32_t index_yours);
 /* What the path rests on, in words. */
 void tpt_device_evidence(const struct tpt_card *mine,
                          const struct tpt_card *yours,

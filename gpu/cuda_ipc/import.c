@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "gpu/cuda_ipc/ipc.h"
+#include "gpu/cuda_late.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
@@ -24,15 +25,15 @@ static void import_close(struct ipc_import *import)
 
     for (size_t i = 0; i < import->pieces; i++)
         tpb_close(&import->part[i].fd);
-    if (import->pointer != 0 && cuda != NULL
-        && tpg_cuda_enter(cuda, import->device, NULL) == TP_OK) {
-        if (import->form == IPC_REGION) {
+    if (import->pointer != 0 && cuda != NULL) {
+        if (import->form == IPC_LEGACY) {
+            tpg_late(cuda, TPG_LATE_IMPORT, import->device, import->pointer,
+                     import->size);
+        } else if (tpg_cuda_enter(cuda, import->device, NULL) == TP_OK) {
             cuda->cuMemUnmap(import->pointer, import->size);
             cuda->cuMemAddressFree(import->pointer, import->size);
-        } else {
-            cuda->cuIpcCloseMemHandle(import->pointer);
+            tpg_cuda_leave(cuda);
         }
-        tpg_cuda_leave(cuda);
     }
     tpb_free(import);
 }
@@ -139,7 +140,7 @@ static tp_status import_legacy(const struct tpg_cuda *cuda,
         || (base <= import->pointer
             && size - (import->pointer - base) >= source->size))
         return TP_OK;
-    cuda->cuIpcCloseMemHandle(import->pointer);
+    tpg_late(cuda, TPG_LATE_IMPORT, import->device, import->pointer, size);
     import->pointer = 0;
     return tpb_fail(error, TP_ERR_PROTOCOL, "the allocation is smaller than it"
                     " was said to be");

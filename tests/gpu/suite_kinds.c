@@ -226,6 +226,40 @@ static void kinds_no_outbox(void)
     kinds_many();
 }
 
+/* Imports come and go while a stream of the program's own is held up: what the
+ * driver lets go of only when all streams are through must not hold up us. */
+static void kinds_held(void)
+{
+    enum { BUFFERS = 7 };
+    struct tpx_buffer buffers[BUFFERS], mine, busy;
+    struct tpx_gate gate;
+    tp_pipe *pipe;
+
+    setenv("TP_CUDA_IMPORTS", "2", 1);
+    kinds_init();
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    for (unsigned i = 0; i < BUFFERS; i++)
+        tpx_buffer_make(&buffers[i], TPX_MALLOC, 0, kinds_big());
+    tpx_buffer_make(&mine, TPX_MALLOC, 0, kinds_big());
+    tpx_buffer_make(&busy, TPX_MALLOC, 0, SMALL);
+    if (tpx_me.rank == 1)
+        tpx_gate_close(&gate, busy.stream);
+    for (unsigned i = 0; i < 2 * BUFFERS; i++)
+        if (tpx_me.rank == 0)
+            kinds_send(pipe, &buffers[i % BUFFERS], 1, i);
+        else
+            kinds_receive(pipe, &mine, 1, i);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 1) {
+        tpx_gate_open(&gate);
+        tpx_device_sync(busy.stream);
+    }
+    for (unsigned i = 0; i < BUFFERS; i++)
+        tpx_buffer_drop(&buffers[i]);
+    tpx_buffer_drop(&mine);
+    tpx_buffer_drop(&busy);
+}
+
 /* How many imports explain says have been opened here, and whether it finds
  * anything that is not so. */
 static uint64_t kinds_opened(tp_pipe *pipe)
@@ -631,6 +665,7 @@ const struct tpx_spmd tpx_kinds_suite[] = {
     { "kinds_again", kinds_again, 2, 0, 30 },
     { "kinds_few_imports", kinds_few_imports, 2, TPX_BARE, 30 },
     { "kinds_few_bytes", kinds_few_bytes, 2, TPX_BARE, 30 },
+    { "kinds_held", kinds_held, 2, TPX_BARE, 30 },
     { "kinds_no_outbox", kinds_no_outbox, 2, TPX_BARE, 30 },
     { "kinds_views", kinds_views, 2, TPX_BARE, 30 },
     { "kinds_two", kinds_two, 2, TPX_BARE, 30 },

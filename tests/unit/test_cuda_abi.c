@@ -17,6 +17,19 @@ SAME_SIZE(cu_ipc_memory, CUipcMemHandle);
 SAME_SIZE(cu_uuid, CUuuid);
 SAME_SIZE(struct cu_memory_properties, CUmemAllocationProp);
 SAME_SIZE(struct cu_access, CUmemAccessDesc);
+SAME_SIZE(struct cu_rows, CUDA_MEMCPY2D);
+_Static_assert(offsetof(struct cu_rows, from.host)
+               == offsetof(CUDA_MEMCPY2D, srcHost)
+               && offsetof(struct cu_rows, from.pitch)
+                  == offsetof(CUDA_MEMCPY2D, srcPitch)
+               && offsetof(struct cu_rows, to.type)
+                  == offsetof(CUDA_MEMCPY2D, dstMemoryType)
+               && offsetof(struct cu_rows, to.device)
+                  == offsetof(CUDA_MEMCPY2D, dstDevice)
+               && offsetof(struct cu_rows, width)
+                  == offsetof(CUDA_MEMCPY2D, WidthInBytes)
+               && offsetof(struct cu_rows, height)
+                  == offsetof(CUDA_MEMCPY2D, Height), "CUDA_MEMCPY2D");
 _Static_assert(offsetof(struct cu_memory_properties, location)
                == offsetof(CUmemAllocationProp, location), "location");
 _Static_assert(offsetof(struct cu_access, flags)

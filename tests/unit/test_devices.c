@@ -338,7 +338,7 @@ static const struct {
     const char *evidence;
 } orders[] = {
     { "gpu-switches", NULL, 0, 0, TPT_PATH_SAME,
-      "cuda_ipc cuda_staged|cuda_gdr", 1000000, "both are that one" },
+      "cuda_staged cuda_ipc|cuda_gdr", 6000, "two processes take turns" },
     { "gpu-switches", NULL, 0, 1, TPT_PATH_PIX,
       "cuda_ipc cuda_staged|cuda_gdr", 63015, "bridge 0000:10:00.0" },
     { "gpu-switches", NULL, 0, 7, TPT_PATH_SYS,
@@ -470,7 +470,7 @@ START_TEST(test_routes)
         uint32_t yours;
         const char *routes;
     } cases[] = {
-        { 0, "cuda_gdr 201000:cuda_ipc " },    /* one device: 1 TB/s */
+        { 0, "cuda_gdr 7008000:cuda_ipc " },   /* one device, in turns */
         { 1, "cuda_gdr 866204:cuda_ipc " },    /* PIX: 63 GB/s for 48 */
         { 2, "cuda_gdr " },                    /* NODE: 41 GB/s */
         { 7, "cuda_gdr " },
@@ -482,6 +482,11 @@ START_TEST(test_routes)
         ck_assert_str_eq(routed(&devices), cases[i].routes);
         same_costs(0, cases[i].yours);
     }
+    /* By MPS both work at once: 1 TB/s, and no more latency than others. */
+    a.gpus[0].mps = b.gpus[0].mps = 1;
+    tpt_device_score(&a, &b, &plan, 0, 0, &devices);
+    ck_assert_str_eq(routed(&devices), "cuda_gdr 201000:cuda_ipc ");
+    ck_assert_str_eq(devices.evidence, "both are that one");
     /* One direct way, and one that is worth it for big buffers only. */
     score(NULL, NULL);
     tpt_device_score(&a, &b, &plan, 0, 1, &devices);

@@ -122,6 +122,9 @@ bool double_mapped_locked(cu_pointer pointer, size_t length);
 
 /* Runs all that has been enqueued and can run, wherever. */
 void double_settle_locked(void);
+/* Waits until that device has nothing to do in this process, or all (-1), as
+ * some calls of the driver do, behind which all others wait. */
+void double_idle_locked(int device);
 struct cu_stream_s *double_stream_new_locked(struct cu_context_s *context);
 /* The one that the program means; NULL: no context is current. */
 struct cu_stream_s *double_stream_locked(cu_stream stream);

@@ -243,7 +243,8 @@ static cu_result memory_device(cu_pointer *pointer, size_t size,
     return CU_OK;
 }
 
-static cu_result memory_free(cu_pointer pointer, enum double_kind kind)
+static cu_result memory_free(cu_pointer pointer, enum double_kind kind,
+                             bool waits)
 {
     struct double_range *range
         = double_range_find_locked((void *)(uintptr_t)pointer);
@@ -256,7 +257,10 @@ static cu_result memory_free(cu_pointer pointer, enum double_kind kind)
             && !(kind == DOUBLE_MALLOC && (range->kind == DOUBLE_MANAGED
                                            || range->kind == DOUBLE_POOL))))
         return CU_INVALID_VALUE;
-    double_settle_locked();            /* the driver waits, too */
+    if (waits)
+        double_idle_locked(range->device);
+    else
+        double_settle_locked();
     if (range->kind == DOUBLE_MANAGED)
         mprotect(range->start, range->size, PROT_NONE);
     double_range_retire_locked(range);
@@ -287,7 +291,7 @@ cu_result cuMemFreeAsync(cu_pointer pointer, cu_stream stream)
 {
     (void)stream;
     DOUBLE_BEGIN();
-    return double_end(memory_free(pointer, DOUBLE_POOL));
+    return double_end(memory_free(pointer, DOUBLE_POOL, false));
 }
 
 cu_result cuMemFree_v2(cu_pointer pointer)
@@ -295,7 +299,7 @@ cu_result cuMemFree_v2(cu_pointer pointer)
     DOUBLE_BEGIN();
     if (double_context_locked() == NULL)
         return double_end(CU_INVALID_CONTEXT);
-    return double_end(memory_free(pointer, DOUBLE_MALLOC));
+    return double_end(memory_free(pointer, DOUBLE_MALLOC, true));
 }
 
 cu_result cuMemHostRegister_v2(void *memory, size_t size, unsigned flags)
@@ -322,7 +326,7 @@ static cu_result memory_forget(void *memory, enum double_kind kind)
 
         if (range->start != memory || range->kind != kind)
             continue;
-        double_settle_locked();
+        double_idle_locked(-1);
         *at = range->next;
         free(range);
         return CU_OK;

@@ -113,7 +113,7 @@ cu_result cuIpcCloseMemHandle(cu_pointer pointer)
         return double_end(CU_INVALID_CONTEXT);
     if (range == NULL || range->freed || range->kind != DOUBLE_IMPORT)
         return double_end(CU_INVALID_VALUE);
-    double_settle_locked();
+    double_idle_locked(double_context_locked()->device);
     double_range_retire_locked(range);
     return double_end(CU_OK);
 }

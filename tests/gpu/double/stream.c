@@ -204,6 +204,24 @@ void double_settle_locked(void)
     }
 }
 
+/* Nothing else of the driver goes on meanwhile; memory may change, though. */
+void double_idle_locked(int device)
+{
+    static const struct timespec nap = { 0, 200000 };
+
+    double_settle_locked();
+    for (struct cu_stream_s *stream = stream_all; stream != NULL;
+         stream = stream->next)
+        for (int naps = 0; (device < 0 || stream->context->device == device)
+                           && stream->first != NULL; naps++) {
+            if (naps > 50000)
+                double_report("a call that waits for the device waits behind"
+                              " a stream that goes on only after it");
+            nanosleep(&nap, NULL);
+            double_settle_locked();
+        }
+}
+
 /* Somebody asks how far it is. */
 static void stream_asked(struct cu_stream_s *stream)
 {
@@ -373,6 +391,40 @@ static void stream_reaches(const struct cu_stream_s *stream,
                       " were let at", device);
 }
 
+/* The driver looks at both when it is called. */
+static void stream_copy_enqueue(struct cu_stream_s *stream, cu_pointer to,
+                                cu_pointer from, size_t size)
+{
+    size_t part = size;
+
+    if (size == 0)
+        return;
+    double_bytes_locked(to, &part, "a copy to");
+    part = size;
+    double_bytes_locked(from, &part, "a copy from");
+    stream_reaches(stream, to);
+    stream_reaches(stream, from);
+    stream_enqueue(stream, (struct stream_op){ .what = STREAM_COPY, .to = to,
+                                               .from = from, .size = size });
+}
+
+/* From the host to a device, with rows that leave nothing out. */
+cu_result cuMemcpy2DAsync_v2(const struct cu_rows *rows, cu_stream stream)
+{
+    DOUBLE_BEGIN();
+    stream = double_stream_locked(stream);
+    if (stream == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    if (rows->from.type != CU_MEMORY_HOST || rows->to.type != CU_MEMORY_DEVICE
+        || rows->from.pitch < rows->width || rows->to.pitch < rows->width)
+        return double_end(CU_INVALID_VALUE);
+    for (size_t i = 0; i < rows->height; i++)
+        stream_copy_enqueue(stream, rows->to.device + i * rows->to.pitch,
+                            (cu_pointer)(uintptr_t)rows->from.host
+                            + i * rows->from.pitch, rows->width);
+    return double_end(CU_OK);
+}
+
 cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t size,
                         cu_stream stream)
 {
@@ -380,19 +432,7 @@ cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t size,
     stream = double_stream_locked(stream);
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
-    if (size > 0) {
-        size_t part = size;
-
-        /* The driver looks at both when it is called. */
-        double_bytes_locked(to, &part, "a copy to");
-        part = size;
-        double_bytes_locked(from, &part, "a copy from");
-        stream_reaches(stream, to);
-        stream_reaches(stream, from);
-        stream_enqueue(stream, (struct stream_op){ .what = STREAM_COPY,
-                                                   .to = to, .from = from,
-                                                   .size = size });
-    }
+    stream_copy_enqueue(stream, to, from, size);
     return double_end(CU_OK);
 }
 
