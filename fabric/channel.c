@@ -5,7 +5,8 @@
 #include "fabric/channel.h"
 
 #ifdef TP_CUDA
-#define CUDA_KINDS(row) row(tpg_cuda_ipc) row(tpg_cuda_gdr)
+#define CUDA_KINDS(row) \
+    row(tpg_cuda_ipc) row(tpg_cuda_gdr) row(tpg_cuda_host)
 #else
 #define CUDA_KINDS(row)
 #endif

@@ -45,7 +45,8 @@ enum tpf_channel_number {
     TPF_CHANNEL_RMA,               /* the transport's own remote read */
     TPF_CHANNEL_CUDA_IPC,
     TPF_CHANNEL_CUDA_GDR,
-    TPF_CHANNEL_CUDA_STAGED
+    TPF_CHANNEL_CUDA_STAGED,
+    TPF_CHANNEL_CUDA_HOST
 };
 
 struct tpf_channel_kind;

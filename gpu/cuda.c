@@ -363,9 +363,9 @@ static cu_result cuda_copy_rows(const struct tpg_cuda *cuda, cu_pointer to,
  * 140 us, and behind whatever kernel is at it.  As two rows the same bytes take
  * a copy engine, 8 us (on an H200 with driver 580).
  */
-static cu_result cuda_copy_in(const struct tpg_cuda *cuda, cu_pointer to,
-                              const unsigned char *from, size_t length,
-                              cu_stream stream)
+cu_result tpg_copy_in(const struct tpg_cuda *cuda, cu_pointer to,
+                      const unsigned char *from, size_t length,
+                      cu_stream stream)
 {
     cu_result code;
 
@@ -392,8 +392,8 @@ static tp_status cuda_slot_copy(struct tpg_work *work, struct tpg_slot *slot,
     cu_result code = out ? cuda->cuMemcpyAsync(
                                (cu_pointer)(uintptr_t)slot->memory, there,
                                slot->length, stream)
-                     : cuda_copy_in(cuda, there, slot->memory, slot->length,
-                                    stream);
+                     : tpg_copy_in(cuda, there, slot->memory, slot->length,
+                                   stream);
 
     if (code == CU_OK && mark != NULL) {
         mark->out |= out;

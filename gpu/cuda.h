@@ -112,6 +112,11 @@ tp_status tpg_alloc_on(const struct tpg_cuda *cuda, size_t bytes,
                        tp_device device, struct tpf_memory *block,
                        struct tpb_error *error);
 
+/* A copy from pinned memory to a device, with its context current. */
+cu_result tpg_copy_in(const struct tpg_cuda *cuda, cu_pointer to,
+                      const unsigned char *from, size_t length,
+                      cu_stream stream);
+
 /* The device's streams.  Its context is current afterwards if OK: pair with
  * tpg_cuda_leave(). */
 tp_status tpg_device_enter(struct tpg_gpu *gpu, const struct tpg_cuda *cuda,

@@ -24,7 +24,7 @@
 TPB_LOG_COMPONENT("cuda");
 
 enum {
-    LATE_KEPT = 64 * 1024 * 1024,  /* bytes of devices' memory */
+    LATE_KEPT = 64 * 1024 * 1024,  /* bytes, most of them of devices */
     LATE_GRANULE = 2 * 1024 * 1024 /* that the least one takes */
 };
 
@@ -33,7 +33,7 @@ struct late_item {
     enum tpg_late what;
     int device;
     cu_pointer pointer;
-    size_t size;
+    size_t size, takes;
 };
 
 struct late_pinned {
@@ -57,10 +57,16 @@ static void late_end(const struct tpg_cuda *cuda, const struct late_item *item)
 {
     if (tpg_cuda_enter(cuda, item->device, NULL) != TP_OK)
         return;
-    if (item->what == TPG_LATE_IMPORT)
+    if (item->what == TPG_LATE_IMPORT) {
         cuda->cuIpcCloseMemHandle(item->pointer);
-    else
+    } else if (item->what == TPG_LATE_MEMORY) {
         cuda->cuMemFree_v2(item->pointer);
+    } else {
+        void *memory = (void *)(uintptr_t)item->pointer;
+
+        if (cuda->cuMemHostUnregister(memory) == CU_OK)
+            munmap(memory, item->size);
+    }
     tpg_cuda_leave(cuda);
 }
 
@@ -75,7 +81,7 @@ static struct late_item *late_take(void)
         late.first = item->next;
         if (late.first == NULL)
             late.end = &late.first;
-        late.kept -= item->size;
+        late.kept -= item->takes;
     }
     late.running = item != NULL;
     pthread_mutex_unlock(&late.lock);
@@ -119,12 +125,13 @@ void tpg_late(const struct tpg_cuda *cuda, enum tpg_late what, int device,
     item->what = what;
     item->device = device;
     item->pointer = pointer;
-    item->size = size > LATE_GRANULE ? size : LATE_GRANULE;
+    item->size = size;
+    item->takes = size > LATE_GRANULE ? size : LATE_GRANULE;
     pthread_mutex_lock(&late.lock);
     late.cuda = cuda;
     *late.end = item;
     late.end = &item->next;
-    late.kept += item->size;
+    late.kept += item->takes;
     late_start_locked();
     pthread_mutex_unlock(&late.lock);
 }

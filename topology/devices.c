@@ -191,7 +191,7 @@ static struct devices_terms devices_model(const struct devices_pair *pair,
         .megabytes = devices_min(a->megabytes, b->megabytes)
     };
 
-    if (strcmp(a->name, TPT_STAGED) == 0)
+    if (strcmp(a->name, TPT_STAGED) == 0 || strcmp(a->name, TPT_PINNED) == 0)
         devices_staged(pair, &terms);
     else if (a->reach == TPT_REACH_NETWORK)
         devices_gdr(pair, &terms);
@@ -397,6 +397,13 @@ static const char devices_no_access_text[] =
 static const char devices_no_access_remedy[] =
     "`nvidia-smi topo -p2p r` tells why: the chipset, or the IOMMU";
 
+/* Does one GPU read the other's memory there? */
+static bool devices_accesses(const struct tpt_candidate *candidate)
+{
+    return candidate->reach == TPT_REACH_HOST
+           && strcmp(candidate->name, TPT_PINNED) != 0;
+}
+
 void tpt_device_deny(const struct tpt_card *mine, const struct tpt_card *yours,
                      struct tpt_plan *plan)
 {
@@ -409,7 +416,7 @@ void tpt_device_deny(const struct tpt_card *mine, const struct tpt_card *yours,
     for (uint32_t i = 0; i < plan->count; i++) {
         struct tpt_candidate *candidate = &plan->candidates[i];
 
-        if (!devices_weighs(candidate) || candidate->reach != TPT_REACH_HOST)
+        if (!devices_weighs(candidate) || !devices_accesses(candidate))
             continue;
         candidate->possible = false;
         candidate->reason = TPT_REASON_NO_PEER_ACCESS;
@@ -462,7 +469,7 @@ static void devices_way(const struct devices_pair *pair,
         = devices_terms(pair, tpt_card_backend(pair->mine, candidate->name),
                         tpt_card_backend(pair->yours, candidate->name));
 
-    if (candidate->reach == TPT_REACH_HOST && devices_no_access(pair)) {
+    if (devices_accesses(candidate) && devices_no_access(pair)) {
         way->possible = false;
         way->reason = TPT_REASON_NO_PEER_ACCESS;
         snprintf(way->evidence, sizeof(way->evidence), "%s",

@@ -61,6 +61,7 @@ void tpt_affinity_solve(const struct tpt_pci_place *gpus, uint32_t gpu_count,
 /* ---- a pair of devices -------------------------------------------------- */
 
 #define TPT_STAGED "cuda_staged"
+#define TPT_PINNED "cuda_host"
 #define TPT_WAYS 6
 
 /* One way for the bytes, with its verdict as in struct tpt_candidate. */
@@ -94,6 +95,7 @@ struct tpt_device_plan {
  *                processes have one device, its switch between them; of the
  *                slower PCI link the path's percentage, or what the NVLinks
  *                give
+ *   cuda_host    the slower PCI link
  *   cuda_gdr     the slower NIC of the two GPUs, by its path to them
  *   cuda_staged  the transport's latency and the card's for each copy; the
  *                slowest of both PCI links and half of the transport

@@ -219,7 +219,7 @@ tp_status tpt_require_check(const char *require, const struct tpt_known *known,
             && !require_names(&item, known, count, TPT_ROLE_CHANNEL, true))
             return tpb_fail(error, TP_ERR_INVALID, "TP_REQUIRE: class cuda is "
                             "of GPUs' memory, and %.*s carries none; take "
-                            "cuda_ipc, cuda_gdr or cuda_staged",
+                            "cuda_ipc, cuda_host, cuda_gdr or cuda_staged",
                             item.backend_length, item.backend);
     }
     return TP_OK;

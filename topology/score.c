@@ -312,6 +312,7 @@ static bool score_differs(const struct score_pair *pair, struct score_row *row)
 static bool score_within(const struct score_row *row)
 {
     return row->candidate.devices
+           && strcmp(row->candidate.name, TPT_PINNED) != 0
            && (row->candidate.reach == TPT_REACH_HOST
                || strcmp(row->candidate.name, TPT_STAGED) == 0);
 }

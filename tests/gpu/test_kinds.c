@@ -14,6 +14,8 @@ static const struct tpx_run runs[] = {
     { "loop,shm,cuda_ipc,map,cma", "thread", "delay", true, false, true,
       false },
     { "loop,shm,cuda_ipc", "auto", "eager", true, true, true, true },
+    { "loop,shm,cuda_host", "auto", "lazy", false, true, true, false },
+    { "loop,shm,cuda_host", "thread", "delay", true, false, true, false },
     { "loop,ofi:tcp,cuda_ipc", "auto", "lazy", true, true, true, true },
 };
 
