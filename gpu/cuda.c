@@ -113,11 +113,16 @@ tp_status tpg_claim(struct tpg_gpu *gpu, const struct tpf_buffer *buffer,
 tp_status tpg_alloc(struct tpg_gpu *gpu, size_t bytes, tp_device device,
                     struct tpf_memory *block, struct tpb_error *error)
 {
-    const struct tpg_cuda *cuda;
+    const struct tpg_cuda *cuda = NULL;
     tp_status status = tpg_cuda_load(gpu->settings, &cuda, error);
 
-    return status != TP_OK ? status
-           : tpg_alloc_on(cuda, bytes, device, block, error);
+    if (status == TP_OK)
+        status = tpg_alloc_on(cuda, bytes, device, block, error);
+    if (status != TP_ERR_NO_MEMORY || cuda == NULL)
+        return status;
+    /* What peers have freed may be open here still. */
+    tpg_late_now();
+    return tpg_alloc_on(cuda, bytes, device, block, error);
 }
 
 /* ---- the order ----------------------------------------------------------- */

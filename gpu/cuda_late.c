@@ -30,6 +30,7 @@ enum {
 
 struct late_item {
     struct late_item *next;
+    const struct tpg_cuda *cuda;
     enum tpg_late what;
     int device;
     cu_pointer pointer;
@@ -44,7 +45,6 @@ struct late_pinned {
 
 static struct {
     pthread_mutex_t lock;
-    const struct tpg_cuda *cuda;
     struct late_item *first, **end;    /* the oldest first */
     size_t kept;
     bool running;                      /* the thread */
@@ -53,8 +53,10 @@ static struct {
 
 /* ---- letting go ---------------------------------------------------------- */
 
-static void late_end(const struct tpg_cuda *cuda, const struct late_item *item)
+static void late_end(const struct late_item *item)
 {
+    const struct tpg_cuda *cuda = item->cuda;
+
     if (tpg_cuda_enter(cuda, item->device, NULL) != TP_OK)
         return;
     if (item->what == TPG_LATE_IMPORT) {
@@ -70,21 +72,17 @@ static void late_end(const struct tpg_cuda *cuda, const struct late_item *item)
     tpg_cuda_leave(cuda);
 }
 
-/* The oldest one if there are too many; NULL: then the thread is over. */
-static struct late_item *late_take(void)
+/* The oldest one if there are too many; NULL: none. */
+static struct late_item *late_take_locked(size_t most)
 {
-    struct late_item *item = NULL;
+    struct late_item *item = late.kept > most ? late.first : NULL;
 
-    pthread_mutex_lock(&late.lock);
-    if (late.kept > LATE_KEPT) {
-        item = late.first;
-        late.first = item->next;
-        if (late.first == NULL)
-            late.end = &late.first;
-        late.kept -= item->takes;
-    }
-    late.running = item != NULL;
-    pthread_mutex_unlock(&late.lock);
+    if (item == NULL)
+        return NULL;
+    late.first = item->next;
+    if (late.first == NULL)
+        late.end = &late.first;
+    late.kept -= item->takes;
     return item;
 }
 
@@ -93,11 +91,30 @@ static void *late_main(void *arg)
     struct late_item *item;
 
     (void)arg;
-    while ((item = late_take()) != NULL) {
-        late_end(late.cuda, item);
+    do {
+        pthread_mutex_lock(&late.lock);
+        item = late_take_locked(LATE_KEPT);
+        late.running = item != NULL;
+        pthread_mutex_unlock(&late.lock);
+        if (item != NULL)
+            late_end(item);
         tpb_free(item);
-    }
+    } while (item != NULL);
     return NULL;
+}
+
+void tpg_late_now(void)
+{
+    struct late_item *item;
+
+    do {
+        pthread_mutex_lock(&late.lock);
+        item = late_take_locked(0);
+        pthread_mutex_unlock(&late.lock);
+        if (item != NULL)
+            late_end(item);
+        tpb_free(item);
+    } while (item != NULL);
 }
 
 /* Without a thread they stay until there is one. */
@@ -122,13 +139,13 @@ void tpg_late(const struct tpg_cuda *cuda, enum tpg_late what, int device,
                  device);
         return;
     }
+    item->cuda = cuda;
     item->what = what;
     item->device = device;
     item->pointer = pointer;
     item->size = size;
     item->takes = size > LATE_GRANULE ? size : LATE_GRANULE;
     pthread_mutex_lock(&late.lock);
-    late.cuda = cuda;
     *late.end = item;
     late.end = &item->next;
     late.kept += item->takes;
@@ -158,7 +175,7 @@ static tp_status pinned_new(const struct tpg_cuda *cuda, size_t size,
     tp_status status;
 
     *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (*memory == MAP_FAILED)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     status = tpg_cuda_fail(cuda, cuda->cuMemHostRegister_v2(

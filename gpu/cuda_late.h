@@ -13,6 +13,9 @@ enum tpg_late { TPG_LATE_IMPORT, TPG_LATE_MEMORY, TPG_LATE_PINNED };
 void tpg_late(const struct tpg_cuda *cuda, enum tpg_late what, int device,
               cu_pointer pointer, size_t size);
 
+/* Lets go of all that is left, and waits for it. */
+void tpg_late_now(void);
+
 /*
  * Pinned memory that all devices may use, not zeroed; of one that was given
  * back if there is one of that size.  With a context current.  Who gives it

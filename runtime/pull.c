@@ -188,6 +188,9 @@ static bool pull_call(struct tpr_op *op, struct tpr_offer *offer)
     unsigned char words[TPF_CALL];
     size_t length = pull->link->kind->call(pull, words);
 
+    /* A channel may look at what was passed beside the frames: at garbage. */
+    if (pipe->peer->state != TPR_PEER_CONNECTED)
+        return false;
     if (length == 0)
         return true;
     pull_under_way(offer, pipe->peer->links);

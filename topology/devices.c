@@ -526,7 +526,7 @@ uint64_t tpt_device_from(const struct tpt_card *mine,
     int best = tpt_plan_best(plan);
 
     if (!candidate->possible || best < 0
-        || (candidate->reach == TPT_REACH_HOST && devices_no_access(&pair)))
+        || (devices_accesses(candidate) && devices_no_access(&pair)))
         return UINT64_MAX;
     if (strcmp(candidate->name, TPT_STAGED) == 0)
         return 0;

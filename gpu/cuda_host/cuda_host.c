@@ -6,8 +6,8 @@
  * Per pair and direction there is a stage, of the sender's: some slots and two
  * counters.  The receiver calls the sender when it has memory for a buffer; the
  * sender copies the buffer into the slots, piece by piece, as they become free;
- * the receiver copies them out.  Buffers go in the order of the calls, each with
- * the number of its call, so that what nobody wants any more is passed over.
+ * the receiver copies them out.  A piece tells by its number whose it is: calls
+ * of several pipes overtake each other, and some nobody waits for any more.
  *
  * For GPUs that may not access each other, and for short buffers where two
  * processes have one GPU: these copies take its copy engines, which many
@@ -17,9 +17,7 @@
 
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
-#include "fabric/memory.h"
 #include "gpu/cuda.h"
 #include "gpu/cuda_late.h"
 #include "runtime/base/alloc.h"
@@ -172,6 +170,15 @@ static void host_side_end(struct host_side *side)
     else if (side->stage != NULL)
         munmap(side->stage, HOST_BYTES);
     side->stage = NULL;
+    side->registered = false;
+}
+
+static struct host_stage *host_map(int fd)
+{
+    void *memory = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+                        fd, 0);
+
+    return memory != MAP_FAILED ? memory : NULL;
 }
 
 /* The sender's, which the peer is told of. */
@@ -180,16 +187,16 @@ static bool host_make(struct host_link *link, const struct tpg_cuda *cuda)
     struct tpf_conn *conn = link->base.conn;
     struct host_note note = { .channel = TPF_CHANNEL_CUDA_HOST,
                               .length = HOST_BYTES };
-    struct tpf_memory block;
+    int fd = conn->backend->pass != NULL
+             ? tpb_shared_memory("tp-stage", HOST_BYTES) : -1;
     bool good;
 
-    if (conn->backend->pass == NULL
-        || tpf_memory_make(&block, HOST_BYTES) != TP_OK)
+    if (fd < 0)
         return false;
-    link->out.stage = (struct host_stage *)(void *)block.address;
-    good = host_register(cuda, &link->out)
-           && conn->backend->pass(conn, &note, sizeof(note), block.fd);
-    tpb_close(&block.fd);
+    link->out.stage = host_map(fd);
+    good = link->out.stage != NULL && host_register(cuda, &link->out)
+           && conn->backend->pass(conn, &note, sizeof(note), fd);
+    tpb_close(&fd);
     if (!good)
         host_side_end(&link->out);
     return good;
@@ -200,20 +207,14 @@ static bool host_note_come(struct tpf_link *base, const void *bytes,
 {
     struct host_link *link = (struct host_link *)base;
     struct host_note note;
-    struct stat about;
-    void *memory = MAP_FAILED;
     bool good = length == sizeof(note);
 
     if (good)
         memcpy(&note, bytes, sizeof(note));
     good = good && note.length == HOST_BYTES && link->in.stage == NULL;
     /* Without it (no descriptors, no memory) buffers go another way. */
-    if (good && fd >= 0 && fstat(fd, &about) == 0
-        && about.st_size >= (off_t)HOST_BYTES)
-        memory = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                      0);
-    if (memory != MAP_FAILED)
-        link->in.stage = memory;
+    if (good && fd >= 0 && tpb_shared_memory_safe(fd, HOST_BYTES))
+        link->in.stage = host_map(fd);
     tpb_close(&fd);
     return good;
 }
@@ -293,10 +294,12 @@ static void host_slot_end(const struct tpg_cuda *cuda, struct host_slot *slot)
     slot->copied = NULL;
 }
 
-/* Has the copy ended? */
+/* Has the oldest copy ended? */
 static cu_result host_slot_ask(const struct tpg_cuda *cuda,
-                               const struct host_slot *slot)
+                               const struct host_side *side)
 {
+    const struct host_slot *slot = &side->slots[side->ended % HOST_SLOTS];
+
     return slot->copied == NULL ? CU_OK : tpg_event_query(cuda, slot->copied);
 }
 
@@ -372,7 +375,7 @@ static void host_leave(struct tpf_pull *base)
     host_withdraw(&link->out, (struct host_pull *)base);
 }
 
-/* A piece that no longer is a copy: it was none, or the device has failed. */
+/* The next piece of the oldest buffer. */
 static void host_fill(struct host_link *link, const struct tpg_cuda *cuda)
 {
     struct host_side *side = &link->out;
@@ -387,7 +390,7 @@ static void host_fill(struct host_link *link, const struct tpg_cuda *cuda)
     piece->length = slot->length;
     if (host_copy(link, cuda, side, slot, &help->base.to, help->begun, &error)
         != TP_OK) {
-        tpb_warn("%s", error.text);
+        tpb_info("%s", error.text);
         host_slot_end(cuda, slot);
         piece->length = HOST_FAILED;
         host_begun(side, help, help->base.to.length - help->begun);
@@ -426,8 +429,8 @@ static bool host_send(struct host_link *link, const struct tpg_cuda *cuda)
     if (side->stage == NULL)
         return false;
     while (side->ended < side->begun) {
-        cu_result code = host_slot_ask(cuda, &side->slots[side->ended
-                                                          % HOST_SLOTS]);
+        cu_result code = TPG_MUTANT(NO_SLOT_WAIT) ? CU_OK
+                         : host_slot_ask(cuda, side);
 
         if (code == CU_NOT_READY)
             break;
@@ -438,7 +441,8 @@ static bool host_send(struct host_link *link, const struct tpg_cuda *cuda)
     emptied = atomic_load_explicit(&side->stage->emptied,
                                    memory_order_acquire);
     while (!tpb_list_empty(&side->pulls)
-           && side->begun - emptied < HOST_SLOTS) {
+           && side->begun - emptied < HOST_SLOTS
+           && side->begun - side->ended < HOST_SLOTS) {
         host_fill(link, cuda);
         moved = true;
     }
@@ -558,29 +562,31 @@ static const char *host_land(struct host_link *link,
     }
     if (host_copy(link, cuda, side, slot, to, pull->begun, &error) == TP_OK)
         return NULL;
-    tpb_warn("%s", error.text);
+    tpb_info("%s", error.text);
     host_slot_end(cuda, slot);
     return "a copy to the device failed";
 }
 
-/* Whose is that piece?  NULL: nobody's any more, or with *words nonsense. */
+/* Whose is that piece?  NULL: nobody's any more. */
 static struct host_pull *host_whose(struct host_side *side,
-                                    const struct host_piece *piece,
-                                    const char **words)
+                                    const struct host_piece *piece)
 {
-    struct host_pull *pull = tpb_list_empty(&side->pulls)
-                             ? NULL : host_of(side->pulls.next);
+    TPB_LIST_EACH(node, &side->pulls)
+        if (host_of(node)->number == piece->number)
+            return host_of(node);
+    return NULL;
+}
 
-    if (pull == NULL || piece->number < pull->number)
-        return NULL;
-    if (piece->number != pull->number || piece->offset != pull->begun
-        || (piece->length != HOST_FAILED
-            && (piece->length == 0 || piece->length > HOST_SLOT
-                || piece->length > pull->base.to.length - pull->begun)))
-        *words = "a piece that does not fit";
-    else if (piece->length == HOST_FAILED)
-        *words = "the device of the sender failed";
-    return *words == NULL ? pull : NULL;
+/* Why it is not what comes next for that buffer; NULL: it is. */
+static const char *host_misfit(const struct host_pull *pull,
+                               const struct host_piece *piece)
+{
+    if (piece->length == HOST_FAILED)
+        return "the device of the sender failed";
+    return piece->offset == pull->begun && piece->length > 0
+           && piece->length <= HOST_SLOT
+           && piece->length <= pull->base.to.length - pull->begun
+           ? NULL : "a piece that does not fit";
 }
 
 /* The next piece that the sender has filled.  True: somebody was told. */
@@ -589,20 +595,23 @@ static bool host_take(struct host_link *link, const struct tpg_cuda *cuda)
     struct host_side *side = &link->in;
     struct host_slot *slot = &side->slots[side->begun % HOST_SLOTS];
     struct host_piece piece = side->stage->pieces[side->begun % HOST_SLOTS];
-    const char *words = NULL;
-    struct host_pull *pull = host_whose(side, &piece, &words);
+    struct host_pull *pull = host_whose(side, &piece);
+    const char *words;
 
     *slot = (struct host_slot){ .length = piece.length };
-    if (pull != NULL)
+    if (pull == NULL) {
+        side->begun++;                 /* passed over */
+        return false;
+    }
+    words = host_misfit(pull, &piece);
+    if (words == NULL)
         words = host_land(link, cuda, pull, slot);
-    if (words == NULL && pull != NULL) {
+    if (words == NULL) {
         host_begun(side, pull, slot->length);
         return false;
     }
-    side->begun++;                     /* passed over */
-    if (words == NULL)
-        return false;
-    host_refuse(link, host_of(side->pulls.next), words);
+    side->begun++;
+    host_refuse(link, pull, words);
     return true;
 }
 
@@ -615,8 +624,8 @@ static bool host_receive(struct host_link *link, const struct tpg_cuda *cuda)
     if (side->stage == NULL)
         return false;
     while (side->ended < side->begun) {
-        cu_result code = host_slot_ask(cuda, &side->slots[side->ended
-                                                          % HOST_SLOTS]);
+        cu_result code = TPG_MUTANT(SLOT_TWICE) ? CU_OK
+                         : host_slot_ask(cuda, side);
 
         if (code == CU_NOT_READY)
             break;
@@ -626,10 +635,13 @@ static bool host_receive(struct host_link *link, const struct tpg_cuda *cuda)
     }
     /* Pairs with the release in host_filled(). */
     filled = atomic_load_explicit(&side->stage->filled, memory_order_acquire);
-    /* More than there are slots is nonsense, of which these are read. */
+    /* More than there are slots is nonsense, of which these are read.  What
+     * this cpu copies itself goes piece by piece. */
     while (side->begun != filled && side->begun - side->ended < HOST_SLOTS) {
+        const struct host_slot *slot = &side->slots[side->begun % HOST_SLOTS];
+
         moved = true;
-        if (host_take(link, cuda))
+        if (host_take(link, cuda) || slot->copied == NULL)
             return true;
     }
     return moved;
@@ -639,17 +651,22 @@ static bool host_progress(struct tpf_channel *base)
 {
     struct host_channel *channel = (struct host_channel *)base;
     const struct tpg_cuda *cuda = tpg_cuda_loaded();
-    struct tpb_list *node = tpb_list_take(&channel->links);
-    struct host_link *link;
-    bool moved;
+    struct tpb_list *first = NULL, *node;
+    bool moved = false;
 
-    /* One at a time, in turn: an upcall may change the list. */
-    if (node == NULL)
-        return false;
-    tpb_list_append(&channel->links, node);
-    link = TPB_CONTAINER(node, struct host_link, node);
-    moved = host_send(link, cuda);
-    return host_receive(link, cuda) || moved;
+    /* In turn, until one has moved: its upcall may have changed the list. */
+    while (!moved && (node = tpb_list_take(&channel->links)) != NULL) {
+        struct host_link *link = TPB_CONTAINER(node, struct host_link, node);
+
+        tpb_list_append(&channel->links, node);
+        if (node == first)
+            break;
+        if (first == NULL)
+            first = node;
+        moved = host_send(link, cuda);
+        moved |= host_receive(link, cuda);
+    }
+    return moved;
 }
 
 static void host_unlink(struct tpf_link *base)

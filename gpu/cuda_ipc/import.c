@@ -130,10 +130,17 @@ static tp_status import_legacy(const struct tpg_cuda *cuda,
 {
     cu_pointer base;
     size_t size;
-    tp_status status = tpg_cuda_fail(cuda, cuda->cuIpcOpenMemHandle_v2(
-        &import->pointer, source->handle, CU_IPC_LAZY_PEER),
-        "cuIpcOpenMemHandle", error);
+    tp_status status;
+    cu_result code = cuda->cuIpcOpenMemHandle_v2(
+        &import->pointer, source->handle, CU_IPC_LAZY_PEER);
 
+    /* In the way of what was there before, and is open here still. */
+    if (code == CU_ALREADY_MAPPED) {
+        tpg_late_now();
+        code = cuda->cuIpcOpenMemHandle_v2(&import->pointer, source->handle,
+                                           CU_IPC_LAZY_PEER);
+    }
+    status = tpg_cuda_fail(cuda, code, "cuIpcOpenMemHandle", error);
     if (status != TP_OK)
         return status;
     if (cuda->cuMemGetAddressRange_v2(&base, &size, import->pointer) != CU_OK

@@ -19,7 +19,8 @@ static bool ends_direct(void)
 {
     const char *backends = getenv("TP_BACKENDS");
 
-    return backends != NULL && strstr(backends, "cuda_ipc") != NULL;
+    return backends != NULL && (strstr(backends, "cuda_ipc") != NULL
+                                || strstr(backends, "cuda_host") != NULL);
 }
 
 /* A device fails under a write, and the pipe breaks, while the peer copies what

@@ -11,10 +11,10 @@ static const struct tpx_run runs[] = {
     { "loop,shm", "auto", "lazy", true, true, true, false },
     { "loop,shm,cuda_ipc", "auto", "lazy", false, true, true, true },
     { "loop,shm,cuda_ipc", "manual", "lazy", true, true, false, false },
+    { "loop,shm,cuda_host", "auto", "lazy", false, true, true, false },
     { "loop,shm,cuda_ipc,map,cma", "thread", "delay", true, false, true,
       false },
     { "loop,shm,cuda_ipc", "auto", "eager", true, true, true, true },
-    { "loop,shm,cuda_host", "auto", "lazy", false, true, true, false },
     { "loop,shm,cuda_host", "thread", "delay", true, false, true, false },
     { "loop,ofi:tcp,cuda_ipc", "auto", "lazy", true, true, true, true },
 };
@@ -23,6 +23,7 @@ static char faults[][64] = {
     "TP_TEST_FAULT=reader=cuIpcOpenMemHandle_v2:1+:217",
     "TP_TEST_FAULT=reader=cuIpcOpenMemHandle_v2:1:101",
     "TP_TEST_FAULT=reader=cuIpcOpenMemHandle_v2:1:205",
+    "TP_TEST_FAULT=reader=cuIpcOpenMemHandle_v2:1:208",
     "TP_TEST_FAULT=reader=cuMemImportFromShareableHandle:2:999",
     "TP_TEST_FAULT=reader=cuMemMap:3:2",
     "TP_TEST_FAULT=reader=cuMemSetAccess:1+:1",
@@ -32,12 +33,20 @@ static char faults[][64] = {
     "TP_TEST_FAULT=writer=cuIpcGetMemHandle:1+:201",
     "TP_TEST_FAULT=writer=cuMemExportToShareableHandle:2:800",
     "TP_TEST_FAULT=writer=cuMemRetainAllocationHandle:1+:1",
+    "TP_TEST_FAULT=writer=cuMemHostRegister_v2:1:800",
+    "TP_TEST_FAULT=reader=cuMemHostRegister_v2:1:800",
+    "TP_TEST_FAULT=reader=cuMemcpy2DAsync_v2:1:2",
 };
+
+/* The first of them over cuda_ipc, the others over cuda_host. */
+enum { FAULTS_IPC = 13 };
 
 START_TEST(fault)
 {
     char *environment[8];
-    struct tpx_job job = tpx_run_job(&tpx_kinds_fault, &runs[2], environment);
+    struct tpx_job job = tpx_run_job(&tpx_kinds_fault,
+                                     &runs[_i < FAULTS_IPC ? 2 : 3],
+                                     environment);
 
     tpx_device_choose();
     environment[4] = faults[_i];

@@ -18,6 +18,8 @@ int tpg_mutant = TPG_MUTANT_NONE;
 
 static const struct tpx_run staged = { "loop,shm", "thread", "lazy", true,
                                        true, true, true };
+static const struct tpx_run pinned = { "loop,shm,cuda_host", "thread", "lazy",
+                                       true, true, true, true };
 static const struct tpx_run direct = { "loop,shm,cuda_ipc", "thread", "lazy",
                                        true, true, true, true };
 
@@ -36,6 +38,8 @@ static const struct {
     { TPG_MUTANT_NO_JOIN, &staged, "is wrong", NULL },
     { TPG_MUTANT_NO_SLOT_WAIT, &staged, "is wrong", NULL },
     { TPG_MUTANT_SLOT_TWICE, &staged, "is wrong", NULL },
+    { TPG_MUTANT_NO_SLOT_WAIT, &pinned, "is wrong", NULL },
+    { TPG_MUTANT_SLOT_TWICE, &pinned, "is wrong", NULL },
     { TPG_MUTANT_NO_FLAG_WAIT, &direct, "is wrong", NULL },
     { TPG_MUTANT_NO_BOX_WAIT, &direct, "is wrong", NULL },
     { TPG_MUTANT_STALE_EXPORT, &direct, "that its owner freed", NULL },

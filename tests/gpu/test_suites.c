@@ -21,8 +21,8 @@
 #include "tests/gpu/suite_device.h"
 
 enum {
-    SUITES_IPC = 2, SUITES_GDR = 4,        /* bits, by suites_names */
-    SUITES_DIRECT = SUITES_IPC | SUITES_GDR, SUITES_ALL = 7
+    SUITES_IPC = 2, SUITES_GDR = 4, SUITES_HOST = 8,   /* by suites_names */
+    SUITES_DIRECT = SUITES_IPC | SUITES_GDR | SUITES_HOST, SUITES_ALL = 15
 };
 
 /* What is left out of which ways, and why: by the beginning of its name. */
@@ -59,7 +59,7 @@ static const struct {
 
 enum { SUITES_TESTS = 256, SUITES_MODES = 4 };
 
-static const char *const suites_names[] = { "staged", "ipc", "gdr" };
+static const char *const suites_names[] = { "staged", "ipc", "gdr", "host" };
 
 /* By way, then by mode: lazy, delayed, addresses that come back, and two
  * devices that may not access each other (there are two in all of them). */
@@ -77,6 +77,10 @@ static const struct tpx_run suites_runs[][SUITES_MODES] = {
       { "loop,shm,cuda_gdr", "thread", "delay", false, true, true, false },
       { "loop,shm,cuda_gdr", "auto", "lazy", true, true, false, false },
       { "loop,shm,cuda_gdr", "auto", "eager", true, false, false, false } },
+    { { "loop,shm,cuda_host", "auto", "lazy", false, true, true, false },
+      { "loop,shm,cuda_host", "thread", "delay", false, true, true, false },
+      { "loop,shm,cuda_host", "auto", "lazy", true, true, false, false },
+      { "loop,shm,cuda_host", "auto", "eager", true, false, true, false } },
 };
 
 static const struct tpx_spmd *suites_tests[SUITES_TESTS];

@@ -588,6 +588,35 @@ START_TEST(test_no_peer_access)
 }
 END_TEST
 
+/* Through the host no access is needed; within one device it spares a turn. */
+START_TEST(test_pinned)
+{
+    gpus("gpu-switches", NULL);
+    tpx_card_channel(&a, TPT_PINNED, "", 13000, 30000)->devices = 1;
+    tpx_card_channel(&b, TPT_PINNED, "", 13000, 30000)->devices = 1;
+    score(NULL, NULL);
+    tpt_device_score(&a, &b, &plan, 0, 0, &devices);
+    ck_assert_str_eq(routed(&devices),
+                     "cuda_staged 7500:cuda_host 4020000:cuda_ipc ");
+    same_costs(0, 0);
+    tpt_device_score(&a, &b, &plan, 0, 1, &devices);
+    ck_assert_str_eq(routed(&devices), "cuda_ipc ");
+    a.gpus[0].denied_count = 1;
+    a.gpus[0].denied[0] = b.gpus[1].place.pci;
+    score(NULL, NULL);
+    tpt_device_score(&a, &b, &plan, 0, 1, &devices);
+    ck_assert_str_eq(ways(&devices), "cuda_host cuda_staged|cuda_ipc cuda_gdr");
+    ck_assert_str_eq(routed(&devices), "cuda_staged 7500:cuda_host ");
+    same_costs(0, 1);
+    ck_assert_uint_eq(tpt_device_from(&a, &b, &plan, find(TPT_PINNED), 0, 1),
+                      devices.ways[0].from_bytes);
+    a.gpu_count = b.gpu_count = 1;
+    b.gpus[0] = b.gpus[1];
+    score(NULL, NULL);
+    ck_assert(!find("cuda_ipc")->possible && find(TPT_PINNED)->possible);
+}
+END_TEST
+
 /* ---- the contract -------------------------------------------------------- */
 
 START_TEST(test_contract)
@@ -750,6 +779,7 @@ int main(void)
     tcase_add_test(tests, test_routes);
     tcase_add_test(tests, test_routes_random);
     tcase_add_test(tests, test_no_peer_access);
+    tcase_add_test(tests, test_pinned);
     tcase_add_test(tests, test_contract);
     tcase_add_test(tests, test_listed);
     tcase_add_test(tests, test_contract_refused);
