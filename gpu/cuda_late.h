@@ -9,7 +9,8 @@
 enum tpg_late { TPG_LATE_IMPORT, TPG_LATE_MEMORY, TPG_LATE_PINNED };
 
 /* Closes an import, or frees memory of cuMemAlloc, of that device and size, or
- * unmaps memory of the host that was registered: by and by, or never.  What is enqueued already may still use it. */
+ * unmaps memory of the host that was registered: by and by, or never.  What is
+ * enqueued already may still use it. */
 void tpg_late(const struct tpg_cuda *cuda, enum tpg_late what, int device,
               cu_pointer pointer, size_t size);
 

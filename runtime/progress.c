@@ -44,7 +44,7 @@ enum {
     PROGRESS_POLL_MOST_MS = 8,     /* ... growing to this */
     PROGRESS_STOPPED_NS = 5000000, /* late by that: it was stopped ... */
     PROGRESS_LONGER_NS = 1000000000, /* ... and goes on, at most so long */
-    PROGRESS_DEVICE_NS = 200000    /* spin for a device: most copies take less,
+    PROGRESS_DEVICE_NS = 1000000   /* spin for a device: most copies take less,
                                       and no descriptor tells of their end */
 };
 

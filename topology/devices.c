@@ -336,6 +336,7 @@ void tpt_device_settle(const struct tpt_plan *plan,
                                  .strict = channel->measured
                                            || channel->reach
                                               == TPT_REACH_NETWORK };
+    const char *source = channel->measured ? "measured" : "model";
     struct devices_terms staged = { 0 };
 
     if (other == channel) {
@@ -354,10 +355,13 @@ void tpt_device_settle(const struct tpt_plan *plan,
     channel->cost_ns = transport->latency_ns
                        + tpt_time(channel->latency_ns, channel->megabytes,
                                   TPT_MESSAGE);
-    snprintf(channel->evidence, sizeof(channel->evidence),
-             "%s for two devices with %s between them",
-             channel->measured ? "measured" : "model",
-             tpt_path_words((enum tpt_path)channel->path));
+    if (channel->path == TPT_PATH_SAME)
+        snprintf(channel->evidence, sizeof(channel->evidence),
+                 "%s for two ranks at one device", source);
+    else
+        snprintf(channel->evidence, sizeof(channel->evidence),
+                 "%s for two devices with %s between them", source,
+                 tpt_path_words((enum tpt_path)channel->path));
     channel->remedy[0] = '\0';
 }
 

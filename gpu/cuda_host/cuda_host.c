@@ -71,7 +71,7 @@ _Static_assert(sizeof(struct host_pull) <= TPF_PULL, "TPF_PULL is too small");
 
 struct host_slot {
     struct host_pull *pull;        /* NULL: nobody wants it any more */
-    cu_event copied;               /* NULL: it is, or there is nothing to copy */
+    cu_event copied;               /* NULL: it is, or there was none */
     int device;                    /* of the event */
     uint32_t length;
 };
