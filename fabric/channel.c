@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The one array of channels, and what those that copy bytes share. */
+/* The one array of channels, and what several of them share. */
 #include "config.h"
 
 #include "fabric/channel.h"
@@ -24,6 +24,15 @@ KINDS(KIND_DECLARE)
 const struct tpf_channel_kind *const tpf_channel_kinds[] = {
     KINDS(KIND_POINTER) NULL
 };
+
+tp_status tpf_link_passes(const struct tpf_link *link, struct tpb_error *error)
+{
+    const struct tpf_backend *backend = link->conn->backend;
+
+    return backend->pass != NULL ? TP_OK
+           : tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                      "%s passes no descriptors, shm does", backend->name);
+}
 
 enum tpf_progress tpf_strides_start(struct tpb_list *pulls,
                                     struct tpf_pull *pull, tpf_move_fn *move,

@@ -211,6 +211,12 @@ struct tpf_channel_kind {
 /* Every kind of this build, best first where the model does not tell. */
 extern const struct tpf_channel_kind *const tpf_channel_kinds[];
 
+/* ---- for kinds that pass descriptors to the peer ------------------------- */
+
+/* For the trial: can the pair's transport do that?  NOT_SUPPORTED with words. */
+tp_status tpf_link_passes(const struct tpf_link *link,
+                          struct tpb_error *error);
+
 /* ---- for kinds whose bytes the CPU moves, a stride at a time ------------- */
 
 /* Moves the next stride of a pull. */

@@ -131,11 +131,7 @@ static tp_status map_link(struct tpf_link *base, const void *address,
     (void)length;
     tpb_list_append(&((struct map_channel *)base->channel)->links,
                     &link->node);
-    if (base->conn->backend->pass == NULL)
-        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                        "%s passes no descriptors, shm does",
-                        base->conn->backend->name);
-    return TP_OK;
+    return tpf_link_passes(base, error);
 }
 
 static void map_view_free(struct map_view *view)

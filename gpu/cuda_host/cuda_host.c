@@ -141,11 +141,7 @@ static tp_status host_link_try(struct tpf_link *base, const void *address,
     tpb_list_init(&link->in.pulls);
     tpb_list_append(&((struct host_channel *)base->channel)->links,
                     &link->node);
-    if (base->conn->backend->pass == NULL)
-        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                        "%s passes no descriptors, shm does",
-                        base->conn->backend->name);
-    return TP_OK;
+    return tpf_link_passes(base, error);
 }
 
 /* ---- stages -------------------------------------------------------------- */
