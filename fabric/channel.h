@@ -213,7 +213,7 @@ extern const struct tpf_channel_kind *const tpf_channel_kinds[];
 
 /* ---- for kinds that pass descriptors to the peer ------------------------- */
 
-/* For the trial: can the pair's transport do that?  NOT_SUPPORTED with words. */
+/* For the trial: can the pair's transport do so?  NOT_SUPPORTED with words. */
 tp_status tpf_link_passes(const struct tpf_link *link,
                           struct tpb_error *error);
 

@@ -376,14 +376,24 @@ void tpt_devices_text(const struct tpt_plan *plan, const struct tpt_card *mine,
     }
 }
 
+/* What somebody has forbidden, rather than what has failed? */
+static bool explain_unwanted(const struct tpt_candidate *candidate)
+{
+    return candidate->reason == TPT_REASON_FORBIDDEN
+           || candidate->reason == TPT_REASON_CONTRACT;
+}
+
+/* First what failed: the end of a long line is cut where it is printed. */
 void tpt_device_refusal(const struct tpt_plan *plan, struct tpb_text *text)
 {
     size_t start = text->length;
 
-    for (uint32_t i = 0; i < plan->count; i++) {
-        const struct tpt_candidate *candidate = &plan->candidates[i];
+    for (uint32_t i = 0; i < 2 * plan->count; i++) {
+        const struct tpt_candidate *candidate
+            = &plan->candidates[i % plan->count];
 
-        if (!candidate->devices || candidate->possible)
+        if (!candidate->devices || candidate->possible
+            || explain_unwanted(candidate) != (i >= plan->count))
             continue;
         tpb_text_add(text, "%s%s (%s: %s", text->length > start ? "; " : "",
                      candidate->name, tpt_reason_name(candidate->reason),

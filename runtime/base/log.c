@@ -31,10 +31,10 @@ static const char *const log_words[] = {
 
 /* All that there are in tp; tests/lint/settings.sh looks. */
 static const char *const log_components[] = {
-    "bootstrap", "borrow", "both", "broker", "context", "cuda", "cuda_ipc",
-    "desk", "device", "door", "gdr", "gpu", "hello", "link", "listener",
-    "memory", "ofi", "outbox", "peer", "pmix", "pull", "rails", "record", "rx",
-    "settings", "shm", "topology", "visit"
+    "bootstrap", "borrow", "both", "broker", "context", "cuda", "cuda_host",
+    "cuda_ipc", "desk", "device", "door", "gdr", "gpu", "hello", "link",
+    "listener", "memory", "ofi", "outbox", "peer", "pmix", "pull", "rails",
+    "record", "rx", "settings", "shm", "topology", "visit"
 };
 
 static int log_parse_level(const char *word, size_t length)

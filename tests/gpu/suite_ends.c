@@ -19,8 +19,14 @@ static bool ends_direct(void)
 {
     const char *backends = getenv("TP_BACKENDS");
 
-    return backends != NULL && (strstr(backends, "cuda_ipc") != NULL
-                                || strstr(backends, "cuda_host") != NULL);
+    return backends != NULL && strstr(backends, "cuda_ipc") != NULL;
+}
+
+static bool ends_pinned(void)
+{
+    const char *backends = getenv("TP_BACKENDS");
+
+    return backends != NULL && strstr(backends, "cuda_host") != NULL;
 }
 
 /* A device fails under a write, and the pipe breaks, while the peer copies what
@@ -36,7 +42,7 @@ static void ends_break(void)
     struct tpx_end end = { 0 };
     char byte;
 
-    if (!tpx_device_is_double() || ends_direct())
+    if (!tpx_device_is_double() || ends_direct() || ends_pinned())
         return;
     for (int i = 0; i < 2; i++)
         tpx_ok(tp_alloc(tpx_me.context, LONG, ends_cpu,

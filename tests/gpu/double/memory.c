@@ -83,7 +83,8 @@ void double_store_drop_locked(struct double_store *store)
     if (store == NULL || --store->holds > 0)
         return;
     munmap(store->header, store->size + DOUBLE_PAGE);
-    close(store->fd);
+    if (store->fd >= 0)
+        close(store->fd);
     free(store);
 }
 

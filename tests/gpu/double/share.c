@@ -97,6 +97,9 @@ cu_result cuIpcOpenMemHandle_v2(cu_pointer *pointer, cu_ipc_memory handle,
         double_store_drop_locked(store);
         return double_end(CU_INVALID_VALUE);
     }
+    /* A driver has none for it, either. */
+    close(store->fd);
+    store->fd = -1;
     double_range_add_locked(start, theirs.size, DOUBLE_IMPORT,
                             context->device, store)->opens = 1;
     *pointer = (cu_pointer)(uintptr_t)start;
