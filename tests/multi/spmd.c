@@ -220,9 +220,12 @@ void tpx_barrier(void)
         tpx_ok(tp_pipe_send(tpx_pipe(rank, SPMD_MEETING), &byte, 1));
 }
 
+/* Where another launcher starts the ranks, test_launched has to lose its
+ * patience first: it asks each where it is, and knows launchers that left one
+ * behind, for which the others wait. */
 int tpx_limit_ms(int ms)
 {
-    return tpx_me.sanitized ? 6 * ms : ms;
+    return tpx_me.sanitized || getenv("TPX_TELL") != NULL ? 6 * ms : ms;
 }
 
 uint64_t tpx_now(void)

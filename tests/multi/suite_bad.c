@@ -87,8 +87,8 @@ enum { BAD_NOTED = 16384, BAD_PEERS = 4 };
 
 /* What this rank says of each descriptor that it passes it says twice from now
  * on, and the second time it is garbage. */
-static bool bad_notes;
-static unsigned bad_noted;
+static _Atomic bool bad_notes;         /* atomic: the context's thread sends */
+static _Atomic unsigned bad_noted;
 static unsigned char bad_room[BAD_NOTED];
 
 /* In the place of libc's, for all of this program. */
