@@ -325,11 +325,6 @@ int tpg_cuda_any(const struct tpg_cuda *cuda)
     return -1;
 }
 
-tp_status tpg_cuda_enter_any(const struct tpg_cuda *cuda)
-{
-    return tpg_cuda_enter(cuda, tpg_cuda_any(cuda), NULL);
-}
-
 int tpg_cuda_find(const struct tpg_cuda *cuda, const cu_uuid *uuid)
 {
     for (int i = 0; i < cuda->devices; i++)

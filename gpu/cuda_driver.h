@@ -60,8 +60,6 @@ void tpg_cuda_leave(const struct tpg_cuda *cuda);
 bool tpg_cuda_active(const struct tpg_cuda *cuda, int device);
 /* The first that it uses; -1: none. */
 int tpg_cuda_any(const struct tpg_cuda *cuda);
-/* The context of that one. */
-tp_status tpg_cuda_enter_any(const struct tpg_cuda *cuda);
 /* For calls that need no context; both pairs may be nested. */
 void tpg_cuda_calm(const struct tpg_cuda *cuda);
 void tpg_cuda_stir(const struct tpg_cuda *cuda);

@@ -86,35 +86,35 @@ static struct late_item *late_take_locked(size_t most)
     return item;
 }
 
-static void *late_main(void *arg)
+/* Lets go of one.  `thread`: for the thread, which is over if there is none. */
+static bool late_one(size_t most, bool thread)
 {
     struct late_item *item;
 
-    (void)arg;
-    do {
-        pthread_mutex_lock(&late.lock);
-        item = late_take_locked(LATE_KEPT);
+    pthread_mutex_lock(&late.lock);
+    item = late_take_locked(most);
+    if (thread)
         late.running = item != NULL;
-        pthread_mutex_unlock(&late.lock);
-        if (item != NULL)
-            late_end(item);
-        tpb_free(item);
-    } while (item != NULL);
+    pthread_mutex_unlock(&late.lock);
+    if (item == NULL)
+        return false;
+    late_end(item);
+    tpb_free(item);
+    return true;
+}
+
+static void *late_main(void *arg)
+{
+    (void)arg;
+    while (late_one(LATE_KEPT, true))
+        ;
     return NULL;
 }
 
 void tpg_late_now(void)
 {
-    struct late_item *item;
-
-    do {
-        pthread_mutex_lock(&late.lock);
-        item = late_take_locked(0);
-        pthread_mutex_unlock(&late.lock);
-        if (item != NULL)
-            late_end(item);
-        tpb_free(item);
-    } while (item != NULL);
+    while (late_one(0, false))
+        ;
 }
 
 /* Without a thread they stay until there is one. */

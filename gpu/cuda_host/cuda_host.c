@@ -113,6 +113,15 @@ static struct tpf_env *host_env(const struct host_link *link)
     return link->base.channel->env;
 }
 
+/* The one that copies of that direction are enqueued in. */
+static cu_stream host_stream(const struct host_link *link,
+                             const struct host_side *side, int device)
+{
+    const struct tpg_device *of = &host_env(link)->gpu->devices[device];
+
+    return side == &link->out ? of->out : of->in;
+}
+
 /* ---- the channel and the trial ------------------------------------------- */
 
 static tp_status host_probe(const struct tpf_env *env, struct tpb_error *error)
@@ -254,23 +263,23 @@ static tp_status host_copy(struct host_link *link, const struct tpg_cuda *cuda,
                            const struct tpf_buffer *buffer, size_t offset,
                            struct tpb_error *error)
 {
-    struct tpg_gpu *gpu = host_env(link)->gpu;
     int device = buffer->device.index;
-    bool out = side == &link->out;
     unsigned char *here = host_place(side->stage, side->begun);
     cu_pointer there = (cu_pointer)(uintptr_t)buffer->data + offset;
-    tp_status status = tpg_device_enter(gpu, cuda, device, error);
+    tp_status status = tpg_device_enter(host_env(link)->gpu, cuda, device,
+                                        error);
     cu_stream stream;
     cu_result code;
 
     if (status != TP_OK)
         return status;
-    stream = out ? gpu->devices[device].out : gpu->devices[device].in;
+    stream = host_stream(link, side, device);
     slot->device = device;
     code = host_register(cuda, side) ? CU_OK : CU_OUT_OF_MEMORY;
     if (code == CU_OK)
-        code = out ? cuda->cuMemcpyAsync((cu_pointer)(uintptr_t)here, there,
-                                         slot->length, stream)
+        code = side == &link->out
+               ? cuda->cuMemcpyAsync((cu_pointer)(uintptr_t)here, there,
+                                     slot->length, stream)
                : tpg_copy_in(cuda, there, here, slot->length, stream);
     if (code == CU_OK)
         code = cuda->cuEventCreate(&slot->copied, CU_EVENT_NO_TIMING);
@@ -303,9 +312,7 @@ static cu_result host_slot_ask(const struct tpg_cuda *cuda,
 static void host_withdraw(struct host_side *side, struct host_pull *pull)
 {
     const struct tpg_cuda *cuda = tpg_cuda_loaded();
-    struct tpg_gpu *gpu = pull->base.link->channel->env->gpu;
     struct host_link *link = (struct host_link *)pull->base.link;
-    bool out = side == &link->out;
 
     host_count(pull, false);
     tpb_list_unlink(&pull->base.node);
@@ -316,8 +323,7 @@ static void host_withdraw(struct host_side *side, struct host_pull *pull)
             continue;
         if (slot->copied != NULL && cuda != NULL
             && tpg_cuda_enter(cuda, slot->device, NULL) == TP_OK) {
-            cuda->cuStreamSynchronize(out ? gpu->devices[slot->device].out
-                                      : gpu->devices[slot->device].in);
+            cuda->cuStreamSynchronize(host_stream(link, side, slot->device));
             tpg_cuda_leave(cuda);
         }
         slot->pull = NULL;
@@ -411,7 +417,7 @@ static void host_filled(struct host_link *link, const struct tpg_cuda *cuda,
         if (help->base.moved >= help->base.to.length || code != CU_OK)
             host_count(help, false);
     }
-    /* Pairs with the acquire in host_take(). */
+    /* Pairs with the acquire in host_receive(). */
     atomic_store_explicit(&side->stage->filled, ++side->ended,
                           memory_order_release);
 }

@@ -18,13 +18,6 @@ enum { PATIENCE = 60000 };
 
 static const tp_device device_cpu = { TP_DEVICE_CPU, 0 };
 
-static bool device_direct(void)
-{
-    const char *backends = getenv("TP_BACKENDS");
-
-    return backends != NULL && strstr(backends, "cuda_ipc") != NULL;
-}
-
 static void device_make(struct tpx_buffer *buffer, tp_device where,
                         size_t length)
 {
@@ -145,7 +138,7 @@ static void device_self_contract(void)
     device_make(&to, zero, 5000);
     tpx_buffer_fill(&from, 5);
     tensor = tpx_buffer_tensor(&from);
-    if (device_direct()) {
+    if (tpx_backend("cuda_ipc")) {
         tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
         tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
         tpx_buffer_place(&to, &skeleton->tensors[0]);
@@ -332,7 +325,7 @@ static void device_borrow_reader(tp_pipe *pipe, enum tpx_kind kind,
     tpx_until(&borrow.lent, 1);
     tensor = &borrow.message->tensors[0];
     device = tensor->device.type == TP_DEVICE_CUDA;
-    tpx_check(device == (device_direct() && tpx_kind_goes_direct(kind)),
+    tpx_check(device == (tpx_backend("cuda_ipc") && tpx_kind_goes_direct(kind)),
               "%s is %slent in place", tpx_kind_name(kind),
               device ? "" : "not ");
     if (!device) {
@@ -360,7 +353,7 @@ static void device_borrow(void)
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        bool lent = device_direct() && tpx_kind_goes_direct(kinds[i]);
+        bool lent = tpx_backend("cuda_ipc") && tpx_kind_goes_direct(kinds[i]);
         struct tpx_buffer buffer;
         unsigned done = 0;
         char byte;
@@ -499,7 +492,7 @@ static void device_death_pull(void)
         tpx_buffer_spoil(&buffer);
         tpx_device_sync(buffer.stream);
         tpx_buffer_place(&buffer, &skeleton->tensors[0]);
-        held = device_direct() && tpx_device_is_double();
+        held = tpx_backend("cuda_ipc") && tpx_device_is_double();
         if (held)
             tpx_device_fails("cuStreamQuery:1+:600");
         tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
@@ -560,7 +553,7 @@ static void device_close(void)
  * that the buffer went that way. */
 static void device_fails(void)
 {
-    bool direct = device_direct();
+    bool direct = tpx_backend("cuda_ipc");
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     struct tpx_buffer buffer;
     tp_device zero = { TP_DEVICE_CUDA, 0 };

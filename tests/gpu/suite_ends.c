@@ -15,19 +15,6 @@
 enum { PATIENCE = 60000 };
 
 static const tp_device ends_cpu = { TP_DEVICE_CPU, 0 };
-static bool ends_direct(void)
-{
-    const char *backends = getenv("TP_BACKENDS");
-
-    return backends != NULL && strstr(backends, "cuda_ipc") != NULL;
-}
-
-static bool ends_pinned(void)
-{
-    const char *backends = getenv("TP_BACKENDS");
-
-    return backends != NULL && strstr(backends, "cuda_host") != NULL;
-}
 
 /* A device fails under a write, and the pipe breaks, while the peer copies what
  * was written before: that is its writer's again when nobody reads it any
@@ -42,7 +29,8 @@ static void ends_break(void)
     struct tpx_end end = { 0 };
     char byte;
 
-    if (!tpx_device_is_double() || ends_direct() || ends_pinned())
+    if (!tpx_device_is_double() || tpx_backend("cuda_ipc")
+        || tpx_backend("cuda_host"))
         return;
     for (int i = 0; i < 2; i++)
         tpx_ok(tp_alloc(tpx_me.context, LONG, ends_cpu,
@@ -336,7 +324,7 @@ static void ends_released_by(bool finalize)
         tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
         tpx_until(&end.over, 1);
         tpx_buffer_spoil(&buffer);
-    } else if (ends_direct()) {
+    } else if (tpx_backend("cuda_ipc")) {
         struct ends_opener opener;
 
         ends_give_back(pipe, &buffer, &opener);
@@ -416,7 +404,7 @@ static void ends_channel(void)
     struct tpx_buffer buffers[2];
     tp_message *skeleton;
 
-    if (!tpx_device_is_double() || !ends_direct())
+    if (!tpx_device_is_double() || !tpx_backend("cuda_ipc"))
         return;
     for (int k = 0; k < 2; k++)
         tpx_buffer_make(&buffers[k], kinds[k], 0, LONG);

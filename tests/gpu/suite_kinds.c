@@ -125,7 +125,7 @@ static void kinds_self_direct(void)
     tp_message message = { .tensors = &tensor, .tensor_count = 1 };
     unsigned done = 0;
 
-    if (strstr(getenv("TP_BACKENDS"), "cuda_ipc") == NULL)
+    if (!tpx_backend("cuda_ipc"))
         return;                    /* kinds_self() does all there is */
     tpx_buffer_make(&out, TPX_MALLOC, 0, kinds_big());
     tpx_buffer_make(&in, TPX_POOL, 1, kinds_big());
@@ -287,7 +287,7 @@ static uint64_t kinds_opened(tp_pipe *pipe)
 static void kinds_two(void)
 {
     tp_pipe *pipe;
-    bool direct = strstr(getenv("TP_BACKENDS"), "cuda_ipc") != NULL;
+    bool direct = tpx_backend("cuda_ipc");
 
     if (tpx_device_number(1) == 0)
         return;                        /* one device */
@@ -459,7 +459,7 @@ static void kinds_pieces(void)
     enum { ROUNDS = 6, NAP_MS = 30 };
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     bool direct = strstr(getenv("TP_BACKENDS"), "shm") != NULL
-                  && strstr(getenv("TP_BACKENDS"), "cuda_ipc") != NULL;
+                  && tpx_backend("cuda_ipc");
     struct tpx_buffer buffer, mapped;
     unsigned before;
 
