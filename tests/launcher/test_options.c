@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -232,17 +233,26 @@ START_TEST(test_map_elsewhere)
 }
 END_TEST
 
-/* Who starts slowly is named to people who want to know. */
+/* Who starts slowly is named to people who want to know.  The slow rank waits
+ * for a line that it gets only once it has been named. */
 START_TEST(test_slow_start)
 {
     struct tpx_launch launch = { 0 };
+    int input[2];
 
-    tpx_run_tprun(&launch, "-n", "3", "-v", "sh", "-c",
-                  "test $PMIX_RANK = 1 && sleep 5; exec $0 modex", "RANK");
-    ck_assert_msg(launch.status == 0, "%s", launch.err);
-    ck_assert_msg(tpx_count(launch.err, " s: 2 of 3 ranks have joined the "
-                            "job; still to call tp_init (PMIx_Init): rank 1\n")
-                  == 1, "%s", launch.err);
+    ck_assert_int_eq(pipe2(input, O_CLOEXEC), 0);
+    launch.out_fd = memfd_create("both", MFD_CLOEXEC);
+    launch.err_fd = dup(launch.out_fd);
+    tpx_launch(&launch, input[0], (const char *const[]){ "-n", "3", "-v",
+               "--stdin", "1", "sh", "-c", "test $PMIX_RANK = 1 && read line; "
+               "exec $0 modex", "RANK", NULL });
+    tpx_await_output(&launch, " s: 2 of 3 ranks have joined the job; still to "
+                     "call tp_init (PMIx_Init): rank 1\n", 1);
+    ck_assert_int_eq(write(input[1], "\n", 1), 1);
+    close(input[0]);
+    close(input[1]);
+    tpx_finish(&launch, 90);
+    ck_assert_msg(launch.status == 0, "%s", launch.out);
     tpx_release(&launch);
 }
 END_TEST
