@@ -57,6 +57,7 @@ struct bench_options {
     /* tpperf */
     const char *progress;      /* NULL: as the environment says */
     bool poll, borrow, memory, tensors;
+    size_t metadata;           /* bytes of each message's */
     bool on_device;            /* --memory cuda, and which: */
     int device;                /* -1: by the rank's place on its host */
     bool calibrate, compare;

@@ -245,6 +245,7 @@ static bool options_set(enum option_id id, const char *value,
     case OPTION_POLL: options->poll = true; break;
     case OPTION_MEMORY: return options_memory(value, options);
     case OPTION_TENSORS: options->tensors = true; break;
+    case OPTION_METADATA: return bench_size(value, &options->metadata);
     case OPTION_BORROW: options->borrow = true; break;
     case OPTION_CALIBRATE: options->calibrate = true; break;
     case OPTION_COMPARE: options->compare = true; break;
@@ -312,7 +313,7 @@ static bool options_calibrate(const struct bench_usage *usage,
         && (tests || options->size_count > 0 || options->window_count > 0
             || options->blocking || options->borrow || options->poll
             || options->memory || options->on_device || options->tensors
-            || options->verify
+            || options->metadata > 0 || options->verify
             || options->fresh || options->plot != NULL || options->pin
             || options->progress != NULL || options->who != NULL
             || options->format == BENCH_CSV))
@@ -362,10 +363,11 @@ static bool options_agree(const struct bench_usage *usage,
     if (options->blocking && (tests & BENCH_BIT(BENCH_BIDIRECTIONAL)))
         return options_mistake(usage, status,
                                "bidirectional cannot be --blocking", "");
-    if (options->blocking
-        && (options->borrow || options->poll || options->tensors))
+    if (options->blocking && (options->borrow || options->poll
+                              || options->tensors || options->metadata > 0))
         return options_mistake(usage, status, "--blocking goes without "
-                               "--borrow, --poll and --tensors", "");
+                               "--borrow, --poll, --tensors and --metadata",
+                               "");
     if (options->on_device
         && (options->blocking || options->borrow || options->tensors))
         return options_mistake(usage, status, "--memory cuda goes without "

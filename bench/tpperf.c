@@ -127,6 +127,8 @@ void perf_message(const struct perf *perf, const struct bench_job *job,
                   void *data, struct perf_message *to)
 {
     memset(to, 0, sizeof(*to));
+    to->message.metadata = perf->metadata;
+    to->message.metadata_length = perf->options->metadata;
     if (!perf_tensors(perf)) {
         to->payload = (tp_payload){ .data = data, .length = job->bytes };
         to->message.payloads = &to->payload;
@@ -221,10 +223,11 @@ static void perf_ways(struct perf *perf)
                                                       : PERF_LOOK;
     if (options->poll)
         perf->waiting = PERF_POLL;
-    snprintf(perf->mode, sizeof(perf->mode), "%s%s%s%s%s%s", progress,
+    snprintf(perf->mode, sizeof(perf->mode), "%s%s%s%s%s%s%s", progress,
              options->blocking ? "/blocking" : "",
              options->poll ? "/poll" : "", options->borrow ? "/borrow" : "",
              options->tensors ? "/tensors" : "",
+             options->metadata > 0 ? "/metadata" : "",
              options->memory ? "/tp_alloc"
              : options->on_device ? "/cuda" : "");
 }
@@ -246,6 +249,13 @@ static bool perf_init(struct perf *perf)
     tp_status status;
 
     wanted.progress = perf_mode(options);
+    if (options->metadata > 0) {
+        perf->metadata = calloc(1, options->metadata);
+        if (perf->metadata == NULL) {
+            bench_say("out of memory");
+            return false;
+        }
+    }
     perf->rss_before_kib = perf_rss_kib();
     perf->private_before_kib = perf_private_kib();
     begun = bench_ticks();
@@ -341,5 +351,6 @@ int main(int argc, char **argv)
         perf_plan(&perf);
     if (perf.context != NULL)
         good = perf_finalize(&perf) && good;
+    free(perf.metadata);
     return bench_report_close() && good ? 0 : 1;
 }

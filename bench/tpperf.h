@@ -21,7 +21,8 @@ struct perf {
     struct bench_driver driver;
     const struct bench_options *options;
     tp_context *context;
-    char mode[40];             /* driver.mode: "auto", "manual/borrow" */
+    char mode[64];             /* driver.mode: "auto", "manual/borrow" */
+    void *metadata;            /* of each message: zeros; NULL for none */
     enum perf_waiting waiting;
     /* Set by callbacks, which never run two at a time, before `over`. */
     bool failed;
@@ -82,7 +83,8 @@ static inline tp_status perf_expect(const struct perf *perf,
 {
     bool tensor = perf_tensors(perf);
 
-    return skeleton->payload_count != !tensor
+    return skeleton->metadata_length != perf->options->metadata
+           || skeleton->payload_count != !tensor
            || skeleton->tensor_count != tensor
            || (tensor ? skeleton->tensors[0].length
                       : skeleton->payloads[0].length) != job->bytes

@@ -301,6 +301,7 @@ bool perf_stream(struct bench_driver *driver, struct bench_job *job)
     stream_directions(&stream, driver->rank);
     stream.when_arrived = job->verify || stream.perf->options->borrow
                           || perf_tensors(stream.perf)
+                          || stream.perf->metadata != NULL
                           ? stream_arrived : stream_arrived_plain;
     stream.slots = calloc(job->window, sizeof(*stream.slots));
     if (stream.slots == NULL) {

@@ -403,6 +403,7 @@ struct tpr_open_frame {
                                       tp_pipe_read() takes from here; or NULL */
     tp_message *lent;              /* the same, if it lies at its sender, for
                                       tp_pipe_borrow(), too */
+    tp_message *small;             /* the same, of a WIRE_SMALL */
 };
 
 struct tp_context {
@@ -834,22 +835,30 @@ static inline bool tpr_message_plain(const tp_message *message)
            && message->payloads[0].metadata_length == 0;
 }
 
-/* What says in a word all that there is to say of a message of one tensor of
- * the host's memory, for that or for any device; 0 of any other message. */
-static inline unsigned tpr_tensor_flags(const tp_message *message)
+/* What says in a word where a tensor of the host's memory is for, which is
+ * that or any device; 0 of any other. */
+static inline unsigned tpr_tensor_place(const tp_tensor *tensor)
 {
-    const tp_tensor *tensor = message->tensors;
-
-    if (message->tensor_count != 1 || message->payload_count != 0
-        || message->metadata_length != 0 || tensor == NULL
-        || tensor->metadata_length != 0
-        || tensor->device.type != TP_DEVICE_CPU || tensor->device.index != 0
+    if (tensor->device.type != TP_DEVICE_CPU || tensor->device.index != 0
         || tensor->target.index != 0)
         return 0;
-    return tensor->target.type == TP_DEVICE_ANY   ? WIRE_SHORT | WIRE_TENSOR
-           : tensor->target.type == TP_DEVICE_CPU ? WIRE_SHORT | WIRE_TENSOR
-                                                    | WIRE_HOST
+    return tensor->target.type == TP_DEVICE_ANY   ? WIRE_TENSOR
+           : tensor->target.type == TP_DEVICE_CPU ? WIRE_TENSOR | WIRE_HOST
                                                   : 0;
+}
+
+/* ... all that there is to say of a message of one such tensor; 0 of any other
+ * message. */
+static inline unsigned tpr_tensor_flags(const tp_message *message)
+{
+    unsigned place;
+
+    if (message->tensor_count != 1 || message->payload_count != 0
+        || message->metadata_length != 0 || message->tensors == NULL
+        || message->tensors[0].metadata_length != 0)
+        return 0;
+    place = tpr_tensor_place(&message->tensors[0]);
+    return place == 0 ? 0 : WIRE_SHORT | place;
 }
 
 #define TPR_COUNT(field, n) \

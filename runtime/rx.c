@@ -211,6 +211,17 @@ static bool rx_lent(tp_pipe *pipe, struct rx_view *view)
     return rx_decoded(pipe, status);
 }
 
+/* The view has one of small.c. */
+static bool rx_small(tp_pipe *pipe, struct rx_view *view)
+{
+    uint32_t taken = view->length;
+    tp_status status = tpr_small_decode(pipe, view->bytes, view->length,
+                                        &pipe->skeleton, &taken);
+
+    *view->taken = taken;
+    return rx_decoded(pipe, status);
+}
+
 static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
 {
     if (view->type != WIRE_MESSAGE) {
@@ -218,7 +229,8 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
         return false;
     }
     if ((view->flags & (WIRE_SHORT | WIRE_TENSOR)) == WIRE_TENSOR
-        || (view->flags & (WIRE_TENSOR | WIRE_HOST)) == WIRE_HOST) {
+        || (view->flags & (WIRE_TENSOR | WIRE_HOST)) == WIRE_HOST
+        || ((view->flags & WIRE_SMALL) != 0 && view->flags != WIRE_SMALL)) {
         tpr_rx_break(pipe, TP_ERR_PROTOCOL, "a frame of garbage");
         return false;
     }
@@ -229,6 +241,8 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
     if ((view->flags & (WIRE_SHORT | WIRE_OFFERS))
         == (WIRE_SHORT | WIRE_OFFERS))
         return rx_lent(pipe, view);
+    if ((view->flags & WIRE_SMALL) != 0)
+        return rx_small(pipe, view);
     if ((view->flags & WIRE_SHORT) == 0) {
         pipe->gathered = 0;
         pipe->rx_state = TPR_RX_DESCRIPTOR;
@@ -538,7 +552,7 @@ void tpr_rx_stash_open(tp_context *context)
     uint32_t cost = open->length + (uint32_t)sizeof(struct wire_frame);
 
     open->pipe = NULL;
-    open->offered = open->lent = NULL;
+    open->offered = open->lent = open->small = NULL;
     if (open->read != NULL) {
         if (open->read->borrow)
             tpr_borrow_begin(open->read);
@@ -724,7 +738,8 @@ static void rx_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     memcpy(&frame, bytes, sizeof(frame));
     if (frame.length != size - sizeof(frame) || frame.type < WIRE_MESSAGE
         || frame.type > WIRE_LAST
-        || ((frame.flags & (WIRE_SHORT | WIRE_TENSOR | WIRE_HOST)) != 0
+        || ((frame.flags & (WIRE_SHORT | WIRE_TENSOR | WIRE_HOST
+                            | WIRE_SMALL)) != 0
             && frame.type != WIRE_MESSAGE)) {
         rx_pop(conn);
         tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of garbage");

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The straight path of short messages: one payload, nothing else, in one frame;
- * and beside it that of one tensor of the host's memory.
+ * and beside it those of one tensor of the host's memory, and of what has
+ * metadata or not one buffer (small.c).  What is sent is in short_write.c.
  *
  * Here is what happens where nothing is in the way: nothing is queued on the
  * pipe, the callback that waits gets the message where it lies in the backend's
  * memory, reads it at once and arms again.  Whatever differs goes the way of
  * tx.c and rx.c, which leads to the same; each function says so by returning
  * false, before it has changed anything.  Ten or twenty million times a second
- * each instruction counts, so all of it stands in one file, to be one function
+ * each instruction counts, so all of it stands together, to be one function
  * per call.
  */
 #include "config.h"
@@ -17,144 +18,6 @@
 #include "runtime/core.h"
 #include "runtime/stream.h"
 
-/* ---- writing ------------------------------------------------------------ */
-
-static inline bool short_is_plain(const tp_message *message)
-{
-    return message != NULL && tpr_message_plain(message)
-           && (message->payloads[0].data != NULL
-               || message->payloads[0].length == 0);
-}
-
-/* Its frame is under way. */
-static inline __attribute__((always_inline)) bool
-short_send(tp_pipe *pipe, unsigned flags, const void *data, size_t length)
-{
-    const struct tpr_peer *peer = pipe->peer;
-    struct tpf_conn *conn = peer->conn;
-    size_t size = sizeof(struct wire_frame) + length;
-    struct tp_stats *stats = &pipe->record->stats;
-
-    if (length >= peer->brief || pipe->tx_end != TP_OK
-        || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
-        || !tpr_tx_credit_for(pipe, size)
-        || !tpf_post(conn, tpr_frame_head(pipe, WIRE_MESSAGE, flags, length),
-                     data, length))
-        return false;
-    pipe->advertised = pipe->consumed;
-    pipe->sent += (uint32_t)size;
-    TPR_COUNT(stats->messages_sent, 1);
-    TPR_COUNT(stats->bytes_sent, length);
-    return true;
-}
-
-/* The operation that the pool gives next, which stays there; or NULL. */
-static inline struct tpr_op *short_op(tp_context *context)
-{
-    return context->free_ops;
-}
-
-static inline void short_op_take(tp_context *context)
-{
-    struct tpr_op *op = context->free_ops;
-
-    context->free_ops = (struct tpr_op *)(void *)op->link.next;
-    context->free_op_count--;
-}
-
-/* Writes the message, whose one buffer this is, as `flags` say. */
-static inline __attribute__((always_inline)) bool
-short_write_data(tp_pipe *pipe, unsigned flags, void *data, size_t length,
-                 tp_message *message, tp_message_fn *done, void *arg)
-{
-    tp_context *context = pipe->context;
-    struct tpr_op *op = short_op(context);
-
-    if (TPB_UNLIKELY(length >= pipe->peer->lend_least) && !context->closed
-        && tpr_lent_write(pipe, flags, data, length, message, done, arg))
-        return true;
-    if (TPB_UNLIKELY(context->closed || op == NULL)
-        || !short_send(pipe, flags, data, length))
-        return false;
-    if (TPB_LIKELY(done != NULL)) {
-        short_op_take(context);
-        tpr_op_bare_set(op, TPR_OP_WRITE, pipe, message, done, arg);
-        tpb_list_append(&context->done, &op->link);
-    }
-    return true;
-}
-
-static inline __attribute__((always_inline)) bool
-short_write(tp_pipe *pipe, tp_message *message, tp_message_fn *done, void *arg)
-{
-    return short_write_data(pipe, WIRE_SHORT, message->payloads[0].data,
-                            message->payloads[0].length, message, done, arg);
-}
-
-static __attribute__((noinline)) bool
-short_write_outside(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
-                    void *arg)
-{
-    bool sent;
-
-    if (!tpr_enter_token(pipe->context))
-        return false;
-    sent = short_write(pipe, message, done, arg);
-    tpr_leave_token(pipe->context);
-    return sent;
-}
-
-/* Who is inside a callback has the token, and nothing to give back.  But his
- * call may have to become a task, see tpr_enter_in_turn(). */
-static inline bool short_in_turn(tp_context *context)
-{
-    return atomic_load_explicit(&context->tasks, memory_order_relaxed) == NULL;
-}
-
-/* One tensor, whose memory is the host's for sure. */
-static bool short_write_tensor(tp_pipe *pipe, unsigned flags,
-                               tp_message *message, tp_message_fn *done,
-                               void *arg)
-{
-    tp_context *context = pipe->context;
-    const tp_tensor *tensor = message->tensors;
-    bool nested = tpr_holds(context), sent;
-
-    if ((tensor->data == NULL && tensor->length > 0)
-        || !tpg_absent(context->gpu)
-        || (nested ? !short_in_turn(context) : !tpr_enter_token(context)))
-        return false;
-    sent = short_write_data(pipe, flags, tensor->data, tensor->length,
-                            message, done, arg);
-    if (!nested)
-        tpr_leave_token(context);
-    return sent;
-}
-
-static __attribute__((noinline)) tp_status
-short_write_other(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
-                  void *arg)
-{
-    unsigned flags = pipe != NULL && message != NULL
-                     ? tpr_tensor_flags(message) : 0;
-
-    if (flags != 0 && short_write_tensor(pipe, flags, message, done, arg))
-        return TP_OK;
-    return tpr_call_write(pipe, message, done, arg, NULL);
-}
-
-tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,
-                        tp_message_fn *done, void *arg)
-{
-    if (TPB_LIKELY(pipe != NULL && short_is_plain(message))
-        && (TPB_LIKELY(tpr_holds(pipe->context))
-            ? short_in_turn(pipe->context)
-              && short_write(pipe, message, done, arg)
-            : short_write_outside(pipe, message, done, arg)))
-        return TP_OK;
-    return short_write_other(pipe, message, done, arg);
-}
-
 /* ---- arming ------------------------------------------------------------- */
 
 /* If nothing is there to be given to it, and the pipe is in order. */
@@ -162,7 +25,7 @@ static inline __attribute__((always_inline)) bool
 short_arm(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
 {
     tp_context *context = pipe->context;
-    struct tpr_op *op = short_op(context);
+    struct tpr_op *op = tpr_short_op(context);
 
     if (TPB_UNLIKELY(context->closed || op == NULL)
         || pipe->peer->state != TPR_PEER_CONNECTED
@@ -170,7 +33,7 @@ short_arm(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
         || !tpb_list_empty(&pipe->backlog)
         || !tpb_list_empty(&pipe->unread_link))
         return false;
-    short_op_take(context);
+    tpr_short_op_take(context);
     tpr_op_bare_set(op, TPR_OP_DESCRIPTOR, pipe, NULL, arrived, arg);
     tpb_list_append(&pipe->armed, &op->link);
     TPR_COUNT(pipe->record->stats.reads_pending, 1);
@@ -195,7 +58,7 @@ tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
     if (pipe == NULL || arrived == NULL)
         return TP_ERR_INVALID;
     if (TPB_LIKELY(tpr_holds(pipe->context))
-        ? short_in_turn(pipe->context) && short_arm(pipe, arrived, arg)
+        ? tpr_short_in_turn(pipe->context) && short_arm(pipe, arrived, arg)
         : short_arm_outside(pipe, arrived, arg))
         return TP_OK;
     return tpr_call_descriptor(pipe->context, pipe, arrived, arg, NULL);
@@ -225,14 +88,21 @@ static inline void short_have(tp_pipe *pipe, uint64_t length, bool borrow,
     op->borrow = borrow;
 }
 
-/* Nobody else has it, and it is as it was: one payload, or one tensor. */
-static inline bool short_may_read(const tp_pipe *pipe,
-                                  const tp_message *message, size_t tensors)
+/* Nobody else has it. */
+static inline bool short_is_offered(const tp_pipe *pipe,
+                                    const tp_message *message)
 {
     return pipe->context->open.pipe == pipe
            && pipe->rx_state == TPR_RX_OFFERED
            && atomic_load_explicit(&pipe->offered, memory_order_relaxed)
-              == message
+              == message;
+}
+
+/* ... and it is as it was: one payload, or one tensor. */
+static inline bool short_may_read(const tp_pipe *pipe,
+                                  const tp_message *message, size_t tensors)
+{
+    return short_is_offered(pipe, message)
            && message->payload_count == 1 - tensors
            && message->tensor_count == tensors;
 }
@@ -329,6 +199,62 @@ static bool short_read_tensor(tp_pipe *pipe, tp_message *message, bool borrow,
            && short_bytes(open, tensor->data) == TP_OK;
 }
 
+/* Is there memory of the host for all of its buffers, and are they as long as
+ * what came? */
+static bool short_is_filled(const tp_pipe *pipe, const tp_message *message)
+{
+    uint64_t left = pipe->skeleton->data_length;
+
+    for (size_t i = 0; i < message->payload_count; i++) {
+        const tp_payload *payload = &message->payloads[i];
+
+        if ((payload->data == NULL && payload->length > 0)
+            || payload->length > left)
+            return false;
+        left -= payload->length;
+    }
+    for (size_t i = 0; i < message->tensor_count; i++) {
+        const tp_tensor *tensor = &message->tensors[i];
+
+        if ((tensor->data == NULL && tensor->length > 0)
+            || tensor->length > left || !short_is_here(pipe, tensor))
+            return false;
+        left -= tensor->length;
+    }
+    return left == 0;
+}
+
+static inline const unsigned char *short_part(void *to,
+                                              const unsigned char *from,
+                                              size_t length)
+{
+    if (length > 0)
+        tpb_copy(to, from, length);
+    return from + length;
+}
+
+/* The same of one that has metadata, or not one buffer. */
+static bool short_read_small(tp_pipe *pipe, tp_message *message,
+                             tp_message_fn *done, void *arg)
+{
+    struct tpr_open_frame *open = &pipe->context->open;
+    const unsigned char *from = open->bytes + open->taken;
+
+    if (open->small != message || !short_is_offered(pipe, message)
+        || !short_is_filled(pipe, message))
+        return false;
+    open->small = NULL;
+    open->taken = open->length;
+    short_have(pipe, pipe->skeleton->data_length, false, done, arg);
+    for (size_t i = 0; i < message->payload_count; i++)
+        from = short_part(message->payloads[i].data, from,
+                          message->payloads[i].length);
+    for (size_t i = 0; i < message->tensor_count; i++)
+        from = short_part(message->tensors[i].data, from,
+                          message->tensors[i].length);
+    return true;
+}
+
 /* The same of one that lies at its sender: what is offered, and where its
  * reader says that the buffer is; or NULL. */
 static inline struct tpr_offer *short_offer(const tp_pipe *pipe,
@@ -423,7 +349,8 @@ short_read_other(tp_pipe *pipe, tp_message *skeleton, tp_message_fn *done,
 {
     if (pipe != NULL && skeleton != NULL && done != NULL
         && tpr_holds(pipe->context)
-        && (short_read_tensor(pipe, skeleton, false, done, arg)
+        && (short_read_small(pipe, skeleton, done, arg)
+            || short_read_tensor(pipe, skeleton, false, done, arg)
             || short_pull(pipe, skeleton, done, arg)))
         return TP_OK;
     return tpr_call_read(pipe, skeleton, false, done, arg, NULL);
@@ -500,6 +427,12 @@ static inline bool short_is_tensor(const struct wire_frame *frame)
            && frame->type == WIRE_MESSAGE;
 }
 
+/* ... one with metadata, or of some buffers, ... */
+static inline bool short_is_small(const struct wire_frame *frame)
+{
+    return frame->flags == WIRE_SMALL && frame->type == WIRE_MESSAGE;
+}
+
 /* ... or what gives one of ours back. */
 static inline bool short_is_release(const struct wire_frame *frame)
 {
@@ -560,7 +493,7 @@ static inline bool short_was_read(tp_context *context)
         return false;              /* stashed by a nested wait */
     if (TPB_LIKELY(open->spare == NULL))
         return open->pipe->rx_end == TP_OK;    /* short_have() took it */
-    open->offered = open->lent = NULL;
+    open->offered = open->lent = open->small = NULL;
     tpr_op_free(context, open->spare);
     open->spare = NULL;
     return false;
@@ -676,6 +609,31 @@ static bool short_tensor(tp_context *context, tp_pipe *pipe,
     return true;
 }
 
+/* Of one that has metadata, or not one buffer. */
+static bool short_small(tp_context *context, tp_pipe *pipe,
+                        struct tpf_conn *conn, const struct wire_frame *frame,
+                        const unsigned char *body)
+{
+    struct tpr_open_frame *open = &context->open;
+    struct tpr_skeleton *skeleton;
+    struct tpr_op *op;
+    uint32_t taken;
+
+    if (!short_credit(pipe, frame->credit) || !short_wanted(context, pipe)
+        || tpr_small_decode(pipe, body, frame->length, &skeleton, &taken)
+           != TP_OK)
+        return false;
+    op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+    open->bytes = body;
+    short_open(open, pipe, conn, op, frame->flags, skeleton);
+    open->length = frame->length;
+    open->taken = taken;
+    open->offered = NULL;
+    open->small = &skeleton->message;
+    short_tell(context, pipe, conn, op, skeleton);
+    return true;
+}
+
 /* One of ours is given back: its write ends. */
 static bool short_back(tp_context *context, tp_pipe *pipe,
                        struct tpf_conn *conn, const struct wire_frame *frame,
@@ -720,6 +678,8 @@ short_take_lent(tp_context *context, const struct tpr_peer *peer,
 {
     if (!short_is_mere(peer, pipe, frame, size))
         return false;
+    if (short_is_small(frame))
+        return short_small(context, pipe, conn, frame, body);
     if (short_is_tensor(frame))
         return short_tensor(context, pipe, conn, frame, body);
     if (short_is_lent(frame))

@@ -10,8 +10,7 @@
 enum { SKELETON_STORAGE = 192, SKELETON_KEEP = 64 * 1024,
        SKELETON_SPARE = 16 * 1024 };
 
-/* From the pipe's pool; its storage holds at least `storage` bytes. */
-static struct tpr_skeleton *skeleton_new(tp_pipe *pipe, size_t storage)
+struct tpr_skeleton *tpr_skeleton_new(tp_pipe *pipe, size_t storage)
 {
     struct tpr_skeleton *skeleton = pipe->free_skeletons;
 
@@ -90,7 +89,7 @@ _Static_assert(SKELETON_STORAGE >= sizeof(tp_payload)
 
 struct tpr_skeleton *tpr_skeleton_first(tp_pipe *pipe)
 {
-    return skeleton_new(pipe, sizeof(tp_payload));
+    return tpr_skeleton_new(pipe, sizeof(tp_payload));
 }
 
 /* ---- decoding ----------------------------------------------------------- */
@@ -258,7 +257,7 @@ tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
         return TP_ERR_PROTOCOL;
     tensors_at = head.payloads * sizeof(tp_payload);
     arrays = tensors_at + head.tensors * sizeof(tp_tensor);
-    skeleton = skeleton_new(pipe, arrays + length);
+    skeleton = tpr_skeleton_new(pipe, arrays + length);
     if (skeleton == NULL)
         return TP_ERR_NO_MEMORY;
     memcpy(skeleton->storage + arrays, descriptor, length);

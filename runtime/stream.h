@@ -46,6 +46,8 @@ bool tpr_tx_control(tp_pipe *pipe, enum wire_type type);
  * the memory that it takes back by that. */
 void tpr_tx_close(tp_pipe *pipe);
 bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length);
+/* The same of a message as small.c has them; its buffers are the host's. */
+bool tpr_tx_small(tp_pipe *pipe, const tp_message *message);
 /* Writes a message of one payload and nothing else at once, if it is short and
  * nothing is before it; any thread.  False: not so, nothing is done. */
 bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
@@ -86,6 +88,8 @@ bool tpr_rx_has_all(const tp_pipe *pipe);
 void tpr_rx_end(tp_pipe *pipe, tp_status status);      /* after the backlog */
 void tpr_rx_drop(tp_pipe *pipe, tp_status status);     /* now */
 
+/* From the pipe's pool, its message empty, with `storage` bytes; or NULL. */
+struct tpr_skeleton *tpr_skeleton_new(tp_pipe *pipe, size_t storage);
 /* Of a message of one payload and nothing else; or NULL. */
 struct tpr_skeleton *tpr_skeleton_first(tp_pipe *pipe);  /* none is kept */
 static inline struct tpr_skeleton *tpr_skeleton_short(tp_pipe *pipe,
@@ -154,7 +158,39 @@ bool tpr_cursor_at(const tp_message *message, struct tpr_cursor *cursor,
 bool tpr_message_buffer(const tp_message *message, size_t index,
                         struct tpf_buffer *buffer);
 
-/* ---- short.c ------------------------------------------------------------- */
+/* ---- small.c ------------------------------------------------------------- */
+
+/* The body of the frame that takes the whole message, in bytes, and how much of
+ * it is the buffers'; 0: it does not go that way, or is not valid. */
+size_t tpr_small_length(const tp_message *message, size_t *data_length);
+void tpr_small_encode(const tp_message *message, unsigned char *to);
+/* Makes it a skeleton.  Its buffers' bytes begin after `*taken` of the body. */
+tp_status tpr_small_decode(tp_pipe *pipe, const unsigned char *body,
+                           uint32_t length, struct tpr_skeleton **skeleton,
+                           uint32_t *taken);
+
+/* ---- short.c, short_write.c ---------------------------------------------- */
+
+/* The operation that the pool gives next, which stays there; or NULL. */
+static inline struct tpr_op *tpr_short_op(tp_context *context)
+{
+    return context->free_ops;
+}
+
+static inline void tpr_short_op_take(tp_context *context)
+{
+    struct tpr_op *op = context->free_ops;
+
+    context->free_ops = (struct tpr_op *)(void *)op->link.next;
+    context->free_op_count--;
+}
+
+/* Who is inside a callback has the token, and nothing to give back.  But his
+ * call may have to become a task, see tpr_enter_in_turn(). */
+static inline bool tpr_short_in_turn(tp_context *context)
+{
+    return atomic_load_explicit(&context->tasks, memory_order_relaxed) == NULL;
+}
 
 enum tpr_short {
     TPR_SHORT_NONE,                /* there is no frame */

@@ -308,6 +308,25 @@ static bool tx_lent(tp_pipe *pipe, struct tpr_op *op, unsigned brief)
     return true;
 }
 
+/* The one frame of a small message, whose body is so long. */
+static bool tx_small(tp_pipe *pipe, const tp_message *message, size_t length)
+{
+    struct tpf_conn *conn = pipe->peer->conn;
+    size_t size = sizeof(struct wire_frame) + length;
+    unsigned char *room;
+
+    if (!tpr_tx_credit_for(pipe, size))
+        return false;
+    room = tx_reserve(pipe, size);
+    if (room == NULL)
+        return false;
+    tx_head(pipe, room, WIRE_MESSAGE, WIRE_SMALL, length);
+    tpr_small_encode(message, room + sizeof(struct wire_frame));
+    conn->backend->commit(conn, size);
+    pipe->sent += (uint32_t)size;
+    return true;
+}
+
 /* The next frame of a write.  False: no room or no credit now. */
 static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
 {
@@ -316,6 +335,16 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     unsigned brief = op->begun ? 0 : tx_short_flags(op->message);
     unsigned char *room;
 
+    if (brief == 0 && !op->begun && op->offers == NULL && op->work == NULL) {
+        size_t data, body = tpr_small_length(op->message, &data);
+
+        if (body != 0 && body <= most) {
+            if (!tx_small(pipe, op->message, body))
+                return false;
+            op->position = total;
+            return true;
+        }
+    }
     if (tx_is_lent(op, brief))
         return tx_lent(pipe, op, brief);
     /* What may land in place is better not with its descriptor: there is no
@@ -695,6 +724,21 @@ bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length)
         return false;
     TPR_COUNT(pipe->record->stats.messages_sent, 1);
     TPR_COUNT(pipe->record->stats.bytes_sent, length);
+    return true;
+}
+
+bool tpr_tx_small(tp_pipe *pipe, const tp_message *message)
+{
+    const struct tpr_peer *peer = pipe->peer;
+    size_t data, length = tpr_small_length(message, &data);
+
+    if (length == 0 || length >= peer->brief || data >= peer->lend_least
+        || pipe->tx_end != TP_OK
+        || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
+        || !tx_small(pipe, message, length))
+        return false;
+    TPR_COUNT(pipe->record->stats.messages_sent, 1);
+    TPR_COUNT(pipe->record->stats.bytes_sent, data);
     return true;
 }
 

@@ -27,7 +27,7 @@
 #error "the wire format is little-endian; big-endian hosts need conversions"
 #endif
 
-enum { WIRE_VERSION = 6 };
+enum { WIRE_VERSION = 7 };
 
 enum wire_type {
     WIRE_HELLO = 1,    /* first on every conn, from the side that connected */
@@ -60,7 +60,9 @@ enum {
                           when more of what follows has been read */
     WIRE_TENSOR = 32,  /* with SHORT: not a payload but a tensor, of the host's
                           memory and for any device ... */
-    WIRE_HOST = 64     /* ... or for the host's memory, too */
+    WIRE_HOST = 64,    /* ... or for the host's memory, too */
+    WIRE_SMALL = 128   /* alone: the body is the whole message, as wire_small
+                          tells */
 };
 
 struct wire_frame {
@@ -166,6 +168,26 @@ struct wire_lent {
     unsigned char source[WIRE_LENT_SOURCE];
 };
 _Static_assert(sizeof(struct wire_lent) == 32, "wire layout");
+
+/*
+ * The body of a message that fits a frame, none of which goes by a channel:
+ * this head, a wire_piece for each buffer, payloads first, then the metadata
+ * of the message, of the buffers, then the buffers' bytes.  All tensors are of
+ * the host's memory.  With one buffer of 8 bytes and as much metadata the whole
+ * frame is 40 bytes, less than a cache line.
+ */
+struct wire_small {
+    uint8_t payloads, tensors;
+    uint16_t metadata_length;  /* of the message */
+};
+_Static_assert(sizeof(struct wire_small) == 4, "wire layout");
+struct wire_piece {
+    uint16_t length, metadata_length;
+};
+_Static_assert(sizeof(struct wire_piece) == 4, "wire layout");
+/* In a tensor's metadata_length: its target is the host's memory, not any. */
+#define WIRE_PIECE_HOST 0x8000u
+enum { WIRE_SMALL_MOST = 8 * 1024, WIRE_PIECES = 16 };
 
 /* As long as a cache line with all that is around it: so what follows, which is
  * mostly the answer, has a line of its own. */

@@ -269,7 +269,7 @@ static size_t stream_damage(unsigned char *frame, size_t size)
         frame[0] = (unsigned char)chance(WIRE_LAST + 2);
         return size;
     default:
-        frame[1] = (unsigned char)chance(WIRE_HOST * 2);
+        frame[1] = (unsigned char)chance(WIRE_SMALL * 2);
         return size;
     }
 }
@@ -317,6 +317,170 @@ static void stream_feed_short(struct fake_conn *conn, unsigned number)
         head.flags |= (uint8_t)(WIRE_TENSOR | (chance(2) ? WIRE_HOST : 0));
     memcpy(frame, &head, sizeof(head));
     fake_feed(conn, frame, sizeof(head) + head.length);
+}
+
+/* One of small.c, whole or damaged. */
+static void stream_feed_small(struct fake_conn *conn, unsigned number,
+                              const tp_message *message, unsigned damage)
+{
+    static unsigned char frame[FRAMES_MOST];
+    size_t data, length = tpr_small_length(message, &data), size;
+    struct wire_frame head = { .type = WIRE_MESSAGE, .flags = WIRE_SMALL,
+                               .number = number, .length = (uint32_t)length };
+
+    ck_assert_uint_gt(length, 0);
+    size = sizeof(head) + length;
+    memcpy(frame, &head, sizeof(head));
+    tpr_small_encode(message, frame + sizeof(head));
+    if (damage > 0 && chance(damage) == 0)
+        size = stream_damage(frame, size);
+    fake_feed(conn, frame, size);
+}
+
+/* ---- small messages ----------------------------------------------------- */
+
+enum { SMALL_BYTES = 400 };
+
+static struct {
+    tp_message message;
+    tp_payload payloads[WIRE_PIECES];
+    tp_tensor tensors[WIRE_PIECES];
+} small;
+
+/* The next bytes of the stream's, so that each piece has others. */
+static void *small_bytes(size_t length)
+{
+    static size_t at;
+    if (stream_data[0] == stream_data[1])
+        for (size_t i = 0; i < STREAM_BYTES; i++)
+            stream_data[i] = (unsigned char)(i * 7 + i / 256);
+    at = (at + 977) % (STREAM_BYTES - WIRE_SMALL_MOST);
+    return length == 0 ? NULL : stream_data + at;
+}
+
+static size_t small_size(void)
+{
+    return chance(3) == 0 ? 0 : chance(2) == 0 ? 8 : chance(SMALL_BYTES);
+}
+
+static void small_make(void)
+{
+    tp_message *message = &small.message;
+
+    memset(&small, 0, sizeof(small));
+    message->payload_count = chance(5);
+    message->tensor_count = chance(5);
+    message->metadata_length = small_size();
+    message->metadata = small_bytes(message->metadata_length);
+    message->payloads = message->payload_count > 0 ? small.payloads : NULL;
+    message->tensors = message->tensor_count > 0 ? small.tensors : NULL;
+    for (size_t i = 0; i < message->payload_count; i++) {
+        tp_payload *payload = &small.payloads[i];
+
+        payload->length = small_size();
+        payload->data = small_bytes(payload->length);
+        payload->metadata_length = small_size();
+        payload->metadata = small_bytes(payload->metadata_length);
+    }
+    for (size_t i = 0; i < message->tensor_count; i++) {
+        tp_tensor *tensor = &small.tensors[i];
+
+        tensor->length = small_size();
+        tensor->data = small_bytes(tensor->length);
+        tensor->metadata_length = small_size();
+        tensor->metadata = small_bytes(tensor->metadata_length);
+        if (chance(2) == 0)
+            tensor->target.type = TP_DEVICE_ANY;
+    }
+}
+
+static void small_same(const void *got, size_t got_length, const void *made,
+                       size_t made_length)
+{
+    ck_assert_uint_eq(got_length, made_length);
+    ck_assert((got == NULL) == (made_length == 0));
+    if (made_length > 0)
+        ck_assert_int_eq(memcmp(got, made, made_length), 0);
+}
+
+/* The skeleton is that of the message; `data`: and has what it holds. */
+static void small_compare(const tp_message *got, bool data)
+{
+    const tp_message *made = &small.message;
+
+    small_same(got->metadata, got->metadata_length, made->metadata,
+               made->metadata_length);
+    ck_assert_uint_eq(got->payload_count, made->payload_count);
+    ck_assert_uint_eq(got->tensor_count, made->tensor_count);
+    for (size_t i = 0; i < made->payload_count; i++) {
+        const tp_payload *payload = &got->payloads[i], *of = &made->payloads[i];
+
+        small_same(payload->metadata, payload->metadata_length, of->metadata,
+                   of->metadata_length);
+        ck_assert_uint_eq(payload->length, of->length);
+        if (data && of->length > 0)
+            ck_assert_int_eq(memcmp(payload->data, of->data, of->length), 0);
+    }
+    for (size_t i = 0; i < made->tensor_count; i++) {
+        const tp_tensor *tensor = &got->tensors[i], *of = &made->tensors[i];
+
+        small_same(tensor->metadata, tensor->metadata_length, of->metadata,
+                   of->metadata_length);
+        ck_assert_uint_eq(tensor->length, of->length);
+        ck_assert_int_eq(tensor->target.type, of->target.type);
+        ck_assert_int_eq(tensor->device.type, TP_DEVICE_CPU);
+        if (data && of->length > 0)
+            ck_assert_int_eq(memcmp(tensor->data, of->data, of->length), 0);
+    }
+}
+
+static unsigned small_arrivals, small_reads;
+static bool small_later, small_borrow; /* read after the callback; borrowed */
+static tp_message *small_kept;
+
+static void small_read(tp_pipe *pipe, tp_status status, tp_message *message,
+                       void *arg)
+{
+    ck_assert_int_eq(status, TP_OK);
+    small_compare(message, true);
+    small_reads++;
+    if (small_borrow)
+        ck_assert_int_eq(tp_pipe_release(pipe, message), TP_OK);
+    free(arg);
+}
+
+static void small_ask(tp_pipe *pipe, tp_message *skeleton)
+{
+    unsigned char *room, *at;
+
+    if (small_borrow) {
+        ck_assert_int_eq(tp_pipe_borrow(pipe, skeleton, small_read, NULL),
+                         TP_OK);
+        return;
+    }
+    room = at = malloc(WIRE_SMALL_MOST);
+    ck_assert_ptr_nonnull(room);
+    for (size_t i = 0; i < skeleton->payload_count; i++) {
+        skeleton->payloads[i].data = at;
+        at += skeleton->payloads[i].length;
+    }
+    for (size_t i = 0; i < skeleton->tensor_count; i++) {
+        skeleton->tensors[i].data = at;
+        at += skeleton->tensors[i].length;
+    }
+    ck_assert_int_eq(tp_pipe_read(pipe, skeleton, small_read, room), TP_OK);
+}
+
+static void small_arrived(tp_pipe *pipe, tp_status status,
+                          tp_message *skeleton, void *arg)
+{
+    (void)arg;
+    ck_assert_int_eq(status, TP_OK);
+    small_arrivals++;
+    small_compare(skeleton, false);
+    small_kept = skeleton;
+    if (!small_later)
+        small_ask(pipe, skeleton);
 }
 
 /* ---- readers ------------------------------------------------------------ */
@@ -412,6 +576,92 @@ START_TEST(test_whole)
 }
 END_TEST
 
+/* Small messages come as they went: over a ready-made pipe and others, read at
+ * once, later, and borrowed, armed before and after. */
+START_TEST(test_small)
+{
+    enum { MESSAGES = 1200 };
+    struct tpr_peer *peer = peer_new(1);
+    struct fake_conn *conn = (struct fake_conn *)peer->conn;
+
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        bool before = chance(3) != 0;
+        tp_pipe *pipe;
+
+        small_make();
+        small_later = chance(3) == 0;
+        small_borrow = chance(4) == 0;
+        ck_assert_int_eq(tp_pipe_open(context, 1, i % 2, &pipe), TP_OK);
+        if (before)
+            ck_assert_int_eq(tp_pipe_read_descriptor(pipe, small_arrived,
+                                                     NULL), TP_OK);
+        stream_feed_small(conn, i % 2, &small.message, 0);
+        serve(peer->conn);
+        if (!before)
+            ck_assert_int_eq(tp_pipe_read_descriptor(pipe, small_arrived,
+                                                     NULL), TP_OK);
+        ck_assert_int_eq(tp_progress(context, NULL), TP_OK);
+        ck_assert_uint_eq(small_arrivals, i + 1);
+        if (small_later)
+            small_ask(pipe, small_kept);
+        ck_assert_int_eq(tp_progress(context, NULL), TP_OK);
+        ck_assert_uint_eq(small_reads, i + 1);
+        if (conn->count > FRAMES_QUEUE / 2) {
+            ck_assert_uint_eq(conn->first, conn->count);
+            conn->first = conn->count = 0;
+        }
+    }
+    ck_assert_int_eq(peer->state, TPR_PEER_CONNECTED);
+}
+END_TEST
+
+/* What is not one: too long, too many, on a device, without its bytes. */
+START_TEST(test_small_not)
+{
+    tp_message *message = &small.message;
+    size_t data, most = WIRE_SMALL_MOST - sizeof(struct wire_small)
+                        - sizeof(struct wire_piece);
+
+    memset(&small, 0, sizeof(small));
+    message->payloads = small.payloads;
+    message->tensors = small.tensors;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 4);
+    message->payload_count = 1;
+    small.payloads[0] = (tp_payload){ stream_data, most, NULL, 0 };
+    ck_assert_uint_eq(tpr_small_length(message, &data), WIRE_SMALL_MOST);
+    ck_assert_uint_eq(data, most);
+    small.payloads[0].length = most + 1;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 0);
+    small.payloads[0].length = SIZE_MAX;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 0);
+    small.payloads[0] = (tp_payload){ NULL, 1, NULL, 0 };
+    ck_assert_uint_eq(tpr_small_length(message, &data), 0);
+    small.payloads[0] = (tp_payload){ NULL, 0, NULL, 1 };
+    ck_assert_uint_eq(tpr_small_length(message, &data), 0);
+    small.payloads[0] = (tp_payload){ NULL, 0, NULL, 0 };
+    ck_assert_uint_eq(tpr_small_length(message, &data), 8);
+    message->metadata_length = 1;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 0);
+    message->metadata = stream_data;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 9);
+    message->tensor_count = WIRE_PIECES - 1;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 5 + 4 * WIRE_PIECES);
+    small.tensors[2].device.type = TP_DEVICE_CUDA;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 0);
+    small.tensors[2].device.type = TP_DEVICE_CPU;
+    small.tensors[2].target.index = 1;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 0);
+    small.tensors[2].target.index = 0;
+    message->tensor_count = WIRE_PIECES;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 0);
+    message->tensor_count = SIZE_MAX;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 0);
+    message->tensor_count = 1;
+    message->tensors = NULL;
+    ck_assert_uint_eq(tpr_small_length(message, &data), 0);
+}
+END_TEST
+
 static unsigned sessions(unsigned count)
 {
     return tpx_is_set("TP_TEST_LONG") ? count * 20 : count;
@@ -433,10 +683,15 @@ START_TEST(test_damaged)
 
             if (chance(4) != 0)
                 read_arm(rank, number);
-            if (chance(8) == 0)
+            if (chance(8) == 0) {
                 stream_feed_short((struct fake_conn *)conn, number);
-            else
+            } else if (chance(4) == 0) {
+                small_make();
+                stream_feed_small((struct fake_conn *)conn, number,
+                                  &small.message, 1 + chance(3));
+            } else {
                 stream_feed((struct fake_conn *)conn, number, 1 + chance(12));
+            }
         }
         serve(conn);
         if (peer->state == TPR_PEER_ENDED) {
@@ -532,6 +787,9 @@ START_TEST(test_layout)
     ck_assert_uint_eq(sizeof(struct wire_payload), 24);
     ck_assert_uint_eq(offsetof(struct wire_payload, channel), 16);
     ck_assert_uint_eq(sizeof(struct wire_tensor), 32);
+    ck_assert_uint_eq(sizeof(struct wire_small), 4);
+    ck_assert_uint_eq(offsetof(struct wire_small, metadata_length), 2);
+    ck_assert_uint_eq(sizeof(struct wire_piece), 4);
     ck_assert_uint_eq(offsetof(struct wire_tensor, device_type), 16);
     ck_assert_uint_eq(offsetof(struct wire_tensor, device_index), 20);
     ck_assert_uint_eq(offsetof(struct wire_tensor, target_index), 24);
@@ -564,6 +822,8 @@ int main(void)
     tcase_set_timeout(tests, 200);
     tcase_add_test(tests, test_layout);
     tcase_add_test(tests, test_whole);
+    tcase_add_test(tests, test_small);
+    tcase_add_test(tests, test_small_not);
     tcase_add_test(tests, test_damaged);
     tcase_add_test(tests, test_numbers);
     tcase_add_test(tests, test_greetings);
