@@ -217,17 +217,21 @@ static void perf_ways(struct perf *perf)
 {
     const struct bench_options *options = perf->options;
     const char *progress = perf_progress(options);
+    char metadata[32] = "";
 
     perf->waiting = strcmp(progress, "manual") == 0   ? PERF_WAIT
                     : strcmp(progress, "thread") == 0 ? PERF_SLEEP
                                                       : PERF_LOOK;
     if (options->poll)
         perf->waiting = PERF_POLL;
+    if (options->metadata > 0)
+        snprintf(metadata, sizeof(metadata), "/metadata:%zu",
+                 options->metadata);
     snprintf(perf->mode, sizeof(perf->mode), "%s%s%s%s%s%s%s", progress,
              options->blocking ? "/blocking" : "",
              options->poll ? "/poll" : "", options->borrow ? "/borrow" : "",
              options->tensors ? "/tensors" : "",
-             options->metadata > 0 ? "/metadata" : "",
+             metadata,
              options->memory ? "/tp_alloc"
              : options->on_device ? "/cuda" : "");
 }

@@ -21,7 +21,7 @@ struct perf {
     struct bench_driver driver;
     const struct bench_options *options;
     tp_context *context;
-    char mode[64];             /* driver.mode: "auto", "manual/borrow" */
+    char mode[80];             /* driver.mode: "auto", "manual/borrow" */
     void *metadata;            /* of each message: zeros; NULL for none */
     enum perf_waiting waiting;
     /* Set by callbacks, which never run two at a time, before `over`. */

@@ -72,6 +72,7 @@ void tpr_rx_land(tp_pipe *pipe)
     while (!tpb_list_empty(&pipe->reads)) {
         struct tpr_op *op = TPB_CONTAINER(pipe->reads.next, struct tpr_op,
                                           link);
+        bool queued = op->queued;
 
         if (op->pulls > 0 || (!op->streamed && op->status == TP_OK))
             return;
@@ -81,6 +82,10 @@ void tpr_rx_land(tp_pipe *pipe)
         if (TPB_UNLIKELY(pipe->rx_end != TP_OK))
             tpr_borrow_recall_one(op);
         tpr_op_end(op, op->status);
+        /* What came by frames may have been whole before the pulls ahead of it
+         * were, whose DONEs are kept since. */
+        if (!queued)
+            tpr_late_tell(pipe);
     }
 }
 
@@ -93,10 +98,11 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
     tpb_list_append(&pipe->reads, &op->link);
     pipe->rx_state = TPR_RX_DATA;
     pipe->cursor = (struct tpr_cursor){ .skip = skeleton->offers };
+    op->queued = skeleton->offers != NULL && !op->borrow
+                 && (pipe->flags & WIRE_QUEUED) != 0;
     if (TPB_UNLIKELY((pipe->flags & WIRE_ALONE) != 0))
         tpr_pull_clock(pipe, op);
     if (TPB_UNLIKELY(skeleton->offers != NULL)) {
-        op->queued = (pipe->flags & WIRE_QUEUED) != 0 && !op->borrow;
         /* Nobody is there any more from whom it could be had. */
         if (pipe->rx_end != TP_OK) {
             tpr_rx_drop(pipe, pipe->rx_end);

@@ -224,11 +224,14 @@ static bool short_is_filled(const tp_pipe *pipe, const tp_message *message)
     return left == 0;
 }
 
-static inline const unsigned char *short_part(void *to,
+static inline const unsigned char *short_part(const struct tpf_conn *conn,
+                                              void *to,
                                               const unsigned char *from,
                                               size_t length)
 {
-    if (length > 0)
+    if (length > TPB_COPY_PIECE && conn->turns)
+        tpb_copy_pieces(to, from, length);
+    else
         tpb_copy(to, from, length);
     return from + length;
 }
@@ -247,10 +250,10 @@ static bool short_read_small(tp_pipe *pipe, tp_message *message,
     open->taken = open->length;
     short_have(pipe, pipe->skeleton->data_length, false, done, arg);
     for (size_t i = 0; i < message->payload_count; i++)
-        from = short_part(message->payloads[i].data, from,
+        from = short_part(open->conn, message->payloads[i].data, from,
                           message->payloads[i].length);
     for (size_t i = 0; i < message->tensor_count; i++)
-        from = short_part(message->tensors[i].data, from,
+        from = short_part(open->conn, message->tensors[i].data, from,
                           message->tensors[i].length);
     return true;
 }
@@ -415,8 +418,8 @@ static inline bool short_is_mere(const struct tpr_peer *peer,
 /* Of these: one of lent.c's, ... */
 static inline bool short_is_lent(const struct wire_frame *frame)
 {
-    return (frame->flags & (WIRE_SHORT | WIRE_OFFERS | WIRE_SHARED))
-              == (WIRE_SHORT | WIRE_OFFERS)
+    return (frame->flags & (WIRE_SHORT | WIRE_OFFERS | WIRE_SHARED
+                            | WIRE_SMALL)) == (WIRE_SHORT | WIRE_OFFERS)
            && frame->type == WIRE_MESSAGE;
 }
 
@@ -449,11 +452,13 @@ static inline bool short_credit(tp_pipe *pipe, uint32_t credit)
     return tpb_list_empty(&pipe->context->done);
 }
 
-/* A callback waits for it, and nothing is before either. */
+/* A callback waits for it, and nothing is before either, nor is to be told
+ * first: DONEs that late.c keeps. */
 static inline bool short_wanted(const tp_context *context,
                                 const tp_pipe *pipe)
 {
     return pipe->rx_state == TPR_RX_IDLE && pipe->rx_end == TP_OK
+           && tpb_list_empty(&pipe->late_link)
            && !context->closing && !tpb_list_empty(&pipe->armed)
            && tpb_list_empty(&pipe->backlog) && tpb_list_empty(&pipe->reads)
            && TPB_CONTAINER(pipe->armed.next, struct tpr_op, link)->sync

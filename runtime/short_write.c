@@ -89,14 +89,16 @@ static bool short_write_tensor(tp_pipe *pipe, unsigned flags,
                                message, done, arg);
 }
 
-/* What has metadata, or not one buffer. */
-static bool short_write_small(tp_pipe *pipe, tp_message *message,
-                              tp_message_fn *done, void *arg)
+/* What has metadata, or not one buffer: so many bytes, see small.c. */
+static bool short_write_small(tp_pipe *pipe, size_t length, size_t data_length,
+                              tp_message *message, tp_message_fn *done,
+                              void *arg)
 {
     tp_context *context = pipe->context;
     struct tpr_op *op = tpr_short_op(context);
 
-    if (context->closed || op == NULL || !tpr_tx_small(pipe, message))
+    if (context->closed || op == NULL
+        || !tpr_tx_small(pipe, message, length, data_length))
         return false;
     if (done != NULL) {
         tpr_short_op_take(context);
@@ -112,13 +114,16 @@ static bool short_write_rest(tp_pipe *pipe, tp_message *message,
 {
     tp_context *context = pipe->context;
     unsigned flags = tpr_tensor_flags(message);
+    size_t data, length = flags != 0 ? 0 : tpr_small_length(message, &data);
     bool nested = tpr_holds(context), sent;
 
-    if ((message->tensor_count > 0 && !tpg_absent(context->gpu))
+    if ((flags == 0 && length == 0)
+        || (message->tensor_count > 0 && !tpg_absent(context->gpu))
         || (nested ? !tpr_short_in_turn(context) : !tpr_enter_token(context)))
         return false;
-    sent = flags != 0 ? short_write_tensor(pipe, flags, message, done, arg)
-                      : short_write_small(pipe, message, done, arg);
+    sent = flags != 0
+           ? short_write_tensor(pipe, flags, message, done, arg)
+           : short_write_small(pipe, length, data, message, done, arg);
     if (!nested)
         tpr_leave_token(context);
     return sent;

@@ -61,54 +61,64 @@ size_t tpr_small_length(const tp_message *message, size_t *data_length)
     return length <= WIRE_SMALL_MOST ? length : 0;
 }
 
-static inline unsigned char *small_put(unsigned char *to, const void *from,
-                                       size_t length)
+/* Where it is written to; never past the end, whatever becomes of the message
+ * meanwhile. */
+struct small_room {
+    unsigned char *at, *end;
+};
+
+static inline void small_put(struct small_room *room, const void *from,
+                             size_t length)
 {
-    if (length > 0)
-        tpb_copy(to, from, length);
-    return to + length;
+    if (length > (size_t)(room->end - room->at))
+        length = (size_t)(room->end - room->at);
+    tpb_copy(room->at, from, length);
+    room->at += length;
 }
 
-static inline unsigned char *small_piece(unsigned char *to, size_t length,
-                                         size_t metadata_length, unsigned bits)
+static inline void small_piece(struct small_room *room, size_t length,
+                               size_t metadata_length, unsigned bits)
 {
     struct wire_piece piece = {
         (uint16_t)length, (uint16_t)(metadata_length | bits) };
 
-    memcpy(to, &piece, sizeof(piece));
-    return to + sizeof(piece);
+    if (sizeof(piece) > (size_t)(room->end - room->at))
+        return;
+    memcpy(room->at, &piece, sizeof(piece));
+    room->at += sizeof(piece);
 }
 
-void tpr_small_encode(const tp_message *message, unsigned char *to)
+void tpr_small_encode(const tp_message *message, size_t length,
+                      unsigned char *to)
 {
     size_t payloads = message->payload_count, tensors = message->tensor_count;
+    struct small_room room = { to + sizeof(struct wire_small), to + length };
     struct wire_small head = {
         .payloads = (uint8_t)payloads, .tensors = (uint8_t)tensors,
         .metadata_length = (uint16_t)message->metadata_length };
 
     memcpy(to, &head, sizeof(head));
-    to += sizeof(head);
     for (size_t i = 0; i < payloads; i++)
-        to = small_piece(to, message->payloads[i].length,
-                         message->payloads[i].metadata_length, 0);
+        small_piece(&room, message->payloads[i].length,
+                    message->payloads[i].metadata_length, 0);
     for (size_t i = 0; i < tensors; i++)
-        to = small_piece(to, message->tensors[i].length,
-                         message->tensors[i].metadata_length,
-                         message->tensors[i].target.type == TP_DEVICE_CPU
-                         ? WIRE_PIECE_HOST : 0);
-    to = small_put(to, message->metadata, message->metadata_length);
+        small_piece(&room, message->tensors[i].length,
+                    message->tensors[i].metadata_length,
+                    message->tensors[i].target.type == TP_DEVICE_CPU
+                    ? WIRE_PIECE_HOST : 0);
+    small_put(&room, message->metadata, message->metadata_length);
     for (size_t i = 0; i < payloads; i++)
-        to = small_put(to, message->payloads[i].metadata,
-                       message->payloads[i].metadata_length);
+        small_put(&room, message->payloads[i].metadata,
+                  message->payloads[i].metadata_length);
     for (size_t i = 0; i < tensors; i++)
-        to = small_put(to, message->tensors[i].metadata,
-                       message->tensors[i].metadata_length);
+        small_put(&room, message->tensors[i].metadata,
+                  message->tensors[i].metadata_length);
     for (size_t i = 0; i < payloads; i++)
-        to = small_put(to, message->payloads[i].data,
-                       message->payloads[i].length);
+        small_put(&room, message->payloads[i].data,
+                  message->payloads[i].length);
     for (size_t i = 0; i < tensors; i++)
-        to = small_put(to, message->tensors[i].data,
-                       message->tensors[i].length);
+        small_put(&room, message->tensors[i].data,
+                  message->tensors[i].length);
 }
 
 /* ---- arriving ----------------------------------------------------------- */
@@ -156,7 +166,7 @@ tp_status tpr_small_decode(tp_pipe *pipe, const unsigned char *body,
     size_t count, begins, tensors_at, arrays;
     const unsigned char *at;
 
-    if (length < sizeof(head))
+    if (length < sizeof(head) || length > WIRE_SMALL_MOST)
         return TP_ERR_PROTOCOL;
     memcpy(&head, body, sizeof(head));
     count = (size_t)head.payloads + head.tensors;
@@ -175,12 +185,11 @@ tp_status tpr_small_decode(tp_pipe *pipe, const unsigned char *body,
         return TP_ERR_PROTOCOL;
     tensors_at = head.payloads * sizeof(tp_payload);
     arrays = tensors_at + head.tensors * sizeof(tp_tensor);
-    skeleton = tpr_skeleton_new(pipe, arrays + sum.metadata);
+    skeleton = tpr_skeleton_new(pipe, arrays + sum.metadata + 1);
     if (skeleton == NULL)
         return TP_ERR_NO_MEMORY;
     at = skeleton->storage + arrays;
-    if (sum.metadata > 0)
-        tpb_copy(skeleton->storage + arrays, body + begins, sum.metadata);
+    tpb_copy(skeleton->storage + arrays, body + begins, sum.metadata);
     skeleton->data_length = skeleton->stream_length = sum.data;
     message = &skeleton->message;
     message->metadata = small_take(&at, head.metadata_length);

@@ -46,8 +46,9 @@ bool tpr_tx_control(tp_pipe *pipe, enum wire_type type);
  * the memory that it takes back by that. */
 void tpr_tx_close(tp_pipe *pipe);
 bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length);
-/* The same of a message as small.c has them; its buffers are the host's. */
-bool tpr_tx_small(tp_pipe *pipe, const tp_message *message);
+/* The same of what tpr_small_length() told of; its buffers are the host's. */
+bool tpr_tx_small(tp_pipe *pipe, const tp_message *message, size_t length,
+                  size_t data_length);
 /* Writes a message of one payload and nothing else at once, if it is short and
  * nothing is before it; any thread.  False: not so, nothing is done. */
 bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
@@ -163,7 +164,8 @@ bool tpr_message_buffer(const tp_message *message, size_t index,
 /* The body of the frame that takes the whole message, in bytes, and how much of
  * it is the buffers'; 0: it does not go that way, or is not valid. */
 size_t tpr_small_length(const tp_message *message, size_t *data_length);
-void tpr_small_encode(const tp_message *message, unsigned char *to);
+void tpr_small_encode(const tp_message *message, size_t length,
+                      unsigned char *to);
 /* Makes it a skeleton.  Its buffers' bytes begin after `*taken` of the body. */
 tp_status tpr_small_decode(tp_pipe *pipe, const unsigned char *body,
                            uint32_t length, struct tpr_skeleton **skeleton,

@@ -308,23 +308,28 @@ static bool tx_lent(tp_pipe *pipe, struct tpr_op *op, unsigned brief)
     return true;
 }
 
-/* The one frame of a small message, whose body is so long. */
-static bool tx_small(tp_pipe *pipe, const tp_message *message, size_t length)
+/* The one frame of a small message, whose body is so long.  Its head last, as
+ * that line is what its reader looks at. */
+static void tx_small(tp_pipe *pipe, const tp_message *message, size_t length,
+                     unsigned char *room)
 {
     struct tpf_conn *conn = pipe->peer->conn;
     size_t size = sizeof(struct wire_frame) + length;
-    unsigned char *room;
 
-    if (!tpr_tx_credit_for(pipe, size))
-        return false;
-    room = tx_reserve(pipe, size);
-    if (room == NULL)
-        return false;
+    tpr_small_encode(message, length, room + sizeof(struct wire_frame));
     tx_head(pipe, room, WIRE_MESSAGE, WIRE_SMALL, length);
-    tpr_small_encode(message, room + sizeof(struct wire_frame));
     conn->backend->commit(conn, size);
     pipe->sent += (uint32_t)size;
-    return true;
+}
+
+/* Of a write of which nothing is under way yet: the body of that frame; 0: it
+ * does not go that way. */
+static size_t tx_small_length(const struct tpr_op *op, unsigned brief)
+{
+    size_t data;
+
+    return brief == 0 && !op->begun && op->offers == NULL && op->work == NULL
+           ? tpr_small_length(op->message, &data) : 0;
 }
 
 /* The next frame of a write.  False: no room or no credit now. */
@@ -335,15 +340,16 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     unsigned brief = op->begun ? 0 : tx_short_flags(op->message);
     unsigned char *room;
 
-    if (brief == 0 && !op->begun && op->offers == NULL && op->work == NULL) {
-        size_t data, body = tpr_small_length(op->message, &data);
-
-        if (body != 0 && body <= most) {
-            if (!tx_small(pipe, op->message, body))
-                return false;
-            op->position = total;
-            return true;
-        }
+    length = tx_small_length(op, brief);
+    if (length != 0 && length <= most) {
+        if (!tpr_tx_credit_for(pipe, sizeof(struct wire_frame) + length))
+            return false;
+        room = tx_reserve(pipe, sizeof(struct wire_frame) + length);
+        if (room == NULL)
+            return false;
+        tx_small(pipe, op->message, length, room);
+        op->position = total;
+        return true;
     }
     if (tx_is_lent(op, brief))
         return tx_lent(pipe, op, brief);
@@ -727,18 +733,23 @@ bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length)
     return true;
 }
 
-bool tpr_tx_small(tp_pipe *pipe, const tp_message *message)
+bool tpr_tx_small(tp_pipe *pipe, const tp_message *message, size_t length,
+                  size_t data_length)
 {
     const struct tpr_peer *peer = pipe->peer;
-    size_t data, length = tpr_small_length(message, &data);
+    size_t size = sizeof(struct wire_frame) + length;
+    unsigned char *room;
 
-    if (length == 0 || length >= peer->brief || data >= peer->lend_least
-        || pipe->tx_end != TP_OK
+    if (length >= peer->brief || pipe->tx_end != TP_OK
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
-        || !tx_small(pipe, message, length))
+        || !tpr_tx_credit_for(pipe, size))
         return false;
+    room = peer->conn->backend->reserve(peer->conn, size);
+    if (room == NULL)
+        return false;
+    tx_small(pipe, message, length, room);
     TPR_COUNT(pipe->record->stats.messages_sent, 1);
-    TPR_COUNT(pipe->record->stats.bytes_sent, data);
+    TPR_COUNT(pipe->record->stats.bytes_sent, data_length);
     return true;
 }
 

@@ -20,10 +20,11 @@ enum { LATE_PIECE = 640 << 10, LATE_COUNT = 24, LATE_FIRST = 14 };
 /* That one is short: no stream of long ones goes on with it. */
 enum { LATE_NONE = LATE_COUNT };
 static unsigned late_short = LATE_NONE;
+static size_t late_short_length, late_short_metadata;
 
 static size_t late_length(unsigned k)
 {
-    return k == late_short ? 20000 : LATE_PIECE;
+    return k == late_short ? late_short_length : LATE_PIECE;
 }
 
 /* What one of the two waits for while it does not call tp: the other, who has
@@ -115,6 +116,10 @@ static void late_write(tp_pipe *pipe, struct late_out *out)
                                          .length = late_length(i) };
         out->messages[i] = (tp_message){ .payloads = &out->payloads[i],
                                          .payload_count = 1 };
+        if (i == late_short && late_short_metadata > 0) {
+            out->messages[i].metadata = piece;
+            out->messages[i].metadata_length = late_short_metadata;
+        }
         tpx_ok(tp_pipe_write(pipe, &out->messages[i], late_written, out));
     }
 }
@@ -273,13 +278,15 @@ static void late_keeps(void)
 }
 
 /* ... but not behind another message than of that stream. */
-static void late_mixed(void)
+static void late_mix(size_t length, size_t metadata)
 {
     bool pulls = late_pulls();
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     int peer = late_meet();
 
     late_short = LATE_FIRST - 1;
+    late_short_length = length;
+    late_short_metadata = metadata;
     if (tpx_me.rank == 0) {
         struct late_out out;
 
@@ -294,6 +301,21 @@ static void late_mixed(void)
         late_in_rest(&in, !pulls);
     }
     tpx_meet(!tpx_me.rank);
+}
+
+static void late_mixed(void)
+{
+    late_mix(20000, 0);
+}
+
+static void late_mixed_short(void)
+{
+    late_mix(8, 0);
+}
+
+static void late_mixed_small(void)
+{
+    late_mix(8, 8);
 }
 
 /* All of them; returns how many ended well. */
@@ -359,6 +381,10 @@ const struct tpx_spmd tpx_late[] = {
     { "late_stops", late_stops, 2, TPX_CHANNELS, 30 },
     { "late_keeps", late_keeps, 2, TPX_CHANNELS | TPX_BARE | TPX_MANUAL, 30 },
     { "late_mixed", late_mixed, 2, TPX_CHANNELS | TPX_BARE | TPX_MANUAL, 30 },
+    { "late_mixed_short", late_mixed_short, 2,
+      TPX_CHANNELS | TPX_BARE | TPX_MANUAL, 30 },
+    { "late_mixed_small", late_mixed_small, 2,
+      TPX_CHANNELS | TPX_BARE | TPX_MANUAL, 30 },
     { "late_closes", late_closes, 2, TPX_CHANNELS, 30 },
     { "late_dies", late_dies, 2, TPX_CHANNELS | TPX_KILLS, 30 },
     { "late_letters", late_letters, 2, TPX_CHANNELS, 60 },

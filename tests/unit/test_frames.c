@@ -331,7 +331,7 @@ static void stream_feed_small(struct fake_conn *conn, unsigned number,
     ck_assert_uint_gt(length, 0);
     size = sizeof(head) + length;
     memcpy(frame, &head, sizeof(head));
-    tpr_small_encode(message, frame + sizeof(head));
+    tpr_small_encode(message, length, frame + sizeof(head));
     if (damage > 0 && chance(damage) == 0)
         size = stream_damage(frame, size);
     fake_feed(conn, frame, size);
