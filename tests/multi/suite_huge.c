@@ -12,9 +12,19 @@
 
 enum { HUGE_PIECE = 16 << 20 };        /* the memory it really takes */
 
+/* Is there another choice of backends whose bytes go the same way?  Rails are
+ * one of ofi:tcp where there is one interface; frames of shm are those of shm
+ * alone, and whoever must goes by cma. */
+static bool huge_again(void)
+{
+    return tpx_backend("map") || (tpx_backend("ofi:tcp")
+                                  && !tpx_backend("rails"));
+}
+
 static size_t huge_length(void)
 {
-    return tpx_me.sanitized ? ((size_t)32 << 20) + 17 : ((size_t)4 << 30) + 17;
+    return tpx_me.sanitized || huge_again() ? ((size_t)32 << 20) + 17
+                                            : ((size_t)4 << 30) + 17;
 }
 
 /* `length` bytes of address space over HUGE_PIECE bytes of memory. */
