@@ -587,10 +587,11 @@ START_TEST(test_top_unreaped)
                "echo ready; exec sleep 600", NULL });
     tpx_await_output(&launch, "ready\n", 1);
     snprintf(command, sizeof(command), "%s --json --interval 0.05 --count 9999 "
-             "%d | head -n 1 | grep -q '\"ranks\"'; (sleep 0.3; kill %d) & "
-             "timeout 60 %s --json --interval 0.05 %d >/dev/null",
-             tpx_program("launcher/tptop"), (int)launch.pid, (int)launch.pid,
-             tpx_program("launcher/tptop"), (int)launch.pid);
+             "%d | head -n 1 | grep -q '\"ranks\"'; "
+             "{ timeout 60 %s --json --interval 0.05 %d; echo $?; } | "
+             "{ read line && kill %d; tail -n 1 | grep -q '^0$'; }",
+             tpx_program("launcher/tptop"), (int)launch.pid,
+             tpx_program("launcher/tptop"), (int)launch.pid, (int)launch.pid);
     ck_assert_int_eq(system(command), 0);
     ck_assert_int_eq(waitid(P_PID, (id_t)launch.pid, &info,
                             WEXITED | WNOWAIT), 0);
