@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -114,16 +115,28 @@ START_TEST(test_abort_keep_going)
 }
 END_TEST
 
-/* The first failure decides, the others are named too. */
+/* The first failure decides, the others are named too.  The second rank that
+ * fails waits for a line that it gets only once the first has been named. */
 START_TEST(test_keep_going)
 {
     struct tpx_launch launch = { 0 };
+    int input[2];
 
-    tpx_run_tprun(&launch, "-n", "3", "--keep-going", "sh", "-c",
-                  "sleep 0.$((PMIX_RANK * 3)); echo done; exit $PMIX_RANK");
+    ck_assert_int_eq(pipe2(input, O_CLOEXEC), 0);
+    launch.out_fd = memfd_create("both", MFD_CLOEXEC);
+    launch.err_fd = dup(launch.out_fd);
+    tpx_launch(&launch, input[0], (const char *const[]){ "-n", "3",
+               "--keep-going", "--stdin", "2", "sh", "-c",
+               "test $PMIX_RANK = 2 && read line; echo done; exit $PMIX_RANK",
+               NULL });
+    tpx_await_output(&launch, "exited with status 1", 1);
+    ck_assert_int_eq(write(input[1], "\n", 1), 1);
+    close(input[0]);
+    close(input[1]);
+    tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 1);
     ck_assert_int_eq(tpx_count(launch.out, "done\n"), 3);
-    ck_assert_int_eq(tpx_count(launch.err, "exited with status"), 2);
+    ck_assert_int_eq(tpx_count(launch.out, "exited with status"), 2);
     tpx_release(&launch);
 }
 END_TEST
