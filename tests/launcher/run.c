@@ -126,6 +126,24 @@ void tpx_await_output(struct tpx_launch *launch, const char *text, int count)
     ck_abort_msg("no \"%s\" came in a minute", text);
 }
 
+void tpx_await_stopped(pid_t pid)
+{
+    char path[64], *text = NULL;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    for (int i = 0; i < 5000; i++) {
+        text = tpb_read_file(path, NULL);
+        ck_assert_ptr_nonnull(text);
+        if (strstr(text, ") T ") != NULL)
+            break;
+        tpb_free(text);
+        text = NULL;
+        tpx_doze(0.02);
+    }
+    ck_assert_msg(text != NULL, "%d does not stop", (int)pid);
+    tpb_free(text);
+}
+
 /* Does the environment of that process hold the mark?  Empty for a zombie. */
 static bool run_marked(const char *name, const char *mark)
 {

@@ -47,6 +47,9 @@ void tpx_finish(struct tpx_launch *launch, double seconds);
 /* Waits until the output so far holds `text` `count` times, or fails. */
 void tpx_await_output(struct tpx_launch *launch, const char *text, int count);
 
+/* Waits until a signal has stopped the process, or fails. */
+void tpx_await_stopped(pid_t pid);
+
 /* Processes (zombies do not count) whose environment holds the mark. */
 int tpx_count_marked(const char *mark);
 

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
-#include "runtime/base/io.h"
 #include "runtime/base/record.h"
 #include "tests/launcher/run.h"
 
@@ -152,25 +151,6 @@ START_TEST(test_both)
 }
 END_TEST
 
-/* Until a signal has stopped the process. */
-static void await_stopped(pid_t pid)
-{
-    char path[64], *text = NULL;
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    for (int i = 0; i < 5000; i++) {
-        text = tpb_read_file(path, NULL);
-        ck_assert_ptr_nonnull(text);
-        if (strstr(text, ") T ") != NULL)
-            break;
-        tpb_free(text);
-        text = NULL;
-        tpx_doze(0.02);
-    }
-    ck_assert_msg(text != NULL, "%d does not stop", (int)pid);
-    tpb_free(text);
-}
-
 /* Who looks at what hangs is told which rank is stopped. */
 START_TEST(test_stopped)
 {
@@ -186,7 +166,7 @@ START_TEST(test_stopped)
     json_decref(object);
     ck_assert_int_gt(pid, 0);
     ck_assert_int_eq(kill(pid, SIGSTOP), 0);
-    await_stopped(pid);
+    tpx_await_stopped(pid);
     quit_says(&launch, "; stopped (kill -CONT ");
     tpx_release(&launch);
 }
