@@ -74,8 +74,10 @@ START_TEST(test_left_untouchable)
     snprintf(command, sizeof(command), "chmod 755 . && cp $(command -v setpriv)"
              " other && chmod 4755 other && as='setpriv --reuid=54321"
              " --regid=54321 --clear-groups' && $as test -x %s && timeout -s"
-             " KILL 60 $as %s -n 1 sh -c './other --reuid=0 sleep 600 &"
-             " echo $! >&2; sleep 0.5' 2>&1 >/dev/null | cat >said; "
+             " KILL 150 $as %s -n 1 sh -c './other --reuid=0 sleep 600 &"
+             " echo $! >&2; until grep -s -q \"^Name:.sleep$\""
+             " /proc/$!/status && grep -q \"^Uid:.0.0.0\" /proc/$!/status;"
+             " do sleep 0.01; done' 2>&1 >/dev/null | cat >said; "
              "kill -9 $(head -n 1 said)", tprun, tprun);
     status = system(command);
     text = tpb_read_file("said", NULL);
