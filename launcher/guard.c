@@ -216,12 +216,12 @@ static void guard_main(void)
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     setsid();
-    prctl(PR_SET_NAME, "tprun-guard");
     prctl(PR_SET_CHILD_SUBREAPER, 0);
     guard_close_all(guard.reader);
     if (chdir("/") < 0)
         _exit(1);
     guard_forget_environment();
+    prctl(PR_SET_NAME, "tprun-guard");     /* who has it is ready */
     guard_wait();
     while ((got = read(0, &word, sizeof(word))) != 0) {
         if (got == (ssize_t)sizeof(word) && word.rank >= 0
