@@ -143,7 +143,7 @@ static void get_and_compare(uint32_t rank)
     char blob[BLOB];
     pmix_value_t *value;
 
-    check(get(rank, &value, 20), "PMIx_Get");
+    check(get(rank, &value, 80), "PMIx_Get");
     fill(blob, rank);
     require(value->type == PMIX_BYTE_OBJECT && value->data.bo.size == BLOB
             && memcmp(value->data.bo.bytes, blob, BLOB) == 0, "blob");
@@ -243,7 +243,7 @@ static void do_publish(char **arg)
 {
     pmix_info_t info[2], directives[2];
     pmix_pdata_t data;
-    int all = 0, seconds = 10;
+    int all = 0, seconds = 60;
     uint32_t number = 4711;
     char *keys[] = { (char *)"test.number", NULL };
     pmix_status_t status;
@@ -361,7 +361,7 @@ static void do_events(char **arg)
     fence();
     if (self.rank == size - 1)
         die(arg[0]);
-    for (int i = 0; i < 500 && atomic_load(&event_code) == 0; i++)
+    for (int i = 0; i < 6000 && atomic_load(&event_code) == 0; i++)
         doze(0.01);
     printf("%s rank %d signal %d\n",
            PMIx_Error_string(atomic_load(&event_code)),

@@ -224,7 +224,7 @@ void tpx_finish(struct tpx_launch *launch, double seconds)
      * need a moment then, as after SIGKILL. */
     killed = WIFSIGNALED(launch->raw)
              && (WTERMSIG(launch->raw) != SIGINT || *launch->err == '\0');
-    left = killed ? tpx_await_none(launch->mark, 10)
+    left = killed ? tpx_await_none(launch->mark, 60)
                   : tpx_count_marked(launch->mark);
     ck_assert_msg(left == 0, "%d processes are left: %s", left,
                   run_describe(launch->mark));

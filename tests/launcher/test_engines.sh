@@ -174,17 +174,17 @@ fi
 # The rank goes, and what it has started, also in a session of its own.
 version=$(sed -n 's/^#define PACKAGE_VERSION "\(.*\)"/\1/p' "$build/config.h")
 keeper="$build/launcher/tprun-rank -j 1 -V $version"
-PMIX_RANK=0 sh -c "$keeper -- sh -c 'setsid sleep 60 & echo \$!; sleep 60 &
+PMIX_RANK=0 sh -c "$keeper -- sh -c 'setsid sleep 600 & echo \$!; sleep 600 &
     echo \$!; echo all; wait'; true" >"$work/out" 2>/dev/null </dev/null &
 killed=$!
-for _ in $(seq 1000); do
+for _ in $(seq 6000); do
     ! grep -q '^all$' "$work/out" || break
     sleep 0.01
 done
 kill -9 $killed
 wait $killed 2>/dev/null
 gone=0 started=$(sed '/all/d' "$work/out")
-for _ in $(seq 500); do
+for _ in $(seq 6000); do
     gone=1
     for pid in $started; do
         ! grep -q '^State:.[^ZX]' "/proc/$pid/status" 2>/dev/null || gone=0

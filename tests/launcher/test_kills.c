@@ -237,7 +237,7 @@ int main(void)
     Suite *suite = suite_create("kills");
     TCase *tests = tcase_create("kills");
 
-    tcase_set_timeout(tests, 180 + 2 * number("TP_TEST_KILLS", 40));
+    tcase_set_timeout(tests, 180 + 10 * number("TP_TEST_KILLS", 40));
     tcase_add_test(tests, test_storm);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

@@ -46,7 +46,7 @@ START_TEST(test_left_thread)
     ck_assert_int_eq(launch.status, _i == 1 ? 137 : 0);
     ck_assert_int_eq(sscanf(launch.out, "left %d", &pid), 1);
     /* After SIGKILL it is the guards' work, who take a moment. */
-    for (int i = 0; i < 500 && left; i++) {
+    for (int i = 0; i < 6000 && left; i++) {
         left = kill(pid, 0) == 0;
         tpx_doze(left ? 0.01 : 0);
     }
@@ -132,7 +132,7 @@ static void start_family(struct tpx_launch *launch)
                NULL });
     tpx_await_output(launch, "ready\n", 3);
     /* On a busy machine a guard can be the last to run, and to say its name. */
-    for (int i = 0; i < 1000 && tpx_find_guard(launch->pid, 1) == 0; i++)
+    for (int i = 0; i < 6000 && tpx_find_guard(launch->pid, 1) == 0; i++)
         tpx_doze(0.01);
 }
 
@@ -166,7 +166,7 @@ START_TEST(test_kill_tprun_nameless)
     tpx_await_output(&launch, " ready\n", 2);
     kill(launch.pid, SIGKILL);
     tpx_finish(&launch, 90);
-    for (int i = 0; i < 500 && left > 0; i++) {
+    for (int i = 0; i < 6000 && left > 0; i++) {
         int a = 0, b = 0;
 
         ck_assert_int_eq(sscanf(launch.out, "%d ready\n%d", &a, &b), 2);
@@ -194,7 +194,7 @@ START_TEST(test_kill_guard)
     }
     kill(old[0], SIGKILL);
     kill(old[1], SIGKILL);
-    for (int i = 0; i < 500 && count < 2; i++) {
+    for (int i = 0; i < 6000 && count < 2; i++) {
         tpx_doze(0.01);
         for (count = 0; count < 3; count++) {
             fresh = tpx_find_guard(launch.pid, count);

@@ -120,7 +120,7 @@ START_TEST(test_under_mpirun)
     }
     snprintf(command, sizeof(command),
              "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-             "timeout 50 mpirun --oversubscribe -n 2 %s -n 3 %s modex",
+             "timeout 170 mpirun --oversubscribe -n 2 %s -n 3 %s modex",
              tpx_program("launcher/tprun"), tpx_rank_program());
     ck_assert_int_eq(system(command), 0);
 }

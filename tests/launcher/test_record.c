@@ -354,7 +354,7 @@ static const char *await_more(int master, const char *text)
 {
     struct pollfd ready = { master, POLLIN, 0 };
 
-    while (seen_length < sizeof(seen) - 1 && poll(&ready, 1, 15000) > 0) {
+    while (seen_length < sizeof(seen) - 1 && poll(&ready, 1, 60000) > 0) {
         ssize_t got = read(master, seen + seen_length,
                            sizeof(seen) - 1 - seen_length);
 

@@ -164,7 +164,7 @@ START_TEST(test_suspend)
     ck_assert(WIFSTOPPED(status));
     /* A SIGCONT takes back a SIGTSTP that has not been seen yet. */
     ck_assert_int_eq(chdir(directory), 0);
-    for (int i = 0; i < 1500 && (access("0", F_OK) < 0
+    for (int i = 0; i < 6000 && (access("0", F_OK) < 0
                                  || access("1", F_OK) < 0); i++)
         tpx_doze(0.01);
     kill(launch.pid, SIGCONT);
