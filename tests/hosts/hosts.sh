@@ -61,6 +61,20 @@ ended()
     if [ -n "$3" ]; then holds "$err" "$3"; else [ -z "$err" ]; fi
 }
 
+# spoken STATUS OUT ERR COMMAND...: as ended(), of on() or the like, with OUT once
+# in five times: who is ended along with the job may not come to say its word.
+spoken()
+{
+    local want=$1 words=$2 said=$3
+    shift 3
+    for _ in 1 2 3 4 5; do
+        "$@"
+        ended "$want" '^' "$said" || return 1
+        ! holds "$out" "$words" || return 0
+    done
+    return 1
+}
+
 # told ERR: the last line of standard error, and the only one of tprun.
 told()
 {

@@ -18,7 +18,7 @@
 
 #include "runtime/tp.h"
 
-enum { MOURN_LIMIT = 10000 };      /* ms */
+enum { MOURN_LIMIT = 300000 };     /* ms; the scripts end earlier */
 
 static tp_pipe *mourn_pipe;         /* whose words explain a failure */
 
@@ -92,6 +92,7 @@ static void mourn_other(tp_context *context, const char *how)
     status = tp_pipe_recv_skeleton(pipe, &message, MOURN_LIMIT);
     printf("rank %d: %s after %.0f ms\n", tp_rank(context),
            tp_strerror(status), mourn_now() - begun);
+    fflush(stdout);                /* before the engine ends us as well */
     if (status != TP_ERR_PEER_FAILED)
         exit(8);
 }

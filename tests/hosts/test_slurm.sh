@@ -40,14 +40,13 @@ jobs()
     here 20 "$tprun" -n 3 --require net:shm "$mourn" well
     check "--require" ended 1 '' "$refused"
     check "--require, once" [ "$(grep -c "ended the job" <<<"$err")" = 1 ]
-    here 20 "$tprun" -n 3 --require net:shm "$mourn" deaf
-    check "--require ends who does not listen" ended 1 \
-        'rank [0-2]: no backend reaches the peer' "$refused"
+    check "--require ends who does not listen" spoken 1 \
+        'rank [0-2]: no backend reaches the peer' "$refused" \
+        here 20 "$tprun" -n 3 --require net:shm "$mourn" deaf
     here 20 env TP_REQUIRE=net:shm "$tprun" -n 3 "$mourn" well
     check "TP_REQUIRE" ended 9 '' 'TP_REQUIRE wants shm for class net'
-    here 20 "$tprun" -n 3 "$mourn" kill
-    check "a remote rank is killed" ended 137 'rank 0: the peer died' \
-        '^tprun: rank 2 on host3 .*signal 9'
+    check "a remote rank is killed" spoken 137 'rank 0: the peer died' \
+        '^tprun: rank 2 on host3 .*signal 9' here 20 "$tprun" -n 3 "$mourn" kill
     here 20 "$tprun" -n 3 "$mourn" abort
     check "tp_abort" ended 42 '^' \
         'rank 2 on host3 .*status 42: the disk of this node is full$'
