@@ -29,8 +29,13 @@ on()
     "$nethosts" exec "$host" timeout -k 5 "$limit" "$@" \
         >"$work/out" 2>"$work/err" </dev/null
     status=$?
-    # A busy machine takes seconds to start ranks, and tprun says so; mpirun
-    # complains if its ssh was faster than itself.
+    was_said
+}
+
+# What that has written.  A busy machine takes seconds to start ranks, and tprun
+# says so; mpirun complains if its ssh was faster than itself.
+was_said()
+{
     out=$(cat "$work/out")
     err=$(grep -v -x -E -e 'tprun: waiting for [a-z]* to start the ranks' \
         -e '.* plm:rsh: Warning: setpgid.* failed in parent.*' "$work/err")
@@ -82,12 +87,12 @@ told()
         holds "$(tail -n 1 <<<"$err")" "$1"
 }
 
-# nobody HOST...: within 15 s no process of a job is left there.
+# nobody HOST...: within a minute no process of a job is left there.
 nobody()
 {
     local host
     for host in "$@"; do
-        for _ in $(seq 151); do
+        for _ in $(seq 601); do
             "$nethosts" exec "$host" ps -eo comm= |
                 grep -q -x -E "$processes" || continue 2
             sleep 0.1

@@ -52,7 +52,7 @@ host3" ]
     check "another user" ended 0 '^guest$' ''
     # shellcheck disable=SC2016
     echo 'echo from rank $PMIX_RANK' >"$work/script"
-    "$nethosts" exec host1 timeout 20 "$tprun" --host host2,host3 sh \
+    "$nethosts" exec host1 timeout 80 "$tprun" --host host2,host3 sh \
         <"$work/script" >"$work/out" 2>"$work/err"
     status=$? out=$(cat "$work/out") err=$(cat "$work/err")
     check "rank 0 reads the input" [ "$out" = "from rank 0" ]
@@ -166,7 +166,7 @@ jobs_killed()
     local signal
     for signal in TERM KILL; do
         "$nethosts" exec host1 "$tprun" --host $three sleep 600 2>/dev/null &
-        for _ in $(seq 150); do
+        for _ in $(seq 600); do
             ! "$nethosts" exec host3 pgrep -x sleep >/dev/null || break
             sleep 0.1
         done

@@ -12,11 +12,11 @@ refused+='backend reaches rank .* on host.*TP_REQUIRE wants shm for class net'
 # here SECONDS COMMAND...: as on(), for we run on host1 already.
 here()
 {
-    local limit=$1
+    local limit=$(($1 * 4))
     shift
     timeout -k 5 "$limit" "$@" >"$work/out" 2>"$work/err" </dev/null
     status=$?
-    out=$(cat "$work/out") err=$(cat "$work/err")
+    was_said
 }
 
 # In an allocation of 3 nodes.
@@ -97,7 +97,7 @@ signals()
     local signal
     for signal in TERM KILL; do
         "$tprun" -n 3 sleep 600 2>/dev/null &
-        for _ in $(seq 150); do
+        for _ in $(seq 600); do
             [ "$(squeue -h -s -o %i | grep -c '\.[0-9]')" -eq 0 ] || break
             sleep 0.1
         done
@@ -105,7 +105,7 @@ signals()
         wait $! 2>/dev/null
         status=$?
         check "SIG$signal ends the job" [ "$status" -ge 128 ]
-        for _ in $(seq 150); do
+        for _ in $(seq 600); do
             out=$(squeue -h -s -o %i | grep '\.[0-9]')
             [ -n "$out" ] || break
             sleep 0.1
