@@ -139,13 +139,13 @@ apart()
     mkdir "$work/cards"
     mkfifo "$work/hold"            # neither ends before both have spoken
     for rank in 0 1; do
-        TPX_KINDS="- $net" TP_RANK=$rank TP_SIZE=2 TP_CONNECT_TIMEOUT=3s \
+        TPX_KINDS="- $net" TP_RANK=$rank TP_SIZE=2 TP_CONNECT_TIMEOUT=20s \
             TP_BOOTSTRAP=dir:$work/cards TP_REQUIRE=$1 \
-            timeout 60 "$contain" "$pairs" try >"$work/apart.$rank" 2>&1 \
+            timeout 200 "$contain" "$pairs" try >"$work/apart.$rank" 2>&1 \
             <"$work/hold" &
     done
     exec 9>"$work/hold"
-    for _ in $(seq 300); do
+    for _ in $(seq 1500); do
         [ ! -s "$work/apart.0" ] || [ ! -s "$work/apart.1" ] || break
         sleep 0.1
     done

@@ -87,7 +87,7 @@ job rejected knock 13 14
 job barred barred 15 16
 job silent decoy 30
 says silent.0 ready
-env='TP_CONNECT_TIMEOUT=8s'
+env='TP_CONNECT_TIMEOUT=20s'
 job late barred 29 30
 env='TP_HEARTBEAT=5s'
 job cable idle 17 18

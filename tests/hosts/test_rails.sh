@@ -34,7 +34,7 @@ env="TP_EXPLAIN=1 RANK_STOP=$work/stop"
 job haul haul 1 2
 env='TP_EXPLAIN=1'
 job oneway talk 3 4
-env='TP_BACKENDS=rails TP_CONNECT_TIMEOUT=4s'
+env='TP_BACKENDS=rails TP_CONNECT_TIMEOUT=20s'
 job barred barred 5 6
 
 # ---- two links ------------------------------------------------------------------
