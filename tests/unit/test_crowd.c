@@ -377,15 +377,18 @@ START_TEST(strangers_get_no_yields)
 {
     enum { SPIN = 200000, LONG = 1000000 };
     struct tpr_crowd crowd;
-    unsigned waits = 0;
+    unsigned waits = 0, tries = 0;
     cpu_set_t own;
 
     crowd_cpus(&own, 0);
-    tpr_crowd_init(&crowd, 0, 8, 2, &own);
-    ck_assert_uint_eq(tpr_crowd_budget(&crowd, SPIN), SPIN);
-    for (int i = 0; i < 1000; i++)
-        tpr_crowd_end(&crowd, 5);
-    tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    /* On a busy machine strangers may have it for longer than was earned. */
+    do {
+        tpr_crowd_init(&crowd, 0, 8, 2, &own);
+        ck_assert_uint_eq(tpr_crowd_budget(&crowd, SPIN), SPIN);
+        for (int i = 0; i < 1000; i++)
+            tpr_crowd_end(&crowd, 5);
+        tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    } while (crowd.strangers > 0 && ++tries < 100);
     ck_assert_uint_eq(tpr_crowd_budget(&crowd, SPIN), SPIN);
     for (int i = 0; i < 1000 && crowd.strangers == 0; i++)
         tpr_crowd_yield(&crowd, tpb_now() - LONG);
