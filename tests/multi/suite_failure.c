@@ -21,8 +21,8 @@ static void *failure_kill(void *arg)
 {
     (void)arg;
     usleep(failure_delay_us);
-    failure_killed_at = tpx_now();
     kill(failure_victim, SIGKILL);
+    failure_killed_at = tpx_now();
     return NULL;
 }
 
@@ -156,6 +156,7 @@ static void failure_afterwards(int rank)
 static void failure_killed(void)
 {
     uint64_t took[FAILURE_RANKS], state = tpx_me.seed + (uint64_t)getpid();
+    uint64_t seen;
     unsigned char *memory;
     unsigned deaths = 0;
     pthread_t killer;
@@ -195,18 +196,20 @@ static void failure_killed(void)
             tpx_at("reading from a rank that dies");
             failure_reads(pipe, memory);
         }
-        took[deaths] = tpx_now();
+        seen = tpx_now();
         pthread_join(killer, NULL);
-        took[deaths++] -= failure_killed_at;
-        tpx_check(took[deaths - 1]
-                  < (uint64_t)tpx_limit_ms(2000) * 1000000u,
-                  "it took %llu ms to see the death of rank %d",
-                  (unsigned long long)took[deaths - 1] / 1000000, rank);
+        /* The killer may have lost its cpu before it looked at the clock. */
+        took[deaths++] = seen > failure_killed_at ? seen - failure_killed_at
+                                                  : 0;
         tpx_at("after a rank's death");
         failure_afterwards(rank);
         tpx_meet(1);
     }
+    /* A single one says nothing: a busy machine may have been busy then. */
     tpx_sort(took, deaths);
+    tpx_check(took[deaths / 2] < (uint64_t)tpx_limit_ms(2000) * 1000000u,
+              "it took %llu ms to see a death (median of %u)",
+              (unsigned long long)took[deaths / 2] / 1000000, deaths);
     fprintf(stderr, "note: a death is seen after %llu us (median of %u)\n",
             (unsigned long long)took[deaths / 2] / 1000, deaths);
     free(memory);
