@@ -656,7 +656,7 @@ static void kinds_short(void)
 }
 
 const struct tpx_spmd tpx_kinds_short
-    = { "kinds_short", kinds_short, 2, 0, 10 };
+    = { "kinds_short", kinds_short, 2, 0, 60 };
 
 const struct tpx_spmd tpx_kinds_suite[] = {
     { "kinds_pairs", kinds_pairs, 2, 0, 60 },

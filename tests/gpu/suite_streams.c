@@ -155,9 +155,9 @@ static void streams_foreign(void)
 }
 
 const struct tpx_spmd tpx_streams_thread
-    = { "streams_thread", streams_thread, 2, 0, 10 };
+    = { "streams_thread", streams_thread, 2, 0, 60 };
 const struct tpx_spmd tpx_streams_capture
-    = { "streams_capture", streams_capture, 2, TPX_WARNS, 10 };
+    = { "streams_capture", streams_capture, 2, TPX_WARNS, 60 };
 
 const struct tpx_spmd tpx_streams_suite[] = {
     { "streams_thread", streams_thread, 2, 0, 30 },

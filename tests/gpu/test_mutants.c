@@ -111,7 +111,7 @@ int main(void)
     Suite *suite = suite_create("mutants");
     TCase *tests = tcase_create("mutants");
 
-    tcase_set_timeout(tests, tpx_patience_ms(10) / 1000.0 + 10);
+    tcase_set_timeout(tests, tpx_patience_ms(60) / 1000.0 + 10);
     if (tpx_sanitized()) {
         tcase_add_test(tests, skipped);
     } else {

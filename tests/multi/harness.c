@@ -392,7 +392,7 @@ static bool harness_usable(const char *backends)
         dup2(null, STDERR_FILENO);
         setenv("TP_BOOTSTRAP", "single", 1);
         setenv("TP_BACKENDS", backends, 1);
-        alarm(tpx_is_set("TP_TEST_FEW") ? 120 : 20);
+        alarm((unsigned)tpx_patience_ms(60) / 1000);
         tpx_rank_run(&probe, NULL);
         _exit(0);
     }

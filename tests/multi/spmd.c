@@ -220,12 +220,12 @@ void tpx_barrier(void)
         tpx_ok(tp_pipe_send(tpx_pipe(rank, SPMD_MEETING), &byte, 1));
 }
 
-/* Where another launcher starts the ranks, test_launched has to lose its
- * patience first: it asks each where it is, and knows launchers that left one
- * behind, for which the others wait. */
+/* A rank may get its cpu seconds late.  And where another launcher starts the
+ * ranks, test_launched has to lose its patience first: it asks each where it
+ * is, and knows launchers that left one behind, for which the others wait. */
 int tpx_limit_ms(int ms)
 {
-    return tpx_me.sanitized || getenv("TPX_TELL") != NULL ? 6 * ms : ms;
+    return 6 * ms;
 }
 
 uint64_t tpx_now(void)
@@ -298,11 +298,11 @@ int tpx_mappings(const char *kind)
 void tpx_mappings_end(void)
 {
     tpx_meet(!tpx_me.rank);
-    for (int i = 0; i < 1000 && tpx_mappings("") > 0; i++) {
+    tpx_at("mappings that do not go");
+    while (tpx_mappings("") > 0) {
         tpx_ok(tp_progress(tpx_me.context, NULL));
         tpx_sleep_ms(1);
     }
-    tpx_equal(tpx_mappings(""), 0);
 }
 
 /* splitmix64, by Sebastiano Vigna, in the public domain. */

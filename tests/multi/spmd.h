@@ -103,7 +103,7 @@ void tpx_at(const char *stage);
 void tpx_until(const unsigned *counter, unsigned count);
 
 /* The same in an event loop: tp_progress() until nothing completes, then poll()
- * of tp_fd(), which must tell of something within 20 seconds. */
+ * of tp_fd(), which must tell of something in time. */
 void tpx_until_polled(const unsigned *counter, unsigned count);
 void tpx_poll(void);
 
@@ -126,8 +126,8 @@ tp_pipe *tpx_pipe(int rank, unsigned number);
 void tpx_meet(int rank);
 void tpx_barrier(void);
 
-/* A limit for what takes much less where CPUs are real and not shared by many:
- * sanitizers and emulation get more of it. */
+/* A limit for what takes much less, of so many milliseconds on a machine that
+ * does nothing else, and of more than that everywhere. */
 int tpx_limit_ms(int ms);
 
 uint64_t tpx_now(void);                /* nanoseconds */

@@ -172,7 +172,7 @@ static void crowd_polled(void)
 }
 
 const struct tpx_spmd tpx_crowd[] = {
-    { "crowd_poll", crowd_poll, 2, TPX_BARE, 40 },
-    { "crowd_polled", crowd_polled, 3, TPX_BARE | TPX_REAL, 40 },
+    { "crowd_poll", crowd_poll, 2, TPX_BARE, 200 },
+    { "crowd_polled", crowd_polled, 3, TPX_BARE | TPX_REAL, 200 },
     { NULL }
 };

@@ -570,7 +570,7 @@ const struct tpx_spmd tpx_nested[] = {
     { "nested_passer_by", nested_passer_by, 2, 0, 20 },
     { "nested_passed_by", nested_passed_by, 2, 0, 20 },
     { "nested_self", nested_self, 1, 0, 20 },
-    { "nested_fd", nested_fd, 2, 0, 40 },
+    { "nested_fd", nested_fd, 2, 0, 200 },
     { "nested_fd_self", nested_fd_self, 1, 0, 20 },
     { "nested_fd_late", nested_fd_late, 2, TPX_BARE, 30 },
     { "nested_fd_big", nested_fd_big, 2, 0, 30 },
