@@ -47,7 +47,7 @@ static const struct {
     { "close_finalize_pending", SUITES_DIRECT, "both send, then both read" },
     { "close_inside", SUITES_ALL, "sends what nobody reads" },
     { "idle_ways", SUITES_ALL, "measures, and copies cost time here" },
-    { "listen_close", SUITES_ALL, "no messages, but 20 seconds" },
+    { "listen_close", SUITES_ALL, "no messages, but waits" },
     { "listen_crowd", SUITES_DIRECT, "sends what is read after later ones" },
     { "listen_flood", SUITES_DIRECT, "counts descriptors" },
     { "listen_self", SUITES_DIRECT, "sends before it reads" },
