@@ -220,6 +220,24 @@ void tpx_barrier(void)
         tpx_ok(tp_pipe_send(tpx_pipe(rank, SPMD_MEETING), &byte, 1));
 }
 
+const char *tpx_file(const char *name)
+{
+    static char path[160];
+    const char *directory = getenv("TP_BOOTSTRAP");
+
+    tpx_check(directory != NULL && strncmp(directory, "dir:", 4) == 0,
+              "not started by the harness");
+    snprintf(path, sizeof(path), "%.100s/%.50s", directory + 4, name);
+    return path;
+}
+
+void tpx_file_make(const char *name)
+{
+    FILE *file = fopen(tpx_file(name), "we");
+
+    tpx_check(file != NULL && fclose(file) == 0, "cannot make %s", name);
+}
+
 /* A rank may get its cpu seconds late.  And where another launcher starts the
  * ranks, test_launched has to lose its patience first: it asks each where it
  * is, and knows launchers that left one behind, for which the others wait. */

@@ -126,6 +126,11 @@ tp_pipe *tpx_pipe(int rank, unsigned number);
 void tpx_meet(int rank);
 void tpx_barrier(void);
 
+/* For a word that does not go through what is tested: the path of a file of
+ * that name beside the job's cards, until the next call; and makes it. */
+const char *tpx_file(const char *name);
+void tpx_file_make(const char *name);
+
 /* A limit for what takes much less, of so many milliseconds on a machine that
  * does nothing else, and of more than that everywhere. */
 int tpx_limit_ms(int ms);

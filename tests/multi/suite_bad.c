@@ -33,6 +33,7 @@ static void bad_done(tp_pipe *pipe, tp_status status, tp_message *message,
 static void bad_card(const char *hook)
 {
     tp_message *skeleton;
+    const char *asked;
     tp_pipe *pipe;
     char byte;
 
@@ -41,7 +42,9 @@ static void bad_card(const char *hook)
     tpx_ok(tp_init(NULL, &tpx_me.context));
     tpx_me.size = tp_size(tpx_me.context);
     if (tpx_me.rank == 1) {
-        tp_wait(tpx_me.context, 300, NULL);
+        asked = tpx_file("asked");
+        while (access(asked, F_OK) != 0)
+            tp_wait(tpx_me.context, 10, NULL);
         /* From the other side it may go or not, but not hang. */
         pipe = tpx_pipe(0, 3);
         tpx_ok(tp_pipe_write(pipe, &(tp_message){ 0 }, bad_done, NULL));
@@ -62,6 +65,7 @@ static void bad_card(const char *hook)
               tp_pipe_error(pipe));
     tpx_status(tp_pipe_recv_skeleton(pipe, &skeleton, -1), bad_status);
     tpx_status(tp_pipe_send(tpx_pipe(1, 4), &byte, 1), bad_status);
+    tpx_file_make("asked");
     tpx_meet(2);
     tp_wait(tpx_me.context, 600, NULL);
 }

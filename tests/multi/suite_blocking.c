@@ -3,10 +3,12 @@
  * served. */
 #include "config.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include "tests/multi/flow.h"
 
@@ -180,10 +182,35 @@ static void blocking_completed(void)
     tpx_meet(!tpx_me.rank);
 }
 
+static const char *blocking_sent;      /* a file: rank 0 has written */
+
 static void blocking_stop(int signal)
 {
+    int before = errno;
+
     (void)signal;
     tpx_sleep_ms(1500);
+    while (access(blocking_sent, F_OK) != 0)
+        tpx_sleep_ms(1);
+    errno = before;
+}
+
+/* Writes a byte while the peer is stopped, and tells it.  Memory of a device
+ * is written only when the peer has read it: then it is on its way after some
+ * turns. */
+static void blocking_write_stopped(tp_pipe *pipe)
+{
+    char byte = 'm';
+    tp_payload payload = { &byte, 1, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    unsigned written = 0;
+
+    tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &written));
+    for (int turn = 0; turn < 100
+         && __atomic_load_n(&written, __ATOMIC_ACQUIRE) == 0; turn++)
+        tp_wait(tpx_me.context, 10, NULL);
+    tpx_file_make("sent");
+    tpx_until(&written, 1);
 }
 
 /* Who was stopped while the time went by has what came meanwhile. */
@@ -198,10 +225,11 @@ static void blocking_stopped(void)
     tpx_meet(!tpx_me.rank);
     if (tpx_me.rank == 0) {
         tpx_sleep_ms(400);
-        tpx_ok(tp_pipe_send(pipe, "m", 1));
+        blocking_write_stopped(pipe);
         tpx_meet(1);
         return;
     }
+    blocking_sent = tpx_file("sent");
     tpx_equal(sigaction(SIGALRM, &action, NULL), 0);
     tpx_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
     tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, 300));

@@ -46,13 +46,7 @@ static void listen_accepted(tp_listener *listener, tp_status status,
 /* Through a file beside the job's cards, for those who are in no job. */
 static const char *listen_file(void)
 {
-    static char path[160];
-    const char *directory = getenv("TP_BOOTSTRAP");
-
-    tpx_check(directory != NULL && strncmp(directory, "dir:", 4) == 0,
-              "not started by the harness");
-    snprintf(path, sizeof(path), "%.100s/address", directory + 4);
-    return path;
+    return tpx_file("address");
 }
 
 static void listen_tell(const char *path, const char *text)
