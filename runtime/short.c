@@ -452,17 +452,24 @@ static inline bool short_credit(tp_pipe *pipe, uint32_t credit)
     return tpb_list_empty(&pipe->context->done);
 }
 
-/* A callback waits for it, and nothing is before either, nor is to be told
- * first: DONEs that late.c keeps. */
+/* A callback waits for it, and nothing is before either. */
 static inline bool short_wanted(const tp_context *context,
                                 const tp_pipe *pipe)
 {
     return pipe->rx_state == TPR_RX_IDLE && pipe->rx_end == TP_OK
-           && tpb_list_empty(&pipe->late_link)
            && !context->closing && !tpb_list_empty(&pipe->armed)
            && tpb_list_empty(&pipe->backlog) && tpb_list_empty(&pipe->reads)
            && TPB_CONTAINER(pipe->armed.next, struct tpr_op, link)->sync
               == NULL;
+}
+
+/* One that is whole in its frame: nor is there what is to be told before it,
+ * DONEs that late.c keeps while their stream goes on. */
+static inline bool short_is_next(const tp_context *context, tp_pipe *pipe,
+                                 const struct wire_frame *frame)
+{
+    return short_credit(pipe, frame->credit) && short_wanted(context, pipe)
+           && tpb_list_empty(&pipe->late_link);
 }
 
 static inline __attribute__((always_inline)) void
@@ -606,7 +613,7 @@ static bool short_tensor(tp_context *context, tp_pipe *pipe,
 {
     struct tpr_skeleton *skeleton;
 
-    if (!short_credit(pipe, frame->credit) || !short_wanted(context, pipe)
+    if (!short_is_next(context, pipe, frame)
         || (skeleton = tpr_skeleton_tensor(pipe, frame->flags,
                                            frame->length)) == NULL)
         return false;
@@ -624,7 +631,7 @@ static bool short_small(tp_context *context, tp_pipe *pipe,
     struct tpr_op *op;
     uint32_t taken;
 
-    if (!short_credit(pipe, frame->credit) || !short_wanted(context, pipe)
+    if (!short_is_next(context, pipe, frame)
         || tpr_small_decode(pipe, body, frame->length, &skeleton, &taken)
            != TP_OK)
         return false;
@@ -709,7 +716,7 @@ static inline bool short_take(tp_context *context, struct tpr_peer *peer,
     if (!short_is_whole(peer, pipe, bytes, &frame, size))
         return short_take_lent(context, peer, pipe, conn, &frame,
                                bytes + sizeof(frame), size);
-    if (!short_credit(pipe, frame.credit) || !short_wanted(context, pipe)
+    if (!short_is_next(context, pipe, &frame)
         || (skeleton = tpr_skeleton_short(pipe, frame.length)) == NULL)
         return false;
     short_show(context, pipe, conn, WIRE_SHORT, bytes + sizeof(frame),
