@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -45,7 +46,7 @@ long perf_private_kib(void)
     return special_status_kib("RssAnon");
 }
 
-/* Of a mapping, the pages that are there: touched by a peer or reserved. */
+/* Of a mapping, the pages that somebody has touched. */
 static unsigned long special_pages(unsigned long from, unsigned long to)
 {
     unsigned char there[256];
@@ -65,6 +66,20 @@ static unsigned long special_pages(unsigned long from, unsigned long to)
     return pages * size;
 }
 
+/* What the file of a mapping occupies, reserved or touched; false if this
+ * process may not ask (CAP_CHECKPOINT_RESTORE). */
+static bool special_blocks(unsigned long from, unsigned long to, double *kib)
+{
+    struct stat status;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/map_files/%lx-%lx", from, to);
+    if (stat(path, &status) != 0)
+        return false;
+    *kib = (double)status.st_blocks / 2;
+    return true;
+}
+
 /*
  * What is shared with peers through memory files, in KiB: what may be used, and
  * what of it occupies memory.  Parts of a file may be mapped twice, as rings
@@ -74,7 +89,9 @@ static void special_shared(double *mapped, double *there)
 {
     FILE *file = fopen("/proc/self/maps", "re");
     unsigned long from, to, offset, node, last = 0, end = 0;
+    bool whole = false;            /* of this file all has been counted */
     char line[512];
+    double kib;
 
     *mapped = *there = 0;
     if (file == NULL)
@@ -84,8 +101,12 @@ static void special_shared(double *mapped, double *there)
             || sscanf(line, "%lx-%lx %*s %lx %*s %lu", &from, &to, &offset,
                       &node) != 4)
             continue;
-        if (node != last)
+        if (node != last) {
             end = 0;
+            whole = special_blocks(from, to, &kib);
+            if (whole)
+                *there += kib;
+        }
         last = node;
         if (offset + (to - from) <= end)
             continue;
@@ -95,7 +116,8 @@ static void special_shared(double *mapped, double *there)
         }
         end = offset + (to - from);
         *mapped += (double)(to - from) / 1024;
-        *there += (double)special_pages(from, to) / 1024;
+        if (!whole)
+            *there += (double)special_pages(from, to) / 1024;
     }
     fclose(file);
 }

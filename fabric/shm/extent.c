@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How much of its memory a ring uses: little at first, and where few bytes go
- * through it; all of it where it is busy, see ring.h.  As memory is what that
- * costs, only a few rings of an endpoint are wide at a time; one that was not
- * busy lately makes room for another, and gives its memory back.
+ * How much of its memory a ring uses: a few pages at first, and as long as
+ * its consumer keeps up; four times as much whenever that is too little; all of
+ * it where it is busy, see ring.h.  As memory is what that costs, only a few
+ * rings of an endpoint are wide at a time; one that was not busy lately makes
+ * room for another, and gives its memory back.
  */
 #include "config.h"
 
@@ -14,8 +15,13 @@
 #include "fabric/shm/shm.h"
 
 enum {
-    EXTENT_BUSY_NS = 1000000,      /* a lap of SHM_NARROW in less time ... */
-    EXTENT_IDLE_NS = 100000000,    /* ... and no wide one for so long */
+    EXTENT_BUSY = 4 * 1024 * 1024, /* so many bytes ... */
+    EXTENT_BUSY_NS = 16000000,     /* ... in less time: touching 2 MiB for the
+                                      first time costs about as much as it
+                                      brings with them */
+    EXTENT_IDLE_NS = 100000000,    /* no lap of a wide one for so long */
+    EXTENT_GROWTH = 4,
+    EXTENT_RECORDS = 8,            /* it shall hold more than so many */
     EXTENT_SCARCE_NS = 1000000000  /* until it is tried again */
 };
 
@@ -38,9 +44,9 @@ static void extent_drop(unsigned char *memory, uint64_t from, uint64_t to)
 static void extent_narrow(struct shm_conn *conn)
 {
     struct shm_producer *out = &conn->out;
-    uint64_t room = SHM_SPAN - SHM_NARROW, head, tail;
+    uint64_t room = SHM_BEHIND, head, tail;
 
-    shm_ring_extend(out, SHM_NARROW);
+    shm_ring_extend(out, SHM_SMALL);
     if (!shm_ring_look(out))
         return;
     head = out->head & (SHM_RING - 1);
@@ -53,10 +59,18 @@ static void extent_narrow(struct shm_conn *conn)
 
 /* False: there is no memory for it.  A kernel that cannot be asked, before
  * Linux 5.14, finds it as it is written to. */
+static bool extent_populate(struct shm_conn *conn, uint32_t extent)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t end = extent + (extent < SHM_RING ? SHM_BEHIND : 0);
+
+    return madvise(conn->out.memory, (end + page - 1) / page * page,
+                   MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+}
+
 static bool extent_widen(struct shm_conn *conn)
 {
-    if (madvise(conn->out.memory, SHM_RING, MADV_POPULATE_WRITE) != 0
-        && errno != EINVAL) {
+    if (!extent_populate(conn, SHM_RING)) {
         extent_narrow(conn);       /* what came before it was refused */
         return false;
     }
@@ -64,15 +78,53 @@ static bool extent_widen(struct shm_conn *conn)
     return true;
 }
 
+/*
+ * It grows if its consumer is behind, or records are long: of each time round
+ * it costs both sides a line or two that it begins again.
+ */
+void shm_extent_end(struct shm_conn *conn, size_t size)
+{
+    struct shm_producer *out = &conn->out;
+    uint32_t extent = out->extent * EXTENT_GROWTH;
+    uint64_t now;
+
+    if (out->extent >= SHM_NARROW || !shm_ring_look(out)
+        || !shm_ring_ends(out, shm_ring_next(out->tail, size))
+        || (out->tail - out->head <= out->extent / 2
+            && size <= out->extent / EXTENT_RECORDS))
+        return;
+    now = tpb_now();
+    if (now < shm_endpoint(conn)->scarce)
+        return;
+    if (extent > SHM_NARROW)
+        extent = SHM_NARROW;
+    if (extent_populate(conn, extent))
+        shm_ring_extend(out, extent);
+    else
+        shm_endpoint(conn)->scarce = now + EXTENT_SCARCE_NS;
+}
+
+/* Have many bytes gone through it in a short time?  Time that was not used
+ * counts, so it is the last ones that do. */
+static bool extent_busy(struct shm_conn *conn, uint64_t now)
+{
+    if (now - conn->busy_since > EXTENT_BUSY_NS) {
+        conn->busy_since = now;
+        conn->busy_bytes = 0;
+        return false;
+    }
+    conn->busy_bytes += conn->out.extent;
+    return conn->busy_bytes >= EXTENT_BUSY;
+}
+
 void shm_extent_lap(struct shm_conn *conn, uint64_t now)
 {
     struct shm_endpoint *endpoint = shm_endpoint(conn);
     struct shm_conn **place = NULL;
-    uint64_t took = now - conn->lapped;
 
     conn->lapped = now;
-    if (shm_ring_wide(&conn->out) || took > EXTENT_BUSY_NS
-        || !conn->out.rests || now < endpoint->scarce)
+    if (shm_ring_wide(&conn->out) || !conn->out.rests
+        || !extent_busy(conn, now) || now < endpoint->scarce)
         return;
     for (size_t i = 0; i < SHM_WIDE; i++) {
         struct shm_conn **wide = &endpoint->wide[i];

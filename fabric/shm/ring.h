@@ -34,16 +34,20 @@
  *
  * The producer may use the first part of it only (`extent`): behind the record
  * that reaches the end of that it says so (SHM_TURN), and the next one is where
- * the memory begins again.  A small part costs less memory.  But what a
- * consumer has just read is still in the second-level cache of its core, from
- * which a line is taken three times slower than from the cache that all cores
- * share: there it is when it has been driven out by as much as such a cache
- * holds.  So what is busy goes through all of the ring (extent.c).
+ * the memory begins again.  A small part costs less memory, and no time for
+ * pages that are touched for the first time, which is most of what the first
+ * messages between two ranks cost.  But what a consumer has just read is still
+ * in the second-level cache of its core, from which a line is taken three times
+ * slower than from the cache that all cores share: there it is when it has been
+ * driven out by as much as such a cache holds.  So what is busy goes through all
+ * of the ring (extent.c).
  *
- * The consumer says how far it is (struct shm_side.head) only every
- * SHM_PUBLISH bytes.  That cannot starve a producer: it sees at least 7/8 of
- * an empty ring's smallest extent as free, and a record takes less than an
- * eighth.
+ * The consumer says how far it is (struct shm_side.head) with the first record
+ * after the memory has begun again, then every few KiB where a small ring ends,
+ * and behind that only every SHM_PUBLISH bytes; and if there is no record yet
+ * where the memory begins again.  That cannot starve a producer: who has read
+ * all has said so of all but less than that, and an empty ring has room for the
+ * longest record, since the smallest extent has.
  *
  * Neither side trusts what the other writes: sizes are checked against the
  * ring, and the header carries a check of its own position.
@@ -57,14 +61,17 @@
 
 enum {
     SHM_RING = 2048 * 1024,
-    SHM_NARROW = 256 * 1024,           /* the smallest extent */
+    SHM_SMALL = 20 * 1024,             /* the first extent, and the smallest */
+    SHM_NARROW = 256 * 1024,           /* of one that is not busy, at most */
     SHM_HEADER = 8,
     SHM_ALIGN = 32,
     SHM_LONG = 1536,
     SHM_FRAME = 16 * 1024 + 120,   /* 16 KiB and what is said of them */
-    SHM_SPAN = SHM_NARROW + SHM_FRAME + 2 * TPB_CACHE_LINE, /* what a narrow
-                                          one touches: the last record, too */
+    SHM_BEHIND = SHM_FRAME + 2 * TPB_CACHE_LINE, /* what the last record may
+                                          touch behind an extent */
+    SHM_SPAN = SHM_SMALL + SHM_BEHIND, /* what the smallest one touches */
     SHM_PUBLISH = 32 * 1024,
+    SHM_PUBLISH_SMALL = 4 * 1024,
     SHM_AHEAD = 16 * TPB_CACHE_LINE,    /* lines asked for */
     SHM_DEMOTED = 8 * 1024 + 256,       /* the longest record given up */
     SHM_FETCHED = 8 * 1024 + 256,       /* the most of one asked for */
@@ -74,6 +81,8 @@ enum {
 
 /* Instead of a frame's size: the record is where the memory begins again. */
 #define SHM_TURN UINT32_C(0x80000000)
+
+_Static_assert(SHM_SMALL > SHM_BEHIND, "the longest record fits");
 
 /* How the consumer of a ring learns of a record. */
 enum shm_attention {
@@ -100,7 +109,7 @@ _Static_assert(sizeof(struct shm_side) == 3 * TPB_CACHE_LINE, "layout");
 struct shm_producer {
     struct shm_side *side;
     unsigned char *memory;     /* SHM_RING bytes, mapped twice */
-    uint32_t extent;           /* how much of that is used, SHM_NARROW at
+    uint32_t extent;           /* how much of that is used, SHM_SMALL at
                                   least */
     uint64_t tail;             /* where the next record goes */
     uint64_t head;             /* the consumer's, as last seen */
@@ -115,7 +124,7 @@ struct shm_consumer {
     struct shm_side *side;
     unsigned char *memory;
     uint64_t head;             /* the record to look at */
-    uint64_t published;
+    uint64_t due;              /* once `head` is there, it is published */
     uint32_t size;             /* of the frame that peek showed; 0: none */
     uint32_t last;             /* the size of the one before */
     bool broken;               /* the producer wrote what is not a record */
@@ -188,7 +197,7 @@ static inline void shm_producer_init(struct shm_producer *p,
     *p = (struct shm_producer){ .side = side, .memory = memory,
                                 .rests = rests, .demote = tpb_demotes(),
                                 .claim = !tpb_prefetch_owns() };
-    shm_ring_extend(p, SHM_NARROW);
+    shm_ring_extend(p, SHM_SMALL);
 }
 
 static inline void shm_consumer_init(struct shm_consumer *c,
@@ -217,10 +226,17 @@ static inline bool shm_ring_fits(const struct shm_producer *p, size_t size)
     return next + SHM_ALIGN - p->head <= SHM_RING;
 }
 
+/* A frame that does not fit before the fence: maybe there is no room, or the
+ * memory begins again behind it. */
+static inline bool shm_ring_reaches(const struct shm_producer *p, size_t size)
+{
+    return shm_ring_next(p->tail, size) > p->fence;
+}
+
 /* Reads how far the consumer is. */
 static inline bool shm_ring_look(struct shm_producer *p)
 {
-    /* Pairs with the release in shm_ring_pop(): the bytes are free. */
+    /* Pairs with the release in shm_ring_publish(): the bytes are free. */
     uint64_t head = atomic_load_explicit(&p->side->head,
                                          memory_order_acquire);
 
@@ -242,7 +258,7 @@ static inline void *shm_ring_reserve(struct shm_producer *p, size_t size)
 
 /*
  * Before sleeping for lack of room: asks to be told.  True if there is room
- * after all.  The fence pairs with the one in shm_ring_pop(): either we see
+ * after all.  The fence pairs with the one in shm_ring_publish(): either we see
  * the new head or the consumer sees `starved`.
  */
 static inline bool shm_ring_wait_room(struct shm_producer *p, size_t size)
@@ -399,8 +415,32 @@ static inline const void *shm_ring_peek(struct shm_consumer *c)
             c->broken = true;
             return NULL;
         }
-        c->head = shm_ring_lap(c->head);
+        c->due = c->head = shm_ring_lap(c->head);
     }
+}
+
+/* Says how far it is, if that is due.  True if the producer waits for room and
+ * must be told.  To be called when peek has shown nothing. */
+static inline bool shm_ring_publish(struct shm_consumer *c)
+{
+    uint64_t lap = c->head & ~(uint64_t)(SHM_RING - 1);
+
+    if (TPB_LIKELY(c->head < c->due))
+        return false;
+    c->due = c->head + (c->head - lap < SHM_SMALL ? SHM_PUBLISH_SMALL
+                                                  : SHM_PUBLISH);
+    if (c->head == lap)
+        c->due = lap + SHM_ALIGN;
+    else if (c->due > lap + SHM_RING)
+        c->due = lap + SHM_RING + SHM_ALIGN;
+    atomic_store_explicit(&c->side->head, c->head, memory_order_release);
+    /* Pairs with shm_ring_wait_room(). */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (TPB_LIKELY(atomic_load_explicit(&c->side->starved,
+                                        memory_order_relaxed) == 0))
+        return false;
+    atomic_store_explicit(&c->side->starved, 0, memory_order_relaxed);
+    return true;
 }
 
 /* Gives the record's memory back.  True if the producer waits for room and
@@ -410,17 +450,7 @@ static inline bool shm_ring_pop(struct shm_consumer *c)
     c->last = c->size;
     c->head = shm_ring_next(c->head, c->size);
     c->size = 0;
-    if (c->head - c->published < SHM_PUBLISH)
-        return false;
-    c->published = c->head;
-    atomic_store_explicit(&c->side->head, c->head, memory_order_release);
-    /* Pairs with shm_ring_wait_room(). */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (TPB_LIKELY(atomic_load_explicit(&c->side->starved,
-                                        memory_order_relaxed) == 0))
-        return false;
-    atomic_store_explicit(&c->side->starved, 0, memory_order_relaxed);
-    return true;
+    return shm_ring_publish(c);
 }
 
 #endif

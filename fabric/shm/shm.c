@@ -320,8 +320,11 @@ static void shm_doorbell(struct tpf_watch *watch, uint32_t events)
 static void *shm_reserve(struct tpf_conn *base, size_t size)
 {
     struct shm_conn *conn = shm_conn(base);
-    void *room = shm_ring_reserve(&conn->out, size);
+    void *room;
 
+    if (TPB_UNLIKELY(shm_ring_reaches(&conn->out, size)))
+        shm_extent_end(conn, size);
+    room = shm_ring_reserve(&conn->out, size);
     if (TPB_LIKELY(room != NULL))
         return room;
     conn->wanted = size;
@@ -440,6 +443,8 @@ static const void *shm_peek(struct tpf_conn *base, size_t *size)
         *size = conn->in.size;
         return frame;
     }
+    if (TPB_UNLIKELY(shm_ring_publish(&conn->in)))
+        shm_tell(conn);
     if (TPB_UNLIKELY(conn->in.broken) && conn->state != SHM_DEAD)
         shm_fail(conn, TP_ERR_PROTOCOL, "its ring holds what is no record");
     else if (TPB_UNLIKELY(conn->state == SHM_HUNG_UP))

@@ -21,7 +21,7 @@
 #include "runtime/base/presence.h"
 
 enum {
-    SHM_VERSION = 6,
+    SHM_VERSION = 7,
     SHM_SLOTS = 4096,              /* the most conns of one endpoint */
     SHM_WATCHED_RINGS = 8,
     SHM_WINDOW = 2 * SHM_NARROW,   /* of a pipe: sent, and not consumed */
@@ -112,6 +112,8 @@ struct shm_conn {
     struct shm_consumer in;
     struct tpb_way way;            /* into `out` */
     uint64_t lapped;               /* when `out` began its memory again */
+    uint64_t busy_since;           /* how many bytes since then, see extent.c */
+    uint64_t busy_bytes;
     uint64_t answered;             /* how far we had read as we last wrote */
     uint64_t before;               /* bytes written since the last record that
                                       was not followed by another at once */
@@ -180,8 +182,9 @@ void shm_mailbox_unmap(struct shm_mailbox *mailbox);
 #define MADV_POPULATE_WRITE 23         /* Linux 5.14 */
 #endif
 
-/* extent.c: after a record that was the last before the memory's beginning; and
- * of a conn that ends. */
+/* extent.c: before a record that shm_ring_reaches(); after one that was the last
+ * before the memory's beginning; and of a conn that ends. */
+void shm_extent_end(struct shm_conn *conn, size_t size);
 void shm_extent_lap(struct shm_conn *conn, uint64_t now);
 void shm_extent_forget(struct shm_conn *conn);
 

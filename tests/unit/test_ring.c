@@ -86,6 +86,14 @@ static void get(size_t size, uint64_t number)
     shm_ring_pop(&consumer);
 }
 
+/* There is no record, and the consumer says so. */
+static void idle(void)
+{
+    ck_assert_ptr_null(shm_ring_peek(&consumer));
+    ck_assert(!consumer.broken);
+    shm_ring_publish(&consumer);
+}
+
 START_TEST(test_empty)
 {
     ck_assert_ptr_null(shm_ring_peek(&consumer));
@@ -96,6 +104,7 @@ START_TEST(test_empty)
         ck_assert(shm_ring_ready(&consumer));
         shm_ring_fetch(&consumer);
         get(size, 1);
+        idle();
         ck_assert(!shm_ring_ready(&consumer));
         ck_assert(shm_ring_pair(&consumer) == (size > 56 && size <= 120));
         shm_ring_fetch_second(&consumer);
@@ -126,16 +135,23 @@ START_TEST(test_full)
 {
     uint64_t in = 0, out = 0;
 
-    for (int lap = 0; lap < 10; lap++) {
+    for (int lap = 0; lap < 20; lap++) {
+        bool small = lap < 10;
+
+        if (lap == 10)
+            shm_ring_extend(&producer, SHM_NARROW);
         while (put(1000, 1000, in))
             in++;
         ck_assert_uint_ge((in - out) * shm_ring_span(1000),
-                          SHM_NARROW * 7 / 8 - 2 * shm_ring_span(1000));
+                          (small ? SHM_SMALL - SHM_PUBLISH_SMALL
+                                 : SHM_NARROW - SHM_PUBLISH)
+                          - 2 * shm_ring_span(1000));
         ck_assert(!shm_ring_wait_room(&producer, 1000));
         ck_assert_uint_eq(side.starved, 1);
         while (out < in)
             get(1000, out++);
         ck_assert_uint_eq(side.starved, 0);    /* the consumer has told */
+        idle();
         /* However large, it fits into an empty ring. */
         ck_assert_ptr_nonnull(shm_ring_reserve(&producer, SHM_FRAME));
     }
@@ -197,6 +213,7 @@ START_TEST(test_turns)
     uint64_t number = 0, full;
 
     turns = true;
+    shm_ring_extend(&producer, SHM_NARROW);
     for (int way = 0; way < 4; way++) {
         producer.claim = way % 2 != 0;
         producer.demote = way / 2 != 0 && tpb_demotes();
@@ -205,7 +222,7 @@ START_TEST(test_turns)
                 ck_assert(put(sizes[i], sizes[i], ++number % 100));
                 get(sizes[i], number % 100);
             }
-        ck_assert_uint_le(occupied(), SHM_SPAN + 4096);
+        ck_assert_uint_le(occupied(), SHM_NARROW + SHM_BEHIND + 4096);
         /* The head that was seen last is old: it is looked at again. */
         ck_assert_uint_ge(producer.head + SHM_RING,
                           producer.tail + SHM_FRAME);
@@ -232,6 +249,7 @@ START_TEST(test_claims_for_several)
 {
     enum { SIZE = 3000, FURTHER = 4096 };
 
+    shm_ring_extend(&producer, SHM_NARROW);
     producer.claim = true;
     for (uint64_t before = 0; before <= SHM_CLAIMED; before += SHM_CLAIMED) {
         uint64_t from = producer.tail;
@@ -254,6 +272,7 @@ START_TEST(test_claims_are_short)
     unsigned char *middle = memory + SHM_NARROW / 2;
     unsigned laps = 0;
 
+    shm_ring_extend(&producer, SHM_NARROW);
     turns = producer.claim = true;
     for (uint64_t number = 0; laps < 3; number++) {
         uint64_t before = producer.tail;
@@ -297,11 +316,18 @@ START_TEST(test_extents)
         state = state * 6364136223846793005u + 1442695040888963407u;
         size = 1 + (state >> 33) % 9000;
         if ((state >> 50) % 64 == 0)
-            shm_ring_extend(&producer, producer.extent == SHM_RING
+            shm_ring_extend(&producer, producer.extent == SHM_RING ? SHM_SMALL
+                                       : producer.extent == SHM_SMALL
                                        ? SHM_NARROW : SHM_RING);
-        for (; !put(size, 1 + size / 2, in); out++) {
-            ck_assert_uint_lt(out, in);
-            get(consumer.size, out);
+        while (!put(size, 1 + size / 2, in)) {
+            if (shm_ring_peek(&consumer) != NULL) {
+                get(consumer.size, out++);
+                continue;
+            }
+            /* However long the next one is, an empty ring takes it. */
+            idle();
+            ck_assert_uint_eq(out, in);
+            ck_assert_ptr_nonnull(shm_ring_reserve(&producer, SHM_FRAME));
         }
         if ((state >> 40) % 8 == 0)
             for (; out < in; out++) {
@@ -330,7 +356,7 @@ START_TEST(test_extent_between)
     room = shm_ring_reserve(&producer, 4000);
     ck_assert_ptr_nonnull(room);
     memset(room, (int)(0x80 | in), 4000);
-    shm_ring_extend(&producer, SHM_NARROW);
+    shm_ring_extend(&producer, SHM_SMALL);
     shm_ring_commit(&producer, 4000);
     for (in++; out < in; out++) {
         ck_assert_ptr_nonnull(shm_ring_peek(&consumer));
@@ -346,6 +372,18 @@ static bool wide(const struct shm_conn *conn)
     return shm_ring_wide(&conn->out);
 }
 
+/* So many laps of it, beginning now, as a busy one makes; or one less. */
+static void busy(struct shm_conn *conn, uint64_t now, bool enough)
+{
+    uint64_t laps = (4 * 1024 * 1024 + conn->out.extent - 1)
+                    / conn->out.extent;
+
+    shm_extent_lap(conn, now - 20000000);
+    shm_extent_lap(conn, now);         /* who knows how long that took */
+    for (uint64_t i = 0; i + !enough < laps; i++)
+        shm_extent_lap(conn, now + i);
+}
+
 /* Of many busy rings some are wide; one that rests gives way to another, and
  * its memory back, but for what is under way. */
 START_TEST(test_extent_choice)
@@ -357,35 +395,112 @@ START_TEST(test_extent_choice)
 
     for (size_t i = 0; i < TPB_COUNT(conns); i++) {
         conns[i].base.endpoint = &endpoint.base;
-        shm_producer_init(&conns[i].out, &side, memory, true);
-        shm_extent_lap(&conns[i], now);
-        ck_assert(!wide(&conns[i])); /* who knows how long that took */
-    }
-    conns[MOST + 1].out.rests = false;
-    shm_extent_lap(&conns[MOST + 1], now + 1);
-    ck_assert(!wide(&conns[MOST + 1]));   /* ranks share cpus */
-    for (int i = 0; i <= MOST; i++) {
-        shm_extent_lap(&conns[i], now + 3 * MS);
+        shm_producer_init(&conns[i].out, &side, memory, i <= MOST);
+        busy(&conns[i], now, false);
         ck_assert(!wide(&conns[i]));
-        shm_extent_lap(&conns[i], now + 3 * MS + i);
+    }
+    busy(&conns[MOST + 1], now, true);
+    ck_assert(!wide(&conns[MOST + 1]));   /* ranks share cpus */
+    for (int lap = 0; lap < 10000; lap++) /* slow, but steady */
+        shm_extent_lap(&conns[0], now + 100 * MS + (uint64_t)lap * MS / 10);
+    ck_assert(!wide(&conns[0]));
+    now += 2000 * (uint64_t)MS;
+    for (int i = 0; i <= MOST; i++) {
+        busy(&conns[i], now + 3 * MS, true);
         ck_assert_int_eq(wide(&conns[i]), i < MOST);
         ck_assert_uint_eq(conns[i].out.extent,
-                          i < MOST ? SHM_RING : SHM_NARROW);
+                          i < MOST ? SHM_RING : SHM_SMALL);
     }
     for (int i = 0; i < MOST; i++)
         if (i != 3)
             shm_extent_lap(&conns[i], now + 80 * MS);
-    shm_extent_lap(&conns[MOST], now + 90 * MS);
-    shm_extent_lap(&conns[MOST], now + 90 * MS + 1);
+    busy(&conns[MOST], now + 90 * MS, true);
     ck_assert(!wide(&conns[MOST]));       /* none rests for long */
-    shm_extent_lap(&conns[MOST], now + 120 * MS);
-    shm_extent_lap(&conns[MOST], now + 120 * MS + 1);
+    busy(&conns[MOST], now + 120 * MS, true);
     ck_assert(wide(&conns[MOST]) && !wide(&conns[3]) && wide(&conns[2]));
-    ck_assert_uint_eq(conns[3].out.extent, SHM_NARROW);
+    ck_assert_uint_eq(conns[3].out.extent, SHM_SMALL);
     shm_extent_forget(&conns[2]);
-    shm_extent_lap(&conns[3], now + 121 * MS);
-    shm_extent_lap(&conns[3], now + 121 * MS + 1);
+    busy(&conns[3], now + 121 * MS, true);
     ck_assert(wide(&conns[3]));
+}
+END_TEST
+
+/* A record by way of shm_extent_end(), which a conn asks first. */
+static bool put_through(struct shm_conn *conn, size_t size, uint64_t number)
+{
+    bool sent;
+
+    if (shm_ring_reaches(&conn->out, size))
+        shm_extent_end(conn, size);
+    producer = conn->out;
+    sent = put(size, size, number);
+    conn->out = producer;
+    return sent;
+}
+
+/* A small ring stays so while its consumer keeps up, and holds a burst as a
+ * large one does; long records do not begin it again all the time. */
+START_TEST(test_extent_grows)
+{
+    static struct shm_endpoint endpoint;
+    struct shm_conn conn = { .base.endpoint = &endpoint.base };
+    uint64_t in = 0, out = 0;
+
+    shm_producer_init(&conn.out, &side, memory, true);
+    for (; conn.out.tail < 20 * (uint64_t)SHM_RING; in++, out++) {
+        ck_assert(put_through(&conn, 1000, in));
+        get(1000, out);
+    }
+    ck_assert_uint_eq(conn.out.extent, SHM_SMALL);
+    ck_assert_uint_le(occupied(), SHM_SPAN + 4096);
+    idle();
+    while (put_through(&conn, 1000, in))
+        in++;
+    ck_assert_uint_eq(conn.out.extent, SHM_NARROW);
+    ck_assert_uint_ge((in - out) * 1000, SHM_NARROW * 7 / 8);
+    while (out < in)
+        get(1000, out++);
+    idle();
+
+    shm_ring_extend(&conn.out, SHM_SMALL);
+    for (int i = 0; i < 60; i++, in++) {
+        ck_assert(put_through(&conn, 4000, in));
+        get(4000, in);
+    }
+    ck_assert_uint_eq(conn.out.extent, 4 * SHM_SMALL);
+    for (int i = 0; i < 60; i++, in++) {
+        ck_assert(put_through(&conn, SHM_FRAME, in));
+        get(SHM_FRAME, in);
+    }
+    ck_assert_uint_eq(conn.out.extent, SHM_NARROW);
+}
+END_TEST
+
+/* There is no memory for more: records go through what there is. */
+START_TEST(test_extent_stays)
+{
+    static struct shm_endpoint endpoint;
+    struct shm_conn conn = { .base.endpoint = &endpoint.base };
+    uint64_t in = 0, out = 0;
+    void *end = mmap(memory + 64 * 1024, SHM_NARROW, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_FIXED, fd, SHM_RING);
+
+    ck_assert_ptr_ne(end, MAP_FAILED);
+    if (madvise(end, 4096, MADV_POPULATE_WRITE) != 0 && errno == EINVAL)
+        return;                    /* the kernel cannot be asked */
+    shm_producer_init(&conn.out, &side, memory, true);
+    for (int lap = 0; lap < 50; lap++) {
+        size_t size = lap % 2 == 0 ? 1000 : SHM_FRAME;
+
+        while (put_through(&conn, size, in))
+            in++;
+        ck_assert_uint_gt(in, out);
+        while (out < in)
+            get(size, out++);
+        idle();
+        ck_assert_uint_eq(conn.out.extent, SHM_SMALL);
+        ck_assert_uint_gt(endpoint.scarce, 0);
+    }
 }
 END_TEST
 
@@ -394,7 +509,7 @@ START_TEST(test_extent_scarce)
 {
     enum { MS = 1000000 };
     static struct shm_endpoint endpoint;
-    struct shm_conn conns[2] = { { .lapped = 1 }, { .lapped = 1 } };
+    struct shm_conn conns[2] = { 0 };
     size_t before = occupied();
     uint64_t number = 0;
     void *end;
@@ -409,18 +524,16 @@ START_TEST(test_extent_scarce)
     ck_assert_ptr_ne(end, MAP_FAILED);
     if (madvise(end, 4096, MADV_POPULATE_WRITE) != 0 && errno == EINVAL)
         return;                    /* the kernel cannot be asked */
-    shm_extent_lap(&conns[0], 2);
+    busy(&conns[0], 20 * (uint64_t)MS, true);
     ck_assert(!wide(&conns[0]));
-    ck_assert_uint_eq(conns[0].out.extent, SHM_NARROW);
+    ck_assert_uint_eq(conns[0].out.extent, SHM_SMALL);
     ck_assert_uint_le(occupied(), before + 4096);
-    shm_extent_lap(&conns[1], 3);
+    busy(&conns[1], 21 * (uint64_t)MS, true);
     ck_assert(!wide(&conns[1]));
     ck_assert_ptr_ne(mmap(end, SHM_RING / 2, PROT_READ | PROT_WRITE,
                           MAP_SHARED | MAP_FIXED, fd, SHM_RING / 2),
                      MAP_FAILED);
-    shm_extent_lap(&conns[1], 1500 * (uint64_t)MS);
-    ck_assert(!wide(&conns[1]));      /* not busy */
-    shm_extent_lap(&conns[1], 1500 * (uint64_t)MS + 1);
+    busy(&conns[1], 1500 * (uint64_t)MS, true);
     ck_assert(wide(&conns[1]));
     producer = conns[0].out;
     fill(&number, 3 * SHM_NARROW, 1000);
@@ -463,10 +576,11 @@ START_TEST(test_extent_back)
         conn.lapped = 1;
         others[0].out.rests = true;
         others[0].out.memory = elsewhere;
-        shm_extent_lap(&others[0], UINT64_MAX / 2);
+        others[0].out.extent = SHM_SMALL;
+        busy(&others[0], UINT64_MAX / 2, true);
         ck_assert(!wide(&conn) && wide(&others[0]));
         producer = conn.out;
-        ck_assert_uint_eq(producer.extent, SHM_NARROW);
+        ck_assert_uint_eq(producer.extent, SHM_SMALL);
         ck_assert_uint_le(occupied(), SHM_SPAN + left * (size + 64)
                                       + 2 * SHM_FRAME + SHM_PUBLISH);
         shm_ring_commit(&producer, SHM_FRAME);
@@ -509,7 +623,8 @@ static void *produce(void *arg)
         memset(room + 8, (int)i, size - 8);
         from = producer.tail;
         if (i % 5000 == 0)
-            shm_ring_extend(&producer, i % 2000 == 0 ? SHM_NARROW : SHM_RING);
+            shm_ring_extend(&producer, i % 2000 == 0 ? SHM_NARROW
+                                       : i % 3 == 0 ? SHM_SMALL : SHM_RING);
         shm_ring_commit(&producer, size);
         if (size % 2 == 0)
             shm_ring_rest(&producer, from, size, i % 7 * 2000);
@@ -533,6 +648,7 @@ START_TEST(test_threads)
         while ((frame = shm_ring_peek(&consumer)) == NULL) {
             ck_assert_msg(!consumer.broken, "broken before record %llu",
                           (unsigned long long)i);
+            shm_ring_publish(&consumer);
             sched_yield();
         }
         memcpy(&number, frame, sizeof(number));
@@ -567,6 +683,8 @@ int main(void)
     tcase_add_test(tests, test_extents);
     tcase_add_test(tests, test_extent_between);
     tcase_add_test(tests, test_extent_choice);
+    tcase_add_test(tests, test_extent_grows);
+    tcase_add_test(tests, test_extent_stays);
     tcase_add_test(tests, test_extent_scarce);
     tcase_add_test(tests, test_extent_back);
     tcase_add_test(tests, test_threads);
