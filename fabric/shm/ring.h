@@ -39,15 +39,15 @@
  * messages between two ranks cost.  But what a consumer has just read is still
  * in the second-level cache of its core, from which a line is taken three times
  * slower than from the cache that all cores share: there it is when it has been
- * driven out by as much as such a cache holds.  So what is busy goes through all
- * of the ring (extent.c).
+ * driven out by as much as such a cache holds.  So what is busy goes through
+ * all of the ring (extent.c).
  *
  * The consumer says how far it is (struct shm_side.head) with the first record
  * after the memory has begun again, then every few KiB where a small ring ends,
  * and behind that only every SHM_PUBLISH bytes; and if there is no record yet
  * where the memory begins again.  That cannot starve a producer: who has read
- * all has said so of all but less than that, and an empty ring has room for the
- * longest record, since the smallest extent has.
+ * all has said so of all but less than that, and an empty ring has room for
+ * the longest record, since the smallest extent has.
  *
  * Neither side trusts what the other writes: sizes are checked against the
  * ring, and the header carries a check of its own position.
@@ -248,12 +248,18 @@ static inline bool shm_ring_look(struct shm_producer *p)
     return true;
 }
 
+/* Of the next record's frame. */
+static inline void *shm_ring_room(const struct shm_producer *p)
+{
+    return p->memory + (p->tail & (SHM_RING - 1)) + SHM_HEADER;
+}
+
 static inline void *shm_ring_reserve(struct shm_producer *p, size_t size)
 {
     if (TPB_UNLIKELY(!shm_ring_fits(p, size))
         && (!shm_ring_look(p) || !shm_ring_fits(p, size)))
         return NULL;
-    return p->memory + (p->tail & (SHM_RING - 1)) + SHM_HEADER;
+    return shm_ring_room(p);
 }
 
 /*
@@ -419,14 +425,12 @@ static inline const void *shm_ring_peek(struct shm_consumer *c)
     }
 }
 
-/* Says how far it is, if that is due.  True if the producer waits for room and
- * must be told.  To be called when peek has shown nothing. */
-static inline bool shm_ring_publish(struct shm_consumer *c)
+/* The rest of shm_ring_publish(). */
+static __attribute__((noinline, unused)) bool
+shm_ring_say(struct shm_consumer *c)
 {
     uint64_t lap = c->head & ~(uint64_t)(SHM_RING - 1);
 
-    if (TPB_LIKELY(c->head < c->due))
-        return false;
     c->due = c->head + (c->head - lap < SHM_SMALL ? SHM_PUBLISH_SMALL
                                                   : SHM_PUBLISH);
     if (c->head == lap)
@@ -441,6 +445,13 @@ static inline bool shm_ring_publish(struct shm_consumer *c)
         return false;
     atomic_store_explicit(&c->side->starved, 0, memory_order_relaxed);
     return true;
+}
+
+/* Says how far it is, if that is due.  True if the producer waits for room and
+ * must be told.  To be called when peek has shown nothing. */
+static inline bool shm_ring_publish(struct shm_consumer *c)
+{
+    return TPB_UNLIKELY(c->head >= c->due) && shm_ring_say(c);
 }
 
 /* Gives the record's memory back.  True if the producer waits for room and

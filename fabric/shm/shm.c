@@ -317,13 +317,12 @@ static void shm_doorbell(struct tpf_watch *watch, uint32_t events)
 
 /* ---- frames ------------------------------------------------------------- */
 
-static void *shm_reserve(struct tpf_conn *base, size_t size)
+static __attribute__((noinline)) void *shm_reserve_end(struct shm_conn *conn,
+                                                       size_t size)
 {
-    struct shm_conn *conn = shm_conn(base);
     void *room;
 
-    if (TPB_UNLIKELY(shm_ring_reaches(&conn->out, size)))
-        shm_extent_end(conn, size);
+    shm_extent_end(conn, size);
     room = shm_ring_reserve(&conn->out, size);
     if (TPB_LIKELY(room != NULL))
         return room;
@@ -331,6 +330,14 @@ static void *shm_reserve(struct tpf_conn *base, size_t size)
     if (tpb_list_empty(&conn->want_link))
         tpb_list_append(&shm_endpoint(conn)->wanting, &conn->want_link);
     return NULL;
+}
+
+static void *shm_reserve(struct tpf_conn *base, size_t size)
+{
+    struct shm_conn *conn = shm_conn(base);
+
+    return TPB_LIKELY(!shm_ring_reaches(&conn->out, size))
+           ? shm_ring_room(&conn->out) : shm_reserve_end(conn, size);
 }
 
 /*

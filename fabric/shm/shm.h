@@ -182,8 +182,8 @@ void shm_mailbox_unmap(struct shm_mailbox *mailbox);
 #define MADV_POPULATE_WRITE 23         /* Linux 5.14 */
 #endif
 
-/* extent.c: before a record that shm_ring_reaches(); after one that was the last
- * before the memory's beginning; and of a conn that ends. */
+/* extent.c: before a record that shm_ring_reaches(); after one that was the
+ * last before the memory's beginning; and of a conn that ends. */
 void shm_extent_end(struct shm_conn *conn, size_t size);
 void shm_extent_lap(struct shm_conn *conn, uint64_t now);
 void shm_extent_forget(struct shm_conn *conn);
