@@ -3,6 +3,7 @@
  * processor time of waiting. */
 #include "config.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,12 +71,18 @@ static unsigned long special_pages(unsigned long from, unsigned long to)
  * process may not ask (CAP_CHECKPOINT_RESTORE). */
 static bool special_blocks(unsigned long from, unsigned long to, double *kib)
 {
+    static bool said;
     struct stat status;
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/self/map_files/%lx-%lx", from, to);
-    if (stat(path, &status) != 0)
+    if (stat(path, &status) != 0) {
+        if (!said)
+            bench_say("%s: %s; memory that is reserved and not used yet is"
+                      " not counted", path, strerror(errno));
+        said = true;
         return false;
+    }
     *kib = (double)status.st_blocks / 2;
     return true;
 }

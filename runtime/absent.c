@@ -321,6 +321,7 @@ static void absent_died_run(tp_context *context, struct tpr_task *base)
     /* One that nobody asked for is left alone. */
     struct tpr_peer *peer = tpr_peer_find(context, task->rank);
 
+    context->a_rank_died = true;
     if (peer != NULL && peer->death == NULL && peer->state != TPR_PEER_NEW
         && peer->state != TPR_PEER_ENDED)
         absent_died(peer, task->text);
@@ -396,8 +397,9 @@ static void absent_asks_run(tp_context *context, struct tpr_task *base)
         peer->gave_up |= task->flag;
         if (over && !peer->asked)
             absent_ask(peer, true);  /* it need not wait for us */
-        else if (!over && peer->state == TPR_PEER_NEW)
-            tpr_peer_contact(peer);
+        else if (!over && (peer->state == TPR_PEER_NEW
+                           || peer->state == TPR_PEER_CARD))
+            tpr_peer_contact(peer, true);
         else if (peer->state == TPR_PEER_AWAITED && peer->gave_up)
             tpr_peer_give_up(peer);    /* neither reaches the other */
     }

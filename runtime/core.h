@@ -357,6 +357,8 @@ struct tpr_peer {
     tp_status end;
     const char *end_text;          /* owned; table to replace */
     uint64_t deadline;             /* of the first contact */
+    uint64_t contact_at;           /* CARD: when its card will be asked for; 0:
+                                      it has been */
     struct tpb_list contact_link;  /* in context->contacts while it runs */
     struct tpt_entry *entry;       /* table to change: its card and plan */
     struct tpb_list blocked;       /* pipes that wait for room */
@@ -510,6 +512,7 @@ struct tp_context {
     struct tpb_list graveyard;     /* conns to disconnect after the pass */
     uint32_t polled;               /* conns of TPF_POLLED backends */
     struct tpb_list contacts;      /* peers whose deadline runs */
+    bool a_rank_died;              /* so the launcher said of any */
 
     _Atomic(struct tpr_desk *) desk;   /* atomic; table to set; NULL: no peer
                                           from outside */
@@ -711,14 +714,16 @@ void tpr_peer_tried(struct tpr_peer *peer, enum tpt_side side,
 struct tpr_peer *tpr_peer_new(tp_context *context, int rank);
 void tpr_peer_timer(struct tpr_peer *peer);            /* first contact */
 tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number); /* or NULL */
-void tpr_peer_contact(struct tpr_peer *peer);          /* token */
+void tpr_peer_contact(struct tpr_peer *peer, bool now);   /* token; or soon */
 void tpr_peer_next(struct tpr_peer *peer);             /* try a candidate */
 /* Its conn, which was not greeted yet, has failed: the next candidate. */
 void tpr_peer_failed(struct tpr_peer *peer, const char *text);
 void tpr_peer_connected(struct tpr_peer *peer);
-/* First use of a pipe, by the token's holder: starts the contact, or tells the
- * pipe that its peer has ended. */
-void tpr_peer_use(tp_pipe *pipe);
+/* Use of a pipe, by the token's holder, to write or to read: starts the contact,
+ * or tells the pipe that its peer has ended. */
+void tpr_peer_use(tp_pipe *pipe, bool writes);
+/* How long a sleep may last before tpr_peer_timers() is due. */
+int tpr_peer_timers_ms(const tp_context *context);
 void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text);
 /* In tp_finalize(): nobody reads any more; what comes is thrown away. */
 void tpr_peer_stop_reading(struct tpr_peer *peer);

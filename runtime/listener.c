@@ -484,7 +484,7 @@ static void listener_connect_run(tp_context *context, struct tpr_task *base)
                                                   task);
 
     if (!context->closed)
-        tpr_peer_contact(task->peer);
+        tpr_peer_contact(task->peer, true);
     tpb_free(task);
 }
 

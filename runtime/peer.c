@@ -17,6 +17,13 @@
 
 TPB_LOG_COMPONENT("peer");
 
+enum {
+    PEER_TIMER_MS = 20,            /* while a first contact is under way */
+    PEER_GRACE_MS = 3,             /* for the peer to begin it ... */
+    PEER_GRACE_CROWD_MS = 50       /* ... where it may wait for a cpu, and the
+                                      launcher would tell of its end */
+};
+
 /* ---- the table ---------------------------------------------------------- */
 
 static uint32_t peer_hash(int rank)
@@ -182,10 +189,34 @@ static void peer_timer_stop(struct tpr_peer *peer)
     tpb_list_unlink(&peer->contact_link);
 }
 
-void tpr_peer_contact(struct tpr_peer *peer)
+static void peer_fetch(struct tpr_peer *peer)
+{
+    struct tpr_bootstrap *bootstrap = peer->context->bootstrap;
+
+    peer->contact_at = 0;
+    bootstrap->ops->fetch(bootstrap, peer->rank);
+}
+
+static int peer_grace(const tp_context *context)
+{
+    if (context->a_rank_died)
+        return 0;
+    return context->crowded && context->bootstrap->ops->left != NULL
+           ? PEER_GRACE_CROWD_MS : PEER_GRACE_MS;
+}
+
+/*
+ * Who only waits for a message lets the one who will write it make the
+ * connection, for a while: else both do, at the same time, and one is thrown
+ * away.  What connects brings its card, too.
+ */
+void tpr_peer_contact(struct tpr_peer *peer, bool now)
 {
     tp_context *context = peer->context;
+    int grace = now ? 0 : peer_grace(context);
 
+    if (peer->state == TPR_PEER_CARD && peer->contact_at > 0 && now)
+        peer_fetch(peer);
     if (peer->state != TPR_PEER_NEW)
         return;
     peer->state = TPR_PEER_CARD;
@@ -208,7 +239,10 @@ void tpr_peer_contact(struct tpr_peer *peer)
             tpr_peer_next(peer);
         return;
     }
-    context->bootstrap->ops->fetch(context->bootstrap, peer->rank);
+    if (grace == 0)
+        peer_fetch(peer);
+    else
+        peer->contact_at = tpb_now() + (uint64_t)grace * 1000000;
 }
 
 /* The card is here: who is it, and how could we reach it? */
@@ -442,14 +476,14 @@ void tpr_peer_stop_reading(struct tpr_peer *peer)
     peer_each_pipe(peer, peer_drop_pipe);
 }
 
-void tpr_peer_use(tp_pipe *pipe)
+void tpr_peer_use(tp_pipe *pipe, bool writes)
 {
     struct tpr_peer *peer = pipe->peer;
 
     if (TPB_LIKELY(peer->state == TPR_PEER_CONNECTED))
         return;
-    if (peer->state == TPR_PEER_NEW)
-        tpr_peer_contact(peer);
+    if (peer->state == TPR_PEER_NEW || peer->state == TPR_PEER_CARD)
+        tpr_peer_contact(peer, writes);
     else if (peer->state == TPR_PEER_ENDED && pipe->tx_end == TP_OK)
         peer_end_pipe(pipe);
 }
@@ -528,6 +562,9 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
 
         if (tpr_absent_timer(peer, now))
             continue;
+        if (peer->state == TPR_PEER_CARD && peer->contact_at > 0
+            && (now >= peer->contact_at || context->a_rank_died))
+            peer_fetch(peer);
         if (now < peer->deadline)
             tpr_peer_hurry(peer, now);
         else if (peer->guest != NULL)
@@ -535,6 +572,18 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
         else
             peer_too_late(peer);
     }
+}
+
+int tpr_peer_timers_ms(const tp_context *context)
+{
+    TPB_LIST_EACH(node, &context->contacts) {
+        const struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
+                                                    contact_link);
+
+        if (peer->state == TPR_PEER_CARD && peer->contact_at > 0)
+            return peer_grace(context);
+    }
+    return PEER_TIMER_MS;
 }
 
 void tpr_peer_free(struct tpr_peer *peer)

@@ -39,7 +39,6 @@ enum {
                                       longer than a pass */
     PROGRESS_READY = 16,           /* conns served per pass */
     PROGRESS_EVENTS = 16,
-    PROGRESS_TIMER_MS = 20,        /* while a first contact is under way */
     PROGRESS_POLL_MS = 1,          /* sleep between polls of TPF_POLLED ... */
     PROGRESS_POLL_MOST_MS = 8,     /* ... growing to this */
     PROGRESS_STOPPED_NS = 5000000, /* late by that: it was stopped ... */
@@ -353,7 +352,7 @@ int tpr_park_timeout(tp_context *context, uint64_t deadline)
 
     if (!tpb_list_empty(&context->contacts)
         || !tpb_list_empty(&context->strangers))
-        limit = PROGRESS_TIMER_MS;
+        limit = tpr_peer_timers_ms(context);
     if (tpr_device_waits(context))
         limit = PROGRESS_POLL_MS;  /* no descriptor tells of its progress */
     else if (context->polled > 0 || context->env.joining > 0)

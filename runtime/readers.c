@@ -13,7 +13,7 @@
 
 void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op)
 {
-    tpr_peer_use(pipe);
+    tpr_peer_use(pipe, false);
     if (pipe->rx_state == TPR_RX_ENDED) {
         tpr_op_end(op, pipe->rx_end);
         return;

@@ -28,7 +28,8 @@
 enum {
     THREAD_TICK_NS = 500000,
     THREAD_TICK_MOST = 4000000,
-    THREAD_TICK_SHARE = 16         /* of the time that callers were there */
+    THREAD_TICK_SHARE = 16,        /* of the time that callers were there */
+    THREAD_TICK_CROWD = 4
 };
 
 static bool thread_stops(tp_context *context)
@@ -45,10 +46,14 @@ static bool thread_is_auto(const tp_context *context)
  * there at the moment may have left for good. */
 static uint64_t thread_tick(const tp_context *context, uint64_t met)
 {
-    uint64_t tick = met / THREAD_TICK_SHARE;
+    uint64_t tick = met / THREAD_TICK_SHARE, least = THREAD_TICK_NS;
 
-    if (tick < THREAD_TICK_NS || atomic_load(&context->callers) == 0)
-        return THREAD_TICK_NS;
+    if (atomic_load(&context->callers) == 0)
+        return least;
+    if (context->crowded)          /* each look takes a rank's cpu away */
+        least *= THREAD_TICK_CROWD;
+    if (tick < least)
+        return least;
     return tick < THREAD_TICK_MOST ? tick : THREAD_TICK_MOST;
 }
 

@@ -696,7 +696,7 @@ void tpr_tx_unblock(struct tpr_peer *peer)
 
 void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op)
 {
-    tpr_peer_use(pipe);
+    tpr_peer_use(pipe, true);
     if (TPB_UNLIKELY(pipe->tx_end != TP_OK)) {
         /* In its turn, behind writes whose memory is still needed. */
         tx_finish(pipe, op, pipe->tx_end);

@@ -59,49 +59,55 @@ static void extent_narrow(struct shm_conn *conn)
 
 /* False: there is no memory for it.  A kernel that cannot be asked, before
  * Linux 5.14, finds it as it is written to. */
-static bool extent_populate(struct shm_conn *conn, uint32_t extent)
+static bool extent_extend(struct shm_conn *conn, uint32_t extent)
 {
+    struct shm_producer *out = &conn->out;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t end = extent + (extent < SHM_RING ? SHM_BEHIND : 0);
 
-    return madvise(conn->out.memory, (end + page - 1) / page * page,
-                   MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
-}
-
-static bool extent_widen(struct shm_conn *conn)
-{
-    if (!extent_populate(conn, SHM_RING)) {
-        extent_narrow(conn);       /* what came before it was refused */
+    if (madvise(out->memory, (end + page - 1) / page * page,
+                MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
+        /* What came before it was refused; no record is there. */
+        extent_drop(out->memory, out->extent + SHM_BEHIND, SHM_RING);
         return false;
     }
-    shm_ring_extend(&conn->out, SHM_RING);
+    shm_ring_extend(out, extent);
     return true;
+}
+
+static void extent_grow(struct shm_conn *conn)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+    uint32_t extent = conn->out.extent * EXTENT_GROWTH;
+    uint64_t now = tpb_now();
+
+    if (now >= endpoint->scarce
+        && !extent_extend(conn, extent < SHM_NARROW ? extent : SHM_NARROW))
+        endpoint->scarce = now + EXTENT_SCARCE_NS;
 }
 
 /*
  * It grows if its consumer is behind, or records are long: of each time round
- * it costs both sides a line or two that it begins again.
+ * it costs both sides a line or two that it begins again.  And if the consumer
+ * has been behind the last time, it goes on where there is room.
  */
 void shm_extent_end(struct shm_conn *conn, size_t size)
 {
     struct shm_producer *out = &conn->out;
-    uint32_t extent = out->extent * EXTENT_GROWTH;
-    uint64_t now;
 
-    if (out->extent >= SHM_NARROW || !shm_ring_look(out)
-        || !shm_ring_ends(out, shm_ring_next(out->tail, size))
-        || (out->tail - out->head <= out->extent / 2
-            && size <= out->extent / EXTENT_RECORDS))
+    if (!shm_ring_look(out) || !shm_ring_reaches(out, size))
         return;
-    now = tpb_now();
-    if (now < shm_endpoint(conn)->scarce)
-        return;
-    if (extent > SHM_NARROW)
-        extent = SHM_NARROW;
-    if (extent_populate(conn, extent))
-        shm_ring_extend(out, extent);
-    else
-        shm_endpoint(conn)->scarce = now + EXTENT_SCARCE_NS;
+    if (shm_ring_ends(out, shm_ring_next(out->tail, size))) {
+        if (out->extent < SHM_NARROW
+            && (out->tail - out->head > out->extent / 2
+                || size > out->extent / EXTENT_RECORDS))
+            extent_grow(conn);
+    } else if (!shm_ring_fits(out, size)) {
+        if (!shm_ring_may_jump(out) && out->extent < SHM_NARROW)
+            extent_grow(conn);
+        if (shm_ring_may_jump(out))
+            shm_ring_jump(out);
+    }
 }
 
 /* Have many bytes gone through it in a short time?  Time that was not used
@@ -138,7 +144,7 @@ void shm_extent_lap(struct shm_conn *conn, uint64_t now)
             return;
         extent_narrow(*place);
     }
-    *place = extent_widen(conn) ? conn : NULL;
+    *place = extent_extend(conn, SHM_RING) ? conn : NULL;
     if (*place == NULL)
         endpoint->scarce = now + EXTENT_SCARCE_NS;
 }

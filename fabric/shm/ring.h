@@ -45,9 +45,15 @@
  * The consumer says how far it is (struct shm_side.head) with the first record
  * after the memory has begun again, then every few KiB where a small ring ends,
  * and behind that only every SHM_PUBLISH bytes; and if there is no record yet
- * where the memory begins again.  That cannot starve a producer: who has read
- * all has said so of all but less than that, and an empty ring has room for
- * the longest record, since the smallest extent has.
+ * where the memory begins again.  That cannot starve a producer: once the
+ * consumer has looked behind the last record, the ring has room for the longest
+ * one, since the smallest extent has.
+ *
+ * A consumer that has not looked for a while may still have records of the last
+ * time round before it, and be told to read them after those that are written
+ * now: the producer can go no further than where they begin.  But behind where
+ * they end there is memory, and it goes on there (SHM_JUMP): a small ring holds
+ * a burst like any other.
  *
  * Neither side trusts what the other writes: sizes are checked against the
  * ring, and the header carries a check of its own position.
@@ -79,8 +85,10 @@ enum {
                                            ones of several */
 };
 
-/* Instead of a frame's size: the record is where the memory begins again. */
+/* Instead of a frame's size: the record is where the memory begins again; or
+ * further on, so many times SHM_ALIGN from there. */
 #define SHM_TURN UINT32_C(0x80000000)
+#define SHM_JUMP UINT32_C(0x40000000)
 
 _Static_assert(SHM_SMALL > SHM_BEHIND, "the longest record fits");
 
@@ -92,8 +100,8 @@ enum shm_attention {
                        put a barrier into the producer: no fence is needed */
 };
 
-/* What the consumer of one ring tells its producer.  Two lines: the first is
- * written at every SHM_PUBLISH bytes, the second rarely. */
+/* What the consumer of one ring tells its producer, in lines of their own: the
+ * first is written now and then, see shm_ring_publish(), the others rarely. */
 struct shm_side {
     _Alignas(TPB_CACHE_LINE) _Atomic uint64_t head;
     _Alignas(TPB_CACHE_LINE) _Atomic uint32_t attention;
@@ -115,6 +123,9 @@ struct shm_producer {
     uint64_t head;             /* the consumer's, as last seen */
     uint64_t fence;            /* as long as records end before that, there is
                                   room, and memory to go on */
+    uint64_t beyond;           /* where the memory began again before it jumped
+                                  past what the time round before has used ... */
+    uint32_t used;             /* ... of it: so many bytes */
     bool rests;                /* each side has a cpu: lines travel */
     bool demote;               /* the processor has that instruction */
     bool claim;                /* ... and needs stores for lines of its own */
@@ -170,13 +181,19 @@ static inline uint64_t shm_ring_seal(uint64_t position, uint32_t size)
            | size;
 }
 
+/* Where the memory began, the last time before that position. */
+static inline uint64_t shm_ring_begin(uint64_t position)
+{
+    return position & ~(uint64_t)(SHM_RING - 1);
+}
+
 /* After its tail, its head or its extent has changed. */
 static inline void shm_ring_fence(struct shm_producer *p)
 {
     uint64_t room = p->head + SHM_RING - SHM_ALIGN;
-    uint64_t end = (p->tail & ~(uint64_t)(SHM_RING - 1)) + p->extent - 1;
+    uint64_t begin = shm_ring_begin(p->tail), end = begin + p->extent - 1;
 
-    p->fence = room < end ? room : end;
+    p->fence = room < end && begin != p->beyond ? room : end;
 }
 
 static inline void shm_ring_extend(struct shm_producer *p, uint32_t extent)
@@ -195,6 +212,7 @@ static inline void shm_producer_init(struct shm_producer *p,
                                      unsigned char *memory, bool rests)
 {
     *p = (struct shm_producer){ .side = side, .memory = memory,
+                                .beyond = UINT64_MAX, .used = SHM_RING,
                                 .rests = rests, .demote = tpb_demotes(),
                                 .claim = !tpb_prefetch_owns() };
     shm_ring_extend(p, SHM_SMALL);
@@ -286,18 +304,44 @@ static inline uint64_t shm_ring_turn(struct shm_producer *p, uint64_t next)
     atomic_store_explicit(shm_ring_word(p->memory, next),
                           shm_ring_seal(next, SHM_TURN),
                           memory_order_relaxed);
+    p->used = (uint32_t)shm_ring_line((next & (SHM_RING - 1)) + SHM_HEADER);
     return lap;
+}
+
+/* May it go on behind what was used the last time round?  The consumer is
+ * still there, or that is not known. */
+static inline bool shm_ring_may_jump(const struct shm_producer *p)
+{
+    return (p->tail & (SHM_RING - 1)) < p->used
+           && p->head < shm_ring_begin(p->tail)
+           && p->used + SHM_FRAME + 2 * TPB_CACHE_LINE < p->extent;
+}
+
+static inline void shm_ring_jump(struct shm_producer *p)
+{
+    uint64_t from = p->tail, begin = shm_ring_begin(from);
+
+    p->tail = begin + p->used;
+    p->beyond = begin;
+    atomic_store_explicit(shm_ring_word(p->memory, p->tail), 0,
+                          memory_order_relaxed);
+    /* Pairs with the acquire in shm_ring_peek(). */
+    atomic_store_explicit(shm_ring_word(p->memory, from),
+                          shm_ring_seal(from, SHM_JUMP
+                                              | p->used / SHM_ALIGN),
+                          memory_order_release);
+    shm_ring_fence(p);
 }
 
 /* Publishes the reserved record with its first `size` bytes as the frame.
  * True if the next one is in the memory's beginning again. */
 static inline bool shm_ring_commit(struct shm_producer *p, size_t size)
 {
-    uint64_t from = p->tail, next = shm_ring_next(from, size);
+    uint64_t from = p->tail, end = shm_ring_next(from, size), next = end;
     bool behind = next > p->fence;
 
     if (TPB_UNLIKELY(behind))
-        next = shm_ring_turn(p, next);
+        next = shm_ring_turn(p, end);
     /* Only the next header's word matters; what the record covers is not
      * looked at as a header. */
     atomic_store_explicit(shm_ring_word(p->memory, next), 0,
@@ -310,7 +354,11 @@ static inline bool shm_ring_commit(struct shm_producer *p, size_t size)
     if (TPB_LIKELY(!behind))
         return false;
     shm_ring_fence(p);
-    return shm_ring_lap(from) <= next;
+    if (shm_ring_lap(from) > next)
+        return false;
+    if (next == end)
+        p->used = SHM_RING;        /* it went on to the end */
+    return true;
 }
 
 /* After a record of a stream: asks for a line. */
@@ -402,9 +450,26 @@ static inline void shm_ring_fetch_second(const struct shm_consumer *c)
                                          c->head + TPB_CACHE_LINE));
 }
 
+/* Where the record is that a header word at `position` leads to; there, if it
+ * leads nowhere. */
+static inline uint64_t shm_ring_led(uint64_t position, uint64_t word)
+{
+    uint64_t begin = shm_ring_begin(position);
+    uint64_t to = begin + ((uint32_t)word & (SHM_JUMP - 1))
+                          * (uint64_t)SHM_ALIGN;
+
+    if (word == shm_ring_seal(position, SHM_TURN))
+        return begin + SHM_RING;
+    return word == shm_ring_seal(position, (uint32_t)word)
+           && ((uint32_t)word & ~(SHM_JUMP - 1)) == SHM_JUMP
+           && to > position && to < begin + SHM_RING ? to : position;
+}
+
 /* The frame of the oldest record, or NULL. */
 static inline const void *shm_ring_peek(struct shm_consumer *c)
 {
+    uint64_t next;
+
     for (;;) {
         uint64_t word = atomic_load_explicit(shm_ring_word(c->memory, c->head),
                                              memory_order_acquire);
@@ -417,11 +482,12 @@ static inline const void *shm_ring_peek(struct shm_consumer *c)
             c->size = size;
             return c->memory + (c->head & (SHM_RING - 1)) + SHM_HEADER;
         }
-        if (word != shm_ring_seal(c->head, SHM_TURN)) {
+        next = shm_ring_led(c->head, word);
+        if (next == c->head) {
             c->broken = true;
             return NULL;
         }
-        c->due = c->head = shm_ring_lap(c->head);
+        c->due = c->head = next;
     }
 }
 
@@ -429,14 +495,12 @@ static inline const void *shm_ring_peek(struct shm_consumer *c)
 static __attribute__((noinline, unused)) bool
 shm_ring_say(struct shm_consumer *c)
 {
-    uint64_t lap = c->head & ~(uint64_t)(SHM_RING - 1);
+    uint64_t end = shm_ring_lap(c->head - 1);
 
-    c->due = c->head + (c->head - lap < SHM_SMALL ? SHM_PUBLISH_SMALL
-                                                  : SHM_PUBLISH);
-    if (c->head == lap)
-        c->due = lap + SHM_ALIGN;
-    else if (c->due > lap + SHM_RING)
-        c->due = lap + SHM_RING + SHM_ALIGN;
+    c->due = c->head + ((c->head & (SHM_RING - 1)) < SHM_SMALL
+                        ? SHM_PUBLISH_SMALL : SHM_PUBLISH);
+    if (c->due > end)
+        c->due = end + SHM_ALIGN;
     atomic_store_explicit(&c->side->head, c->head, memory_order_release);
     /* Pairs with shm_ring_wait_room(). */
     atomic_thread_fence(memory_order_seq_cst);
@@ -448,7 +512,7 @@ shm_ring_say(struct shm_consumer *c)
 }
 
 /* Says how far it is, if that is due.  True if the producer waits for room and
- * must be told.  To be called when peek has shown nothing. */
+ * must be told.  To be called also when peek has shown nothing. */
 static inline bool shm_ring_publish(struct shm_consumer *c)
 {
     return TPB_UNLIKELY(c->head >= c->due) && shm_ring_say(c);

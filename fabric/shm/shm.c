@@ -352,8 +352,16 @@ static inline bool shm_turns(struct shm_conn *conn)
 {
     uint64_t read = conn->in.size == 0 ? conn->in.head
                     : shm_ring_next(conn->in.head, conn->in.size);
-    bool follows = read != conn->answered;
+    uint64_t word = atomic_load_explicit(shm_ring_word(conn->in.memory, read),
+                                         memory_order_relaxed);
+    bool follows;
 
+    if (TPB_UNLIKELY((uint32_t)word == SHM_TURN)) {
+        read = shm_ring_lap(read);
+        word = atomic_load_explicit(shm_ring_word(conn->in.memory, read),
+                                    memory_order_relaxed);
+    }
+    follows = read != conn->answered;
     conn->answered = read;
     if (TPB_LIKELY(conn->before == 0)) {
         conn->follows = follows;
@@ -363,9 +371,7 @@ static inline bool shm_turns(struct shm_conn *conn)
             conn->turns += 2;
         conn->base.turns = conn->turns >= SHM_TURNS;
     }
-    return conn->follows && conn->base.turns
-           && atomic_load_explicit(shm_ring_word(conn->in.memory, read),
-                                   memory_order_relaxed) == 0;
+    return conn->follows && conn->base.turns && word == 0;
 }
 
 static void shm_commit(struct tpf_conn *base, size_t size)

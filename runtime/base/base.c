@@ -6,6 +6,7 @@
 #include <cpuid.h>
 #endif
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -43,7 +44,7 @@ tp_status tpb_fail_errno(struct tpb_error *error, int code,
     return TP_ERR_SYSTEM;
 }
 
-bool tpb_prefetch_owns(void)
+static bool base_owns(void)
 {
 #if defined(__x86_64__)
     enum { HYGON_EBX = 0x6f677948 };       /* "Hygo", as gcc has no name */
@@ -56,7 +57,7 @@ bool tpb_prefetch_owns(void)
 #endif
 }
 
-bool tpb_demotes(void)
+static bool base_demotes(void)
 {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
@@ -66,6 +67,33 @@ bool tpb_demotes(void)
 #else
     return false;
 #endif
+}
+
+/* What a processor is asked once: in a virtual machine the host answers, which
+ * takes tens of us. */
+static bool base_once(_Atomic int *known, bool (*ask)(void))
+{
+    int answer = atomic_load_explicit(known, memory_order_relaxed);
+
+    if (answer == 0) {
+        answer = ask() ? 1 : -1;
+        atomic_store_explicit(known, answer, memory_order_relaxed);
+    }
+    return answer > 0;
+}
+
+bool tpb_prefetch_owns(void)
+{
+    static _Atomic int known;
+
+    return base_once(&known, base_owns);
+}
+
+bool tpb_demotes(void)
+{
+    static _Atomic int known;
+
+    return base_once(&known, base_demotes);
 }
 
 void tpb_random(void *buffer, size_t length)
