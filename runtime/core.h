@@ -719,8 +719,8 @@ void tpr_peer_next(struct tpr_peer *peer);             /* try a candidate */
 /* Its conn, which was not greeted yet, has failed: the next candidate. */
 void tpr_peer_failed(struct tpr_peer *peer, const char *text);
 void tpr_peer_connected(struct tpr_peer *peer);
-/* Use of a pipe, by the token's holder, to write or to read: starts the contact,
- * or tells the pipe that its peer has ended. */
+/* Use of a pipe, by the token's holder, to write or to read: starts the
+ * contact, or tells the pipe that its peer has ended. */
 void tpr_peer_use(tp_pipe *pipe, bool writes);
 /* How long a sleep may last before tpr_peer_timers() is due. */
 int tpr_peer_timers_ms(const tp_context *context);

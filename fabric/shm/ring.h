@@ -123,9 +123,9 @@ struct shm_producer {
     uint64_t head;             /* the consumer's, as last seen */
     uint64_t fence;            /* as long as records end before that, there is
                                   room, and memory to go on */
-    uint64_t beyond;           /* where the memory began again before it jumped
-                                  past what the time round before has used ... */
-    uint32_t used;             /* ... of it: so many bytes */
+    uint64_t beyond;           /* where the memory began again before it last
+                                  jumped past what is `used` ... */
+    uint32_t used;             /* ... by the time round before: so many bytes */
     bool rests;                /* each side has a cpu: lines travel */
     bool demote;               /* the processor has that instruction */
     bool claim;                /* ... and needs stores for lines of its own */
