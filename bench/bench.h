@@ -27,6 +27,7 @@ enum bench_test {
     BENCH_RATE,
     BENCH_PAIRS,
     BENCH_RING,
+    BENCH_MESH,
     BENCH_TESTS
 };
 #define BENCH_BIT(test) (1u << (test))
@@ -213,6 +214,13 @@ bool bench_run(struct bench_driver *driver,
 /* The plain loops, made of driver->send and driver->receive. */
 bool bench_exchange(struct bench_driver *driver, struct bench_job *job);
 bool bench_stream(struct bench_driver *driver, struct bench_job *job);
+
+/* Every rank with each other, from the first message on; rank 0 reports. */
+bool bench_mesh(struct bench_driver *driver,
+                const struct bench_options *options, size_t bytes);
+/* With whom a rank exchanges a message in step 0 to `size` - 2, or - 1 where
+ * `size` is odd; -1: with nobody. */
+int bench_partner(int rank, int size, int step);
 
 /* A fresh exchange begins each round when both have rewritten their buffers:
  * a leader waits for the byte that the other rank sends. */

@@ -32,6 +32,7 @@ int bench_participants(enum bench_test test, int size)
     case BENCH_PAIRS:
         return size - size % 2;
     case BENCH_INIT: case BENCH_MEMORY: case BENCH_IDLE: case BENCH_RING:
+    case BENCH_MESH:
         return size;
     default:
         return 2;

@@ -40,6 +40,7 @@ static const struct option_test {
     [BENCH_RATE] = { "rate", "a stream of small messages, in messages" },
     [BENCH_PAIRS] = { "pairs", "latency in all pairs 0-1, 2-3, ... at once" },
     [BENCH_RING] = { "ring", "one message going round all ranks, per hop" },
+    [BENCH_MESH] = { "mesh", "each rank with each other, the first 50 rounds" },
 };
 
 const char *bench_test_name(enum bench_test test)

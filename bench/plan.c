@@ -434,6 +434,7 @@ static const size_t plan_sizes[] = {
 };
 static const size_t plan_rate_sizes[] = { 8 };
 static const size_t plan_many_sizes[] = { 8, 65536 };
+static const size_t plan_mesh_sizes[] = { 1024 };
 static const unsigned plan_windows[] = { 64 };
 static const unsigned plan_rate_windows[] = { 64, 256, 1024 };
 
@@ -450,6 +451,10 @@ static unsigned plan_choose_sizes(const struct plan *plan,
     if (test == BENCH_RATE) {
         *sizes = plan_rate_sizes;
         return PLAN_COUNT(plan_rate_sizes);
+    }
+    if (test == BENCH_MESH) {
+        *sizes = plan_mesh_sizes;
+        return PLAN_COUNT(plan_mesh_sizes);
     }
     if (test == BENCH_PAIRS || test == BENCH_RING) {
         *sizes = plan_many_sizes;
@@ -482,6 +487,12 @@ static bool plan_test(struct plan *plan, enum bench_test test)
     if (test == BENCH_INIT || test == BENCH_MEMORY || test == BENCH_IDLE) {
         bench_limit(plan->options->limit_s);
         return plan->driver->special(plan->driver, test);
+    }
+    if (test == BENCH_MESH) {
+        for (unsigned s = 0; s < size_count; s++)
+            if (!bench_mesh(plan->driver, plan->options, sizes[s]))
+                return false;
+        return true;
     }
     for (unsigned w = 0; w < window_count; w++)
         for (unsigned s = 0; s < size_count; s++)

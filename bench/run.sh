@@ -64,8 +64,8 @@ suite()
         results 30
     done
     for ranks in 2 3 4; do
-        job $ranks $brief --csv --verify pairs ring init
-        results 7
+        job $ranks $brief --csv --verify pairs ring init mesh
+        results 9
     done
     job 2 $brief --csv --sizes 0 latency
     results 1

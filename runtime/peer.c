@@ -576,12 +576,16 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
 
 int tpr_peer_timers_ms(const tp_context *context)
 {
+    int grace = peer_grace(context);
+
+    if (grace >= PEER_TIMER_MS)
+        return PEER_TIMER_MS;
     TPB_LIST_EACH(node, &context->contacts) {
         const struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
                                                     contact_link);
 
         if (peer->state == TPR_PEER_CARD && peer->contact_at > 0)
-            return peer_grace(context);
+            return grace > 0 ? grace : 1;
     }
     return PEER_TIMER_MS;
 }

@@ -117,6 +117,32 @@ START_TEST(test_roles)
 }
 END_TEST
 
+/* In each step those who meet agree on it, and after all steps everybody has
+ * met each other once. */
+START_TEST(test_partners)
+{
+    for (int size = 2; size <= 33; size++)
+        for (int rank = 0; rank < size; rank++) {
+            uint64_t met = 0;
+            int steps = size - 1 + size % 2;
+
+            for (int step = 0; step < steps; step++) {
+                int partner = bench_partner(rank, size, step);
+
+                if (partner < 0) {
+                    ck_assert_int_eq(size % 2, 1);
+                    continue;
+                }
+                ck_assert_int_lt(partner, size);
+                ck_assert_int_eq(bench_partner(partner, size, step), rank);
+                met |= UINT64_C(1) << partner;
+            }
+            ck_assert_uint_eq(met, ((UINT64_C(1) << size) - 1)
+                                   & ~(UINT64_C(1) << rank));
+        }
+}
+END_TEST
+
 static const struct bench_usage usage = {
     .program = "tpperf", .start = "tpperf", .purpose = "", .scope = BENCH_TP,
     .tests = BENCH_BIT(BENCH_TESTS) - 1
@@ -288,6 +314,7 @@ int main(void)
     tcase_add_test(tests, test_sizes);
     tcase_add_test(tests, test_contents);
     tcase_add_test(tests, test_roles);
+    tcase_add_test(tests, test_partners);
     tcase_add_test(tests, test_options);
     tcase_add_test(tests, test_long_lists);
     tcase_add_test(tests, test_fit);
