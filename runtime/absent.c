@@ -321,7 +321,6 @@ static void absent_died_run(tp_context *context, struct tpr_task *base)
     /* One that nobody asked for is left alone. */
     struct tpr_peer *peer = tpr_peer_find(context, task->rank);
 
-    context->a_rank_died = true;
     if (peer != NULL && peer->death == NULL && peer->state != TPR_PEER_NEW
         && peer->state != TPR_PEER_ENDED)
         absent_died(peer, task->text);

@@ -512,7 +512,6 @@ struct tp_context {
     struct tpb_list graveyard;     /* conns to disconnect after the pass */
     uint32_t polled;               /* conns of TPF_POLLED backends */
     struct tpb_list contacts;      /* peers whose deadline runs */
-    bool a_rank_died;              /* so the launcher said of any */
 
     _Atomic(struct tpr_desk *) desk;   /* atomic; table to set; NULL: no peer
                                           from outside */

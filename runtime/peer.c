@@ -19,9 +19,7 @@ TPB_LOG_COMPONENT("peer");
 
 enum {
     PEER_TIMER_MS = 20,            /* while a first contact is under way */
-    PEER_GRACE_MS = 3,             /* for the peer to begin it ... */
-    PEER_GRACE_CROWD_MS = 50       /* ... where it may wait for a cpu, and the
-                                      launcher would tell of its end */
+    PEER_GRACE_MS = 5              /* for the peer to begin it */
 };
 
 /* ---- the table ---------------------------------------------------------- */
@@ -197,14 +195,6 @@ static void peer_fetch(struct tpr_peer *peer)
     bootstrap->ops->fetch(bootstrap, peer->rank);
 }
 
-static int peer_grace(const tp_context *context)
-{
-    if (context->a_rank_died)
-        return 0;
-    return context->crowded && context->bootstrap->ops->left != NULL
-           ? PEER_GRACE_CROWD_MS : PEER_GRACE_MS;
-}
-
 /*
  * Who only waits for a message lets the one who will write it make the
  * connection, for a while: else both do, at the same time, and one is thrown
@@ -212,9 +202,8 @@ static int peer_grace(const tp_context *context)
  */
 void tpr_peer_contact(struct tpr_peer *peer, bool now)
 {
+    const uint64_t grace = PEER_GRACE_MS * UINT64_C(1000000);
     tp_context *context = peer->context;
-    int grace = now ? 0 : peer_grace(context);
-
     if (peer->state == TPR_PEER_CARD && peer->contact_at > 0 && now)
         peer_fetch(peer);
     if (peer->state != TPR_PEER_NEW)
@@ -239,10 +228,13 @@ void tpr_peer_contact(struct tpr_peer *peer, bool now)
             tpr_peer_next(peer);
         return;
     }
-    if (grace == 0)
+    if (now) {
         peer_fetch(peer);
-    else
-        peer->contact_at = tpb_now() + (uint64_t)grace * 1000000;
+        return;
+    }
+    peer->contact_at = tpb_now() + grace;
+    if (peer->deadline != UINT64_MAX)
+        peer->deadline += grace;
 }
 
 /* The card is here: who is it, and how could we reach it? */
@@ -563,7 +555,7 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
         if (tpr_absent_timer(peer, now))
             continue;
         if (peer->state == TPR_PEER_CARD && peer->contact_at > 0
-            && (now >= peer->contact_at || context->a_rank_died))
+            && tpb_now() >= peer->contact_at)  /* `now` may be long ago */
             peer_fetch(peer);
         if (now < peer->deadline)
             tpr_peer_hurry(peer, now);
@@ -576,16 +568,12 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
 
 int tpr_peer_timers_ms(const tp_context *context)
 {
-    int grace = peer_grace(context);
-
-    if (grace >= PEER_TIMER_MS)
-        return PEER_TIMER_MS;
     TPB_LIST_EACH(node, &context->contacts) {
         const struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
                                                     contact_link);
 
         if (peer->state == TPR_PEER_CARD && peer->contact_at > 0)
-            return grace > 0 ? grace : 1;
+            return PEER_GRACE_MS;
     }
     return PEER_TIMER_MS;
 }

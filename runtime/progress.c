@@ -774,6 +774,8 @@ static void progress_once(tp_context *context, bool nested)
     if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)) {
         tpr_poll_watches(context);
         context->ask_all = true;       /* its caller may sleep next */
+    } else if (!tpb_list_empty(&context->contacts)) {
+        tpr_poll_watches(context);     /* it may not be called often */
     }
     moved = tpr_pass(context);
     if (nested)

@@ -36,25 +36,38 @@ static void extent_drop(unsigned char *memory, uint64_t from, uint64_t to)
         (void)madvise(memory + from, to - from, MADV_REMOVE);
 }
 
-/*
- * What lies between the consumer and us stays, and behind that the room of a
- * record, which may be reserved.  If the kernel keeps the rest, nothing else
- * changes.
- */
-static void extent_narrow(struct shm_conn *conn)
+static uint64_t extent_later(uint64_t a, uint64_t b)
 {
-    struct shm_producer *out = &conn->out;
-    uint64_t room = SHM_BEHIND, head, tail;
+    return a > b ? a : b;
+}
 
-    shm_ring_extend(out, SHM_SMALL);
+/*
+ * Gives back what is behind `least` and holds nothing.  What lies between the
+ * consumer and us stays, and behind that the room of a record, which may be
+ * reserved.  If the kernel keeps the rest, nothing else changes.
+ */
+static void extent_give_back(struct shm_producer *out, uint64_t least)
+{
+    uint64_t begin = shm_ring_begin(out->tail), head, room, rest;
+
     if (!shm_ring_look(out))
         return;
     head = out->head & (SHM_RING - 1);
-    tail = out->tail & (SHM_RING - 1);
-    if (head <= tail)
-        extent_drop(out->memory, SHM_SPAN, head);
-    extent_drop(out->memory, tail + room > SHM_SPAN ? tail + room : SHM_SPAN,
-                head <= tail ? SHM_RING : head);
+    room = extent_later((out->tail & (SHM_RING - 1)) + SHM_BEHIND, least);
+    rest = room;
+    if (out->head >= begin) {
+        extent_drop(out->memory, least, head);
+    } else if (out->beyond != begin) {
+        extent_drop(out->memory, room, head);
+        rest = extent_later(room, out->used);
+    }
+    extent_drop(out->memory, rest, SHM_RING);
+}
+
+static void extent_narrow(struct shm_conn *conn)
+{
+    shm_ring_extend(&conn->out, SHM_SMALL);
+    extent_give_back(&conn->out, SHM_SPAN);
 }
 
 /* False: there is no memory for it.  A kernel that cannot be asked, before
@@ -67,47 +80,50 @@ static bool extent_extend(struct shm_conn *conn, uint32_t extent)
 
     if (madvise(out->memory, (end + page - 1) / page * page,
                 MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
-        /* What came before it was refused; no record is there. */
-        extent_drop(out->memory, out->extent + SHM_BEHIND, SHM_RING);
+        /* What came before it was refused. */
+        extent_give_back(out, out->extent + SHM_BEHIND);
         return false;
     }
     shm_ring_extend(out, extent);
     return true;
 }
 
-static void extent_grow(struct shm_conn *conn)
+static uint32_t extent_next(const struct shm_producer *out)
 {
-    struct shm_endpoint *endpoint = shm_endpoint(conn);
-    uint32_t extent = conn->out.extent * EXTENT_GROWTH;
-    uint64_t now = tpb_now();
-
-    if (now >= endpoint->scarce
-        && !extent_extend(conn, extent < SHM_NARROW ? extent : SHM_NARROW))
-        endpoint->scarce = now + EXTENT_SCARCE_NS;
+    return out->extent < SHM_NARROW / EXTENT_GROWTH
+           ? out->extent * EXTENT_GROWTH : SHM_NARROW;
 }
 
-/*
- * It grows if its consumer is behind, or records are long: of each time round
- * it costs both sides a line or two that it begins again.  And if the consumer
- * has been behind the last time, it goes on where there is room.
- */
+/* Would more help?  If the consumer is behind, or records are long: of each
+ * time round it costs both sides a line or two that it begins again.  Or if it
+ * could go on then. */
+static bool extent_is_short(const struct shm_producer *out, size_t size)
+{
+    if (out->extent >= SHM_NARROW)
+        return false;
+    if (shm_ring_ends(out, shm_ring_next(out->tail, size)))
+        return out->tail - out->head > out->extent / 2
+               || size > out->extent / EXTENT_RECORDS;
+    return !shm_ring_fits(out, size)
+           && !shm_ring_may_jump(out, out->extent)
+           && shm_ring_may_jump(out, extent_next(out));
+}
+
 void shm_extent_end(struct shm_conn *conn, size_t size)
 {
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
     struct shm_producer *out = &conn->out;
 
     if (!shm_ring_look(out) || !shm_ring_reaches(out, size))
         return;
-    if (shm_ring_ends(out, shm_ring_next(out->tail, size))) {
-        if (out->extent < SHM_NARROW
-            && (out->tail - out->head > out->extent / 2
-                || size > out->extent / EXTENT_RECORDS))
-            extent_grow(conn);
-    } else if (!shm_ring_fits(out, size)) {
-        if (!shm_ring_may_jump(out) && out->extent < SHM_NARROW)
-            extent_grow(conn);
-        if (shm_ring_may_jump(out))
-            shm_ring_jump(out);
+    if (extent_is_short(out, size)) {
+        uint64_t now = tpb_now();
+
+        if (now >= endpoint->scarce && !extent_extend(conn, extent_next(out)))
+            endpoint->scarce = now + EXTENT_SCARCE_NS;
     }
+    if (!shm_ring_fits(out, size) && shm_ring_may_jump(out, out->extent))
+        shm_ring_jump(out);
 }
 
 /* Have many bytes gone through it in a short time?  Time that was not used

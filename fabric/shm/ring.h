@@ -308,13 +308,14 @@ static inline uint64_t shm_ring_turn(struct shm_producer *p, uint64_t next)
     return lap;
 }
 
-/* May it go on behind what was used the last time round?  The consumer is
- * still there, or that is not known. */
-static inline bool shm_ring_may_jump(const struct shm_producer *p)
+/* May it go on behind what was used the last time round, in that extent?  The
+ * consumer is still there, or that is not known. */
+static inline bool shm_ring_may_jump(const struct shm_producer *p,
+                                     uint32_t extent)
 {
     return (p->tail & (SHM_RING - 1)) < p->used
            && p->head < shm_ring_begin(p->tail)
-           && p->used + SHM_FRAME + 2 * TPB_CACHE_LINE < p->extent;
+           && p->used + SHM_BEHIND < extent;
 }
 
 static inline void shm_ring_jump(struct shm_producer *p)

@@ -562,12 +562,30 @@ START_TEST(test_extent_scarce)
 }
 END_TEST
 
+/* A wide ring becomes a small one: another, which is busy, takes its place. */
+static void narrow(void)
+{
+    static struct shm_conn others[SHM_WIDE];
+    static _Alignas(4096) unsigned char elsewhere[SHM_RING];
+
+    memset(others, 0, sizeof(others));
+    grown.out = producer;
+    for (int k = 0; k < SHM_WIDE; k++) {
+        others[k].lapped = UINT64_MAX / 2;
+        endpoint.wide[k] = &others[k];
+    }
+    endpoint.wide[2] = &grown;
+    others[0].base.endpoint = &endpoint.base;
+    shm_producer_init(&others[0].out, &side, elsewhere, true);
+    busy(&others[0], UINT64_MAX / 2, true);
+    ck_assert(!wide(&grown) && wide(&others[0]));
+    producer = grown.out;
+}
+
 /* A ring that is to be narrow again, at any place, with records under way and
  * room reserved. */
 START_TEST(test_extent_back)
 {
-    static struct shm_conn conn, others[SHM_WIDE];
-    static _Alignas(4096) unsigned char elsewhere[SHM_RING];
     size_t sizes[] = { 300, 4000, SHM_FRAME };
     uint64_t in = 0;
 
@@ -585,22 +603,7 @@ START_TEST(test_extent_back)
         room = shm_ring_reserve(&producer, SHM_FRAME);
         ck_assert_ptr_nonnull(room);
         memset(room, (int)(0x80 | in), SHM_FRAME);
-        memset(&endpoint, 0, sizeof(endpoint));
-        memset(others, 0, sizeof(others));
-        conn.base.endpoint = others[0].base.endpoint = &endpoint.base;
-        conn.out = producer;
-        for (int k = 0; k < SHM_WIDE; k++)
-            endpoint.wide[k] = &others[k];
-        endpoint.wide[i % SHM_WIDE] = &conn;
-        for (int k = 0; k < SHM_WIDE; k++)
-            others[k].lapped = UINT64_MAX / 2;
-        conn.lapped = 1;
-        others[0].out.rests = true;
-        others[0].out.memory = elsewhere;
-        others[0].out.extent = SHM_SMALL;
-        busy(&others[0], UINT64_MAX / 2, true);
-        ck_assert(!wide(&conn) && wide(&others[0]));
-        producer = conn.out;
+        narrow();
         ck_assert_uint_eq(producer.extent, SHM_SMALL);
         ck_assert_uint_le(occupied(), SHM_SPAN + left * (size + 64)
                                       + 2 * SHM_FRAME + SHM_PUBLISH);
@@ -610,6 +613,56 @@ START_TEST(test_extent_back)
         get(SHM_FRAME, in++);
     }
     ck_assert(!consumer.broken);
+}
+END_TEST
+
+/* A ring that is to be narrow while its consumer is where it had begun to be
+ * wide, and it has gone on behind that. */
+START_TEST(test_extent_back_jumped)
+{
+    uint64_t in = 0, out, lap;
+
+    grown.base.endpoint = &endpoint.base;
+    shm_ring_extend(&producer, SHM_NARROW);
+    while ((producer.tail & (SHM_RING - 1)) < 100 * 1024)
+        fill(&in, 1, 4000);
+    lap = producer.tail / SHM_RING;
+    for (out = in; producer.tail / SHM_RING == lap; in++)
+        ck_assert(put(4000, 4000, in));
+    shm_ring_extend(&producer, SHM_RING);
+    for (uint64_t jumped = 0; jumped < 10; in++) {
+        ck_assert(put(4000, 4000, in));
+        jumped += producer.beyond == producer.tail / SHM_RING * SHM_RING;
+    }
+    narrow();
+    while (out < in)
+        get(4000, out++);
+    idle();
+}
+END_TEST
+
+/* ... with records under way, and there is no memory to grow again. */
+START_TEST(test_extent_back_scarce)
+{
+    uint64_t in = 0, out;
+
+    if (!scarce())
+        return;
+    grown.base.endpoint = &endpoint.base;
+    shm_ring_extend(&producer, SHM_RING);
+    producer.tail = producer.head = consumer.head = 800 * 1024;
+    atomic_store(&side.head, producer.head);
+    shm_ring_fence(&producer);
+    for (out = in; in < 20; in++)
+        ck_assert(put(4000, 4000, in));
+    narrow();
+    while (put(4000, 4000, in))
+        in++;
+    ck_assert_uint_eq(producer.extent, SHM_SMALL);
+    ck_assert_uint_gt(endpoint.scarce, 0);
+    while (out < in)
+        get(4000, out++);
+    idle();
 }
 END_TEST
 
@@ -710,6 +763,8 @@ int main(void)
     tcase_add_test(tests, test_extent_stays);
     tcase_add_test(tests, test_extent_scarce);
     tcase_add_test(tests, test_extent_back);
+    tcase_add_test(tests, test_extent_back_jumped);
+    tcase_add_test(tests, test_extent_back_scarce);
     tcase_add_test(tests, test_threads);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
