@@ -316,6 +316,43 @@ static void fill(uint64_t *number, uint64_t bytes, size_t size)
     }
 }
 
+static bool wide(const struct shm_conn *conn)
+{
+    return shm_ring_wide(&conn->out);
+}
+
+/* So many laps of it, beginning now, as a busy one makes; or one less. */
+static void busy(struct shm_conn *conn, uint64_t now, bool enough)
+{
+    uint64_t laps = (4 * 1024 * 1024 + conn->out.extent - 1)
+                    / conn->out.extent;
+
+    shm_extent_lap(conn, now - 20000000);
+    shm_extent_lap(conn, now);         /* who knows how long that took */
+    for (uint64_t i = 0; i + !enough < laps; i++)
+        shm_extent_lap(conn, now + i);
+}
+
+/* A wide ring becomes a small one: another, which is busy, takes its place. */
+static void narrow(void)
+{
+    static struct shm_conn others[SHM_WIDE];
+    static _Alignas(4096) unsigned char elsewhere[SHM_RING];
+
+    memset(others, 0, sizeof(others));
+    grown.out = producer;
+    for (int k = 0; k < SHM_WIDE; k++) {
+        others[k].lapped = UINT64_MAX / 2;
+        endpoint.wide[k] = &others[k];
+    }
+    endpoint.wide[2] = &grown;
+    others[0].base.endpoint = &endpoint.base;
+    shm_producer_init(&others[0].out, &side, elsewhere, true);
+    busy(&others[0], UINT64_MAX / 2, true);
+    ck_assert(!wide(&grown) && wide(&others[0]));
+    producer = grown.out;
+}
+
 /* From one extent to the other at any place, with records under way. */
 START_TEST(test_extents)
 {
@@ -336,6 +373,8 @@ START_TEST(test_extents)
             shm_ring_extend(&producer, producer.extent == SHM_RING ? SHM_SMALL
                                        : producer.extent == SHM_SMALL
                                        ? SHM_NARROW : SHM_RING);
+        if (_i > 0 && (state >> 50) % 64 == 1 && producer.extent == SHM_RING)
+            narrow();
         while (!put(size, 1 + size / 2, in)) {
             if (shm_ring_peek(&consumer) != NULL) {
                 get(consumer.size, out++);
@@ -383,23 +422,6 @@ START_TEST(test_extent_between)
     ck_assert(!consumer.broken);
 }
 END_TEST
-
-static bool wide(const struct shm_conn *conn)
-{
-    return shm_ring_wide(&conn->out);
-}
-
-/* So many laps of it, beginning now, as a busy one makes; or one less. */
-static void busy(struct shm_conn *conn, uint64_t now, bool enough)
-{
-    uint64_t laps = (4 * 1024 * 1024 + conn->out.extent - 1)
-                    / conn->out.extent;
-
-    shm_extent_lap(conn, now - 20000000);
-    shm_extent_lap(conn, now);         /* who knows how long that took */
-    for (uint64_t i = 0; i + !enough < laps; i++)
-        shm_extent_lap(conn, now + i);
-}
 
 /* Of many busy rings some are wide; one that rests gives way to another, and
  * its memory back, but for what is under way. */
@@ -561,26 +583,6 @@ START_TEST(test_extent_scarce)
     fill(&number, 3 * SHM_NARROW, 1000);
 }
 END_TEST
-
-/* A wide ring becomes a small one: another, which is busy, takes its place. */
-static void narrow(void)
-{
-    static struct shm_conn others[SHM_WIDE];
-    static _Alignas(4096) unsigned char elsewhere[SHM_RING];
-
-    memset(others, 0, sizeof(others));
-    grown.out = producer;
-    for (int k = 0; k < SHM_WIDE; k++) {
-        others[k].lapped = UINT64_MAX / 2;
-        endpoint.wide[k] = &others[k];
-    }
-    endpoint.wide[2] = &grown;
-    others[0].base.endpoint = &endpoint.base;
-    shm_producer_init(&others[0].out, &side, elsewhere, true);
-    busy(&others[0], UINT64_MAX / 2, true);
-    ck_assert(!wide(&grown) && wide(&others[0]));
-    producer = grown.out;
-}
 
 /* A ring that is to be narrow again, at any place, with records under way and
  * room reserved. */
