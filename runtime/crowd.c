@@ -39,6 +39,8 @@ enum {
     CROWD_SLICE_NS = 4000000,      /* ... so much for each rank that shares the
                                       cpu, but at least ... */
     CROWD_ENOUGH_NS = 16000000,
+    CROWD_MEET_NS = 200000000,     /* so long may turns take in which others
+                                      connect, too */
     CROWD_SETTLE_NS = 5000000,     /* looks whether this is home, at first */
     CROWD_SETTLE_MOST_NS = 1000000000
 };
@@ -111,6 +113,13 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
      * is likely to be another. */
     if (ranks <= CROWD_FEW)
         crowd->stays = CROWD_STAYS;
+}
+
+void tpr_crowd_meet(struct tpr_crowd *crowd)
+{
+    crowd->strangers = 0;
+    if (crowd->patience < CROWD_MEET_NS)
+        crowd->patience = CROWD_MEET_NS;
 }
 
 void tpr_crowd_begin(struct tpr_crowd *crowd)
@@ -276,6 +285,8 @@ static void crowd_earn(struct tpr_crowd *crowd, uint64_t own)
 {
     uint64_t most = crowd->enough / crowd->queue.ranks / CROWD_SHARE;
 
+    if (crowd->patience >= crowd->enough)
+        return;
     crowd->patience += (own < most ? own : most) * crowd->queue.ranks
                        * CROWD_SHARE;
     if (crowd->patience > crowd->enough)

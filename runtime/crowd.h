@@ -61,6 +61,9 @@ struct tpr_crowd {
 void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
                     int cpus, const cpu_set_t *own);
 
+/* A peer is being connected, as others are perhaps: that takes a rank
+ * milliseconds, and is no work of strangers. */
+void tpr_crowd_meet(struct tpr_crowd *crowd);
 /* A wait begins. */
 void tpr_crowd_begin(struct tpr_crowd *crowd);
 /* After look number `turn` (from 1) of a wait found nothing: look again before

@@ -209,6 +209,7 @@ void tpr_peer_contact(struct tpr_peer *peer, bool now)
     if (peer->state != TPR_PEER_NEW)
         return;
     peer->state = TPR_PEER_CARD;
+    tpr_crowd_meet(&context->crowd);
     tpr_peer_timer(peer);
     if (peer->guest != NULL) {
         tpr_guest_contact(peer);
@@ -420,6 +421,7 @@ static void peer_carried(struct tpr_peer *peer)
 void tpr_peer_connected(struct tpr_peer *peer)
 {
     peer->state = TPR_PEER_CONNECTED;
+    tpr_crowd_meet(&peer->context->crowd);
     tpr_tx_brief(peer);
     tpr_hello_drop_spare(peer);
     tpr_peer_tried(peer, TPT_MINE, peer->conn->backend->name, NULL);

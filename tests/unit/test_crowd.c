@@ -150,6 +150,29 @@ START_TEST(turns_are_earned)
 }
 END_TEST
 
+/* Ranks that meet have the cpu for long: that is no work of strangers. */
+START_TEST(meeting_takes_long)
+{
+    enum { LONG = 1000000 };
+    struct tpr_crowd crowd;
+    cpu_set_t own;
+
+    crowd_cpus(&own, 0);
+    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    ck_assert_uint_gt(crowd.strangers, 0);
+    tpr_crowd_meet(&crowd);
+    ck_assert_uint_eq(crowd.strangers, 0);
+    for (int i = 0; i < 20; i++)
+        tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    ck_assert_uint_eq(crowd.strangers, 0);
+    /* But there is an end to it. */
+    for (int i = 0; i < 1000 && crowd.strangers == 0; i++)
+        tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    ck_assert_uint_gt(crowd.strangers, 0);
+}
+END_TEST
+
 /* Of two per cpu who gets it back looks for a moment; of more, once. */
 START_TEST(two_per_cpu_stay)
 {
@@ -455,6 +478,7 @@ int main(void)
     tcase_add_test(tests, long_messages_bring_neighbours_together);
     tcase_add_test(tests, late_turns_make_it_move);
     tcase_add_test(tests, strangers_get_no_yields);
+    tcase_add_test(tests, meeting_takes_long);
     tcase_add_test(tests, settles_at_home);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
