@@ -22,16 +22,33 @@ static bool segment_place(unsigned char *at, int fd, size_t offset,
                 fd, (off_t)offset) != MAP_FAILED;
 }
 
-/* Layout in our address space: control page, ring 0 twice, ring 1 twice. */
+/* The control page, ring 0 twice, ring 1 twice.  As the first two stand side by
+ * side in the file, too, they are one mapping. */
+static bool segment_lay(unsigned char *map, int fd)
+{
+    unsigned char *one = map + SHM_CONTROL + 2 * (size_t)SHM_RING;
+    size_t at = SHM_CONTROL + SHM_RING;
+
+    if (!segment_place(map, fd, 0, SHM_CONTROL + SHM_RING)
+        || !segment_place(map + at, fd, SHM_CONTROL, SHM_RING)
+        || !segment_place(one, fd, at, SHM_RING)
+        || !segment_place(one + SHM_RING, fd, at, SHM_RING))
+        return false;
+    /* They are there already; one call for all of them costs a third of a
+     * fault for each in a virtual machine.  Older kernels refuse. */
+    (void)madvise(map, SHM_CONTROL + SHM_SMALL, MADV_POPULATE_WRITE);
+    (void)madvise(one, SHM_SMALL, MADV_POPULATE_WRITE);
+    return true;
+}
+
 tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
                           struct tpb_error *error)
 {
     size_t length = SHM_CONTROL + 4 * (size_t)SHM_RING;
     struct shm_segment *segment;
     unsigned char *map;
-    bool placed;
 
-    if (!tpb_shared_memory_safe(fd, SHM_SEGMENT))
+    if (side != 0 && !tpb_shared_memory_safe(fd, SHM_SEGMENT))
         return tpb_fail(error, TP_ERR_PROTOCOL,
                         "the peer's segment is not sealed shared memory");
     map = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -39,19 +56,7 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
         return tpb_fail_errno(error, errno, "no address space for a ring");
     conn->map = map;
     conn->side = side;
-    placed = segment_place(map, fd, 0, SHM_CONTROL);
-    for (size_t ring = 0; ring < 2 && placed; ring++) {
-        unsigned char *at = map + SHM_CONTROL + 2 * ring * SHM_RING;
-        size_t offset = SHM_CONTROL + ring * SHM_RING;
-
-        placed = segment_place(at, fd, offset, SHM_RING)
-                 && segment_place(at + SHM_RING, fd, offset, SHM_RING);
-        /* They are there already; one call for all of them costs a third of a
-         * fault for each in a virtual machine.  Older kernels refuse. */
-        if (placed)
-            (void)madvise(at, SHM_SMALL, MADV_POPULATE_WRITE);
-    }
-    if (!placed)
+    if (!segment_lay(map, fd))
         return tpb_fail_errno(error, errno, "cannot map a ring");
     segment = (struct shm_segment *)(void *)map;
     shm_consumer_init(&conn->in, &segment->sides[side],
