@@ -115,8 +115,10 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
         crowd->stays = CROWD_STAYS;
 }
 
-void tpr_crowd_meet(struct tpr_crowd *crowd)
+void tpr_crowd_meet(struct tpr_crowd *crowd, bool meeting)
 {
+    crowd->meeting = meeting;
+    crowd->met = tpb_now() + CROWD_MEET_NS;
     crowd->strangers = 0;
     if (crowd->patience < CROWD_MEET_NS)
         crowd->patience = CROWD_MEET_NS;
@@ -128,6 +130,9 @@ void tpr_crowd_begin(struct tpr_crowd *crowd)
     crowd->timed = 0;
     if (crowd->strangers > 0)
         crowd->strangers--;
+    /* Who does not answer for so long is not there. */
+    if (TPB_UNLIKELY(crowd->meeting) && tpb_now() > crowd->met)
+        crowd->meeting = false;
 }
 
 /*
@@ -271,8 +276,9 @@ void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
 
 uint64_t tpr_crowd_budget(const struct tpr_crowd *crowd, uint64_t budget)
 {
-    return crowd->strangers > 0 && budget > CROWD_BUDGET_NS ? CROWD_BUDGET_NS
-                                                            : budget;
+    bool brief = crowd->strangers > 0 || crowd->meeting;
+
+    return brief && budget > CROWD_BUDGET_NS ? CROWD_BUDGET_NS : budget;
 }
 
 static uint64_t crowd_long(const struct tpr_crowd *crowd)
@@ -388,7 +394,7 @@ uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
 {
     uint64_t after, own = 0;
 
-    if (crowd->strangers > 0) {
+    if (crowd->strangers > 0 || crowd->meeting) {
         tpb_pause();
         return tpb_now();
     }

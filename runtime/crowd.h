@@ -38,6 +38,9 @@ struct tpr_crowd {
     uint64_t enough;               /* const: ns, see patience */
     uint32_t stay;                 /* of them, still to come */
     uint32_t strangers;            /* waits that do without a yield */
+    bool meeting;                  /* so do all, as peers are being connected,
+                                      until ... */
+    uint64_t met;                  /* ... this */
     uint32_t apart;                /* waits that yield at once ... */
     uint32_t apart_next;           /* ... and how many will, the next time */
     uint32_t trust;                /* that answers come without a yield */
@@ -61,9 +64,9 @@ struct tpr_crowd {
 void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
                     int cpus, const cpu_set_t *own);
 
-/* A peer is being connected, as others are perhaps: that takes a rank
- * milliseconds, and is no work of strangers. */
-void tpr_crowd_meet(struct tpr_crowd *crowd);
+/* Are peers being connected?  That takes each rank milliseconds, so meanwhile
+ * waits sleep; but it is no work of strangers. */
+void tpr_crowd_meet(struct tpr_crowd *crowd, bool meeting);
 /* A wait begins. */
 void tpr_crowd_begin(struct tpr_crowd *crowd);
 /* After look number `turn` (from 1) of a wait found nothing: look again before

@@ -179,12 +179,16 @@ void tpr_peer_timer(struct tpr_peer *peer)
     peer->deadline = limit < 0 ? UINT64_MAX
                      : tpb_now() + (uint64_t)limit * 1000000u;
     tpb_list_append(&context->contacts, &peer->contact_link);
+    tpr_crowd_meet(&context->crowd, true);
     tpr_touch(context);
 }
 
 static void peer_timer_stop(struct tpr_peer *peer)
 {
+    tp_context *context = peer->context;
+
     tpb_list_unlink(&peer->contact_link);
+    tpr_crowd_meet(&context->crowd, !tpb_list_empty(&context->contacts));
 }
 
 static void peer_fetch(struct tpr_peer *peer)
@@ -209,7 +213,6 @@ void tpr_peer_contact(struct tpr_peer *peer, bool now)
     if (peer->state != TPR_PEER_NEW)
         return;
     peer->state = TPR_PEER_CARD;
-    tpr_crowd_meet(&context->crowd);
     tpr_peer_timer(peer);
     if (peer->guest != NULL) {
         tpr_guest_contact(peer);
@@ -421,7 +424,6 @@ static void peer_carried(struct tpr_peer *peer)
 void tpr_peer_connected(struct tpr_peer *peer)
 {
     peer->state = TPR_PEER_CONNECTED;
-    tpr_crowd_meet(&peer->context->crowd);
     tpr_tx_brief(peer);
     tpr_hello_drop_spare(peer);
     tpr_peer_tried(peer, TPT_MINE, peer->conn->backend->name, NULL);

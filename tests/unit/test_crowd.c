@@ -161,8 +161,16 @@ START_TEST(meeting_takes_long)
     tpr_crowd_init(&crowd, 0, 8, 2, &own);
     tpr_crowd_yield(&crowd, tpb_now() - LONG);
     ck_assert_uint_gt(crowd.strangers, 0);
-    tpr_crowd_meet(&crowd);
+    tpr_crowd_meet(&crowd, true);
     ck_assert_uint_eq(crowd.strangers, 0);
+    ck_assert_uint_lt(tpr_crowd_budget(&crowd, LONG), LONG);
+    tpr_crowd_meet(&crowd, false);
+    ck_assert_uint_eq(tpr_crowd_budget(&crowd, LONG), LONG);
+    /* Somebody does not answer at all. */
+    tpr_crowd_meet(&crowd, true);
+    crowd.met = tpb_now() - 1;
+    tpr_crowd_begin(&crowd);
+    ck_assert_uint_eq(tpr_crowd_budget(&crowd, LONG), LONG);
     for (int i = 0; i < 20; i++)
         tpr_crowd_yield(&crowd, tpb_now() - LONG);
     ck_assert_uint_eq(crowd.strangers, 0);
