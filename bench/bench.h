@@ -158,6 +158,8 @@ static inline bool bench_right(const struct bench_job *job, void *buffer,
 {
     return !job->verify || bench_verify(job, buffer, number);
 }
+/* Says that it is not; false. */
+bool bench_wrong(const struct bench_job *job, uint64_t number);
 /* What a reused buffer holds: seed 0. */
 void bench_fill(void *buffer, size_t length, uint64_t seed);
 /* As bench_right(), of memory that is only lent: it is left as it is. */

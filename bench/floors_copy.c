@@ -128,11 +128,8 @@ static bool copy_stream_in(struct copy_stream *stream)
     atomic_store_explicit(&stream->floors->in->copied,
                           stream->base_in + stream->read,
                           memory_order_release);
-    if (bench_right(job, data, job->sequence + k))
-        return true;
-    bench_say("message %llu of %zu bytes arrived with wrong contents",
-              (unsigned long long)(job->sequence + k), job->bytes);
-    return false;
+    return bench_right(job, data, job->sequence + k)
+           || bench_wrong(job, job->sequence + k);
 }
 
 static bool copy_there(struct floors *floors)

@@ -74,7 +74,7 @@ bool bench_gather(struct bench_driver *driver, int participants,
     return good;
 }
 
-static bool loops_wrong(const struct bench_job *job, uint64_t number)
+bool bench_wrong(const struct bench_job *job, uint64_t number)
 {
     bench_say("message %llu of %zu bytes arrived with wrong contents",
               (unsigned long long)number, job->bytes);
@@ -106,7 +106,7 @@ static bool loops_round(struct bench_driver *driver, struct bench_job *job,
             return false;
         job->samples[k] = bench_ticks() - begun;
     }
-    return bench_right(job, receive, number) || loops_wrong(job, number);
+    return bench_right(job, receive, number) || bench_wrong(job, number);
 }
 
 bool bench_exchange(struct bench_driver *driver, struct bench_job *job)
@@ -149,7 +149,7 @@ static bool loops_stream_in(struct bench_driver *driver,
         if (!driver->receive(driver, 0, receive, job->bytes))
             return false;
         if (!bench_right(job, receive, job->sequence + k))
-            return loops_wrong(job, job->sequence + k);
+            return bench_wrong(job, job->sequence + k);
     }
     return driver->send(driver, 0, &byte, 1);
 }

@@ -45,11 +45,8 @@ static bool mesh_exchange(struct bench_driver *driver, struct bench_job *job,
         return false;
     if (!first && !driver->send(driver, partner, job->send[0], job->bytes))
         return false;
-    if (bench_right(job, job->receive[0], number))
-        return true;
-    bench_say("message %llu of rank %d, %zu bytes, arrived with wrong contents",
-              (unsigned long long)number, partner, job->bytes);
-    return false;
+    return bench_right(job, job->receive[0], number)
+           || bench_wrong(job, number);
 }
 
 static bool mesh_round(struct bench_driver *driver, struct bench_job *job)

@@ -90,12 +90,8 @@ static bool mpi_end(struct bench_job *job, struct mpi_way *way, bool out,
     if (!over)
         return true;
     way->ended++;
-    if (out || bench_right(job, bench_in(job, k),
-                           job->sequence + k))
-        return true;
-    bench_say("message %llu of %zu bytes arrived with wrong contents",
-              (unsigned long long)(job->sequence + k), job->bytes);
-    return false;
+    return out || bench_right(job, bench_in(job, k), job->sequence + k)
+           || bench_wrong(job, job->sequence + k);
 }
 
 static bool mpi_move(struct bench_job *job, struct mpi_way *out,

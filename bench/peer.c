@@ -137,11 +137,8 @@ static bool peer_end(struct bench_job *job, struct peer_way *way)
         uint64_t k = way->ended++;
 
         if (!way->out && !bench_right(job, bench_in(job, k),
-                                      job->sequence + k)) {
-            bench_say("message %llu of %zu bytes arrived with wrong contents",
-                      (unsigned long long)(job->sequence + k), job->bytes);
-            return false;
-        }
+                                      job->sequence + k))
+            return bench_wrong(job, job->sequence + k);
     }
     return true;
 }

@@ -59,8 +59,7 @@ void perf_wrong(struct perf *perf, const struct bench_job *job,
     if (perf->failed)
         return;
     perf->failed = true;
-    bench_say("message %llu of %zu bytes arrived with wrong contents",
-              (unsigned long long)number, job->bytes);
+    (void)bench_wrong(job, number);
     perf_done(perf);
 }
 

@@ -187,8 +187,16 @@ static void peer_timer_stop(struct tpr_peer *peer)
 {
     tp_context *context = peer->context;
 
+    if (tpb_list_empty(&peer->contact_link))
+        return;                    /* it has not been running */
     tpb_list_unlink(&peer->contact_link);
     tpr_crowd_meet(&context->crowd, !tpb_list_empty(&context->contacts));
+}
+
+/* Is it given time to connect by itself? */
+static bool peer_has_grace(const struct tpr_peer *peer)
+{
+    return peer->state == TPR_PEER_CARD && peer->contact_at > 0;
 }
 
 static void peer_fetch(struct tpr_peer *peer)
@@ -208,7 +216,8 @@ void tpr_peer_contact(struct tpr_peer *peer, bool now)
 {
     const uint64_t grace = PEER_GRACE_MS * UINT64_C(1000000);
     tp_context *context = peer->context;
-    if (peer->state == TPR_PEER_CARD && peer->contact_at > 0 && now)
+
+    if (now && peer_has_grace(peer))
         peer_fetch(peer);
     if (peer->state != TPR_PEER_NEW)
         return;
@@ -558,7 +567,7 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
 
         if (tpr_absent_timer(peer, now))
             continue;
-        if (peer->state == TPR_PEER_CARD && peer->contact_at > 0
+        if (peer_has_grace(peer)
             && tpb_now() >= peer->contact_at)  /* `now` may be long ago */
             peer_fetch(peer);
         if (now < peer->deadline)
@@ -572,13 +581,10 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
 
 int tpr_peer_timers_ms(const tp_context *context)
 {
-    TPB_LIST_EACH(node, &context->contacts) {
-        const struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
-                                                    contact_link);
-
-        if (peer->state == TPR_PEER_CARD && peer->contact_at > 0)
+    TPB_LIST_EACH(node, &context->contacts)
+        if (peer_has_grace(TPB_CONTAINER(node, struct tpr_peer,
+                                         contact_link)))
             return PEER_GRACE_MS;
-    }
     return PEER_TIMER_MS;
 }
 

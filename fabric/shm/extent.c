@@ -72,16 +72,16 @@ static void extent_narrow(struct shm_conn *conn)
 
 /* False: there is no memory for it.  A kernel that cannot be asked, before
  * Linux 5.14, finds it as it is written to. */
-static bool extent_extend(struct shm_conn *conn, uint32_t extent)
+static bool extent_extend(struct shm_conn *conn, uint32_t extent, uint64_t now)
 {
     struct shm_producer *out = &conn->out;
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t end = extent + (extent < SHM_RING ? SHM_BEHIND : 0);
+    size_t length = extent + (extent < SHM_RING ? SHM_BEHIND : 0);
 
-    if (madvise(out->memory, (end + page - 1) / page * page,
-                MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
+    if (madvise(out->memory, length, MADV_POPULATE_WRITE) != 0
+        && errno != EINVAL) {
         /* What came before it was refused. */
         extent_give_back(out, out->extent + SHM_BEHIND);
+        shm_endpoint(conn)->scarce = now + EXTENT_SCARCE_NS;
         return false;
     }
     shm_ring_extend(out, extent);
@@ -111,7 +111,6 @@ static bool extent_is_short(const struct shm_producer *out, size_t size)
 
 void shm_extent_end(struct shm_conn *conn, size_t size)
 {
-    struct shm_endpoint *endpoint = shm_endpoint(conn);
     struct shm_producer *out = &conn->out;
 
     if (!shm_ring_look(out) || !shm_ring_reaches(out, size))
@@ -119,8 +118,8 @@ void shm_extent_end(struct shm_conn *conn, size_t size)
     if (extent_is_short(out, size)) {
         uint64_t now = tpb_now();
 
-        if (now >= endpoint->scarce && !extent_extend(conn, extent_next(out)))
-            endpoint->scarce = now + EXTENT_SCARCE_NS;
+        if (now >= shm_endpoint(conn)->scarce)
+            (void)extent_extend(conn, extent_next(out), now);
     }
     if (!shm_ring_fits(out, size) && shm_ring_may_jump(out, out->extent))
         shm_ring_jump(out);
@@ -160,9 +159,7 @@ void shm_extent_lap(struct shm_conn *conn, uint64_t now)
             return;
         extent_narrow(*place);
     }
-    *place = extent_extend(conn, SHM_RING) ? conn : NULL;
-    if (*place == NULL)
-        endpoint->scarce = now + EXTENT_SCARCE_NS;
+    *place = extent_extend(conn, SHM_RING, now) ? conn : NULL;
 }
 
 void shm_extent_forget(struct shm_conn *conn)

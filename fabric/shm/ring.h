@@ -50,10 +50,9 @@
  * one, since the smallest extent has.
  *
  * A consumer that has not looked for a while may still have records of the last
- * time round before it, and be told to read them after those that are written
- * now: the producer can go no further than where they begin.  But behind where
- * they end there is memory, and it goes on there (SHM_JUMP): a small ring holds
- * a burst like any other.
+ * time round to read: the producer can go no further than where they begin.
+ * But behind where they end there is memory, and it goes on there (SHM_JUMP): a
+ * small ring holds a burst like any other.
  *
  * Neither side trusts what the other writes: sizes are checked against the
  * ring, and the header carries a check of its own position.

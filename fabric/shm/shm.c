@@ -356,8 +356,8 @@ static inline bool shm_turns(struct shm_conn *conn)
                                          memory_order_relaxed);
     bool follows;
 
-    if (TPB_UNLIKELY((uint32_t)word == SHM_TURN)) {
-        read = shm_ring_lap(read);
+    if (TPB_UNLIKELY((uint32_t)word >= SHM_JUMP)) {
+        read = shm_ring_led(read, word);
         word = atomic_load_explicit(shm_ring_word(conn->in.memory, read),
                                     memory_order_relaxed);
     }

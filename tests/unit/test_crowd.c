@@ -15,6 +15,15 @@ static void crowd_cpus(cpu_set_t *set, int count)
         CPU_SET(2 * i + 1, set);
 }
 
+/* Rank 0 of so many on two cpus, none of which it may use: it has no home. */
+static void crowd_homeless(struct tpr_crowd *crowd, int ranks)
+{
+    cpu_set_t own;
+
+    crowd_cpus(&own, 0);
+    tpr_crowd_init(crowd, 0, ranks, 2, &own);
+}
+
 /* How many looks a wait has before its first yield, of at most `most`. */
 static uint32_t crowd_looks(struct tpr_crowd *crowd, uint32_t most)
 {
@@ -95,10 +104,8 @@ START_TEST(looks_are_worth_a_switch)
     enum { LOOK = 20, ROUND = 50000, LONG = 90000, YIELDS = 1000 };
     struct tpr_crowd crowd;
     uint32_t least, lingers;
-    cpu_set_t own;
 
-    crowd_cpus(&own, 0);
-    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    crowd_homeless(&crowd, 8);
     least = crowd.together;
     lingers = crowd.lingers;
     /* The looks are timed by the first wait that finds nothing. */
@@ -132,15 +139,13 @@ START_TEST(turns_are_earned)
 {
     enum { LONG = 1000000, OWN = 4000000 };
     struct tpr_crowd crowd;
-    cpu_set_t own;
 
-    crowd_cpus(&own, 0);
-    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    crowd_homeless(&crowd, 8);
     tpr_crowd_yield(&crowd, tpb_now() - LONG);
     ck_assert_uint_gt(crowd.strangers, 0);
     /* On a busy machine strangers may have it for longer than that. */
     for (int try = 0; try < 100 && crowd.strangers > 0; try++) {
-        tpr_crowd_init(&crowd, 0, 8, 2, &own);
+        crowd_homeless(&crowd, 8);
         tpr_crowd_yield(&crowd, tpb_now());
         crowd.strangers = 0;
         crowd.returned -= OWN + LONG;
@@ -155,10 +160,8 @@ START_TEST(meeting_takes_long)
 {
     enum { LONG = 1000000 };
     struct tpr_crowd crowd;
-    cpu_set_t own;
 
-    crowd_cpus(&own, 0);
-    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    crowd_homeless(&crowd, 8);
     tpr_crowd_yield(&crowd, tpb_now() - LONG);
     ck_assert_uint_gt(crowd.strangers, 0);
     tpr_crowd_meet(&crowd, true);
@@ -185,11 +188,9 @@ END_TEST
 START_TEST(two_per_cpu_stay)
 {
     struct tpr_crowd crowd;
-    cpu_set_t own;
 
-    crowd_cpus(&own, 0);
     for (int ranks = 3; ranks <= 8; ranks++) {
-        tpr_crowd_init(&crowd, 0, ranks, 2, &own);
+        crowd_homeless(&crowd, ranks);
         crowd.apart = 1;
         tpr_crowd_begin(&crowd);
         ck_assert_uint_eq(crowd_looks(&crowd, 100), 0);
@@ -213,10 +214,8 @@ START_TEST(looks_on_while_the_other_is_busy)
     uint32_t here = tpb_presence_cpu(), turn = 1;
     struct tpr_crowd crowd;
     uint64_t now;
-    cpu_set_t own;
 
-    crowd_cpus(&own, 0);
-    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    crowd_homeless(&crowd, 8);
     crowd.mine = &mine;
     crowd.apart = 1;
     tpr_crowd_begin(&crowd);
@@ -257,10 +256,9 @@ START_TEST(yields_to_whom_it_has_written)
 {
     struct tpb_presence theirs = { .place = 0 };
     struct tpr_crowd crowd;
-    cpu_set_t own, here, before;
+    cpu_set_t here, before;
 
-    crowd_cpus(&own, 0);
-    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    crowd_homeless(&crowd, 8);
     tpr_crowd_begin(&crowd);
     ck_assert(tpr_crowd_stays(&crowd, 1, false, NULL));
     ck_assert(!tpr_crowd_stays(&crowd, 2, true, NULL));
@@ -295,11 +293,9 @@ static void crowd_calm(struct tpr_crowd *crowd)
 START_TEST(short_turns_are_sampled)
 {
     struct tpr_crowd crowd;
-    cpu_set_t own;
     int untimed = 0;
 
-    crowd_cpus(&own, 0);
-    tpr_crowd_init(&crowd, 0, 4, 2, &own);
+    crowd_homeless(&crowd, 4);
     for (int i = 0; i < 100000 && untimed == 0; i++) {
         crowd_calm(&crowd);
         tpr_crowd_yield(&crowd, tpb_now());
@@ -330,7 +326,7 @@ START_TEST(short_turns_are_sampled)
         tpr_crowd_yield(&crowd, tpb_now());
         ck_assert(!tpr_crowd_untimed(&crowd));
     }
-    tpr_crowd_init(&crowd, 0, 8, 2, &own);
+    crowd_homeless(&crowd, 8);
     for (int i = 0; i < 100; i++) {
         crowd_calm(&crowd);
         tpr_crowd_yield(&crowd, tpb_now());
@@ -409,12 +405,10 @@ START_TEST(strangers_get_no_yields)
     enum { SPIN = 200000, LONG = 1000000 };
     struct tpr_crowd crowd;
     unsigned waits = 0, tries = 0;
-    cpu_set_t own;
 
-    crowd_cpus(&own, 0);
     /* On a busy machine strangers may have it for longer than was earned. */
     do {
-        tpr_crowd_init(&crowd, 0, 8, 2, &own);
+        crowd_homeless(&crowd, 8);
         ck_assert_uint_eq(tpr_crowd_budget(&crowd, SPIN), SPIN);
         for (int i = 0; i < 1000; i++)
             tpr_crowd_end(&crowd, 5);
