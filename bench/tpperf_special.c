@@ -20,16 +20,17 @@
 
 /* ---- what the kernel says of this process ------------------------------- */
 
-/* A line of /proc/self/status such as "VmRSS:  123 kB"; 0 if there is none. */
-static long special_status_kib(const char *name)
+/* A line such as "Anonymous:  123 kB" of a file of /proc/self; -1 if there is
+ * none. */
+static long special_kib(const char *path, const char *name)
 {
-    FILE *file = fopen("/proc/self/status", "re");
+    FILE *file = fopen(path, "re");
     size_t length = strlen(name);
     char line[256];
-    long kib = 0;
+    long kib = -1;
 
     if (file == NULL)
-        return 0;
+        return -1;
     while (fgets(line, sizeof(line), file) != NULL)
         if (strncmp(line, name, length) == 0 && line[length] == ':')
             kib = strtol(line + length + 1, NULL, 10);
@@ -37,14 +38,26 @@ static long special_status_kib(const char *name)
     return kib;
 }
 
+/* What the kernel finds in the page tables; where it was built without that,
+ * what it counts, which each cpu does by itself: 32 pages a cpu may be missing
+ * or too many. */
+static long special_pages_kib(const char *found, const char *counted)
+{
+    long kib = special_kib("/proc/self/smaps_rollup", found);
+
+    if (kib < 0)
+        kib = special_kib("/proc/self/status", counted);
+    return kib < 0 ? 0 : kib;
+}
+
 long perf_rss_kib(void)
 {
-    return special_status_kib("VmRSS");
+    return special_pages_kib("Rss", "VmRSS");
 }
 
 long perf_private_kib(void)
 {
-    return special_status_kib("RssAnon");
+    return special_pages_kib("Anonymous", "RssAnon");
 }
 
 /* Of a mapping, the pages that somebody has touched. */
@@ -87,46 +100,66 @@ static bool special_blocks(unsigned long from, unsigned long to, double *kib)
     return true;
 }
 
-/*
- * What is shared with peers through memory files, in KiB: what may be used, and
- * what of it occupies memory.  Parts of a file may be mapped twice, as rings
- * are; they count once.  The mappings of one file stand side by side.
- */
+/* A file whose mappings stand side by side; of what is there, KiB. */
+struct special_file {
+    unsigned long node, end;       /* how far of it has been counted */
+    double mapped;
+    double there;                  /* of the pages that have been counted */
+    double blocks;                 /* of the whole file; -1: unknown */
+};
+
+/* Parts of a file may be mapped twice, as rings are; they count once. */
+static void special_add(struct special_file *file, unsigned long from,
+                        unsigned long to, unsigned long offset)
+{
+    if (offset + (to - from) <= file->end)
+        return;
+    if (offset < file->end) {
+        from += file->end - offset;
+        offset = file->end;
+    }
+    file->end = offset + (to - from);
+    file->mapped += (double)(to - from) / 1024;
+    if (file->blocks < 0)
+        file->there += (double)special_pages(from, to) / 1024;
+}
+
+/* Of a file that is mapped in part, such as a job's record, the rest is others'
+ * memory. */
+static void special_end(const struct special_file *file, double *mapped,
+                        double *there)
+{
+    *mapped += file->mapped;
+    *there += file->blocks < 0 ? file->there : fmin(file->blocks, file->mapped);
+}
+
+/* What is shared with peers through memory files, in KiB: what may be used, and
+ * what of it occupies memory. */
 static void special_shared(double *mapped, double *there)
 {
-    FILE *file = fopen("/proc/self/maps", "re");
-    unsigned long from, to, offset, node, last = 0, end = 0;
-    bool whole = false;            /* of this file all has been counted */
+    FILE *maps = fopen("/proc/self/maps", "re");
+    struct special_file file = { 0 };
+    unsigned long from, to, offset, node;
     char line[512];
-    double kib;
 
     *mapped = *there = 0;
-    if (file == NULL)
+    if (maps == NULL)
         return;
-    while (fgets(line, sizeof(line), file) != NULL) {
+    while (fgets(line, sizeof(line), maps) != NULL) {
         if (strstr(line, "/memfd:") == NULL
             || sscanf(line, "%lx-%lx %*s %lx %*s %lu", &from, &to, &offset,
                       &node) != 4)
             continue;
-        if (node != last) {
-            end = 0;
-            whole = special_blocks(from, to, &kib);
-            if (whole)
-                *there += kib;
+        if (node != file.node) {
+            special_end(&file, mapped, there);
+            file = (struct special_file) { .node = node };
+            if (!special_blocks(from, to, &file.blocks))
+                file.blocks = -1;
         }
-        last = node;
-        if (offset + (to - from) <= end)
-            continue;
-        if (offset < end) {
-            from += end - offset;
-            offset = end;
-        }
-        end = offset + (to - from);
-        *mapped += (double)(to - from) / 1024;
-        if (!whole)
-            *there += (double)special_pages(from, to) / 1024;
+        special_add(&file, from, to, offset);
     }
-    fclose(file);
+    special_end(&file, mapped, there);
+    fclose(maps);
 }
 
 /* ---- results ------------------------------------------------------------ */
@@ -222,7 +255,7 @@ struct special_memory {
 static struct special_memory special_count(void)
 {
     struct special_memory memory = {
-        .private = (double)special_status_kib("RssAnon")
+        .private = (double)perf_private_kib()
     };
 
     special_shared(&memory.mapped, &memory.there);
