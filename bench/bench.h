@@ -217,9 +217,9 @@ bool bench_run(struct bench_driver *driver,
 bool bench_exchange(struct bench_driver *driver, struct bench_job *job);
 bool bench_stream(struct bench_driver *driver, struct bench_job *job);
 
-/* Every rank with each other, from the first message on; rank 0 reports. */
-bool bench_mesh(struct bench_driver *driver,
-                const struct bench_options *options, size_t bytes);
+/* Every rank with each other, from the first message on; rank 0 reports.  Made
+ * of driver->send and driver->receive, with the first buffers of the job. */
+bool bench_mesh(struct bench_driver *driver, struct bench_job *job);
 /* With whom a rank exchanges a message in step 0 to `size` - 2, or - 1 where
  * `size` is odd; -1: with nobody. */
 int bench_partner(int rank, int size, int step);

@@ -8,7 +8,6 @@
 #include "config.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "bench/bench.h"
 #include "bench/clock.h"
@@ -98,7 +97,7 @@ static void mesh_report(const struct bench_driver *driver,
     bench_report(&result);
 }
 
-static bool mesh_run(struct bench_driver *driver, struct bench_job *job)
+bool bench_mesh(struct bench_driver *driver, struct bench_job *job)
 {
     double rounds[MESH_ROUNDS];
 
@@ -117,38 +116,4 @@ static bool mesh_run(struct bench_driver *driver, struct bench_job *job)
     bench_sort(rounds + 1, MESH_REST);
     mesh_report(driver, job, "mesh", rounds + 1, MESH_REST);
     return true;
-}
-
-static void *mesh_buffer(const struct bench_job *job)
-{
-    void *buffer = malloc(job->bytes > 0 ? job->bytes : 1);
-
-    if (buffer != NULL)
-        bench_fill(buffer, job->bytes, 0);
-    return buffer;
-}
-
-bool bench_mesh(struct bench_driver *driver,
-                const struct bench_options *options, size_t bytes)
-{
-    void *send = NULL, *receive = NULL;
-    struct bench_job job = {
-        .test = BENCH_MESH, .bytes = bytes, .fresh = options->fresh,
-        .verify = options->verify, .lanes = 1,
-        .send = &send, .receive = &receive
-    };
-    bool good = false;
-
-    if (driver->most > 0 && bytes > driver->most)
-        return true;
-    bench_limit(options->limit_s);
-    send = mesh_buffer(&job);
-    receive = mesh_buffer(&job);
-    if (send == NULL || receive == NULL)
-        bench_say("no memory for messages of %zu bytes", bytes);
-    else
-        good = mesh_run(driver, &job);
-    free(send);
-    free(receive);
-    return good;
 }

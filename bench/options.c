@@ -369,6 +369,12 @@ static bool options_agree(const struct bench_usage *usage,
         return options_mistake(usage, status, "--blocking goes without "
                                "--borrow, --poll, --tensors and --metadata",
                                "");
+    if ((tests & BENCH_BIT(BENCH_MESH))
+        && (options->borrow || options->poll || options->tensors
+            || options->metadata > 0 || options->on_device))
+        return options_mistake(usage, status, "mesh is made of blocking calls:"
+                               " it goes without --borrow, --poll, --tensors,"
+                               " --metadata and --memory cuda", "");
     if (options->on_device
         && (options->blocking || options->borrow || options->tensors))
         return options_mistake(usage, status, "--memory cuda goes without "

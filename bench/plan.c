@@ -146,7 +146,7 @@ static bool plan_job_init(struct plan *plan, enum bench_test test,
     const struct bench_options *options = plan->options;
     size_t fit = bytes > 0 ? plan_memory / bytes : window;
 
-    if (plan_exchanges(test))
+    if (plan_exchanges(test) || test == BENCH_MESH)
         window = 1;
     else if (window > fit)
         window = fit > 2 ? (unsigned)fit : 2;
@@ -427,6 +427,20 @@ static bool plan_series(struct plan *plan, enum bench_test test, size_t bytes,
     return good;
 }
 
+static bool plan_mesh(struct plan *plan, size_t bytes)
+{
+    bool good;
+
+    if (plan->driver->most > 0 && bytes > plan->driver->most)
+        return true;
+    if (!plan_job_init(plan, BENCH_MESH, bytes, 1))
+        return false;
+    bench_limit(plan->options->limit_s);
+    good = bench_mesh(plan->driver, &plan->job);
+    plan_job_fini(plan);
+    return good;
+}
+
 /* ---- all of it ---------------------------------------------------------- */
 
 static const size_t plan_sizes[] = {
@@ -490,7 +504,7 @@ static bool plan_test(struct plan *plan, enum bench_test test)
     }
     if (test == BENCH_MESH) {
         for (unsigned s = 0; s < size_count; s++)
-            if (!bench_mesh(plan->driver, plan->options, sizes[s]))
+            if (!plan_mesh(plan, sizes[s]))
                 return false;
         return true;
     }

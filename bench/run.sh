@@ -66,6 +66,8 @@ suite()
     for ranks in 2 3 4; do
         job $ranks $brief --csv --verify pairs ring init mesh
         results 9
+        job $ranks $brief --csv --verify --memory tp mesh
+        results 2
     done
     job 2 $brief --csv --sizes 0 latency
     results 1
@@ -158,6 +160,11 @@ mistakes()
     refused 'not --fresh'
     job 2 --blocking --poll
     refused '--blocking goes without'
+    for also in --borrow --poll --tensors '--metadata 8' '--memory cuda'; do
+        # shellcheck disable=SC2086
+        job 2 $also mesh
+        refused 'mesh is made of blocking calls'
+    done
     run "$tpperf" $brief
     [ "$status" -eq 1 ] && grep -q 'at least 2 ranks' "$work/err"
     check "one rank is too few"
