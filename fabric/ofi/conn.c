@@ -44,10 +44,11 @@ void ofi_conn_init(struct ofi_conn *conn)
 
 tp_status ofi_conn_buffers(struct ofi_conn *conn, struct tpb_error *error)
 {
-    const struct ofi_kind *kind = ofi_endpoint_of(conn->common.endpoint)->kind;
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
+    const struct ofi_kind *kind = endpoint->kind;
     unsigned count = kind->slots + OFI_CONTROL_SLOTS;
     tp_status status = ofi_slots_open(&conn->receive, conn, count,
-                                      ofi_land_room(kind), FI_RECV, error);
+                                      ofi_land_room(endpoint), FI_RECV, error);
 
     if (status == TP_OK)
         status = ofi_slots_open(&conn->send, conn, count, kind->max_frame,
@@ -70,7 +71,7 @@ tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
                                                          : kind->max_frame;
     conn->limit = slots < kind->slots ? slots : kind->slots;
     conn->common.lands = conn->common.max_lent = 0;
-    if (kind->piece > 0 && note->splits == OFI_PIECES
+    if (kind->max_lent > 0 && note->splits == OFI_SPLITS
         && conn->common.endpoint->env->lands
         && conn->common.max_frame > OFI_SPLIT + OFI_SPLIT_HEAD) {
         conn->common.lands = OFI_SPLIT;
@@ -423,7 +424,6 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     slot->size = head_length + length;
     slot->data = data;
     slot->length = length;
-    slot->pieces = 0;
     slot->token = token;
     memcpy(slot->head + 1, head, head_length);
     conn_number(conn, slot, slot->size);
@@ -491,7 +491,7 @@ tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error)
     while ((kind->posts == 0 || conn->posts < most)
            && (slot = ofi_slot_take(&conn->receive)) != NULL) {
         ssize_t code = fi_recv(conn->ep, slot->head,
-                               sizeof(*slot->head) + ofi_land_room(kind),
+                               sizeof(*slot->head) + ofi_land_room(endpoint),
                                slot->desc, FI_ADDR_UNSPEC, &slot->context);
 
         slot->use = OFI_RECEIVE;
@@ -527,8 +527,6 @@ void ofi_conn_pop(struct tpf_conn *common)
     if (slot == NULL)
         return;
     conn->popped++;
-    if (TPB_UNLIKELY(slot->home != NULL))
-        ofi_land_home(conn, slot);
     ofi_slot_give(&conn->receive, slot);
     if (conn->lost) {
         if (conn->arrived.first == NULL)
@@ -701,9 +699,6 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
 
 void ofi_conn_sent(struct ofi_conn *conn, struct ofi_slot *slot)
 {
-    if (TPB_UNLIKELY(slot->pieces > 0)
-        && (--slot->pieces > 0 || slot == conn->half))
-        return;
     slot->posted = false;
     if (slot->use == OFI_SEND)
         ofi_slot_give(&conn->send, slot);

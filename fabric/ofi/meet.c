@@ -122,8 +122,8 @@ bool ofi_meet_note(struct ofi_meet *meet, const uint8_t *key)
     meet->ours.magic = htole32(OFI_MAGIC);
     meet->ours.max_frame = htole32(kind->max_frame);
     meet->ours.slots = htole32(kind->slots);
-    if (kind->piece > 0 && meet->endpoint->common.env->lands)
-        meet->ours.splits = OFI_PIECES;
+    if (kind->max_lent > 0 && meet->endpoint->common.env->lands)
+        meet->ours.splits = OFI_SPLITS;
     if (key != NULL)
         memcpy(meet->ours.key, key, OFI_KEY);
     if (kind->within_host)

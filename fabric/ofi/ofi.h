@@ -60,7 +60,7 @@ enum {
     OFI_CONTROL_SLOTS = 8,         /* receive slots beyond the credits */
     OFI_SPLIT = 128 * 1024,        /* frames from this body on, see land.c */
     OFI_SPLIT_HEAD = 64,           /* ... beside their bodies, at most */
-    OFI_PIECES = 2,                /* 1 was: in two messages */
+    OFI_SPLITS = 3,                /* 2 was: bodies in pieces */
     OFI_STRANGERS = 64             /* visitors that have not shown the key */
 };
 
@@ -87,7 +87,7 @@ struct ofi_kind {
     bool rdma;                     /* at addresses of RDMA devices only */
     bool rma;                      /* big buffers by remote reads */
     uint32_t max_frame;
-    uint32_t piece, max_lent;      /* long frames in pieces, land.c; or 0 */
+    uint32_t max_lent;             /* long frames, land.c; or 0 */
     uint32_t slots;                /* frames under way in one direction */
     uint32_t posts;                /* receive buffers at a time; 0: all */
     const struct ofi_join *join;
@@ -293,7 +293,7 @@ struct ofi_note {
     uint32_t max_frame, slots;
     struct ofi_where where;        /* host's, MSG: where to connect to */
     uint8_t name_length;           /* any.c: bytes of the name */
-    uint8_t splits;                /* OFI_PIECES: takes frames in pieces */
+    uint8_t splits;                /* OFI_SPLITS: takes heads and bodies */
     uint8_t unused[2];
     char name[OFI_NAME];           /* RDM: the endpoint's name */
     char text[128];                /* host's: why it refuses */
@@ -582,8 +582,6 @@ struct ofi_slot {
     struct ofi_conn *conn;
     struct ofi_slot *next;
     struct ofi_head *head;         /* the buffer: head, then frame */
-    struct ofi_head *home;         /* ... that is its own, when it has borrowed
-                                      one for a long frame; or NULL */
     void *desc;
     size_t size;                   /* of the frame */
     enum ofi_use use;
@@ -592,8 +590,6 @@ struct ofi_slot {
     struct ofi_mr *mr;             /* ... its registration, or NULL */
     size_t length;                 /* ... its bytes; in conn->coming: those
                                       of the frame that came with the head */
-    size_t at;                     /* ... those that libfabric was given */
-    unsigned pieces;               /* ... in messages that are under way */
     void *token;
 };
 
@@ -671,13 +667,9 @@ struct ofi_conn {
     struct ofi_slot *reserved;
     struct ofi_slot *half;         /* whose body is still to be sent */
     struct ofi_slot *coming;       /* whose body is not here yet */
-    struct ofi_slot body;          /* the context of its receives */
+    struct ofi_slot body;          /* the context of its receive */
     char *place;                   /* where it goes; NULL: not known yet */
-    size_t asked, here;            /* bytes that have a receive; that came */
-    struct ofi_queue early;        /* slots with what came before the place
-                                      was known */
-    struct ofi_head *longer;       /* kept for the next long frame that has no
-                                      place, and fits no slot; or NULL */
+    bool asked;                    /* it has a receive */
     uint32_t careful;              /* not more than one buffer is posted for
                                       that many short frames */
     uint32_t posts;                /* receive slots that libfabric has */
@@ -747,7 +739,7 @@ void ofi_conn_broken(struct ofi_conn *conn, int code);
 
 /* ---- land.c -------------------------------------------------------------- */
 
-/* A filled slot of the caller's data, in pieces.  As fi_send(). */
+/* A filled slot's head, and the caller's data.  As fi_send(). */
 ssize_t ofi_land_send(struct ofi_conn *conn, struct ofi_slot *slot,
                       size_t head_length);
 /* What libfabric had no room for; false: it has none. */
@@ -756,15 +748,13 @@ bool ofi_land_post(struct ofi_conn *conn);
 /* How many receive slots may be posted, of `most`. */
 uint32_t ofi_land_posts(const struct ofi_conn *conn, uint32_t most);
 /* What a slot must have room for beside its head. */
-size_t ofi_land_room(const struct ofi_kind *kind);
-/* A message that is a head; a slot that got a piece; one in its place. */
+size_t ofi_land_room(const struct ofi_endpoint *endpoint);
+/* A message that is a head; a slot that got its body; it is in its place. */
 void ofi_land_head(struct ofi_conn *conn, struct ofi_slot *slot,
                    size_t length);
 void ofi_land_slot(struct ofi_conn *conn, struct ofi_slot *slot,
                    size_t length);
 void ofi_land_done(struct ofi_conn *conn, size_t length);
-/* The frame in a borrowed buffer has been used. */
-void ofi_land_home(struct ofi_conn *conn, struct ofi_slot *slot);
 /* The endpoint is closed. */
 void ofi_land_leave(struct ofi_conn *conn);
 /* The backend's functions. */

@@ -17,6 +17,9 @@
 
 struct tpx_side;
 
+/* Of those that are opened next: they say where bodies go, see link_land(). */
+extern bool tpx_lands;
+
 /* A sequence of frames that both ends can compute: frame k has a length and
  * bytes that follow from `seed` and k. */
 struct tpx_stream {
@@ -45,6 +48,13 @@ struct tpx_link {
     bool hold;                     /* do not peek */
     bool held;                     /* there is something to peek at */
     struct tpx_stream in, out;
+    unsigned char *place;          /* for bodies; NULL: they go behind heads */
+    size_t head;                   /* of the frame whose body goes there; 0: of
+                                      none */
+    unsigned waits;                /* looks until it is said where */
+    struct {                       /* bodies, by where they went */
+        unsigned behind, placed;
+    } went;
 };
 
 struct tpx_side {

@@ -30,6 +30,9 @@ struct tpx_target {
      * `pid`, which is dead, has left behind. */
     int (*left_behind)(pid_t pid);
 
+    /* Its long frames land, where the core says where. */
+    bool lands;
+
     /* May be NULL.  A channel that goes over its conns. */
     const struct tpf_channel_kind *channel;
 

@@ -353,6 +353,75 @@ START_TEST(test_send_data)
 }
 END_TEST
 
+/* Short ones, and long ones whose bodies land. */
+static size_t size_landing(const struct tpx_stream *stream, size_t most)
+{
+    uint64_t x = tpx_mix(stream->seed ^ tpx_mix(stream->next));
+
+    if (stream->next == 0)
+        return most;
+    return 1 + (size_t)(x >> 8) % (x % 3 == 0 ? most : 4000);
+}
+
+/* Long ones with heads of their own. */
+static void landing_send(struct tpx_link *link, unsigned *lent)
+{
+    const struct tpf_backend *backend = link->conn->backend;
+    struct tpx_stream *out = &link->out;
+    size_t size = out->size(out, link->conn->max_lent);
+    const unsigned char *bytes = tpx_bytes(out, out->next);
+    size_t head = 1 + (size_t)tpx_mix(out->next) % 64;
+    void *room;
+
+    if (size > 4000) {
+        if (backend->send_data(link->conn, bytes, head, bytes + head,
+                               size - head, NULL)) {
+            ++*lent;
+            out->next++;
+        }
+    } else if ((room = backend->reserve(link->conn, size)) != NULL) {
+        memcpy(room, bytes, size);
+        backend->commit(link->conn, size);
+        out->next++;
+    }
+}
+
+/* Bodies go where their reader says, at once or later, or not at all. */
+START_TEST(test_landing)
+{
+    uint64_t frames = tpx_few(600);
+    struct tpx_pair pair;
+    struct tpx_link *from, *to;
+    unsigned lent = 0;
+
+    tpx_lands = true;
+    tpx_pair_open(&pair, tpx_backend);
+    from = pair.ab;
+    to = pair.ba;
+    ck_assert_uint_gt(from->conn->lands, 4000);
+    ck_assert_uint_gt(from->conn->max_lent, from->conn->lands);
+    ck_assert_ptr_nonnull(to->place = malloc(to->conn->max_lent));
+    tpx_stream_set(from, to, 12, size_landing, 0);
+    /* There is room for the first one before anybody has said where. */
+    to->hold = true;
+    landing_send(from, &lent);
+    TPX_UNTIL(tpx_pair_step(&pair), from->sent == 1);
+    to->hold = false;
+    TPX_UNTIL(tpx_pair_step(&pair), to->in.next == 1);
+    ck_assert_uint_eq(to->went.behind + to->went.placed, 0);
+    while (from->out.next < frames) {
+        landing_send(from, &lent);
+        tpx_pair_step(&pair);
+    }
+    TPX_UNTIL(tpx_pair_step(&pair),
+              to->in.next == frames && from->sent == lent);
+    ck_assert_uint_gt(to->went.behind, 0);
+    ck_assert_uint_gt(to->went.placed, 0);
+    tpx_pair_close(&pair);
+    free(to->place);
+}
+END_TEST
+
 void tpx_add_frame_tests(Suite *suite)
 {
     TCase *tests = tpx_tcase(suite, "frames");
@@ -370,4 +439,6 @@ void tpx_add_frame_tests(Suite *suite)
     tcase_add_test(tests, test_many_conns);
     if (tpx_backend->send_data != NULL)
         tcase_add_test(tests, test_send_data);
+    if (tpx_target->lands)
+        tcase_add_test(tests, test_landing);
 }

@@ -7,7 +7,8 @@
 int main(void)
 {
     static const struct tpx_target target = {
-        .name = "ofi:tcp", .listening = tpx_ofi_listening
+        .name = "ofi:tcp", .listening = tpx_ofi_listening,
+        .lands = true
     };
 
     return tpx_conform(&target);

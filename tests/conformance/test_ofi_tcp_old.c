@@ -10,7 +10,8 @@
 int main(void)
 {
     static const struct tpx_target target = {
-        .name = "ofi:tcp", .listening = tpx_ofi_listening
+        .name = "ofi:tcp", .listening = tpx_ofi_listening,
+        .lands = true
     };
 
     setenv("TP_OFI_TCP", "tcp", 1);
