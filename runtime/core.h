@@ -460,6 +460,7 @@ struct tp_context {
     struct tpr_poller poller;
     _Atomic uint32_t driving;      /* atomic: a caller claims the driving */
     _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
+    _Atomic uint32_t watchers;     /* atomic: threads that look on */
     _Atomic uint32_t sleepers;     /* atomic: callers, and TPR_POLLED */
     uint32_t passes;
     uint32_t heard;                /* messages that were read */
@@ -580,6 +581,12 @@ bool tpr_pass(tp_context *context);
 /* Drives, or waits for who drives, until sync->over; deadline in tpb_now()
  * terms, 0 for none.  False: too late. */
 bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline);
+/* ... or, without a sync, until context->delivered is not that. */
+bool tpr_drive_past(tp_context *context, struct tpr_sync *sync,
+                    uint64_t deadline, uint64_t delivered);
+/* For wait.c; token.  Whether all backends will wake who sleeps. */
+bool tpr_arm(tp_context *context);
+void tpr_active(tp_context *context);
 /* In `sleepers`: an event loop is to hear of callbacks. */
 #define TPR_POLLED UINT32_C(0x80000000)
 /* Lets sleeping callers look again; token. */

@@ -15,7 +15,7 @@
 #include "config.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
@@ -32,6 +32,7 @@ enum {
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
     PROGRESS_LATE_PASSES = 16,     /* look whether late DONEs are due */
     PROGRESS_GLANCES = 16,         /* at the conn that was last, before each */
+    PROGRESS_TAKEN_NS = 100000,    /* a yield after which there is no cpu */
     PROGRESS_GLANCED = 8,          /* that found something, without a pass */
     PROGRESS_ROW = 16,             /* of them, and passes that found nothing: a
                                       pass is not for each wait then */
@@ -48,15 +49,6 @@ enum {
 };
 
 _Thread_local char tpr_me;
-
-/* Up to which callback this thread knows of a context's: those that ran between
- * its last tp_wait() or tp_progress() and the next one must end that next one,
- * whoever ran them, or its caller would sleep over what he waits for. */
-enum { PROGRESS_KNOWN = 4 };
-static _Thread_local TPR_TLS struct progress_known {
-    uint64_t serial;           /* the context's; 0: unused */
-    uint64_t delivered;
-} progress_known[PROGRESS_KNOWN];
 
 /* ---- the token ---------------------------------------------------------- */
 
@@ -190,7 +182,7 @@ static void progress_disarm(tp_context *context)
 }
 
 /* Whether all of them will wake us. */
-static bool progress_arm(tp_context *context)
+bool tpr_arm(tp_context *context)
 {
     bool idle = true;
 
@@ -332,7 +324,7 @@ static bool progress_hurries(const tp_context *context)
 
 bool tpr_park_begin(tp_context *context)
 {
-    if (progress_endpoints(context, true) || !progress_arm(context)
+    if (progress_endpoints(context, true) || !tpr_arm(context)
         || !tpb_list_empty(&context->env.ready)
         || !tpb_list_empty(&context->done)
         || !tpb_list_empty(&context->graveyard) || context->copying > 0
@@ -426,6 +418,8 @@ struct progress_wait {
     bool recorded;                 /* that it sleeps, in ... */
     struct tpr_wait record;
     bool longer;                   /* its deadline was put off */
+    bool alone;                    /* the cpu is given to no other thread */
+    bool quiet;                    /* nothing came in its last sleep */
 };
 
 static inline bool progress_told(const tp_context *context,
@@ -509,6 +503,7 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait,
             || (!claimed && atomic_load(&context->driving) != 0)
             || context->mode == TP_PROGRESS_THREAD))
         tpr_futex_wait(&context->turn, turn, limit);
+    wait->quiet = atomic_load(&context->turn) == turn;
     atomic_fetch_sub(&context->sleepers, 1);
 }
 
@@ -555,6 +550,26 @@ static uint64_t progress_yield(tp_context *context, uint64_t now,
     if (after - now > PROGRESS_YIELD_NS)
         *idle_since += after - now - PROGRESS_YIELD_NS;
     return after;
+}
+
+/* Do others of this process look on, and may there be one cpu for all? */
+static bool progress_shares(const tp_context *context,
+                            const struct progress_wait *wait)
+{
+    return atomic_load_explicit(&context->watchers, memory_order_relaxed) > 0
+           && !context->spare && !wait->alone;
+}
+
+/* They get the cpu, and the token; not again in this wait if it then was for
+ * others that take long.  False: somebody has the token now. */
+static bool progress_share(tp_context *context, struct progress_wait *wait)
+{
+    uint64_t now = tpb_now();
+
+    tpr_leave(context);
+    sched_yield();
+    wait->alone = tpb_now() - now >= PROGRESS_TAKEN_NS;
+    return tpr_enter(context);
 }
 
 /* Polls with the token held until the wait is over or nothing has moved for as
@@ -614,32 +629,61 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 return progress_park(context, wait->deadline);
             }
         }
-        if (context->crowded)
+        if (context->crowded) {
             now = progress_yield(context, now, &idle_since);
-        else if (turn > PROGRESS_EAGER_PASSES)
+        } else if (TPB_UNLIKELY(progress_shares(context, wait)) && !nested) {
+            if (!progress_share(context, wait))
+                return false;
+        } else if (turn > PROGRESS_EAGER_PASSES) {
             tpb_pause();
+        }
     }
 }
 
-/* Another thread drives: looks on for as long as polling pays, if there is a
- * cpu for both.  True if the wait is over. */
-static bool progress_watch(tp_context *context, struct progress_wait *wait)
+/* Is there something to do for a thread that is not the driver?  The wait is
+ * over, or it may drive, or (who has claimed that) the token is free. */
+static bool progress_is_up(tp_context *context,
+                           const struct progress_wait *wait, bool claimed)
 {
-    uint64_t until;
+    if (progress_over(context, wait))
+        return true;
+    if (claimed)
+        return atomic_load_explicit(&context->token,
+                                    memory_order_relaxed) == 0;
+    return context->mode != TP_PROGRESS_THREAD
+           && atomic_load_explicit(&context->driving,
+                                   memory_order_relaxed) == 0;
+}
 
-    if (!context->spare)
-        return false;
-    until = tpb_now() + context->spin_ns;
+/*
+ * Another thread has the token: looks on for as long as polling pays, and lets
+ * the other have the cpu in between where there may be none for both.  False:
+ * nothing is up, or the cpu is wanted by those who take long.
+ */
+static bool progress_watch(tp_context *context,
+                           const struct progress_wait *wait, bool claimed)
+{
+    uint64_t now = tpb_now(), until = now + context->spin_ns, before;
+    bool up;
+
+    atomic_fetch_add(&context->watchers, 1);
     do {
-        if (progress_over(context, wait))
-            return true;
-        tpb_pause();
-    } while (tpb_now() < until);
-    return false;
+        up = progress_is_up(context, wait, claimed);
+        if (up)
+            break;
+        before = now;
+        if (context->spare)
+            tpb_pause();
+        else
+            sched_yield();
+        now = tpb_now();
+    } while (now < until && now - before < PROGRESS_TAKEN_NS);
+    atomic_fetch_sub(&context->watchers, 1);
+    return up;
 }
 
 /* For thread.c.  Under the token, so nobody else writes it. */
-static void progress_active(tp_context *context)
+void tpr_active(tp_context *context)
 {
     atomic_store_explicit(&context->activity,
                           atomic_load_explicit(&context->activity,
@@ -670,7 +714,7 @@ static bool progress_await(tp_context *context, struct progress_wait *wait)
             mine = claimed;
         }
         if (mine && tpr_enter(context)) {
-            progress_active(context);
+            tpr_active(context);
             if (progress_spin(context, wait)) {
                 over = progress_told(context, wait);
                 /* The barrier in tpr_leave_token() stands between this and the
@@ -684,7 +728,7 @@ static bool progress_await(tp_context *context, struct progress_wait *wait)
                 if (over)
                     break;
             }
-        } else if (!progress_watch(context, wait)) {
+        } else if (wait->quiet || !progress_watch(context, wait, claimed)) {
             progress_sleep(context, wait, claimed);
         }
         if (progress_late(wait)) {
@@ -699,8 +743,8 @@ static bool progress_await(tp_context *context, struct progress_wait *wait)
     return over;
 }
 
-static bool progress_drive(tp_context *context, struct tpr_sync *sync,
-                           uint64_t deadline, uint64_t delivered)
+bool tpr_drive_past(tp_context *context, struct tpr_sync *sync,
+                    uint64_t deadline, uint64_t delivered)
 {
     struct progress_wait wait = { .sync = sync, .deadline = deadline,
                                   .delivered = delivered };
@@ -718,138 +762,10 @@ static bool progress_drive(tp_context *context, struct tpr_sync *sync,
 
 bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline)
 {
-    return progress_drive(context, sync, deadline, 0);
+    return tpr_drive_past(context, sync, deadline, 0);
 }
 
-/* ---- the public face ---------------------------------------------------- */
-
-/* This thread's entry, a new one with `delivered`.  With more contexts than
- * entries one is forgotten: then a wait returns once without need, and progress
- * does not tell of what others ran. */
-static struct progress_known *progress_know(const tp_context *context,
-                                            uint64_t delivered)
-{
-    static _Thread_local TPR_TLS unsigned next;
-    struct progress_known *known = &progress_known[0];
-
-    if (TPB_LIKELY(known->serial == context->serial))
-        return known;
-    for (unsigned i = 1; i < PROGRESS_KNOWN; i++)
-        if (progress_known[i].serial == context->serial)
-            return &progress_known[i];
-    known = &progress_known[next++ % PROGRESS_KNOWN];
-    *known = (struct progress_known){ context->serial, delivered };
-    return known;
-}
-
-void tpr_progress_mine(const tp_context *context)
-{
-    (void)progress_know(context, 0);
-}
-
-static uint64_t progress_delivered(const tp_context *context)
-{
-    return __atomic_load_n(&context->delivered, __ATOMIC_ACQUIRE);
-}
-
-/* Somebody may poll(2) next: he must be woken, and where nothing but a clock
- * tells that there is something to do, by a clock. */
-static void progress_arm_fd(tp_context *context, bool moved)
-{
-    int limit = tpr_park_timeout(context, 0);
-
-    if (!progress_arm(context) || moved || !tpb_list_empty(&context->done))
-        tpr_touch(context);
-    else if (limit >= 0)
-        timerfd_settime(context->timer.fd, 0, &(struct itimerspec){
-            .it_value.tv_nsec = limit * 1000000L }, NULL);
-}
-
-/* With the token. */
-static void progress_once(tp_context *context, bool nested)
-{
-    bool moved;
-
-    progress_active(context);
-    if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)) {
-        tpr_poll_watches(context);
-        context->ask_all = true;       /* its caller may sleep next */
-    } else if (!tpb_list_empty(&context->contacts)) {
-        tpr_poll_watches(context);     /* it may not be called often */
-    }
-    moved = tpr_pass(context);
-    if (nested)
-        return;
-    tpr_dispatch(context);
-    if (atomic_load_explicit(&context->fd_used, memory_order_relaxed))
-        progress_arm_fd(context, moved);
-}
-
-/* A loop that adds up how many completed must come to their number, whoever ran
- * them; what ran before the thread knew of the context is not its own. */
-static int progress_count(const tp_context *context, uint64_t before,
-                          bool nested)
-{
-    struct progress_known *known;
-    uint64_t now, count;
-
-    if (nested)
-        return 0;                      /* of its callback's own caller */
-    now = progress_delivered(context);
-    known = progress_know(context, before);
-    count = now - known->delivered;
-    known->delivered = now;
-    return count < INT_MAX ? (int)count : INT_MAX;
-}
-
-tp_status tp_progress(tp_context *context, int *completed)
-{
-    bool nested, polled, rung;
-    uint64_t before;
-    int count;
-
-    if (context == NULL)
-        return TP_ERR_INVALID;
-    nested = tpr_holds(context);
-    before = progress_delivered(context);
-    /* Pairs with poller_begin(). */
-    polled = (atomic_load_explicit(&context->sleepers, memory_order_acquire)
-              & TPR_POLLED) != 0 && !nested;
-    if (context->mode != TP_PROGRESS_THREAD && tpr_enter(context)) {
-        rung = polled && tpr_poller_begin(context);
-        progress_once(context, nested);
-        if (polled)
-            tpr_poller_end(context, rung);
-        tpr_leave(context);
-    } else if (polled) {
-        tpr_poller_away(context);
-    }
-    count = progress_count(context, before, nested);
-    if (completed != NULL)
-        *completed = count;
-    return TP_OK;
-}
-
-tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
-{
-    struct progress_known *known;
-    uint64_t before, deadline = 0;
-    bool over;
-
-    if (context == NULL || timeout_ms < -1)
-        return TP_ERR_INVALID;
-    if (timeout_ms >= 0)
-        deadline = tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;
-    known = progress_know(context, 0);
-    before = known->delivered;
-    over = progress_drive(context, NULL, deadline, before);
-    if (TPB_UNLIKELY(known->serial != context->serial))
-        known = progress_know(context, 0); /* callbacks have used others */
-    known->delivered = progress_delivered(context);
-    if (completed != NULL)
-        *completed = (int)(known->delivered - before);
-    return over ? TP_OK : TP_ERR_TIMEOUT;
-}
+/* ---- its descriptors ----------------------------------------------------- */
 
 static void progress_woken(struct tpf_watch *watch, uint32_t events)
 {

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -577,6 +578,90 @@ static void blocking_patient(void)
     }
 }
 
+enum { THREADS = 4, THREADS_ROUNDS = 150, THREADS_LONG = 100000 };
+
+/* To and fro on a pipe of the thread's own, short and long ones in turn. */
+static void *threads_talk(void *arg)
+{
+    unsigned number = *(const unsigned *)arg;
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, number);
+    unsigned char *bytes = malloc(THREADS_LONG);
+
+    tpx_check(bytes != NULL, "no memory");
+    for (unsigned i = 0; i < THREADS_ROUNDS; i++) {
+        size_t length = i % 8 == 7 ? THREADS_LONG : 8 + i % 100, got = 0;
+        unsigned seed = number * THREADS_ROUNDS + i;
+
+        if (tpx_me.rank == 0) {
+            tpx_fill(bytes, length, seed);
+            tpx_ok(tp_pipe_send(pipe, bytes, length));
+        }
+        tpx_ok(tp_pipe_recv(pipe, bytes, THREADS_LONG, &got));
+        tpx_equal(got, length);
+        tpx_equal(tpx_verify(bytes, length, seed), length);
+        if (tpx_me.rank == 1)
+            tpx_ok(tp_pipe_send(pipe, bytes, length));
+    }
+    free(bytes);
+    return NULL;
+}
+
+static void threads_run(void *(*run)(void *), unsigned count)
+{
+    pthread_t threads[THREADS];
+    unsigned numbers[THREADS];
+
+    for (unsigned i = 0; i < count; i++) {
+        numbers[i] = i + 1;
+        tpx_equal(pthread_create(&threads[i], NULL, run, &numbers[i]), 0);
+    }
+    for (unsigned i = 0; i < count; i++)
+        tpx_equal(pthread_join(threads[i], NULL), 0);
+}
+
+/* Threads that wait at the same time, with one cpu for all and with more. */
+static void blocking_threads(void)
+{
+    threads_run(threads_talk, THREADS);
+}
+
+static void *threads_receive(void *arg)
+{
+    unsigned number = *(const unsigned *)arg, got = 0;
+
+    tpx_ok(tp_pipe_recv(tpx_pipe(1, number), &got, sizeof(got), NULL));
+    tpx_equal(got, number);
+    return NULL;
+}
+
+/*
+ * Who looks on while another thread drives goes on by himself when that one has
+ * what it waited for and is gone.  All spin for longer than the test may last:
+ * who only looks on then looks on for ever.
+ */
+static void blocking_heirs(void)
+{
+    tpx_check(setenv("TP_SPIN", "3600000000", 1) == 0
+              && setenv("TP_CPUS", "64", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    for (unsigned round = 0; round < 3; round++) {
+        if (tpx_me.rank == 0) {
+            threads_run(threads_receive, THREADS);
+            tpx_meet(1);
+            continue;
+        }
+        /* They shall be waiting, each time one less. */
+        for (unsigned i = 0; i < THREADS; i++) {
+            unsigned number = 1 + (round + i) % THREADS;
+
+            tpx_sleep_ms(20);
+            tpx_ok(tp_pipe_send(tpx_pipe(0, number), &number,
+                                sizeof(number)));
+        }
+        tpx_meet(0);
+    }
+}
+
 const struct tpx_spmd tpx_blocking[] = {
     { "blocking_truncated", blocking_truncated, 2, TPX_LAUNCH, 20 },
     { "blocking_gathers", blocking_gathers, 1, 0, 20 },
@@ -590,5 +675,7 @@ const struct tpx_spmd tpx_blocking[] = {
     { "blocking_any", blocking_any, 5, TPX_LAUNCH, 30 },
     { "blocking_any_single", blocking_any_single, 4, 0, 30 },
     { "blocking_patient", blocking_patient, 2, TPX_BARE, 20 },
+    { "blocking_threads", blocking_threads, 2, TPX_LAUNCH, 60 },
+    { "blocking_heirs", blocking_heirs, 2, TPX_BARE, 30 },
     { NULL }
 };

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tp_progress() and tp_wait(), and what each thread knows of callbacks. */
+#include "config.h"
+
+#include <limits.h>
+#include <sys/timerfd.h>
+
+#include "runtime/core.h"
+#include "runtime/stream.h"
+
+/* Up to which callback this thread knows of a context's: those that ran between
+ * its last tp_wait() or tp_progress() and the next one must end that next one,
+ * whoever ran them, or its caller would sleep over what he waits for. */
+enum { WAIT_KNOWN = 4 };
+static _Thread_local TPR_TLS struct wait_known {
+    uint64_t serial;           /* the context's; 0: unused */
+    uint64_t delivered;
+} wait_known[WAIT_KNOWN];
+
+/* This thread's entry, a new one with `delivered`.  With more contexts than
+ * entries one is forgotten: then a wait returns once without need, and progress
+ * does not tell of what others ran. */
+static struct wait_known *wait_know(const tp_context *context,
+                                            uint64_t delivered)
+{
+    static _Thread_local TPR_TLS unsigned next;
+    struct wait_known *known = &wait_known[0];
+
+    if (TPB_LIKELY(known->serial == context->serial))
+        return known;
+    for (unsigned i = 1; i < WAIT_KNOWN; i++)
+        if (wait_known[i].serial == context->serial)
+            return &wait_known[i];
+    known = &wait_known[next++ % WAIT_KNOWN];
+    *known = (struct wait_known){ context->serial, delivered };
+    return known;
+}
+
+void tpr_progress_mine(const tp_context *context)
+{
+    (void)wait_know(context, 0);
+}
+
+static uint64_t wait_delivered(const tp_context *context)
+{
+    return __atomic_load_n(&context->delivered, __ATOMIC_ACQUIRE);
+}
+
+/* Somebody may poll(2) next: he must be woken, and where nothing but a clock
+ * tells that there is something to do, by a clock. */
+static void wait_arm_fd(tp_context *context, bool moved)
+{
+    int limit = tpr_park_timeout(context, 0);
+
+    if (!tpr_arm(context) || moved || !tpb_list_empty(&context->done))
+        tpr_touch(context);
+    else if (limit >= 0)
+        timerfd_settime(context->timer.fd, 0, &(struct itimerspec){
+            .it_value.tv_nsec = limit * 1000000L }, NULL);
+}
+
+/* With the token. */
+static void wait_once(tp_context *context, bool nested)
+{
+    bool moved;
+
+    tpr_active(context);
+    if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)) {
+        tpr_poll_watches(context);
+        context->ask_all = true;       /* its caller may sleep next */
+    } else if (!tpb_list_empty(&context->contacts)) {
+        tpr_poll_watches(context);     /* it may not be called often */
+    }
+    moved = tpr_pass(context);
+    if (nested)
+        return;
+    tpr_dispatch(context);
+    if (atomic_load_explicit(&context->fd_used, memory_order_relaxed))
+        wait_arm_fd(context, moved);
+}
+
+/* A loop that adds up how many completed must come to their number, whoever ran
+ * them; what ran before the thread knew of the context is not its own. */
+static int wait_count(const tp_context *context, uint64_t before,
+                          bool nested)
+{
+    struct wait_known *known;
+    uint64_t now, count;
+
+    if (nested)
+        return 0;                      /* of its callback's own caller */
+    now = wait_delivered(context);
+    known = wait_know(context, before);
+    count = now - known->delivered;
+    known->delivered = now;
+    return count < INT_MAX ? (int)count : INT_MAX;
+}
+
+tp_status tp_progress(tp_context *context, int *completed)
+{
+    bool nested, polled, rung;
+    uint64_t before;
+    int count;
+
+    if (context == NULL)
+        return TP_ERR_INVALID;
+    nested = tpr_holds(context);
+    before = wait_delivered(context);
+    /* Pairs with poller_begin(). */
+    polled = (atomic_load_explicit(&context->sleepers, memory_order_acquire)
+              & TPR_POLLED) != 0 && !nested;
+    if (context->mode != TP_PROGRESS_THREAD && tpr_enter(context)) {
+        rung = polled && tpr_poller_begin(context);
+        wait_once(context, nested);
+        if (polled)
+            tpr_poller_end(context, rung);
+        tpr_leave(context);
+    } else if (polled) {
+        tpr_poller_away(context);
+    }
+    count = wait_count(context, before, nested);
+    if (completed != NULL)
+        *completed = count;
+    return TP_OK;
+}
+
+tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
+{
+    struct wait_known *known;
+    uint64_t before, deadline = 0;
+    bool over;
+
+    if (context == NULL || timeout_ms < -1)
+        return TP_ERR_INVALID;
+    if (timeout_ms >= 0)
+        deadline = tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;
+    known = wait_know(context, 0);
+    before = known->delivered;
+    over = tpr_drive_past(context, NULL, deadline, before);
+    if (TPB_UNLIKELY(known->serial != context->serial))
+        known = wait_know(context, 0); /* callbacks have used others */
+    known->delivered = wait_delivered(context);
+    if (completed != NULL)
+        *completed = (int)(known->delivered - before);
+    return over ? TP_OK : TP_ERR_TIMEOUT;
+}
