@@ -55,6 +55,27 @@ static void blocking_withdraw(tp_pipe *pipe, struct tpr_sync *sync)
     tpr_pipe_close(pipe, "a message was cut off by a caller's timeout");
 }
 
+/* What a caller whose time is up has the holder of the token do, who may not
+ * let go of it for long. */
+struct blocking_cut {
+    struct tpr_task task;
+    struct tpr_sync done;
+    tp_pipe *pipe;
+    struct tpr_sync *sync;
+};
+
+static void blocking_cut_off(tp_context *context, struct tpr_task *task)
+{
+    struct blocking_cut *cut = TPB_CONTAINER(task, struct blocking_cut, task);
+
+    if (!blocking_over(cut->sync))
+        blocking_withdraw(cut->pipe, cut->sync);
+    /* As in tpr_op_end(): its stack may be gone right after. */
+    context->served = context->news = true;
+    atomic_store_explicit(&cut->done.over, 1, memory_order_release);
+    tpr_wake_sleepers(context);
+}
+
 static tp_status blocking_wait(tp_pipe *pipe, struct tpr_sync *sync,
                                int timeout_ms)
 {
@@ -64,11 +85,13 @@ static tp_status blocking_wait(tp_pipe *pipe, struct tpr_sync *sync,
         return sync->status;
     /* Only the holder may withdraw; it is on our stack, so we wait for it. */
     while (!blocking_over(sync)) {
-        if (tpr_enter(context)) {
-            if (!blocking_over(sync))
-                blocking_withdraw(pipe, sync);
-            tpr_leave(context);
-        }
+        struct blocking_cut cut = {
+            .task.run = blocking_cut_off, .pipe = pipe, .sync = sync,
+            .done = { .wait = sync->wait, .pipe = pipe }
+        };
+
+        tpr_submit(context, &cut.task);
+        tpr_drive(context, &cut.done, 0);
         tpr_drive(context, sync, tpb_now() + 1000000);
     }
     return sync->status == TP_ERR_CLOSED ? TP_ERR_TIMEOUT : sync->status;

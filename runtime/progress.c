@@ -32,7 +32,9 @@ enum {
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
     PROGRESS_LATE_PASSES = 16,     /* look whether late DONEs are due */
     PROGRESS_GLANCES = 16,         /* at the conn that was last, before each */
-    PROGRESS_TAKEN_NS = 100000,    /* a yield after which there is no cpu */
+    PROGRESS_TAKEN_NS = 100000,    /* a yield that others take long with */
+    PROGRESS_ALONE = 1024,         /* turns without one after that, at first */
+    PROGRESS_ALONE_MOST = 64 * PROGRESS_ALONE,
     PROGRESS_GLANCED = 8,          /* that found something, without a pass */
     PROGRESS_ROW = 16,             /* of them, and passes that found nothing: a
                                       pass is not for each wait then */
@@ -418,7 +420,8 @@ struct progress_wait {
     bool recorded;                 /* that it sleeps, in ... */
     struct tpr_wait record;
     bool longer;                   /* its deadline was put off */
-    bool alone;                    /* the cpu is given to no other thread */
+    uint32_t alone;                /* turns until the cpu is given away ... */
+    uint32_t longer_alone;         /* ... and the next time */
     bool quiet;                    /* nothing came in its last sleep */
 };
 
@@ -501,9 +504,10 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait,
     if (!progress_over(context, wait)
         && (atomic_load(&context->token) != 0
             || (!claimed && atomic_load(&context->driving) != 0)
-            || context->mode == TP_PROGRESS_THREAD))
+            || context->mode == TP_PROGRESS_THREAD)) {
         tpr_futex_wait(&context->turn, turn, limit);
-    wait->quiet = atomic_load(&context->turn) == turn;
+        wait->quiet = atomic_load(&context->turn) == turn;
+    }
     atomic_fetch_sub(&context->sleepers, 1);
 }
 
@@ -554,21 +558,40 @@ static uint64_t progress_yield(tp_context *context, uint64_t now,
 
 /* Do others of this process look on, and may there be one cpu for all? */
 static bool progress_shares(const tp_context *context,
-                            const struct progress_wait *wait)
+                            struct progress_wait *wait)
 {
-    return atomic_load_explicit(&context->watchers, memory_order_relaxed) > 0
-           && !context->spare && !wait->alone;
+    if (atomic_load_explicit(&context->watchers, memory_order_relaxed) == 0
+        || context->spare)
+        return false;
+    if (wait->alone == 0)
+        return true;
+    wait->alone--;
+    return false;
 }
 
-/* They get the cpu, and the token; not again in this wait if it then was for
- * others that take long.  False: somebody has the token now. */
+/*
+ * They get the cpu, and the token; for some time not again if the cpu then was
+ * for others that take long.  False: somebody has the token now, and with it
+ * the tasks.  Who sleeps sleeps on: this thread still drives.
+ */
 static bool progress_share(tp_context *context, struct progress_wait *wait)
 {
     uint64_t now = tpb_now();
 
-    tpr_leave(context);
-    sched_yield();
-    wait->alone = tpb_now() - now >= PROGRESS_TAKEN_NS;
+    token_run_tasks(context);
+    context->depth = 0;
+    atomic_store_explicit(&context->holder, NULL, memory_order_relaxed);
+    /* As in tpr_leave_token(). */
+    atomic_exchange(&context->token, 0);
+    if (atomic_load(&context->tasks) == NULL)
+        sched_yield();
+    if (tpb_now() - now < PROGRESS_TAKEN_NS) {
+        wait->longer_alone = PROGRESS_ALONE;
+    } else {
+        wait->alone = wait->longer_alone;
+        if (wait->longer_alone < PROGRESS_ALONE_MOST)
+            wait->longer_alone *= 2;
+    }
     return tpr_enter(context);
 }
 
@@ -579,6 +602,7 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
 {
     bool nested = context->depth > 1;
     uint64_t idle_since = 0, now = 0;
+    bool shared = false;
 
     if (context->crowded)
         tpr_crowd_begin(&context->crowd);
@@ -611,7 +635,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                                progress_awaited(context)))
             continue;
         if (turn % PROGRESS_CLOCK_PASSES == 0 || context->crowded
-            || context->spin_ns == 0) {
+            || context->spin_ns == 0 || TPB_UNLIKELY(shared)) {
+            shared = false;
             if (context->crowded
                 && progress_yield_untimed(context, wait, idle_since))
                 continue;
@@ -634,6 +659,7 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
         } else if (TPB_UNLIKELY(progress_shares(context, wait)) && !nested) {
             if (!progress_share(context, wait))
                 return false;
+            shared = true;
         } else if (turn > PROGRESS_EAGER_PASSES) {
             tpb_pause();
         }
@@ -666,6 +692,11 @@ static bool progress_watch(tp_context *context,
     uint64_t now = tpb_now(), until = now + context->spin_ns, before;
     bool up;
 
+    /* Who yields waits for his turn then, where a wake-up may need none. */
+    if (!context->spare && context->mode == TP_PROGRESS_THREAD)
+        return false;
+    if (wait->deadline > 0 && wait->deadline < until)
+        until = wait->deadline;
     atomic_fetch_add(&context->watchers, 1);
     do {
         up = progress_is_up(context, wait, claimed);
@@ -715,6 +746,7 @@ static bool progress_await(tp_context *context, struct progress_wait *wait)
         }
         if (mine && tpr_enter(context)) {
             tpr_active(context);
+            wait->quiet = false;
             if (progress_spin(context, wait)) {
                 over = progress_told(context, wait);
                 /* The barrier in tpr_leave_token() stands between this and the
@@ -747,6 +779,7 @@ bool tpr_drive_past(tp_context *context, struct tpr_sync *sync,
                     uint64_t deadline, uint64_t delivered)
 {
     struct progress_wait wait = { .sync = sync, .deadline = deadline,
+                                  .longer_alone = PROGRESS_ALONE,
                                   .delivered = delivered };
     bool kicks = context->has_thread && !tpr_holds(context), over;
 

@@ -10,9 +10,9 @@
  * one is posted at a time.  A body that finds one all the same is copied.
  *
  * The body is one call of the kernel's.  Until that is over the kernel reads no
- * acknowledgements and so has new pages for all of it; of several calls the
- * later ones get the pages of the first, which the other core has just read and
- * still has in its cache.
+ * acknowledgements and so has new pages for all of it; of several calls, it
+ * seems, the later ones get the pages of the first, which the other core has
+ * just read and still has in its cache.
  *
  * Where libfabric fills a buffer only within calls of ours (over TCP), nothing
  * writes to the place but those, until the body is there or its endpoint is

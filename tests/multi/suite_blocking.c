@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/multi/flow.h"
@@ -619,16 +620,53 @@ static void threads_run(void *(*run)(void *), unsigned count)
         tpx_equal(pthread_join(threads[i], NULL), 0);
 }
 
-/* Threads that wait at the same time, with one cpu for all and with more. */
+/* Threads that wait at the same time. */
 static void blocking_threads(void)
 {
     threads_run(threads_talk, THREADS);
 }
 
-static void *threads_receive(void *arg)
+/* The same with one cpu for all, as far as they know, and somebody who might
+ * poll; then all wait for long, with little time of a cpu. */
+static void *threads_idle(void *arg)
 {
     unsigned number = *(const unsigned *)arg, got = 0;
 
+    tpx_ok(tp_pipe_recv(tpx_pipe(!tpx_me.rank, number), &got, sizeof(got),
+                        NULL));
+    return NULL;
+}
+
+static void blocking_sharers(void)
+{
+    clock_t before, used;
+
+    tpx_check(setenv("TP_CPUS", "2", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    tpx_check(tp_fd(tpx_me.context) >= 0, "tp_fd");
+    threads_run(threads_talk, THREADS);
+    if (tpx_me.rank == 1) {
+        tpx_sleep_ms(2000);
+        for (unsigned i = 1; i <= THREADS; i++)
+            tpx_ok(tp_pipe_send(tpx_pipe(0, i), &i, sizeof(i)));
+        tpx_meet(0);
+        return;
+    }
+    before = clock();
+    threads_run(threads_idle, THREADS);
+    used = (clock() - before) / (CLOCKS_PER_SEC / 1000);
+    tpx_check(used < 1000, "%ld ms of CPU in 2000 ms of waiting", (long)used);
+    tpx_meet(1);
+}
+
+static void *threads_receive(void *arg)
+{
+    unsigned number = *(const unsigned *)arg, got = 0;
+    tp_message *none;
+
+    if (number == THREADS)
+        tpx_status(tp_pipe_recv_skeleton(tpx_pipe(1, 2 * THREADS), &none, 5),
+                   TP_ERR_TIMEOUT);
     tpx_ok(tp_pipe_recv(tpx_pipe(1, number), &got, sizeof(got), NULL));
     tpx_equal(got, number);
     return NULL;
@@ -636,8 +674,8 @@ static void *threads_receive(void *arg)
 
 /*
  * Who looks on while another thread drives goes on by himself when that one has
- * what it waited for and is gone.  All spin for longer than the test may last:
- * who only looks on then looks on for ever.
+ * what it waited for and is gone, and when his own time is up.  All spin for
+ * longer than the test may last: who only looks on then looks on for ever.
  */
 static void blocking_heirs(void)
 {
@@ -676,6 +714,7 @@ const struct tpx_spmd tpx_blocking[] = {
     { "blocking_any_single", blocking_any_single, 4, 0, 30 },
     { "blocking_patient", blocking_patient, 2, TPX_BARE, 20 },
     { "blocking_threads", blocking_threads, 2, TPX_LAUNCH, 60 },
+    { "blocking_sharers", blocking_sharers, 2, TPX_BARE, 60 },
     { "blocking_heirs", blocking_heirs, 2, TPX_BARE, 30 },
     { NULL }
 };
