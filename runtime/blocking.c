@@ -56,24 +56,32 @@ static void blocking_withdraw(tp_pipe *pipe, struct tpr_sync *sync)
 }
 
 /* What a caller whose time is up has the holder of the token do, who may not
- * let go of it for long. */
+ * let go of it for long; after one more pass, since the operation may have been
+ * left to him just now, too. */
 struct blocking_cut {
     struct tpr_task task;
     struct tpr_sync done;
     tp_pipe *pipe;
     struct tpr_sync *sync;
+    bool again;
 };
 
 static void blocking_cut_off(tp_context *context, struct tpr_task *task)
 {
     struct blocking_cut *cut = TPB_CONTAINER(task, struct blocking_cut, task);
 
-    if (!blocking_over(cut->sync))
+    if (!blocking_over(cut->sync)) {
+        if (!cut->again) {
+            cut->again = true;
+            tpr_submit(context, task);
+            return;
+        }
         blocking_withdraw(cut->pipe, cut->sync);
+    }
     /* As in tpr_op_end(): its stack may be gone right after. */
     context->served = context->news = true;
     atomic_store_explicit(&cut->done.over, 1, memory_order_release);
-    tpr_wake_sleepers(context);
+    tpr_tell_sleepers(context);
 }
 
 static tp_status blocking_wait(tp_pipe *pipe, struct tpr_sync *sync,

@@ -576,15 +576,17 @@ static bool progress_shares(const tp_context *context,
  */
 static bool progress_share(tp_context *context, struct progress_wait *wait)
 {
-    uint64_t now = tpb_now();
+    uint64_t now;
 
     token_run_tasks(context);
     context->depth = 0;
     atomic_store_explicit(&context->holder, NULL, memory_order_relaxed);
     /* As in tpr_leave_token(). */
     atomic_exchange(&context->token, 0);
-    if (atomic_load(&context->tasks) == NULL)
-        sched_yield();
+    if (atomic_load(&context->tasks) != NULL)
+        return tpr_enter(context);
+    now = tpb_now();
+    sched_yield();
     if (tpb_now() - now < PROGRESS_TAKEN_NS) {
         wait->longer_alone = PROGRESS_ALONE;
     } else {
