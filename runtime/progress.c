@@ -64,6 +64,15 @@ static bool token_take(tp_context *context)
     return true;
 }
 
+/* Full barrier: a task is either seen after it or its submitter sees the token
+ * free. */
+static void token_give(tp_context *context)
+{
+    context->depth = 0;
+    atomic_store_explicit(&context->holder, NULL, memory_order_relaxed);
+    atomic_exchange(&context->token, 0);
+}
+
 static void token_run_tasks(tp_context *context)
 {
     struct tpr_task *newest, *oldest = NULL;
@@ -149,11 +158,7 @@ void tpr_leave_token(tp_context *context)
         if (TPB_UNLIKELY(!tpb_list_empty(&context->late)))
             tpr_late_look(context, false);
         token_ring(context);
-        context->depth = 0;
-        atomic_store_explicit(&context->holder, NULL, memory_order_relaxed);
-        /* Full barrier: a task is either seen below or its submitter sees
-         * the token free. */
-        atomic_exchange(&context->token, 0);
+        token_give(context);
         tpr_wake_sleepers(context);
     } while (atomic_load(&context->tasks) != NULL && token_take(context));
 }
@@ -579,10 +584,7 @@ static bool progress_share(tp_context *context, struct progress_wait *wait)
     uint64_t now;
 
     token_run_tasks(context);
-    context->depth = 0;
-    atomic_store_explicit(&context->holder, NULL, memory_order_relaxed);
-    /* As in tpr_leave_token(). */
-    atomic_exchange(&context->token, 0);
+    token_give(context);
     if (atomic_load(&context->tasks) != NULL)
         return tpr_enter(context);
     now = tpb_now();

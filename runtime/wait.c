@@ -21,7 +21,7 @@ static _Thread_local TPR_TLS struct wait_known {
  * entries one is forgotten: then a wait returns once without need, and progress
  * does not tell of what others ran. */
 static struct wait_known *wait_know(const tp_context *context,
-                                            uint64_t delivered)
+                                    uint64_t delivered)
 {
     static _Thread_local TPR_TLS unsigned next;
     struct wait_known *known = &wait_known[0];
@@ -81,8 +81,7 @@ static void wait_once(tp_context *context, bool nested)
 
 /* A loop that adds up how many completed must come to their number, whoever ran
  * them; what ran before the thread knew of the context is not its own. */
-static int wait_count(const tp_context *context, uint64_t before,
-                          bool nested)
+static int wait_count(const tp_context *context, uint64_t before, bool nested)
 {
     struct wait_known *known;
     uint64_t now, count;

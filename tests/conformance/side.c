@@ -95,10 +95,20 @@ void tpx_stream_set(struct tpx_link *from, struct tpx_link *to, uint64_t seed,
     to->in = stream;
 }
 
+/* Of the stream's next frame, which may land if frames do. */
+static size_t link_size(const struct tpx_link *link,
+                        const struct tpx_stream *stream)
+{
+    const struct tpf_conn *conn = link->conn;
+
+    return stream->size(stream, conn->max_lent > 0 ? conn->max_lent
+                                                   : conn->max_frame);
+}
+
 bool tpx_send(struct tpx_link *link)
 {
     size_t max_frame = link->conn->max_frame;
-    size_t size = link->out.size(&link->out, max_frame);
+    size_t size = link_size(link, &link->out);
     void *room = link->conn->backend->reserve(link->conn, size);
 
     ck_assert_msg(size <= max_frame, "a frame of %zu bytes", size);
@@ -306,14 +316,6 @@ static bool link_same(const struct tpx_link *link, const void *bytes,
     return memcmp(bytes, all + from, size) == 0;
 }
 
-static size_t link_size(const struct tpx_link *link)
-{
-    const struct tpf_conn *conn = link->conn;
-
-    return link->in.size(&link->in, conn->max_lent > 0 ? conn->max_lent
-                                                       : conn->max_frame);
-}
-
 /* Says where the body of a frame goes whose head is here: every other one
  * behind that, and half of them only after some more looks. */
 static void link_land(struct tpx_link *link)
@@ -331,7 +333,7 @@ static void link_land(struct tpx_link *link)
         return;
     }
     link->waits = 0;
-    ck_assert_uint_eq(size, link_size(link));
+    ck_assert_uint_eq(size, link_size(link, &link->in));
     ck_assert(link->head > 0 && link_same(link, bytes, 0, link->head));
     if (link->place == NULL || way / 2 % 2 == 0) {
         link->head = 0;
@@ -361,7 +363,7 @@ static void link_frames(struct tpx_link *link)
         }
         ck_assert_msg((uintptr_t)bytes % 8 == 0, "peek() is not aligned");
         ck_assert_msg(link->in.size != NULL, "a frame that nobody sent");
-        size = link_size(link);
+        size = link_size(link, &link->in);
         ck_assert_msg(got == size, "frame %llu has %zu bytes, not %zu",
                       (unsigned long long)link->in.next, got, size);
         ck_assert_msg(link->head == 0

@@ -371,17 +371,12 @@ static void landing_send(struct tpx_link *link, unsigned *lent)
     size_t size = out->size(out, link->conn->max_lent);
     const unsigned char *bytes = tpx_bytes(out, out->next);
     size_t head = 1 + (size_t)tpx_mix(out->next) % 64;
-    void *room;
 
-    if (size > 4000) {
-        if (backend->send_data(link->conn, bytes, head, bytes + head,
-                               size - head, NULL)) {
-            ++*lent;
-            out->next++;
-        }
-    } else if ((room = backend->reserve(link->conn, size)) != NULL) {
-        memcpy(room, bytes, size);
-        backend->commit(link->conn, size);
+    if (size <= 4000) {
+        tpx_send(link);
+    } else if (backend->send_data(link->conn, bytes, head, bytes + head,
+                                  size - head, NULL)) {
+        ++*lent;
         out->next++;
     }
 }

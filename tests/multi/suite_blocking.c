@@ -626,17 +626,21 @@ static void blocking_threads(void)
     threads_run(threads_talk, THREADS);
 }
 
-/* The same with one cpu for all, as far as they know, and somebody who might
- * poll; then all wait for long, with little time of a cpu. */
-static void *threads_idle(void *arg)
+static void *threads_receive(void *arg)
 {
     unsigned number = *(const unsigned *)arg, got = 0;
+    tp_message *none;
 
-    tpx_ok(tp_pipe_recv(tpx_pipe(!tpx_me.rank, number), &got, sizeof(got),
-                        NULL));
+    if (number == THREADS)
+        tpx_status(tp_pipe_recv_skeleton(tpx_pipe(1, 2 * THREADS), &none, 5),
+                   TP_ERR_TIMEOUT);
+    tpx_ok(tp_pipe_recv(tpx_pipe(1, number), &got, sizeof(got), NULL));
+    tpx_equal(got, number);
     return NULL;
 }
 
+/* The same with one cpu for all, as far as they know, and somebody who might
+ * poll; then all wait for long, with little time of a cpu. */
 static void blocking_sharers(void)
 {
     clock_t before, used;
@@ -653,23 +657,10 @@ static void blocking_sharers(void)
         return;
     }
     before = clock();
-    threads_run(threads_idle, THREADS);
+    threads_run(threads_receive, THREADS);
     used = (clock() - before) / (CLOCKS_PER_SEC / 1000);
     tpx_check(used < 1000, "%ld ms of CPU in 2000 ms of waiting", (long)used);
     tpx_meet(1);
-}
-
-static void *threads_receive(void *arg)
-{
-    unsigned number = *(const unsigned *)arg, got = 0;
-    tp_message *none;
-
-    if (number == THREADS)
-        tpx_status(tp_pipe_recv_skeleton(tpx_pipe(1, 2 * THREADS), &none, 5),
-                   TP_ERR_TIMEOUT);
-    tpx_ok(tp_pipe_recv(tpx_pipe(1, number), &got, sizeof(got), NULL));
-    tpx_equal(got, number);
-    return NULL;
 }
 
 /*
