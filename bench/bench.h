@@ -41,7 +41,8 @@ enum bench_scope {
     BENCH_ALL = 15
 };
 
-enum { BENCH_SIZES = 64, BENCH_WINDOWS = 16, BENCH_RANKS_MAX = 4096 };
+enum { BENCH_SIZES = 64, BENCH_WINDOWS = 16, BENCH_RANKS_MAX = 4096,
+       BENCH_BUFFERS = 1024 };
 
 struct bench_options {
     unsigned tests;            /* BENCH_BIT of each */
@@ -59,6 +60,7 @@ struct bench_options {
     const char *progress;      /* NULL: as the environment says */
     bool poll, borrow, memory, tensors;
     size_t metadata;           /* bytes of each message's */
+    unsigned buffers;          /* of each message, which share its bytes */
     bool on_device;            /* --memory cuda, and which: */
     int device;                /* -1: by the rank's place on its host */
     bool calibrate, compare;

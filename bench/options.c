@@ -247,6 +247,8 @@ static bool options_set(enum option_id id, const char *value,
     case OPTION_MEMORY: return options_memory(value, options);
     case OPTION_TENSORS: options->tensors = true; break;
     case OPTION_METADATA: return bench_size(value, &options->metadata);
+    case OPTION_BUFFERS:
+        return options_unsigned(value, BENCH_BUFFERS, &options->buffers);
     case OPTION_BORROW: options->borrow = true; break;
     case OPTION_CALIBRATE: options->calibrate = true; break;
     case OPTION_COMPARE: options->compare = true; break;
@@ -302,6 +304,13 @@ static enum option_id options_row(int code)
     return OPTION_COUNT;
 }
 
+/* Is more asked for than blocking calls can do? */
+static bool options_shaped(const struct bench_options *options)
+{
+    return options->borrow || options->poll || options->tensors
+           || options->metadata > 0 || options->buffers > 1;
+}
+
 /* Of what stands on the line only repetitions and time concern it. */
 static bool options_calibrate(const struct bench_usage *usage,
                               const struct bench_options *options,
@@ -312,9 +321,8 @@ static bool options_calibrate(const struct bench_usage *usage,
                                "--calibrate", "");
     if (options->calibrate
         && (tests || options->size_count > 0 || options->window_count > 0
-            || options->blocking || options->borrow || options->poll
-            || options->memory || options->on_device || options->tensors
-            || options->metadata > 0 || options->verify
+            || options->blocking || options->memory || options->on_device
+            || options_shaped(options) || options->verify
             || options->fresh || options->plot != NULL || options->pin
             || options->progress != NULL || options->who != NULL
             || options->format == BENCH_CSV))
@@ -364,21 +372,17 @@ static bool options_agree(const struct bench_usage *usage,
     if (options->blocking && (tests & BENCH_BIT(BENCH_BIDIRECTIONAL)))
         return options_mistake(usage, status,
                                "bidirectional cannot be --blocking", "");
-    if (options->blocking && (options->borrow || options->poll
-                              || options->tensors || options->metadata > 0))
-        return options_mistake(usage, status, "--blocking goes without "
-                               "--borrow, --poll, --tensors and --metadata",
-                               "");
-    if ((tests & BENCH_BIT(BENCH_MESH))
-        && (options->borrow || options->poll || options->tensors
-            || options->metadata > 0 || options->on_device))
-        return options_mistake(usage, status, "mesh is made of blocking calls:"
-                               " it goes without --borrow, --poll, --tensors,"
-                               " --metadata and --memory cuda", "");
-    if (options->on_device
-        && (options->blocking || options->borrow || options->tensors))
+    if ((options->blocking || (tests & BENCH_BIT(BENCH_MESH)))
+        && (options_shaped(options) || options->on_device))
+        return options_mistake(usage, status, "--blocking and mesh go without "
+                               "--borrow, --poll, --tensors, --metadata, "
+                               "--buffers and --memory cuda", "");
+    if (options->borrow && options->buffers > 1)
+        return options_mistake(usage, status,
+                               "--borrow goes without --buffers", "");
+    if (options->on_device && (options->borrow || options->tensors))
         return options_mistake(usage, status, "--memory cuda goes without "
-                               "--blocking, --borrow and --tensors", "");
+                               "--borrow and --tensors", "");
     if (options->poll && options->progress != NULL
         && strcmp(options->progress, "thread") == 0)
         return options_mistake(usage, status,
@@ -434,7 +438,7 @@ bool bench_parse(int argc, char **argv, const struct bench_usage *usage,
     int code;
 
     *options = (struct bench_options){ .repetitions = 7, .time_ms = 30,
-                                       .limit_s = 120 };
+                                       .limit_s = 120, .buffers = 1 };
     options_tables(usage->scope, letters, longs);
     opterr = 0;
     optind = 1;

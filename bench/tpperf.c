@@ -122,23 +122,97 @@ static void perf_locate(const struct perf *perf, tp_tensor *tensor)
     tensor->stream = perf_device_stream();
 }
 
-void perf_message(const struct perf *perf, const struct bench_job *job,
+/* Where buffer `index` of a message begins, or the message ends. */
+static size_t perf_offset(const struct perf *perf, const struct bench_job *job,
+                          size_t index)
+{
+    size_t buffers = perf->options->buffers;
+
+    return job->bytes / buffers * index
+           + job->bytes % buffers * index / buffers;
+}
+
+static size_t perf_length(const struct perf *perf, const struct bench_job *job,
+                          size_t index)
+{
+    return perf_offset(perf, job, index + 1) - perf_offset(perf, job, index);
+}
+
+static void perf_payloads(const struct perf *perf, const struct bench_job *job,
+                          unsigned char *data, tp_message *message)
+{
+    message->payload_count = perf->options->buffers;
+    for (size_t i = 0; i < message->payload_count; i++)
+        message->payloads[i] = (tp_payload){
+            .data = data + perf_offset(perf, job, i),
+            .length = perf_length(perf, job, i) };
+}
+
+static void perf_tensor_list(const struct perf *perf,
+                             const struct bench_job *job, unsigned char *data,
+                             tp_message *message)
+{
+    message->tensor_count = perf->options->buffers;
+    for (size_t i = 0; i < message->tensor_count; i++) {
+        message->tensors[i] = (tp_tensor){
+            .data = data + perf_offset(perf, job, i),
+            .length = perf_length(perf, job, i),
+            .target = { TP_DEVICE_ANY, 0 } };
+        perf_locate(perf, &message->tensors[i]);
+    }
+}
+
+bool perf_message(const struct perf *perf, const struct bench_job *job,
                   void *data, struct perf_message *to)
 {
+    unsigned buffers = perf->options->buffers;
+    bool tensors = perf_tensors(perf);
+
     memset(to, 0, sizeof(*to));
     to->message.metadata = perf->metadata;
     to->message.metadata_length = perf->options->metadata;
-    if (!perf_tensors(perf)) {
-        to->payload = (tp_payload){ .data = data, .length = job->bytes };
-        to->message.payloads = &to->payload;
-        to->message.payload_count = 1;
-        return;
-    }
-    to->tensor = (tp_tensor){ .data = data, .length = job->bytes,
-                              .target = { TP_DEVICE_ANY, 0 } };
-    perf_locate(perf, &to->tensor);
+    to->message.payloads = &to->payload;
     to->message.tensors = &to->tensor;
-    to->message.tensor_count = 1;
+    if (buffers > 1) {
+        to->several = calloc(buffers, tensors ? sizeof(tp_tensor)
+                                              : sizeof(tp_payload));
+        if (to->several == NULL) {
+            bench_say("out of memory");
+            return false;
+        }
+        to->message.payloads = to->several;
+        to->message.tensors = to->several;
+    }
+    if (tensors)
+        perf_tensor_list(perf, job, data, &to->message);
+    else
+        perf_payloads(perf, job, data, &to->message);
+    return true;
+}
+
+void perf_message_free(struct perf_message *message)
+{
+    free(message->several);
+    message->several = NULL;
+}
+
+tp_status perf_expect_several(const struct perf *perf,
+                              const struct bench_job *job,
+                              const tp_message *skeleton)
+{
+    unsigned buffers = perf->options->buffers;
+    bool tensors = perf_tensors(perf);
+
+    if (skeleton->metadata_length != perf->options->metadata
+        || skeleton->payload_count != (tensors ? 0 : buffers)
+        || skeleton->tensor_count != (tensors ? buffers : 0))
+        return TP_ERR_PROTOCOL;
+    for (size_t i = 0; i < buffers; i++)
+        if ((tensors ? skeleton->tensors[i].length
+                     : skeleton->payloads[i].length)
+            != perf_length(perf, job, i))
+            return TP_ERR_PROTOCOL;
+    return TP_OK;
 }
 
 void perf_place_tensor(const struct perf *perf, tp_message *skeleton,
@@ -146,6 +220,19 @@ void perf_place_tensor(const struct perf *perf, tp_message *skeleton,
 {
     skeleton->tensors[0].data = data;
     perf_locate(perf, &skeleton->tensors[0]);
+}
+
+void perf_place_several(const struct perf *perf, const struct bench_job *job,
+                        tp_message *skeleton, void *data)
+{
+    unsigned char *bytes = data;
+
+    for (size_t i = 0; i < skeleton->payload_count; i++)
+        skeleton->payloads[i].data = bytes + perf_offset(perf, job, i);
+    for (size_t i = 0; i < skeleton->tensor_count; i++) {
+        skeleton->tensors[i].data = bytes + perf_offset(perf, job, i);
+        perf_locate(perf, &skeleton->tensors[i]);
+    }
 }
 
 void perf_settle(const struct perf *perf)
@@ -216,7 +303,7 @@ static void perf_ways(struct perf *perf)
 {
     const struct bench_options *options = perf->options;
     const char *progress = perf_progress(options);
-    char metadata[32] = "";
+    char metadata[32] = "", buffers[24] = "";
 
     perf->waiting = strcmp(progress, "manual") == 0   ? PERF_WAIT
                     : strcmp(progress, "thread") == 0 ? PERF_SLEEP
@@ -226,11 +313,13 @@ static void perf_ways(struct perf *perf)
     if (options->metadata > 0)
         snprintf(metadata, sizeof(metadata), "/metadata:%zu",
                  options->metadata);
-    snprintf(perf->mode, sizeof(perf->mode), "%s%s%s%s%s%s%s", progress,
+    if (options->buffers > 1)
+        snprintf(buffers, sizeof(buffers), "/buffers:%u", options->buffers);
+    snprintf(perf->mode, sizeof(perf->mode), "%s%s%s%s%s%s%s%s", progress,
              options->blocking ? "/blocking" : "",
              options->poll ? "/poll" : "", options->borrow ? "/borrow" : "",
              options->tensors ? "/tensors" : "",
-             metadata,
+             metadata, buffers,
              options->memory ? "/tp_alloc"
              : options->on_device ? "/cuda" : "");
 }

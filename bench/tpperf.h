@@ -61,28 +61,40 @@ bool perf_await(struct perf *perf);
  * and the context. */
 void perf_stop(struct perf *perf);
 
-/* A message of one buffer: a payload, or a tensor. */
+/* A message of a job's bytes, all in payloads or all in tensors. */
 struct perf_message {
     tp_message message;
-    tp_payload payload;
+    tp_payload payload;            /* if it is one buffer */
     tp_tensor tensor;
+    void *several;                 /* else what was allocated for them */
 };
-void perf_message(const struct perf *perf, const struct bench_job *job,
+/* False: no memory, which was said. */
+bool perf_message(const struct perf *perf, const struct bench_job *job,
                   void *data, struct perf_message *to);
+void perf_message_free(struct perf_message *message);
 
 static inline bool perf_tensors(const struct perf *perf)
 {
     return perf->options->tensors || perf->options->on_device;
 }
 
-/* Is a skeleton the one buffer that the job sends?  Else TP_ERR_PROTOCOL.
- * perf_place() says where it shall go. */
+/* As the next two functions, of several buffers. */
+tp_status perf_expect_several(const struct perf *perf,
+                              const struct bench_job *job,
+                              const tp_message *skeleton);
+void perf_place_several(const struct perf *perf, const struct bench_job *job,
+                        tp_message *skeleton, void *data);
+
+/* Is a skeleton what the job sends?  Else TP_ERR_PROTOCOL.  perf_place() says
+ * where it shall go. */
 static inline tp_status perf_expect(const struct perf *perf,
                                     const struct bench_job *job,
                                     const tp_message *skeleton)
 {
     bool tensor = perf_tensors(perf);
 
+    if (perf->options->buffers > 1)
+        return perf_expect_several(perf, job, skeleton);
     return skeleton->metadata_length != perf->options->metadata
            || skeleton->payload_count != !tensor
            || skeleton->tensor_count != tensor
@@ -90,7 +102,7 @@ static inline tp_status perf_expect(const struct perf *perf,
                       : skeleton->payloads[0].length) != job->bytes
            ? TP_ERR_PROTOCOL : TP_OK;
 }
-/* Where its bytes are, which are the host's. */
+/* Where the bytes of a message of one buffer are, which are the host's. */
 static inline void *perf_data(const struct perf *perf,
                               const tp_message *message)
 {
@@ -99,10 +111,13 @@ static inline void *perf_data(const struct perf *perf,
 }
 void perf_place_tensor(const struct perf *perf, tp_message *skeleton,
                        void *data);
-static inline void perf_place(const struct perf *perf, tp_message *skeleton,
-                              void *data)
+static inline void perf_place(const struct perf *perf,
+                              const struct bench_job *job,
+                              tp_message *skeleton, void *data)
 {
-    if (perf_tensors(perf))
+    if (perf->options->buffers > 1)
+        perf_place_several(perf, job, skeleton, data);
+    else if (perf_tensors(perf))
         perf_place_tensor(perf, skeleton, data);
     else
         skeleton->payloads[0].data = data;

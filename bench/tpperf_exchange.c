@@ -131,7 +131,8 @@ static void exchange_arrived(tp_pipe *pipe, tp_status status,
         exchange_bad(exchange, pipe, "borrow", status);
         return;
     }
-    perf_place(exchange->perf, skeleton, exchange->job->receive[0]);
+    perf_place(exchange->perf, exchange->job, skeleton,
+               exchange->job->receive[0]);
     status = tp_pipe_read(pipe, skeleton, exchange_read, exchange);
     exchange_bad(exchange, pipe, "read", status);
 }
@@ -201,16 +202,18 @@ bool perf_exchange(struct bench_driver *driver, struct bench_job *job)
         .perf = perf, .job = job,
         .role = bench_role(job, driver->rank, driver->size),
     };
+    bool good;
 
-    perf_message(perf, job, job->send[0], &exchange.message);
     if (job->blocking)
         return bench_exchange(driver, job);
     exchange.out = perf_pipe(perf, exchange.role.out);
     exchange.in = perf_pipe(perf, exchange.role.in);
-    if (exchange.out == NULL || exchange.in == NULL)
+    if (exchange.out == NULL || exchange.in == NULL
+        || !perf_message(perf, job, job->send[0], &exchange.message))
         return false;
-    if (exchange_run(&exchange))
-        return true;
-    perf_stop(perf);
-    return false;
+    good = exchange_run(&exchange);
+    if (!good)
+        perf_stop(perf);
+    perf_message_free(&exchange.message);
+    return good;
 }

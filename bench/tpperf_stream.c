@@ -147,7 +147,7 @@ static void stream_arrived(tp_pipe *pipe, tp_status status,
     if (status == TP_OK && stream->perf->options->borrow) {
         status = tp_pipe_borrow(pipe, skeleton, stream_borrowed, stream);
     } else if (status == TP_OK) {
-        perf_place(stream->perf, skeleton, bench_in(job, k));
+        perf_place(stream->perf, job, skeleton, bench_in(job, k));
         status = tp_pipe_read(pipe, skeleton, stream_read, stream);
     }
     if (status == TP_OK && k + job->window < stream->to_read)
@@ -245,7 +245,7 @@ static void stream_directions(struct stream *stream, int rank)
     stream->to_read = both || rank == 1 ? job->count : 0;
 }
 
-static void stream_slots(struct stream *stream)
+static bool stream_slots(struct stream *stream)
 {
     struct bench_job *job = stream->job;
 
@@ -255,8 +255,17 @@ static void stream_slots(struct stream *stream)
         *slot = (struct stream_slot){
             .stream = stream, .data = bench_out(job, i)
         };
-        perf_message(stream->perf, job, slot->data, &slot->message);
+        if (!perf_message(stream->perf, job, slot->data, &slot->message))
+            return false;
     }
+    return true;
+}
+
+static void stream_slots_free(struct stream *stream)
+{
+    for (unsigned i = 0; i < stream->job->window; i++)
+        perf_message_free(&stream->slots[i].message);
+    free(stream->slots);
 }
 
 static bool stream_settle(const struct stream *stream)
@@ -302,17 +311,18 @@ bool perf_stream(struct bench_driver *driver, struct bench_job *job)
     stream.when_arrived = job->verify || stream.perf->options->borrow
                           || perf_tensors(stream.perf)
                           || stream.perf->metadata != NULL
+                          || stream.perf->options->buffers > 1
                           ? stream_arrived : stream_arrived_plain;
     stream.slots = calloc(job->window, sizeof(*stream.slots));
     if (stream.slots == NULL) {
         bench_say("out of memory");
         return false;
     }
-    stream_slots(&stream);
-    good = driver->rank == 0 ? stream_lead(&stream, driver)
-                             : stream_follow(&stream, driver);
+    good = stream_slots(&stream)
+           && (driver->rank == 0 ? stream_lead(&stream, driver)
+                                 : stream_follow(&stream, driver));
     if (!good)
         perf_stop(stream.perf);
-    free(stream.slots);
+    stream_slots_free(&stream);
     return good;
 }

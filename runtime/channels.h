@@ -73,6 +73,9 @@ static inline uint32_t tpr_offer_number(uint32_t *offers)
 bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);
 /* Of a write whose first frame is due: settles which buffers go how. */
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
+/* The length by which the way of a message that comes alone is chosen: of its
+ * longest buffer, for what a channel costs it costs for each. */
+uint64_t tpr_offer_longest(const tp_message *message);
 /* The pace of messages of that length which can be lent; NULL: nothing is
  * measured, they are. */
 struct tpr_pace *tpr_offer_lends(const struct tpr_peer *peer, uint64_t length);

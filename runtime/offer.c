@@ -99,23 +99,38 @@ static bool offer_may_stream(const struct tpr_links *links,
            && buffer->device.type == TP_DEVICE_CPU;
 }
 
+uint64_t tpr_offer_longest(const tp_message *message)
+{
+    struct tpf_buffer buffer;
+    uint64_t longest = 0;
+
+    for (size_t i = 0; tpr_message_buffer(message, i, &buffer); i++)
+        if (buffer.length > longest)
+            longest = buffer.length;
+    return longest;
+}
+
 /* How a message goes that no channel has to take: as its stream does, or as its
  * receiver wishes. */
-static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
-                                   unsigned class)
+static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op)
 {
+    const struct tpr_peer *peer = pipe->peer;
+    unsigned class;
+
     if (!op->alone)
         return op->data_length < TPR_PACE_LEAST
-               ? TPR_PACE_FRAMES : pipe->peer->links->paces[class].way;
-    return (pipe->peer->wished >> class & 1) != 0 ? TPR_PACE_PULLED
-                                                  : TPR_PACE_FRAMES;
+               ? TPR_PACE_FRAMES
+               : peer->links->paces[tpr_pace_class(op->data_length)].way;
+    class = tpr_pace_class(tpr_offer_longest(op->message));
+    return (peer->wished >> class & 1) != 0 ? TPR_PACE_PULLED
+                                            : TPR_PACE_FRAMES;
 }
 
 /* A write so long that more than one way may be worth it. */
 static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
 {
-    unsigned class = tpr_pace_class(op->data_length);
-    struct tpr_pace *pace = &pipe->peer->links->paces[class];
+    struct tpr_links *links = pipe->peer->links;
+    struct tpr_pace *pace = &links->paces[tpr_pace_class(op->data_length)];
 
     if (op->alone) {
         op->paced = tpr_pace_first(pace, tpb_now());
@@ -124,7 +139,7 @@ static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
         tpr_pace_next(pace);
         op->paced = true;
     }
-    op->way = (uint8_t)offer_way(pipe, op, class);
+    op->way = (uint8_t)offer_way(pipe, op);
     op->pace_asked = true;
 }
 
@@ -162,8 +177,7 @@ static bool offer_streams(tp_pipe *pipe, struct tpr_op *op,
     if (!offer_may_stream(pipe->peer->links, op, buffer))
         return false;
     if (op->lendable)              /* another buffer of it is, and counts */
-        return offer_way(pipe, op, tpr_pace_class(op->data_length))
-               != TPR_PACE_FRAMES;
+        return offer_way(pipe, op) != TPR_PACE_FRAMES;
     if (!op->pace_asked)
         offer_pace(pipe, op);
     return op->way != TPR_PACE_FRAMES;

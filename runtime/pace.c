@@ -20,6 +20,7 @@ enum {
     PACE_RUN = 3,                  /* messages behind the first: a stream */
     PACE_TRIAL = 2,                /* laps that a way has at least */
     PACE_ALONE = 4,                /* messages that come alone make a lap */
+    PACE_WARMING = 4 * 1024 * 1024,    /* bytes of such in frames first */
     PACE_WARM = 1024,              /* messages of a lap that say it at once */
     PACE_PATIENCE = 32, PACE_PATIENCE_MOST = 4096
 };
@@ -298,16 +299,21 @@ bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way)
     return true;
 }
 
-/* The best of a lap counts, for what disturbs only makes it longer.  The first
+/*
+ * The best of a lap counts, for what disturbs only makes it longer.  The first
  * frame had been copied when its message was seen; the others' copies overlap
- * with those of the reader. */
+ * with those of the reader.  While others were pulled the caches have lost the
+ * memory of the frames: until it has been gone through twice they are slow.
+ */
 bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
                      uint64_t bytes, uint64_t frame, uint64_t ns)
 {
     struct tpr_pace *pace = &taste->pace;
     uint64_t speed;
 
-    if (way == pace->way) {
+    if (way == TPR_PACE_FRAMES && taste->warm < PACE_WARMING) {
+        taste->warm += bytes;
+    } else if (way == pace->way) {
         if (way == TPR_PACE_FRAMES)
             ns += ns * frame / bytes;
         speed = bytes * 1000 / (ns + 1) + 1;
@@ -317,6 +323,8 @@ bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
             pace_judge(pace, taste->best, PACE_ALONE);
             taste->best = 0;
             taste->count = 0;
+            if (pace->way != way)
+                taste->warm = 0;
         }
     }
     return pace->way == TPR_PACE_PULLED;

@@ -97,6 +97,7 @@ struct tpr_taste {
     struct tpr_pace pace;          /* of it way, laps, patience and speed */
     uint64_t best;                 /* of this lap's messages */
     uint32_t count;                /* ... of which there were so many */
+    uint64_t warm;                 /* bytes in frames since that is the way */
 };
 
 /* Which way to begin with.  False: it has begun. */

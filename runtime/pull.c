@@ -30,17 +30,22 @@ static bool pull_is_ours(const struct tpf_channel_kind *kind)
 
 /* ---- which way is the faster one ----------------------------------------- */
 
+/* Of which length one of its buffers must be for a channel to be tried. */
+static uint64_t pull_least(const tp_message *message)
+{
+    return message->payload_count + message->tensor_count == 1
+           ? TPR_TASTE_LEAST : TPR_PACE_LEAST;
+}
+
 void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
 {
-    const tp_message *message = op->message;
-
     /* Who asks for frames later finds in the ring what came meanwhile. */
     if (pipe->peer->links != NULL
         && (pipe->skeleton->offers != NULL
             || pipe->context->open.pipe == pipe)
         && pipe->skeleton->data_length >= TPR_TASTE_LEAST
-        && message->payload_count + message->tensor_count == 1
-        && op->work == NULL && !op->borrow)
+        && op->work == NULL && !op->borrow
+        && tpr_offer_longest(op->message) >= pull_least(op->message))
         op->position = tpb_now();
 }
 
@@ -49,7 +54,7 @@ static void pull_measured(const struct tpr_op *op)
     const tp_pipe *pipe = op->pipe;
     const struct tpr_offer *offers = pull_skeleton(op)->offers;
     struct tpr_peer *peer = pipe->peer;
-    unsigned class = tpr_pace_class(op->data_length);
+    unsigned class = tpr_pace_class(tpr_offer_longest(op->message));
     uint16_t bit = (uint16_t)(1u << class);
 
     if (peer->links == NULL || peer->conn == NULL || op->status != TP_OK)

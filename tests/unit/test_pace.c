@@ -488,6 +488,30 @@ START_TEST(single_messages_come_as_their_receiver_wishes)
 }
 END_TEST
 
+/* Frames are slow for as long as it takes to go through their memory twice,
+ * each time that they become the way. */
+START_TEST(single_messages_warm_the_memory_of_frames)
+{
+    static const uint64_t speed[2] = { 16000, 9000 }, cold = 2000;
+    struct tpr_taste taste = { 0 };
+    unsigned pulled = 0, since = 0;
+
+    ck_assert(tpr_taste_prefer(&taste, TPR_PACE_PULLED));
+    for (unsigned i = 0; i < 1000; i++) {
+        enum tpr_pace_way way = taste.pace.way;
+        uint64_t now = way == TPR_PACE_FRAMES && since++ < 4 ? cold
+                                                            : speed[way];
+
+        if (way == TPR_PACE_PULLED)
+            since = 0;
+        tpr_taste_ended(&taste, way, MEGABYTE, 16 * 1024,
+                        MEGABYTE * UINT64_C(1000) / now);
+        pulled += way == TPR_PACE_PULLED;
+    }
+    ck_assert_uint_le(pulled, 100);
+}
+END_TEST
+
 START_TEST(sizes_have_classes)
 {
     ck_assert_uint_eq(tpr_pace_class(TPR_PACE_FIRST), 0);
@@ -524,6 +548,7 @@ int main(void)
     tcase_add_test(tests, frames_are_tried_to_an_end);
     tcase_add_test(tests, single_messages_are_no_stream);
     tcase_add_test(tests, single_messages_come_as_their_receiver_wishes);
+    tcase_add_test(tests, single_messages_warm_the_memory_of_frames);
     tcase_add_test(tests, sizes_have_classes);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
