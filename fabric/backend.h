@@ -155,6 +155,7 @@ struct tpf_conn {
                                       which the backend takes back */
     struct tpb_way *way;           /* the backend's: into the memory that
                                       reserve() gives; NULL: as any other */
+    struct tpb_fetch *fetch;       /* ... and out of what peek() shows */
     bool turns;                    /* the backend's: what was sent lately
                                       followed something read, each time: they
                                       take turns, and wait for what is copied

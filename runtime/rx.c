@@ -334,6 +334,12 @@ static bool rx_gather(tp_pipe *pipe, struct rx_view *view)
     return true;
 }
 
+/* Frames may have been set aside, and outlive their conn. */
+static struct tpb_fetch *rx_fetch(const tp_pipe *pipe)
+{
+    return pipe->peer->conn != NULL ? pipe->peer->conn->fetch : NULL;
+}
+
 static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
 {
     struct tpr_op *op = TPB_CONTAINER(pipe->reads.prev, struct tpr_op, link);
@@ -362,7 +368,7 @@ static bool rx_fill(tp_pipe *pipe, struct rx_view *view)
     } else if (TPB_UNLIKELY(pipe->skeleton->stream_length >= TPB_COPY_PAST)) {
         tpb_copy_past(data, bytes, left);
     } else {
-        tpb_copy(data, bytes, left);
+        tpb_fetch_copy(rx_fetch(pipe), data, bytes, left);
     }
     pipe->cursor.offset += left;
     *view->taken += (uint32_t)left;

@@ -127,10 +127,7 @@ static inline void short_borrow(tp_pipe *pipe, tp_message *message,
 static __attribute__((noinline)) tp_status
 short_copy(void *to, const struct tpr_open_frame *open)
 {
-    if (open->conn->turns)
-        tpb_copy_pieces(to, open->bytes, open->length);
-    else
-        memcpy(to, open->bytes, open->length);
+    tpb_fetch_copy(open->conn->fetch, to, open->bytes, open->length);
     return TP_OK;
 }
 
@@ -229,10 +226,7 @@ static inline const unsigned char *short_part(const struct tpf_conn *conn,
                                               const unsigned char *from,
                                               size_t length)
 {
-    if (length > TPB_COPY_PIECE && conn->turns)
-        tpb_copy_pieces(to, from, length);
-    else
-        tpb_copy(to, from, length);
+    tpb_fetch_copy(conn->fetch, to, from, length);
     return from + length;
 }
 

@@ -67,6 +67,8 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
     shm_producer_init(&conn->out, &segment->sides[!side],
                       map + SHM_CONTROL + 2 * (size_t)!side * SHM_RING,
                       !conn->base.endpoint->env->crowded);
+    tpb_fetch_init(&conn->fetch);
+    conn->base.fetch = &conn->fetch;
     tpb_way_init(&conn->way);
     conn->base.way = conn->out.rests ? &conn->way : NULL;
     return TP_OK;

@@ -414,9 +414,9 @@ static void shm_copy(const struct tpf_conn *base, unsigned char *to,
     if (length > lead) {
         const unsigned char *rest = (const unsigned char *)data + lead;
 
-        if (base->turns)
+        if (base->turns && length < TPB_COPY_WHOLE)
             tpb_copy_pieces(to + lead, rest, length - lead);
-        else if (length < TPB_WAY_LEAST || base->way == NULL)
+        else if (base->turns || length < TPB_WAY_LEAST || base->way == NULL)
             tpb_copy(to + lead, rest, length - lead);
         else
             tpb_way_copy(base->way, to + lead, rest, length - lead);

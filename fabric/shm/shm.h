@@ -111,6 +111,7 @@ struct shm_conn {
     struct shm_producer out;
     struct shm_consumer in;
     struct tpb_way way;            /* into `out` */
+    struct tpb_fetch fetch;        /* out of `in` */
     uint64_t lapped;               /* when `out` began its memory again */
     uint64_t busy_since;           /* how many bytes since then, see extent.c */
     uint64_t busy_bytes;

@@ -11,6 +11,11 @@
 #define WAY_MOVED (UINT64_C(4) << 20)  /* each way, are enough for a trial: one
                                           lap of the longest ring to settle,
                                           and one more */
+/* The consumer's.  It takes two laps until all lines lie as they do when they
+ * are read that way: half a lap says that there is no difference. */
+#define WAY_FETCH_FIRST (UINT64_C(4) << 20)
+#define WAY_FETCH_MOVED (UINT64_C(6) << 20)
+#define WAY_FETCH_SETTLES (UINT64_C(4) << 20)
 
 enum {
     WAY_SETTLES = 32,              /* copies of a trial, each way, that meet
@@ -26,12 +31,15 @@ void tpb_way_init(struct tpb_way *way)
     *way = (struct tpb_way){ .left = WAY_FIRST };
 }
 
-static void way_copy(bool past, void *to, const void *from, size_t length)
+static void way_copy(const struct tpb_way *way, bool other, void *to,
+                     const void *from, size_t length)
 {
-    if (past)
-        tpb_copy_past(to, from, length);
-    else
+    if (!other)
         memcpy(to, from, length);
+    else if (way->kind == TPB_WAY_PIECES)
+        tpb_copy_pieces(to, from, length);
+    else
+        tpb_copy_past(to, from, length);
 }
 
 /* Copies of about one length went either way: what comes with each of them is
@@ -51,57 +59,82 @@ static bool way_comparable(const struct tpb_way *way)
 /* What the other way takes of what this one does, a byte. */
 static double way_ratio(const struct tpb_way *way)
 {
-    bool now = way->past;
+    bool now = way->other;
 
     return (double)way->took[!now] / (double)(way->bytes[!now] + 1)
            * (double)way->bytes[now] / (double)(way->took[now] + 1);
 }
 
 /*
- * Both were tried: the other one is taken if it saves a tenth twice, or far
- * more.  Where there were pauses somebody waited for a message that came alone,
- * and its reader's time, which is not seen here, counts as well: he finds it
- * later in memory than in a cache.
+ * So much of the time must the other way take at most.  Where there were pauses
+ * somebody waited for a message that came alone, and its reader's time, which
+ * its writer does not see, counts as well: he finds it later in memory than in
+ * a cache.
  */
+static double way_limit(const struct tpb_way *way)
+{
+    if (way->pauses < WAY_PAUSES || way->kind != TPB_WAY_PAST)
+        return 0.9;
+    return way->other ? 1.6 : 0.5;
+}
+
+/* Both were tried: the other one is taken if it saves a tenth twice, or far
+ * more. */
 void tpb_way_decide(struct tpb_way *way)
 {
     bool said = way_comparable(way);
     double ratio = way_ratio(way);
-    double limit = way->pauses < WAY_PAUSES ? 0.9 : way->past ? 1.6 : 0.5;
+    double limit = way_limit(way);
     bool better = said && ratio < limit;
     bool turn = better && (ratio < limit / 2 || way->doubted);
     bool again = !said || (better && !turn);
 
-    *way = (struct tpb_way){ .past = way->past ^ turn,
+    *way = (struct tpb_way){ .kind = way->kind,
+                             .other = way->other ^ turn,
                              .changes = way->changes + turn,
                              .trials = way->trials + 1,
                              .doubted = said ? better && !turn : way->doubted,
                              .left = again ? WAY_AGAIN : WAY_HELD };
 }
 
+/* Did enough go the way that is tried, to count from now on? */
+static bool way_settled(const struct tpb_way *way, uint32_t tries)
+{
+    return way->kind == TPB_WAY_PAST ? tries >= WAY_SETTLES
+                                     : way->moved >= WAY_FETCH_SETTLES;
+}
+
+/* ... and to be compared? */
+static bool way_is_tried(const struct tpb_way *way, uint32_t tries)
+{
+    if (way->kind != TPB_WAY_PAST)
+        return way->moved >= WAY_FETCH_MOVED;
+    return tries >= WAY_TRIES
+           || (tries >= WAY_TRIES_LEAST && way->moved >= WAY_MOVED);
+}
+
 static void way_try(struct tpb_way *way, void *to, const void *from,
                     size_t length)
 {
-    bool other = way->first > 0, past = way->past ^ other;
+    bool second = way->first > 0, other = way->other ^ second;
     uint64_t begun = way->last;
     uint32_t tries = way->tried - way->first;
 
-    way_copy(past, to, from, length);
+    way_copy(way, other, to, from, length);
     way->last = tpb_now();
     if (way->last - begun >= WAY_IDLE_NS) {
         way->pauses += way->tried > 0;
-    } else if (tries >= WAY_SETTLES) {
-        way->copies[past]++;
-        way->took[past] += way->last - begun;
-        way->bytes[past] += length;
+    } else if (way_settled(way, tries)) {
+        way->copies[other]++;
+        way->took[other] += way->last - begun;
+        way->bytes[other] += length;
     }
     way->tried++;
     way->moved += length;
-    if (++tries < WAY_TRIES
-        && (tries < WAY_TRIES_LEAST || way->moved < WAY_MOVED))
+    if (!way_is_tried(way, tries + 1))
         return;
     way->moved = 0;
-    if (other)
+    if (second)
         tpb_way_decide(way);
     else
         way->first = way->tried;
@@ -115,5 +148,21 @@ void tpb_way_copy(struct tpb_way *way, void *to, const void *from,
         return;
     }
     way->left -= length;
-    way_copy(way->past, to, from, length);
+    way_copy(way, way->other, to, from, length);
+}
+
+/* ---- a consumer's -------------------------------------------------------- */
+
+void tpb_fetch_init(struct tpb_fetch *fetch)
+{
+    for (int i = 0; i < 2; i++)
+        fetch->ways[i] = (struct tpb_way){ .kind = TPB_WAY_PIECES,
+                                           .other = true,
+                                           .left = WAY_FETCH_FIRST };
+}
+
+void tpb_fetch_long(struct tpb_fetch *fetch, void *to, const void *from,
+                    size_t length)
+{
+    tpb_way_copy(&fetch->ways[length >= TPB_COPY_WHOLE], to, from, length);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Through the caches or past them: the bytes, and what trials decide. */
+/* Through the caches or past them, by one copy or a loop: the bytes, and what
+ * trials decide. */
 #include "config.h"
 
 #include "runtime/base/way.h"
@@ -13,8 +14,8 @@ static struct tpb_way way;
 static void trial(uint64_t other, bool paused)
 {
     way.pauses = paused ? 3 : 2;   /* a few come on any machine */
-    way.took[way.past] = 1000000;
-    way.took[!way.past] = other * 1000;
+    way.took[way.other] = 1000000;
+    way.took[!way.other] = other * 1000;
     way.bytes[0] = way.bytes[1] = 1000000;
     way.copies[0] = way.copies[1] = 96;
     tpb_way_decide(&way);
@@ -29,25 +30,25 @@ START_TEST(test_decides)
     uint64_t held;
 
     tpb_way_init(&way);
-    ck_assert(!way.past);
+    ck_assert(!way.other);
     trial(950, false);
-    ck_assert(!way.past);
+    ck_assert(!way.other);
     held = way.left;
     trial(700, false);
-    ck_assert(!way.past);
+    ck_assert(!way.other);
     ck_assert_uint_lt(way.left, held);
     trial(950, false);
     trial(700, false);
-    ck_assert(!way.past);          /* not twice in a row */
+    ck_assert(!way.other);         /* not twice in a row */
     trial(700, false);
-    ck_assert(way.past);
+    ck_assert(way.other);
     ck_assert_uint_eq(way.left, held);
     trial(950, false);
-    ck_assert(way.past);
+    ck_assert(way.other);
     trial(140, false);
-    ck_assert(!way.past);
+    ck_assert(!way.other);
     trial(140, false);
-    ck_assert(way.past);
+    ck_assert(way.other);
 }
 END_TEST
 
@@ -58,19 +59,24 @@ START_TEST(test_alone)
     tpb_way_init(&way);
     trial(600, true);
     trial(600, true);
-    ck_assert(!way.past);
+    ck_assert(!way.other);
     trial(400, true);
-    ck_assert(!way.past);
+    ck_assert(!way.other);
     trial(400, true);
-    ck_assert(way.past);
+    ck_assert(way.other);
     trial(1800, true);
     trial(1800, true);
-    ck_assert(way.past);
+    ck_assert(way.other);
     trial(1200, true);
     trial(1200, true);
-    ck_assert(!way.past);
+    ck_assert(!way.other);
     trial(200, true);
-    ck_assert(way.past);
+    ck_assert(way.other);
+    /* Who copies is the reader. */
+    way = (struct tpb_way){ .kind = TPB_WAY_PIECES, .other = true };
+    trial(850, true);
+    trial(850, true);
+    ck_assert(!way.other);
 }
 END_TEST
 
@@ -86,20 +92,20 @@ START_TEST(test_says_nothing)
     way.took[0] = way.bytes[0] = 1000;
     way.copies[0] = 1;
     tpb_way_decide(&way);
-    ck_assert(!way.past);
-    way.past = true;
+    ck_assert(!way.other);
+    way.other = true;
     way.took[0] = way.bytes[0] = 1000;
     way.copies[0] = 1;
     tpb_way_decide(&way);
-    ck_assert(way.past);
+    ck_assert(way.other);
     for (int i = 0; i < 3; i++) {
         way.bytes[0] = 96000;
         way.bytes[1] = 960000;
         way.took[0] = way.took[1] = 1000000;
         way.copies[0] = way.copies[1] = 96;
-        way.past = false;
+        way.other = false;
         tpb_way_decide(&way);
-        ck_assert(!way.past);
+        ck_assert(!way.other);
         ck_assert_uint_lt(way.left, held);
     }
 }
@@ -116,7 +122,7 @@ START_TEST(test_settles)
     trial(700, false);
     ck_assert(!tpb_way_is_settled(&way));
     trial(700, false);
-    ck_assert(way.past);
+    ck_assert(way.other);
     ck_assert(tpb_way_is_settled(&way));
 }
 END_TEST
@@ -169,7 +175,7 @@ START_TEST(test_bytes)
 
     memset(untouched, 0xa5, COPIED);
     tpb_way_init(&way);
-    for (int past = 0; past < 2; past++)
+    for (int kind = 0; kind < 4; kind++)
         for (int i = 0; i < 3 * TRIED; i++) {
             size_t at, length;
 
@@ -177,7 +183,8 @@ START_TEST(test_bytes)
             at = (state >> 33) % 64;
             length = (state >> 41) % (COPIED - 2 * 64);
             if (i % TRIED == 0) {
-                way = (struct tpb_way){ .past = past != 0 };
+                way = (struct tpb_way){ .kind = (enum tpb_way_kind)(kind / 2),
+                                        .other = kind % 2 != 0 };
                 way.left = i == 0 ? UINT64_MAX : 0;
             }
             for (size_t j = 0; j < COPIED; j++)
@@ -192,6 +199,38 @@ START_TEST(test_bytes)
 }
 END_TEST
 
+/* A consumer's, by length: the bytes, and each has trials of its own, which
+ * count only what went that way for two laps of the longest ring. */
+START_TEST(test_fetches)
+{
+    enum { LONG = 16 * 1024, LAPS = 4 << 20 };
+    static const size_t lengths[] = { TPB_COPY_PIECE, TPB_COPY_PIECE + 1,
+                                      TPB_COPY_WHOLE - 1, TPB_COPY_WHOLE,
+                                      LONG };
+    static unsigned char from[LONG], to[LONG];
+    size_t count = sizeof(lengths) / sizeof(lengths[0]), tried[2] = { 0, 0 };
+    struct tpb_fetch fetch;
+
+    tpb_fetch_init(&fetch);
+    ck_assert(fetch.ways[0].other && fetch.ways[1].other);
+    for (unsigned i = 0; fetch.ways[0].trials == 0
+                         || fetch.ways[1].trials == 0; i++) {
+        size_t length = lengths[i % count];
+        struct tpb_way *way = &fetch.ways[length >= TPB_COPY_WHOLE];
+
+        tried[way != fetch.ways] += way->tried > 0 && way->trials == 0
+                                    ? length : 0;
+        memset(from, (int)(i % 251), length);
+        memset(to, 0xa5, length);
+        tpb_fetch_copy(i % 500 == 499 ? NULL : &fetch, to, from, length);
+        ck_assert_int_eq(memcmp(to, from, length), 0);
+        ck_assert_uint_lt(i, 100000);
+    }
+    ck_assert_uint_ge(tried[0], 2 * LAPS);
+    ck_assert_uint_ge(tried[1], 2 * LAPS);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("way");
@@ -202,6 +241,7 @@ int main(void)
     tcase_add_test(tests, test_alone);
     tcase_add_test(tests, test_says_nothing);
     tcase_add_test(tests, test_settles);
+    tcase_add_test(tests, test_fetches);
     tcase_add_test(tests, test_long_copies);
     tcase_add_test(tests, test_trials_end);
     tcase_add_test(tests, test_bytes);
