@@ -58,6 +58,11 @@ suite()
         job 2 $brief --csv --verify $way --sizes $sizes --fresh latency
         results 6
     done
+    for shape in '' --tensors '--metadata 100' '--memory tp --fresh'; do
+        job 2 $brief --csv --verify --buffers 3 $shape --sizes 1,2,7,100k \
+            latency bandwidth
+        results 8
+    done
     for buffers in '' --fresh; do
         job 2 $brief --csv --verify --blocking $buffers --sizes $sizes \
             latency bandwidth rate
@@ -159,11 +164,14 @@ mistakes()
     job 2 --fresh ring
     refused 'not --fresh'
     job 2 --blocking --poll
-    refused '--blocking goes without'
-    for also in --borrow --poll --tensors '--metadata 8' '--memory cuda'; do
+    refused '--blocking and mesh go without'
+    job 2 --borrow --buffers 2
+    refused '--borrow goes without --buffers'
+    for also in --borrow --poll --tensors '--metadata 8' '--buffers 2' \
+        '--memory cuda'; do
         # shellcheck disable=SC2086
         job 2 $also mesh
-        refused 'mesh is made of blocking calls'
+        refused '--blocking and mesh go without'
     done
     run "$tpperf" $brief
     [ "$status" -eq 1 ] && grep -q 'at least 2 ranks' "$work/err"

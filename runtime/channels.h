@@ -93,8 +93,9 @@ bool tpr_offer_called(tp_pipe *pipe, const struct wire_about *about,
 
 /* ---- pull.c: the same at the receiver ------------------------------------ */
 
-/* A message that came alone is asked for: it counts for how the next ones shall
- * come, if its reader was there already. */
+/* A message that came alone is shown to its reader, and asked for: it counts
+ * for how the next ones shall come, if its reader was there already. */
+void tpr_pull_offered(tp_pipe *pipe);
 void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op);
 /* Starts all pulls of a read.  False: the pipe has ended, and the read too. */
 bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op);

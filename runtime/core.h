@@ -239,6 +239,8 @@ struct tp_pipe {
                                       TPR_RX_DATA, others wait for channels */
     uint8_t flags;                 /* WIRE_ALONE ... of the message that comes
                                       in, until its read has begun */
+    uint64_t shown;                /* when its reader was told of it, if that
+                                      counts; the same */
     uint32_t copying;              /* of context->copying the pipe's ... */
     struct tpb_list turns;         /* ... and tpr_offer that wait for these */
     uint32_t offering, offered_to_me;  /* messages with offers so far */
@@ -309,6 +311,7 @@ struct tpr_links {
     struct tpr_pace lends[TPR_PACES];  /* whether frames are, of what might be
                                           lent */
     uint32_t changes;              /* of conn->way, that they know of */
+    uint32_t fetched;              /* of conn->fetch, that tastes know of */
     struct tpr_taste tastes[TPR_PACES];    /* of what comes alone from there */
     bool rivals;                   /* several are for memory of devices */
     bool insisted;                 /* the contract names some of them */

@@ -110,24 +110,23 @@ uint64_t tpr_offer_longest(const tp_message *message)
     return longest;
 }
 
-/* How a message goes that no channel has to take: as its stream does, or as its
- * receiver wishes. */
-static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op)
+/* How a message goes that no channel has to take: as its stream does, or, by
+ * its `longest` buffer, as its receiver wishes. */
+static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
+                                   uint64_t longest)
 {
     const struct tpr_peer *peer = pipe->peer;
-    unsigned class;
 
     if (!op->alone)
         return op->data_length < TPR_PACE_LEAST
                ? TPR_PACE_FRAMES
                : peer->links->paces[tpr_pace_class(op->data_length)].way;
-    class = tpr_pace_class(tpr_offer_longest(op->message));
-    return (peer->wished >> class & 1) != 0 ? TPR_PACE_PULLED
-                                            : TPR_PACE_FRAMES;
+    return (peer->wished >> tpr_pace_class(longest) & 1) != 0
+           ? TPR_PACE_PULLED : TPR_PACE_FRAMES;
 }
 
 /* A write so long that more than one way may be worth it. */
-static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
+static void offer_pace(tp_pipe *pipe, struct tpr_op *op, uint64_t longest)
 {
     struct tpr_links *links = pipe->peer->links;
     struct tpr_pace *pace = &links->paces[tpr_pace_class(op->data_length)];
@@ -139,7 +138,7 @@ static void offer_pace(tp_pipe *pipe, struct tpr_op *op)
         tpr_pace_next(pace);
         op->paced = true;
     }
-    op->way = (uint8_t)offer_way(pipe, op);
+    op->way = (uint8_t)offer_way(pipe, op, longest);
     op->pace_asked = true;
 }
 
@@ -172,21 +171,21 @@ static bool offer_stays(tp_pipe *pipe, struct tpr_op *op,
 
 /* Is it of a stream that is faster by a channel? */
 static bool offer_streams(tp_pipe *pipe, struct tpr_op *op,
-                          const struct tpf_buffer *buffer)
+                          const struct tpf_buffer *buffer, uint64_t longest)
 {
     if (!offer_may_stream(pipe->peer->links, op, buffer))
         return false;
     if (op->lendable)              /* another buffer of it is, and counts */
-        return offer_way(pipe, op) != TPR_PACE_FRAMES;
+        return offer_way(pipe, op, longest) != TPR_PACE_FRAMES;
     if (!op->pace_asked)
-        offer_pace(pipe, op);
+        offer_pace(pipe, op, longest);
     return op->way != TPR_PACE_FRAMES;
 }
 
 /* The best link that takes this buffer describes it. */
 static bool offer_describe(tp_pipe *pipe, struct tpr_op *op,
                            struct tpr_offer *offer,
-                           const struct tpf_buffer *buffer)
+                           const struct tpf_buffer *buffer, uint64_t longest)
 {
     const struct tpr_links *links = pipe->peer->links;
     const struct tpr_link *first = tpr_links_first(links, buffer);
@@ -201,7 +200,7 @@ static bool offer_describe(tp_pipe *pipe, struct tpr_op *op,
             offer_let_go(offer);
             return false;
         }
-    return offer_streams(pipe, op, buffer)
+    return offer_streams(pipe, op, buffer, longest)
            && offer_by(links->stream, offer, buffer);
 }
 
@@ -376,6 +375,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
     struct tpr_peer *peer = pipe->peer;
     struct tpr_offer **end = &op->offers;
     struct tpf_buffer buffer;
+    uint64_t longest;
 
     op->weighed = true;
     op->stream_length = op->data_length;
@@ -387,6 +387,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
     op->alone = tpb_list_empty(&pipe->landing)
                 && op->link.next == &pipe->writes;
     op->alone &= offer_heard(pipe);
+    longest = op->alone ? tpr_offer_longest(op->message) : 0;
     for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++) {
         struct tpr_offer *offer;
 
@@ -399,7 +400,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
             break;
         if (op->work != NULL)
             tpg_work_boxed(op->work, i, &buffer);
-        if (!offer_describe(pipe, op, offer, &buffer)) {
+        if (!offer_describe(pipe, op, offer, &buffer, longest)) {
             tpr_offer_free(pipe->context, offer);
             if (!offer_insisted(peer->links, &buffer))
                 continue;

@@ -20,7 +20,8 @@ enum {
     PACE_RUN = 3,                  /* messages behind the first: a stream */
     PACE_TRIAL = 2,                /* laps that a way has at least */
     PACE_ALONE = 4,                /* messages that come alone make a lap */
-    PACE_WARMING = 4 * 1024 * 1024,    /* bytes of such in frames first */
+    PACE_UNTRIED = 16,             /* of them in frames do not count first */
+    PACE_UNTRIED_BYTES = 4 * 1024 * 1024,  /* ... or so many bytes */
     PACE_WARM = 1024,              /* messages of a lap that say it at once */
     PACE_PATIENCE = 32, PACE_PATIENCE_MOST = 4096
 };
@@ -303,7 +304,7 @@ bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way)
  * The best of a lap counts, for what disturbs only makes it longer.  The first
  * frame had been copied when its message was seen; the others' copies overlap
  * with those of the reader.  While others were pulled the caches have lost the
- * memory of the frames: until it has been gone through twice they are slow.
+ * memory of the frames: until it has been gone through they are slow.
  */
 bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
                      uint64_t bytes, uint64_t frame, uint64_t ns)
@@ -311,8 +312,9 @@ bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
     struct tpr_pace *pace = &taste->pace;
     uint64_t speed;
 
-    if (way == TPR_PACE_FRAMES && taste->warm < PACE_WARMING) {
-        taste->warm += bytes;
+    if (way == pace->way && way == TPR_PACE_FRAMES
+        && taste->warm < PACE_UNTRIED) {
+        taste->warm += 1 + bytes / (PACE_UNTRIED_BYTES / PACE_UNTRIED + 1);
     } else if (way == pace->way) {
         if (way == TPR_PACE_FRAMES)
             ns += ns * frame / bytes;

@@ -97,7 +97,8 @@ struct tpr_taste {
     struct tpr_pace pace;          /* of it way, laps, patience and speed */
     uint64_t best;                 /* of this lap's messages */
     uint32_t count;                /* ... of which there were so many */
-    uint64_t warm;                 /* bytes in frames since that is the way */
+    uint64_t warm;                 /* messages in frames since that is the way;
+                                      long ones are several */
 };
 
 /* Which way to begin with.  False: it has begun. */

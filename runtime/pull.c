@@ -30,39 +30,79 @@ static bool pull_is_ours(const struct tpf_channel_kind *kind)
 
 /* ---- which way is the faster one ----------------------------------------- */
 
-/* Of which length one of its buffers must be for a channel to be tried. */
-static uint64_t pull_least(const tp_message *message)
+void tpr_pull_offered(tp_pipe *pipe)
 {
-    return message->payload_count + message->tensor_count == 1
-           ? TPR_TASTE_LEAST : TPR_PACE_LEAST;
+    /* Not of what lay here already, which its reader had not waited for. */
+    if (pipe->skeleton->data_length >= TPR_TASTE_LEAST
+        && pipe->context->open.pipe == pipe && pipe->peer->links != NULL)
+        pipe->shown = tpb_now();
+}
+
+/* Is one of a message's buffers so long that its sender would try a channel?
+ * As offer_may_stream(). */
+static bool pull_counts_for(uint64_t longest, uint64_t data_length)
+{
+    return longest >= (longest == data_length ? TPR_TASTE_LEAST
+                                              : TPR_PACE_LEAST);
 }
 
 void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
 {
-    /* Who asks for frames later finds in the ring what came meanwhile. */
-    if (pipe->peer->links != NULL
-        && (pipe->skeleton->offers != NULL
-            || pipe->context->open.pipe == pipe)
-        && pipe->skeleton->data_length >= TPR_TASTE_LEAST
-        && op->work == NULL && !op->borrow
-        && tpr_offer_longest(op->message) >= pull_least(op->message))
+    uint64_t longest = tpr_offer_longest(op->message);
+
+    if (pipe->peer->links == NULL || op->work != NULL || op->borrow
+        || !pull_counts_for(longest, pipe->skeleton->data_length))
+        return;
+    if (pipe->shown > 0)
+        op->position = pipe->shown;
+    else if (pipe->context->open.pipe == pipe)
         op->position = tpb_now();
+}
+
+/* Frames come another way since then, or are about to. */
+static void pull_frames_changed(struct tpr_links *links,
+                                const struct tpb_fetch *fetch)
+{
+    if (fetch == NULL || tpb_fetch_changes(fetch) == links->fetched)
+        return;
+    links->fetched = tpb_fetch_changes(fetch);
+    for (size_t i = 0; i < TPR_PACES; i++)
+        tpr_pace_forget(&links->tastes[i].pace, TPR_PACE_FRAMES);
+}
+
+/* The way that such a message has come; false: by a channel that it would have
+ * come by anyway, or while frames are tried ways of which one may be slow. */
+static bool pull_way(const struct tpr_op *op, const struct tpr_links *links,
+                     enum tpr_pace_way *way)
+{
+    const struct tpr_offer *offer = pull_skeleton(op)->offers;
+    const struct tpb_fetch *fetch = op->pipe->peer->conn->fetch;
+
+    *way = offer == NULL ? TPR_PACE_FRAMES : TPR_PACE_PULLED;
+    if (offer == NULL)
+        return fetch == NULL || !tpb_fetch_tries(fetch);
+    for (; offer != NULL; offer = offer->next)
+        if (links->stream == NULL
+            || offer->channel != links->stream->link->kind->number)
+            return false;
+    return true;
 }
 
 static void pull_measured(const struct tpr_op *op)
 {
-    const tp_pipe *pipe = op->pipe;
-    const struct tpr_offer *offers = pull_skeleton(op)->offers;
-    struct tpr_peer *peer = pipe->peer;
+    struct tpr_peer *peer = op->pipe->peer;
+    struct tpr_links *links = peer->links;
     unsigned class = tpr_pace_class(tpr_offer_longest(op->message));
     uint16_t bit = (uint16_t)(1u << class);
+    enum tpr_pace_way way;
 
-    if (peer->links == NULL || peer->conn == NULL || op->status != TP_OK)
+    if (links == NULL || peer->conn == NULL || op->status != TP_OK)
         return;
-    if (tpr_taste_ended(&peer->links->tastes[class],
-                        offers == NULL ? TPR_PACE_FRAMES : TPR_PACE_PULLED,
-                        op->data_length, peer->conn->max_frame,
-                        tpb_now() - op->position))
+    pull_frames_changed(links, peer->conn->fetch);
+    if (!pull_way(op, links, &way))
+        return;
+    if (tpr_taste_ended(&links->tastes[class], way, op->data_length,
+                        peer->conn->max_frame, tpb_now() - op->position))
         peer->wishes |= bit;
     else
         peer->wishes &= (uint16_t)~bit;

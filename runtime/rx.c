@@ -117,6 +117,7 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
         }
     }
     pipe->flags = 0;
+    pipe->shown = 0;
     if (pipe->missing == 0)
         rx_complete(pipe);
 }
@@ -170,6 +171,9 @@ void tpr_rx_offer(tp_pipe *pipe)
     struct tpr_op *op;
 
     pipe->rx_state = TPR_RX_HELD;
+    pipe->shown = 0;
+    if (TPB_UNLIKELY((pipe->flags & WIRE_ALONE) != 0))
+        tpr_pull_offered(pipe);
     while ((op = rx_reader(pipe)) != NULL) {
         if (op->sync == NULL || !op->sync->direct) {
             pipe->rx_state = TPR_RX_OFFERED;
@@ -334,10 +338,12 @@ static bool rx_gather(tp_pipe *pipe, struct rx_view *view)
     return true;
 }
 
-/* Frames may have been set aside, and outlive their conn. */
+/* Of a frame that has not been set aside. */
 static struct tpb_fetch *rx_fetch(const tp_pipe *pipe)
 {
-    return pipe->peer->conn != NULL ? pipe->peer->conn->fetch : NULL;
+    const struct tpr_open_frame *open = &pipe->context->open;
+
+    return open->pipe == pipe ? open->conn->fetch : NULL;
 }
 
 static bool rx_fill(tp_pipe *pipe, struct rx_view *view)

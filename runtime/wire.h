@@ -69,9 +69,10 @@ struct wire_frame {
     uint8_t type;
     uint8_t flags;
     uint16_t wishes;           /* which messages that come alone the sender of
-                                  this would rather pull, a bit per size as
-                                  pace.h classes them, WIRE_BORROWS and
-                                  WIRE_KEEPS; 0 outside of pipes */
+                                  this would rather pull, a bit per length of
+                                  their longest buffer as pace.h classes it,
+                                  WIRE_BORROWS and WIRE_KEEPS; 0 outside of
+                                  pipes */
     uint32_t number;           /* of the pipe; 0 where there is none */
     uint32_t credit;           /* consumed of the other direction's stream */
     uint32_t length;           /* bytes after this header */

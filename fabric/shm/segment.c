@@ -68,7 +68,7 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
                       map + SHM_CONTROL + 2 * (size_t)!side * SHM_RING,
                       !conn->base.endpoint->env->crowded);
     tpb_fetch_init(&conn->fetch);
-    conn->base.fetch = &conn->fetch;
+    conn->base.fetch = conn->out.rests ? &conn->fetch : NULL;
     tpb_way_init(&conn->way);
     conn->base.way = conn->out.rests ? &conn->way : NULL;
     return TP_OK;

@@ -12,8 +12,10 @@
                                           lap of the longest ring to settle,
                                           and one more */
 /* The consumer's.  It takes two laps until all lines lie as they do when they
- * are read that way: half a lap says that there is no difference. */
-#define WAY_FETCH_FIRST (UINT64_C(4) << 20)
+ * are read that way: half a lap says that there is no difference.  Of short and
+ * long copies, not while the producer's first trials are. */
+#define WAY_FETCH_FIRST (UINT64_C(2) << 20)
+#define WAY_FETCH_FIRST_LONG (UINT64_C(26) << 20)
 #define WAY_FETCH_MOVED (UINT64_C(6) << 20)
 #define WAY_FETCH_SETTLES (UINT64_C(4) << 20)
 
@@ -87,7 +89,8 @@ void tpb_way_decide(struct tpb_way *way)
     double limit = way_limit(way);
     bool better = said && ratio < limit;
     bool turn = better && (ratio < limit / 2 || way->doubted);
-    bool again = !said || (better && !turn);
+    /* If nothing counted they come alone, and will. */
+    bool again = said ? better && !turn : way->copies[0] + way->copies[1] > 0;
 
     *way = (struct tpb_way){ .kind = way->kind,
                              .other = way->other ^ turn,
@@ -156,9 +159,9 @@ void tpb_way_copy(struct tpb_way *way, void *to, const void *from,
 void tpb_fetch_init(struct tpb_fetch *fetch)
 {
     for (int i = 0; i < 2; i++)
-        fetch->ways[i] = (struct tpb_way){ .kind = TPB_WAY_PIECES,
-                                           .other = true,
-                                           .left = WAY_FETCH_FIRST };
+        fetch->ways[i] = (struct tpb_way){
+            .kind = TPB_WAY_PIECES, .other = true,
+            .left = i == 0 ? WAY_FETCH_FIRST : WAY_FETCH_FIRST_LONG };
 }
 
 void tpb_fetch_long(struct tpb_fetch *fetch, void *to, const void *from,

@@ -10,8 +10,8 @@
  * 30 ns for each line, five times as long as past the caches.
  *
  * From some KiB on glibc's memcpy() is `rep movsb` where the processor calls
- * that fast.  Where the two do not share a cache it is; where they do, a ring
- * that is read by a loop moves twice as much.
+ * that fast.  Where the two do not share a cache it moves more than a loop;
+ * where they do, half as much.
  *
  * Which it is here nobody tells reliably: not the topology in a virtual
  * machine, and threads are moved.  So it is measured: now and then some copies
@@ -73,6 +73,15 @@ void tpb_fetch_init(struct tpb_fetch *fetch);
 /* Of more than TPB_COPY_PIECE bytes. */
 void tpb_fetch_long(struct tpb_fetch *fetch, void *to, const void *from,
                     size_t length);
+/* Is a trial under way?  How often has either way become another? */
+static inline bool tpb_fetch_tries(const struct tpb_fetch *fetch)
+{
+    return fetch->ways[0].tried > 0 || fetch->ways[1].tried > 0;
+}
+static inline uint32_t tpb_fetch_changes(const struct tpb_fetch *fetch)
+{
+    return fetch->ways[0].changes + fetch->ways[1].changes;
+}
 /* As memcpy(); NULL: out of memory like any other. */
 static inline void tpb_fetch_copy(struct tpb_fetch *fetch, void *to,
                                   const void *from, size_t length)

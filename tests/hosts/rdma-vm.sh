@@ -502,6 +502,35 @@ start_guest() {
         </dev/null >"$dir/qemu" 2>&1 &
 }
 
+# Start guest $1 and what reads its words.
+launch_guest() {
+    local node=$1 dir=$tmp/$1 reader=(cat)
+
+    ((nodes == 1)) || reader=(sed -u "s/^/[$node] /")
+    "${reader[@]}" <"$dir/stdout" & readers+=($!)
+    "${reader[@]}" <"$dir/stderr" >&2 & readers+=($!)
+    start_guest "$node" "$dir"
+    guests[node]=$!
+}
+
+# Guest $1 has not booted.  Once in hundreds of times an emulated machine stands
+# still before its kernel has said a word, and the next one does not: start it
+# again.  False: it was.
+launch_again() {
+    local node=$1
+
+    [[ ! ${again[node]:-} ]] || return 1
+    again[node]=1
+    printf '%s: guest %s did not boot in %s s; starting it again\n' "$PROG" \
+        "$node" "$((SECONDS - begun))" >&2
+    kill -9 "${guests[node]}" 2>/dev/null
+    wait "${guests[node]}" 2>/dev/null
+    ((deadline += SECONDS - begun))
+    begun=$SECONDS boot=$((SECONDS + boot_secs))
+    pulses[node]='' beats[node]=$SECONDS
+    launch_guest "$node"
+}
+
 # Does guest $1 still run processes?  Its pulse has been another one lately, or
 # it has not begun.
 has_pulse() {
@@ -527,8 +556,9 @@ boot_is_over() {
 # Watch the guests until all have ended or it is over otherwise.  Returns 0,
 # 124, 125, 126 or the status of a CMD that failed while the other went on.
 watch_guests() {
-    local deadline=$((SECONDS + seconds)) late=124
-    local boot=$((SECONDS + (seconds < BOOT_SECS ? seconds : BOOT_SECS)))
+    local boot_secs=$((seconds < BOOT_SECS ? seconds : BOOT_SECS))
+    local begun=$SECONDS late=124 again=()
+    local deadline=$((begun + seconds)) boot=$((begun + boot_secs))
     local alive finished node control status
 
     while :; do
@@ -545,8 +575,9 @@ watch_guests() {
             fi
             if kill -0 "${guests[node]}" 2>/dev/null; then
                 ((alive += 1))
-                if [[ ! -e $control/started ]] && boot_is_over "$node"; then
-                    failed=$node fate="did not boot in $SECONDS s"
+                if [[ ! -e $control/started ]] && boot_is_over "$node" &&
+                    ! launch_again "$node"; then
+                    failed=$node fate="did not boot in $((SECONDS - begun)) s"
                     return 125
                 fi
                 if [[ ! -e $control/status ]] && ! has_pulse "$node"; then
@@ -595,7 +626,7 @@ clean_up() {
 
 run() {
     local directory=$PWD seconds=300 memory=1024 cpus='' nodes=1 accel=auto
-    local verbose='' writable=() option dir node reader s failed='' fate='' rc=0
+    local verbose='' writable=() option dir node s failed='' fate='' rc=0
 
     # Global, because clean_up needs them: process ids and scratch directory.
     guests=() readers=() tails=() tmp='' pulses=() beats=()
@@ -640,12 +671,7 @@ run() {
     for ((node = 0; node < nodes; node++)); do
         dir=$tmp/$node
         prepare_guest "$node" "$dir" "$@"
-        reader=(cat)
-        ((nodes == 1)) || reader=(sed -u "s/^/[$node] /")
-        "${reader[@]}" <"$dir/stdout" & readers+=($!)
-        "${reader[@]}" <"$dir/stderr" >&2 & readers+=($!)
-        start_guest "$node" "$dir"
-        guests+=($!)
+        launch_guest "$node"
         if [[ $verbose ]]; then
             : >"$dir/console"
             tail -f "$dir/console" >&2 & tails+=($!)

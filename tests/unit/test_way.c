@@ -93,6 +93,11 @@ START_TEST(test_says_nothing)
     way.copies[0] = 1;
     tpb_way_decide(&way);
     ck_assert(!way.other);
+    ck_assert_uint_lt(way.left, held);
+    /* ... of neither: they come one by one, and go on to. */
+    tpb_way_decide(&way);
+    ck_assert(!way.other);
+    ck_assert_uint_eq(way.left, held);
     way.other = true;
     way.took[0] = way.bytes[0] = 1000;
     way.copies[0] = 1;
@@ -199,8 +204,8 @@ START_TEST(test_bytes)
 }
 END_TEST
 
-/* A consumer's, by length: the bytes, and each has trials of its own, which
- * count only what went that way for two laps of the longest ring. */
+/* A consumer's, by length: the bytes, and each has trials of its own, in which
+ * nothing counts before two laps of the longest ring went that way. */
 START_TEST(test_fetches)
 {
     enum { LONG = 16 * 1024, LAPS = 4 << 20 };
@@ -217,14 +222,18 @@ START_TEST(test_fetches)
                          || fetch.ways[1].trials == 0; i++) {
         size_t length = lengths[i % count];
         struct tpb_way *way = &fetch.ways[length >= TPB_COPY_WHOLE];
+        bool alike = i % 501 == 500;
 
-        tried[way != fetch.ways] += way->tried > 0 && way->trials == 0
-                                    ? length : 0;
         memset(from, (int)(i % 251), length);
         memset(to, 0xa5, length);
-        tpb_fetch_copy(i % 500 == 499 ? NULL : &fetch, to, from, length);
+        tpb_fetch_copy(alike ? NULL : &fetch, to, from, length);
         ck_assert_int_eq(memcmp(to, from, length), 0);
         ck_assert_uint_lt(i, 100000);
+        if (!alike && length > TPB_COPY_PIECE && way->trials == 0
+            && way->tried > 0)
+            tried[way != fetch.ways] += length;
+        if (way->first == 0 && way->moved < LAPS)
+            ck_assert_uint_eq(way->copies[0] + way->copies[1], 0);
     }
     ck_assert_uint_ge(tried[0], 2 * LAPS);
     ck_assert_uint_ge(tried[1], 2 * LAPS);
