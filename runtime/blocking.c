@@ -78,9 +78,7 @@ static void blocking_cut_off(tp_context *context, struct tpr_task *task)
         }
         blocking_withdraw(cut->pipe, cut->sync);
     }
-    /* As in tpr_op_end(): its stack may be gone right after. */
-    context->served = context->news = true;
-    atomic_store_explicit(&cut->done.over, 1, memory_order_release);
+    tpr_sync_end(context, &cut->done);
     tpr_tell_sleepers(context);
 }
 
@@ -163,6 +161,20 @@ tp_status tp_pipe_send(tp_pipe *pipe, const void *data, size_t length)
     return tp_pipe_send_message(pipe, &message, -1);
 }
 
+/* The token is held from where the operation begins to where it ends: else it
+ * would be taken twice. */
+static tp_status blocking_receive(tp_pipe *pipe, struct tpr_sync *sync)
+{
+    tp_status status = TP_OK;
+
+    if (TPB_UNLIKELY(!tpr_short_arm(pipe, sync)))
+        status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, sync);
+    if (TPB_UNLIKELY(status != TP_OK))     /* there is nothing to wait for */
+        *sync = (struct tpr_sync){ .over = 1, .status = status };
+    tpr_drive_entered(pipe->context, sync);
+    return sync->status;
+}
+
 tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
                        size_t *length)
 {
@@ -173,9 +185,13 @@ tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
 
     if (pipe == NULL || (data == NULL && capacity > 0))
         return TP_ERR_INVALID;
-    status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, &sync);
-    if (status == TP_OK)
-        status = blocking_wait(pipe, &sync, -1);
+    if (tpr_drive_enter(pipe->context)) {
+        status = blocking_receive(pipe, &sync);
+    } else {
+        status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, &sync);
+        if (status == TP_OK)
+            status = blocking_wait(pipe, &sync, -1);
+    }
     if (length != NULL && (status == TP_OK || status == TP_ERR_TRUNCATED))
         *length = sync.length;
     return status;

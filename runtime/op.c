@@ -34,7 +34,7 @@ struct tpr_op *tpr_op_new(tp_context *context)
     if (op == NULL)
         return NULL;
     tpb_list_init(&op->link);
-    memset((char *)op + TPR_OP_REST, 0, sizeof(*op) - TPR_OP_REST);
+    tpr_op_clear(op);
     return op;
 }
 
@@ -103,13 +103,7 @@ void tpr_op_end(struct tpr_op *op, tp_status status)
         op->sync = NULL;
         op->borrow = false;
         tpr_op_free(context, op);
-        context->served = context->news = true;
-        /* Pairs with the acquire in progress_over(); the waiter's stack may
-         * be gone right after. */
-        atomic_store_explicit(&sync->over, 1, memory_order_release);
-        tpr_wake_sleepers(context);
-        if (context->armed)
-            tpr_touch(context);
+        tpr_sync_end(context, sync);
     } else if (op->done == NULL) {
         op_free_skeleton(op);
         op->borrow = false;

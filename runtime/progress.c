@@ -96,13 +96,19 @@ static void token_run_tasks(tp_context *context)
     }
 }
 
-bool tpr_enter_token(tp_context *context)
+static inline __attribute__((always_inline)) bool
+token_enter(tp_context *context)
 {
     if (!token_take(context))
         return false;
     /* What this thread left when the token was taken comes first. */
     token_run_tasks(context);
     return true;
+}
+
+bool tpr_enter_token(tp_context *context)
+{
+    return token_enter(context);
 }
 
 void tpr_next_turn(tp_context *context)
@@ -735,10 +741,20 @@ static void progress_claim(tp_context *context, bool *claimed)
                                                   1);
 }
 
-/* Whether the wait is over. */
-static bool progress_await(tp_context *context, struct progress_wait *wait)
+/* Once per message: without a call. */
+static inline bool progress_enter(tp_context *context, bool nested)
 {
-    bool claimed = false, nested = tpr_holds(context), over;
+    if (!nested)
+        return token_enter(context);
+    context->depth++;
+    return true;
+}
+
+/* Whether the wait is over.  `entered`: tpr_drive_enter() has begun it. */
+static bool progress_await(tp_context *context, struct progress_wait *wait,
+                           bool entered)
+{
+    bool claimed = entered, nested = !entered && tpr_holds(context), over;
 
     /* At least once, however little time is given. */
     while (!(over = progress_over(context, wait))) {
@@ -748,7 +764,8 @@ static bool progress_await(tp_context *context, struct progress_wait *wait)
             progress_claim(context, &claimed);
             mine = claimed;
         }
-        if (mine && tpr_enter(context)) {
+        if (mine && (entered || progress_enter(context, nested))) {
+            entered = false;
             tpr_active(context);
             wait->quiet = false;
             if (progress_spin(context, wait)) {
@@ -776,20 +793,22 @@ static bool progress_await(tp_context *context, struct progress_wait *wait)
         atomic_store(&context->driving, 0);
         tpr_wake_sleepers(context);
     }
+    if (entered)
+        tpr_leave(context);
     return over;
 }
 
-bool tpr_drive_past(tp_context *context, struct tpr_sync *sync,
-                    uint64_t deadline, uint64_t delivered)
+static bool progress_drive(tp_context *context, struct tpr_sync *sync,
+                           uint64_t deadline, uint64_t delivered, bool entered)
 {
     struct progress_wait wait = { .sync = sync, .deadline = deadline,
                                   .longer_alone = PROGRESS_ALONE,
                                   .delivered = delivered };
-    bool kicks = context->has_thread && !tpr_holds(context), over;
+    bool kicks = context->has_thread && (entered || !tpr_holds(context)), over;
 
     if (kicks)
         tpr_thread_caller_enters(context);
-    over = progress_await(context, &wait);
+    over = progress_await(context, &wait, entered);
     if (TPB_UNLIKELY(wait.recorded))
         tpr_record_awake(context, &wait.record);
     if (kicks)
@@ -797,9 +816,36 @@ bool tpr_drive_past(tp_context *context, struct tpr_sync *sync,
     return over;
 }
 
+bool tpr_drive_past(tp_context *context, struct tpr_sync *sync,
+                    uint64_t deadline, uint64_t delivered)
+{
+    return progress_drive(context, sync, deadline, delivered, false);
+}
+
 bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline)
 {
-    return tpr_drive_past(context, sync, deadline, 0);
+    return progress_drive(context, sync, deadline, 0, false);
+}
+
+bool tpr_drive_enter(tp_context *context)
+{
+    bool claimed = false;
+
+    if (context->mode == TP_PROGRESS_THREAD || tpr_holds(context))
+        return false;
+    progress_claim(context, &claimed);
+    if (!claimed)
+        return false;
+    if (tpr_enter_token(context))
+        return true;
+    atomic_store(&context->driving, 0);
+    tpr_wake_sleepers(context);
+    return false;
+}
+
+void tpr_drive_entered(tp_context *context, struct tpr_sync *sync)
+{
+    progress_drive(context, sync, 0, 0, true);
 }
 
 /* ---- its descriptors ----------------------------------------------------- */

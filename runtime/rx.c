@@ -128,6 +128,7 @@ static void rx_direct(tp_pipe *pipe, struct tpr_op *op)
     tp_message *message = &pipe->skeleton->message;
     unsigned char *to = op->sync->data;
 
+    tpr_op_clear(op);
     for (size_t i = 0; i < message->payload_count; i++) {
         message->payloads[i].data = to;
         to += message->payloads[i].length;

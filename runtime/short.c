@@ -22,7 +22,8 @@
 
 /* If nothing is there to be given to it, and the pipe is in order. */
 static inline __attribute__((always_inline)) bool
-short_arm(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
+short_arm(tp_pipe *pipe, tp_message_fn *arrived, void *arg,
+          struct tpr_sync *sync)
 {
     tp_context *context = pipe->context;
     struct tpr_op *op = tpr_short_op(context);
@@ -35,6 +36,8 @@ short_arm(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
         return false;
     tpr_short_op_take(context);
     tpr_op_bare_set(op, TPR_OP_DESCRIPTOR, pipe, NULL, arrived, arg);
+    if (sync != NULL)
+        op->sync = sync;
     tpb_list_append(&pipe->armed, &op->link);
     TPR_COUNT(pipe->record->stats.reads_pending, 1);
     return true;
@@ -47,9 +50,14 @@ short_arm_outside(tp_pipe *pipe, tp_message_fn *arrived, void *arg)
 
     if (!tpr_enter_token(pipe->context))
         return false;
-    armed = short_arm(pipe, arrived, arg);
+    armed = short_arm(pipe, arrived, arg, NULL);
     tpr_leave_token(pipe->context);
     return armed;
+}
+
+bool tpr_short_arm(tp_pipe *pipe, struct tpr_sync *sync)
+{
+    return short_arm(pipe, NULL, NULL, sync);
 }
 
 tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
@@ -58,7 +66,8 @@ tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
     if (pipe == NULL || arrived == NULL)
         return TP_ERR_INVALID;
     if (TPB_LIKELY(tpr_holds(pipe->context))
-        ? tpr_short_in_turn(pipe->context) && short_arm(pipe, arrived, arg)
+        ? tpr_short_in_turn(pipe->context)
+          && short_arm(pipe, arrived, arg, NULL)
         : short_arm_outside(pipe, arrived, arg))
         return TP_OK;
     return tpr_call_descriptor(pipe->context, pipe, arrived, arg, NULL);
@@ -446,15 +455,26 @@ static inline bool short_credit(tp_pipe *pipe, uint32_t credit)
     return tpb_list_empty(&pipe->context->done);
 }
 
-/* A callback waits for it, and nothing is before either. */
-static inline bool short_wanted(const tp_context *context,
-                                const tp_pipe *pipe)
+/* Who waits for the pipe's next message. */
+static inline struct tpr_op *short_reader(const tp_pipe *pipe)
+{
+    return TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+}
+
+/* Somebody does, and nothing is before either. */
+static inline bool short_awaited(const tp_context *context,
+                                 const tp_pipe *pipe)
 {
     return pipe->rx_state == TPR_RX_IDLE && pipe->rx_end == TP_OK
            && !context->closing && !tpb_list_empty(&pipe->armed)
-           && tpb_list_empty(&pipe->backlog) && tpb_list_empty(&pipe->reads)
-           && TPB_CONTAINER(pipe->armed.next, struct tpr_op, link)->sync
-              == NULL;
+           && tpb_list_empty(&pipe->backlog) && tpb_list_empty(&pipe->reads);
+}
+
+/* ... and it is a callback. */
+static inline bool short_wanted(const tp_context *context,
+                                const tp_pipe *pipe)
+{
+    return short_awaited(context, pipe) && short_reader(pipe)->sync == NULL;
 }
 
 /* One that is whole in its frame: nor is there what is to be told before it,
@@ -505,6 +525,16 @@ static inline bool short_was_read(tp_context *context)
     return false;
 }
 
+/* The frame goes, of which so many bytes are the message. */
+static inline void short_pop(tp_pipe *pipe, struct tpf_conn *conn,
+                             uint32_t length)
+{
+    pipe->consumed += length + (uint32_t)sizeof(struct wire_frame);
+    conn->backend->pop(conn);
+    if (TPB_UNLIKELY(pipe->consumed - pipe->advertised >= conn->window / 4))
+        tpr_tx_return_credit(pipe);
+}
+
 /* Its frame goes, then its reader is told that it is over. */
 static inline void short_end(tp_context *context, tp_pipe *pipe,
                              struct tpf_conn *conn)
@@ -518,10 +548,7 @@ static inline void short_end(tp_context *context, tp_pipe *pipe,
 
     open->read = NULL;
     open->pipe = NULL;
-    pipe->consumed += open->length + (uint32_t)sizeof(struct wire_frame);
-    conn->backend->pop(conn);
-    if (TPB_UNLIKELY(pipe->consumed - pipe->advertised >= conn->window / 4))
-        tpr_tx_return_credit(pipe);
+    short_pop(pipe, conn, open->length);
     if (TPB_UNLIKELY(borrowed)) {
         tpr_borrow_begin(read);
         read->borrow = false;
@@ -694,6 +721,29 @@ short_take_lent(tp_context *context, const struct tpr_peer *peer,
            && short_back(context, pipe, conn, frame, body);
 }
 
+/* Of one payload, for a caller of tp_pipe_recv(). */
+static __attribute__((noinline)) bool
+short_direct(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
+             const unsigned char *body, uint32_t length)
+{
+    struct tpr_op *op = short_reader(pipe);
+    struct tpr_sync *sync = op->sync;
+
+    if (!sync->direct || length > sync->capacity)
+        return false;
+    tpb_list_unlink(&op->link);
+    op->sync = NULL;
+    tpr_op_free(context, op);
+    tpb_fetch_copy(conn->fetch, sync->data, body, length);
+    short_pop(pipe, conn, length);
+    TPR_COUNT(pipe->record->stats.reads_pending, -1);
+    tpr_count_received(pipe, length);
+    sync->length = length;
+    sync->status = TP_OK;
+    tpr_sync_end(context, sync);
+    return true;
+}
+
 /* False: it goes the other way, nothing is done. */
 static inline bool short_take(tp_context *context, struct tpr_peer *peer,
                               struct tpf_conn *conn,
@@ -710,8 +760,14 @@ static inline bool short_take(tp_context *context, struct tpr_peer *peer,
     if (!short_is_whole(peer, pipe, bytes, &frame, size))
         return short_take_lent(context, peer, pipe, conn, &frame,
                                bytes + sizeof(frame), size);
-    if (!short_is_next(context, pipe, &frame)
-        || (skeleton = tpr_skeleton_short(pipe, frame.length)) == NULL)
+    if (!short_credit(pipe, frame.credit) || !short_awaited(context, pipe)
+        || !tpb_list_empty(&pipe->late_link))
+        return false;
+    if (TPB_UNLIKELY(short_reader(pipe)->sync != NULL))
+        return short_direct(context, pipe, conn, bytes + sizeof(frame),
+                            frame.length);
+    skeleton = tpr_skeleton_short(pipe, frame.length);
+    if (TPB_UNLIKELY(skeleton == NULL))
         return false;
     short_show(context, pipe, conn, WIRE_SHORT, bytes + sizeof(frame),
                skeleton);

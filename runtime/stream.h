@@ -173,6 +173,24 @@ tp_status tpr_small_decode(tp_pipe *pipe, const unsigned char *body,
 
 /* ---- short.c, short_write.c ---------------------------------------------- */
 
+/* Of an operation that has become another one: what begins as zero. */
+static inline void tpr_op_clear(struct tpr_op *op)
+{
+    memset((char *)op + TPR_OP_REST, 0, sizeof(*op) - TPR_OP_REST);
+}
+
+/* Tells a waiter, of whom all else is set: his stack may be gone right after.
+ * Token. */
+static inline void tpr_sync_end(tp_context *context, struct tpr_sync *sync)
+{
+    context->served = context->news = true;
+    /* Pairs with the acquire in progress_over(). */
+    atomic_store_explicit(&sync->over, 1, memory_order_release);
+    tpr_wake_sleepers(context);
+    if (TPB_UNLIKELY(context->armed))
+        tpr_touch(context);
+}
+
 /* The operation that the pool gives next, which stays there; or NULL. */
 static inline struct tpr_op *tpr_short_op(tp_context *context)
 {
@@ -199,8 +217,12 @@ enum tpr_short {
     TPR_SHORT_OTHER,               /* `frame` is to be looked at by others */
     TPR_SHORT_PAUSE                /* others come first, or that is enough */
 };
+/* Arms a caller who waits for the pipe's next message.  False: not so, as there
+ * may be one already.  Token. */
+bool tpr_short_arm(tp_pipe *pipe, struct tpr_sync *sync);
 /* Of the frames that have arrived, at most `left`, the short messages that a
- * callback waits for: calls that, and the one of its read, and pops them. */
+ * callback waits for: calls that, and the one of its read, and pops them; or
+ * those that a caller waits for, who is told. */
 enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
                                int *left, const unsigned char **frame,
                                size_t *size);
