@@ -470,6 +470,7 @@ static void context_free(tp_context *context)
     tpb_free(context->table);
     tpr_ops_fini(context);
     tpr_offers_fini(context);
+    tpb_free(context->spare_chunk);
     tpr_memory_fini(context);
     tpg_close(context->gpu);
     if (context->bootstrap != NULL)

@@ -171,7 +171,7 @@ struct tpr_chunk {
     struct tpb_list link;
     uint8_t type, flags;
     uint32_t cost;                 /* credit, when it is used up */
-    uint32_t length, taken;
+    uint32_t length, taken, room;
     bool started;
     unsigned char bytes[];
 };
@@ -490,6 +490,7 @@ struct tp_context {
     bool served;                   /* a waiting caller's operation ended */
     bool news;                     /* ... or a callback ran, see progress.c */
     uint64_t delivered;            /* relaxed atomic: callbacks run so far */
+    struct tpr_chunk *spare_chunk; /* for the next frame that is set aside */
     struct tpr_op *free_ops;       /* via link.next */
     uint32_t free_op_count;
     struct tpr_open_frame open;

@@ -99,7 +99,7 @@ void tpr_rx_drop(tp_pipe *pipe, tp_status status)
         struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk, link);
 
         pipe->consumed += chunk->cost;
-        tpb_free(chunk);
+        tpr_rx_chunk_free(pipe->context, chunk);
     }
     __atomic_store_n(&pipe->record->stats.bytes_buffered, 0, __ATOMIC_RELAXED);
     if (pipe->rx_state == TPR_RX_OFFERED)

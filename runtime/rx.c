@@ -20,7 +20,8 @@ TPB_LOG_COMPONENT("rx");
 
 enum {
     RX_FRAMES = 64,                /* of one conn per turn */
-    RX_ROUNDS = 16                 /* of callbacks over one open frame */
+    RX_ROUNDS = 16,                /* of callbacks over one open frame */
+    RX_SPARE = 64 * 1024           /* bytes of a chunk that is kept, at most */
 };
 
 /* What rx_step() consumes: of an open frame or of a chunk. */
@@ -416,10 +417,39 @@ static bool rx_step(tp_pipe *pipe, struct rx_view *view)
 
 /* ---- frames ------------------------------------------------------------- */
 
+/* One is kept, for who asks for a message with its frame set aside each time:
+ * callers of tp_pipe_recv_skeleton(). */
+static struct tpr_chunk *rx_chunk(tp_context *context, uint32_t length)
+{
+    struct tpr_chunk *chunk = context->spare_chunk;
+
+    if (chunk != NULL && chunk->room >= length) {
+        context->spare_chunk = NULL;
+        return chunk;
+    }
+    chunk = tpb_resize(NULL, sizeof(*chunk) + length);
+    if (chunk != NULL)
+        chunk->room = length;
+    return chunk;
+}
+
+void tpr_rx_chunk_free(tp_context *context, struct tpr_chunk *chunk)
+{
+    struct tpr_chunk *spare = context->spare_chunk;
+
+    if (chunk->room > RX_SPARE
+        || (spare != NULL && spare->room >= chunk->room)) {
+        tpb_free(chunk);
+        return;
+    }
+    tpb_free(spare);
+    context->spare_chunk = chunk;
+}
+
 static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
 {
     uint32_t length = view->length - *view->taken;
-    struct tpr_chunk *chunk = tpb_zalloc(sizeof(*chunk) + length);
+    struct tpr_chunk *chunk = rx_chunk(pipe->context, length);
 
     if (chunk == NULL) {
         tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for what came");
@@ -430,6 +460,8 @@ static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
     chunk->started = *view->started;
     chunk->cost = cost;
     chunk->length = length;
+    chunk->taken = 0;
+    tpb_list_init(&chunk->link);
     memcpy(chunk->bytes, view->bytes + *view->taken, length);
     tpb_list_append(&pipe->backlog, &chunk->link);
     TPR_COUNT(pipe->record->stats.bytes_buffered, length);
@@ -525,7 +557,7 @@ void tpr_rx_pump(tp_pipe *pipe)
             break;
         pipe->consumed += chunk->cost;
         tpb_list_unlink(&chunk->link);
-        tpb_free(chunk);
+        tpr_rx_chunk_free(pipe->context, chunk);
         tpr_tx_return_credit(pipe);
     }
     if (pipe->rx_end != TP_OK && tpb_list_empty(&pipe->backlog)

@@ -70,6 +70,8 @@ void tpr_descriptor_encode(const tp_message *message,
 void tpr_rx_offer(tp_pipe *pipe);
 void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op);
 void tpr_rx_finish(tp_pipe *pipe);
+/* A chunk of a backlog has been used. */
+void tpr_rx_chunk_free(tp_context *context, struct tpr_chunk *chunk);
 
 /* The pipe cannot go on, and the peer is told. */
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);
