@@ -103,10 +103,9 @@ bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op);
 void tpr_pull_settle(struct tpr_op *op);
 /* For short.c: pulls the only buffer of a message that is being offered into
  * `data`.  False: that cannot be, and nothing is told; the read is to begin as
- * any other.  If true, *since is when it began, or 0 if that is not measured.
- * The peer may have ended in either case. */
+ * any other.  The peer may have ended in either case. */
 bool tpr_pull_at_once(tp_pipe *pipe, const struct tpr_skeleton *skeleton,
-                      void *data, uint64_t *since);
+                      void *data);
 /* Its read is over: its sender is told, which lack of memory may end.  Of the
  * operation's rest `number`, `queued` and `position` count. */
 void tpr_pull_was_at_once(struct tpr_op *op);

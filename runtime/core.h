@@ -132,7 +132,7 @@ struct tpr_op {
     uint32_t lent;                 /* frames that still use its memory */
     uint64_t stream_length;        /* of data_length what goes in frames */
     uint64_t position;             /* in descriptor, then stream; of a read:
-                                      when it was asked for, 0: not measured */
+                                      when it was shown, 0: not measured */
     struct tpr_cursor cursor;
 };
 /* Small enough for the compiler to clear it without a call or a loop. */
@@ -311,7 +311,7 @@ struct tpr_links {
     struct tpr_pace lends[TPR_PACES];  /* whether frames are, of what might be
                                           lent */
     uint32_t changes;              /* of conn->way, that they know of */
-    uint32_t fetched;              /* of conn->fetch, that tastes know of */
+    uint32_t fetched, fetch_tries; /* of conn->fetch, that tastes know of */
     struct tpr_taste tastes[TPR_PACES];    /* of what comes alone from there */
     bool rivals;                   /* several are for memory of devices */
     bool insisted;                 /* the contract names some of them */
@@ -649,9 +649,10 @@ void tpr_poller_away(tp_context *context);
 struct tpr_op *tpr_op_new(tp_context *context);        /* token; or NULL */
 struct tpr_op *tpr_op_alloc(void);                     /* any thread */
 struct tpr_op *tpr_op_first(tp_context *context);      /* none is kept */
-/* As tpr_op_new(), for one that nothing is asked of but its callback: what
- * begins as zero is not cleared.  Of those that are kept the context is set,
- * sync and work are NULL, and nothing is borrowed. */
+/* As tpr_op_new(), for one that nothing is asked of but its callback, or its
+ * caller to be told: what begins as zero is not cleared (tpr_op_clear()).  Of
+ * those that are kept the context is set, sync and work are NULL, and nothing
+ * is borrowed. */
 static inline struct tpr_op *tpr_op_bare(tp_context *context)
 {
     struct tpr_op *op = context->free_ops;

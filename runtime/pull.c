@@ -30,11 +30,25 @@ static bool pull_is_ours(const struct tpf_channel_kind *kind)
 
 /* ---- which way is the faster one ----------------------------------------- */
 
+/* Does it come by the channel that its sender takes only if that is wished? */
+static bool pull_is_wished(const struct tpr_links *links,
+                           const struct tpr_offer *offer)
+{
+    return links->stream != NULL
+           ? offer->channel == links->stream->link->kind->number
+           : offer->channel != TPF_CHANNEL_MAP;
+}
+
 void tpr_pull_offered(tp_pipe *pipe)
 {
+    const struct tpr_skeleton *skeleton = pipe->skeleton;
+    const struct tpr_links *links = pipe->peer->links;
+
     /* Not of what lay here already, which its reader had not waited for. */
-    if (pipe->skeleton->data_length >= TPR_TASTE_LEAST
-        && pipe->context->open.pipe == pipe && pipe->peer->links != NULL)
+    if (skeleton->data_length >= TPR_TASTE_LEAST
+        && pipe->context->open.pipe == pipe && links != NULL
+        && (skeleton->offers == NULL
+            || pull_is_wished(links, skeleton->offers)))
         pipe->shown = tpb_now();
 }
 
@@ -50,42 +64,50 @@ void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
 {
     uint64_t longest = tpr_offer_longest(op->message);
 
-    if (pipe->peer->links == NULL || op->work != NULL || op->borrow
-        || !pull_counts_for(longest, pipe->skeleton->data_length))
-        return;
-    if (pipe->shown > 0)
+    if (pipe->shown > 0 && op->work == NULL && !op->borrow
+        && pull_counts_for(longest, pipe->skeleton->data_length))
         op->position = pipe->shown;
-    else if (pipe->context->open.pipe == pipe)
-        op->position = tpb_now();
 }
 
-/* Frames come another way since then, or are about to. */
+/* Frames are copied another way since the last of these messages: what they
+ * took before counts no more. */
 static void pull_frames_changed(struct tpr_links *links,
                                 const struct tpb_fetch *fetch)
 {
-    if (fetch == NULL || tpb_fetch_changes(fetch) == links->fetched)
+    if (tpb_fetch_changes(fetch) == links->fetched)
         return;
     links->fetched = tpb_fetch_changes(fetch);
     for (size_t i = 0; i < TPR_PACES; i++)
         tpr_pace_forget(&links->tastes[i].pace, TPR_PACE_FRAMES);
 }
 
-/* The way that such a message has come; false: by a channel that it would have
- * come by anyway, or while frames are tried ways of which one may be slow. */
-static bool pull_way(const struct tpr_op *op, const struct tpr_links *links,
+/* Was none of them, since the last of these messages, copied for a trial, one
+ * of whose ways may be slow? */
+static bool pull_frames_count(struct tpr_links *links,
+                              const struct tpb_fetch *fetch)
+{
+    bool counts = fetch->tries == links->fetch_tries;
+
+    links->fetch_tries = fetch->tries;
+    return counts;
+}
+
+/* The way that such a message has come; false: that says nothing. */
+static bool pull_way(const struct tpr_op *op, struct tpr_links *links,
                      enum tpr_pace_way *way)
 {
     const struct tpr_offer *offer = pull_skeleton(op)->offers;
     const struct tpb_fetch *fetch = op->pipe->peer->conn->fetch;
+    bool counts = true;
 
     *way = offer == NULL ? TPR_PACE_FRAMES : TPR_PACE_PULLED;
-    if (offer == NULL)
-        return fetch == NULL || !tpb_fetch_tries(fetch);
+    if (fetch != NULL) {
+        pull_frames_changed(links, fetch);
+        counts = pull_frames_count(links, fetch) || offer != NULL;
+    }
     for (; offer != NULL; offer = offer->next)
-        if (links->stream == NULL
-            || offer->channel != links->stream->link->kind->number)
-            return false;
-    return true;
+        counts &= pull_is_wished(links, offer);
+    return counts;
 }
 
 static void pull_measured(const struct tpr_op *op)
@@ -98,7 +120,6 @@ static void pull_measured(const struct tpr_op *op)
 
     if (links == NULL || peer->conn == NULL || op->status != TP_OK)
         return;
-    pull_frames_changed(links, peer->conn->fetch);
     if (!pull_way(op, links, &way))
         return;
     if (tpr_taste_ended(&links->tastes[class], way, op->data_length,
@@ -413,7 +434,7 @@ static bool pull_is_brief(const tp_pipe *pipe,
 }
 
 bool tpr_pull_at_once(tp_pipe *pipe, const struct tpr_skeleton *skeleton,
-                      void *data, uint64_t *since)
+                      void *data)
 {
     struct tpr_offer *offer = skeleton->offers;
     struct tpf_link *link = pipe->peer->links->of[offer->channel].link;
@@ -423,8 +444,6 @@ bool tpr_pull_at_once(tp_pipe *pipe, const struct tpr_skeleton *skeleton,
 
     if (link == NULL || !pull_is_brief(pipe, link->kind, offer->length))
         return false;
-    *since = (pipe->flags & WIRE_ALONE) != 0
-             && offer->length >= TPR_TASTE_LEAST ? tpb_now() : 0;
     memset(offer->pull, 0, link->kind->pull_size);
     pull_source(offer, link, pull);
     pull->to = (struct tpf_buffer){ .data = data, .length = offer->length };

@@ -6,7 +6,8 @@
  *
  * Here is what happens where nothing is in the way: nothing is queued on the
  * pipe, the callback that waits gets the message where it lies in the backend's
- * memory, reads it at once and arms again.  Whatever differs goes the way of
+ * memory, reads it at once and arms again; or a caller of tp_pipe_recv() has it
+ * copied from there.  Whatever differs goes the way of
  * tx.c and rx.c, which leads to the same; each function says so by returning
  * false, before it has changed anything.  Ten or twenty million times a second
  * each instruction counts, so all of it stands together, to be one function
@@ -310,6 +311,7 @@ static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     *data = buffer.data;
     pipe->context->open.lent = NULL;
     pipe->flags = 0;
+    pipe->shown = 0;
     short_have(pipe, offer->length, true, done, arg);
     return true;
 }
@@ -322,7 +324,7 @@ static bool short_pull(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     struct tpr_skeleton *skeleton = pipe->skeleton;
     bool queued = (pipe->flags & WIRE_QUEUED) != 0;
     const struct tpr_offer *offer;
-    uint64_t since, length;
+    uint64_t length;
     void **data;
 
     offer = short_offer(pipe, message, &data);
@@ -331,7 +333,7 @@ static bool short_pull(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     length = offer->length;
     /* From here on another thread that reads it, too, is told so. */
     atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
-    if (!tpr_pull_at_once(pipe, skeleton, *data, &since)) {
+    if (!tpr_pull_at_once(pipe, skeleton, *data)) {
         atomic_store_explicit(&pipe->offered, message, memory_order_release);
         return false;
     }
@@ -343,7 +345,8 @@ static bool short_pull(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     open->read->data_length = length;
     open->read->number = skeleton->number;
     open->read->queued = queued;
-    open->read->position = since;
+    open->read->position = pipe->shown;
+    pipe->shown = 0;
     tpr_pull_was_at_once(open->read);
     return true;
 }
@@ -622,6 +625,9 @@ static bool short_lent(tp_context *context, tp_pipe *pipe,
     open->length = open->taken = frame->length;
     open->offered = NULL;
     open->lent = &skeleton->message;
+    pipe->shown = 0;
+    if ((frame->flags & WIRE_ALONE) != 0)
+        tpr_pull_offered(pipe);
     pipe->missing = 0;
     short_tell(context, pipe, conn, op, skeleton);
     return true;

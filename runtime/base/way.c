@@ -143,10 +143,16 @@ static void way_try(struct tpb_way *way, void *to, const void *from,
         way->first = way->tried;
 }
 
+/* Is that copy one of a trial? */
+static inline bool way_is_due(const struct tpb_way *way, size_t length)
+{
+    return length > way->left || way->tried > 0;
+}
+
 void tpb_way_copy(struct tpb_way *way, void *to, const void *from,
                   size_t length)
 {
-    if (TPB_UNLIKELY(length > way->left || way->tried > 0)) {
+    if (TPB_UNLIKELY(way_is_due(way, length))) {
         way_try(way, to, from, length);
         return;
     }
@@ -158,6 +164,7 @@ void tpb_way_copy(struct tpb_way *way, void *to, const void *from,
 
 void tpb_fetch_init(struct tpb_fetch *fetch)
 {
+    *fetch = (struct tpb_fetch){ .tries = 0 };
     for (int i = 0; i < 2; i++)
         fetch->ways[i] = (struct tpb_way){
             .kind = TPB_WAY_PIECES, .other = true,
@@ -167,5 +174,8 @@ void tpb_fetch_init(struct tpb_fetch *fetch)
 void tpb_fetch_long(struct tpb_fetch *fetch, void *to, const void *from,
                     size_t length)
 {
-    tpb_way_copy(&fetch->ways[length >= TPB_COPY_WHOLE], to, from, length);
+    struct tpb_way *way = &fetch->ways[length >= TPB_COPY_WHOLE];
+
+    fetch->tries += way_is_due(way, length);
+    tpb_way_copy(way, to, from, length);
 }

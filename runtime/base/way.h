@@ -67,17 +67,14 @@ static inline bool tpb_way_is_settled(const struct tpb_way *way)
  * TPB_COPY_WHOLE and for longer ones. */
 struct tpb_fetch {
     struct tpb_way ways[2];
+    uint32_t tries;                /* copies of all trials so far */
 };
 
 void tpb_fetch_init(struct tpb_fetch *fetch);
 /* Of more than TPB_COPY_PIECE bytes. */
 void tpb_fetch_long(struct tpb_fetch *fetch, void *to, const void *from,
                     size_t length);
-/* Is a trial under way?  How often has either way become another? */
-static inline bool tpb_fetch_tries(const struct tpb_fetch *fetch)
-{
-    return fetch->ways[0].tried > 0 || fetch->ways[1].tried > 0;
-}
+/* How often has either way become another? */
 static inline uint32_t tpb_fetch_changes(const struct tpb_fetch *fetch)
 {
     return fetch->ways[0].changes + fetch->ways[1].changes;

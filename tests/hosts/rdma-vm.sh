@@ -16,7 +16,8 @@
 #   -w DIR     let CMD write to this host directory; repeatable.  Everything
 #              else of the host is readable, and writes to it are accepted but
 #              live in guest memory and vanish with the guest.
-#   -t SECS    kill everything after so many seconds          (default: 300)
+#   -t SECS    kill everything after so many seconds, not counting a boot that
+#              came to nothing and was tried again            (default: 300)
 #   -m MIB     memory of each guest                           (default: 1024)
 #   -c N       virtual CPUs of each guest        (default: 2; with -n 2: 1)
 #   -n N       guests, 1 or 2.  Two guests share a private Ethernet segment,
@@ -35,9 +36,10 @@
 # fails gives the other one ten more seconds.
 #
 # Exit status: CMD's own (of two, the first that is not 0); 124 when the time
-# ran out; 125 when the machinery itself failed, 126 when a guest froze: its
-# kernel runs no process any more, on one of its processors at least, or keeps
-# one that cannot even be killed.  The end of its console is printed then.
+# ran out; 125 when the machinery itself failed, twice if that was before any
+# CMD began; 126 when a guest froze: its kernel runs no process any more, on one
+# of its processors at least, or keeps one that cannot even be killed.  The end
+# of its console is printed then.
 #
 # Environment:
 #   RDMA_VM_CACHE    where the kernel is kept   (default: ~/.cache/rdma-vm);
@@ -513,22 +515,30 @@ launch_guest() {
     guests[node]=$!
 }
 
-# Guest $1 has not booted.  Once in hundreds of times an emulated machine stands
-# still before its kernel has said a word, and the next one does not: start it
-# again.  False: it was.
+# Guest $1 has not booted, as $2 says.  Once in hundreds of times an emulated
+# machine stands still before its kernel has said a word, and the next one does
+# not: start all again, if no CMD has begun.  False: one has, or they were.
 launch_again() {
-    local node=$1
+    local node
 
-    [[ ! ${again[node]:-} ]] || return 1
-    again[node]=1
-    printf '%s: guest %s did not boot in %s s; starting it again\n' "$PROG" \
-        "$node" "$((SECONDS - begun))" >&2
-    kill -9 "${guests[node]}" 2>/dev/null
-    wait "${guests[node]}" 2>/dev/null
+    [[ ! $again ]] || return 1
+    for ((node = 0; node < nodes; node++)); do
+        [[ ! -e $tmp/$node/control/started ]] || return 1
+    done
+    again=1
+    printf '%s: guest %s %s; starting again\n' "$PROG" "$1" "$2" >&2
+    {
+        kill -9 "${guests[@]}"
+        reap 20 "${readers[@]}"
+        wait "${guests[@]}" "${readers[@]}"
+    } 2>/dev/null
+    readers=() pulses=() beats=()
     ((deadline += SECONDS - begun))
     begun=$SECONDS boot=$((SECONDS + boot_secs))
-    pulses[node]='' beats[node]=$SECONDS
-    launch_guest "$node"
+    for ((node = 0; node < nodes; node++)); do
+        rm -f "$tmp/$node"/control/{started,pulse,status,status.new,leave}
+        launch_guest "$node"
+    done
 }
 
 # Does guest $1 still run processes?  Its pulse has been another one lately, or
@@ -557,7 +567,7 @@ boot_is_over() {
 # 124, 125, 126 or the status of a CMD that failed while the other went on.
 watch_guests() {
     local boot_secs=$((seconds < BOOT_SECS ? seconds : BOOT_SECS))
-    local begun=$SECONDS late=124 again=()
+    local begun=$SECONDS late=124 again=''
     local deadline=$((begun + seconds)) boot=$((begun + boot_secs))
     local alive finished node control status
 
@@ -575,10 +585,10 @@ watch_guests() {
             fi
             if kill -0 "${guests[node]}" 2>/dev/null; then
                 ((alive += 1))
-                if [[ ! -e $control/started ]] && boot_is_over "$node" &&
-                    ! launch_again "$node"; then
+                if [[ ! -e $control/started ]] && boot_is_over "$node"; then
                     failed=$node fate="did not boot in $((SECONDS - begun)) s"
-                    return 125
+                    launch_again "$node" "$fate" || return 125
+                    failed=''
                 fi
                 if [[ ! -e $control/status ]] && ! has_pulse "$node"; then
                     failed=$node fate=froze
@@ -586,7 +596,8 @@ watch_guests() {
                 fi
             elif [[ ! -e $control/status ]]; then
                 failed=$node fate=failed
-                return 125
+                launch_again "$node" "$fate" || return 125
+                failed='' alive=1
             fi
         done
         ((alive)) || return 0

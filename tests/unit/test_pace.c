@@ -488,8 +488,8 @@ START_TEST(single_messages_come_as_their_receiver_wishes)
 }
 END_TEST
 
-/* Frames are slow for as long as it takes to go through their memory twice,
- * each time that they become the way. */
+/* Frames are slow until their memory is in the caches again, each time that
+ * they become the way. */
 START_TEST(single_messages_warm_the_memory_of_frames)
 {
     static const uint64_t speed[2] = { 16000, 9000 }, cold = 2000;

@@ -221,7 +221,7 @@ START_TEST(test_fetches)
     for (unsigned i = 0; fetch.ways[0].trials == 0
                          || fetch.ways[1].trials == 0; i++) {
         size_t length = lengths[i % count];
-        struct tpb_way *way = &fetch.ways[length >= TPB_COPY_WHOLE];
+        struct tpb_way *mine = &fetch.ways[length >= TPB_COPY_WHOLE];
         bool alike = i % 501 == 500;
 
         memset(from, (int)(i % 251), length);
@@ -229,11 +229,11 @@ START_TEST(test_fetches)
         tpb_fetch_copy(alike ? NULL : &fetch, to, from, length);
         ck_assert_int_eq(memcmp(to, from, length), 0);
         ck_assert_uint_lt(i, 100000);
-        if (!alike && length > TPB_COPY_PIECE && way->trials == 0
-            && way->tried > 0)
-            tried[way != fetch.ways] += length;
-        if (way->first == 0 && way->moved < LAPS)
-            ck_assert_uint_eq(way->copies[0] + way->copies[1], 0);
+        if (!alike && length > TPB_COPY_PIECE && mine->trials == 0
+            && mine->tried > 0)
+            tried[mine != fetch.ways] += length;
+        if (mine->first == 0 && mine->moved < LAPS)
+            ck_assert_uint_eq(mine->copies[0] + mine->copies[1], 0);
     }
     ck_assert_uint_ge(tried[0], 2 * LAPS);
     ck_assert_uint_ge(tried[1], 2 * LAPS);
