@@ -386,6 +386,9 @@ static void shm_commit(struct tpf_conn *base, size_t size)
     if (TPB_UNLIKELY(!conn->out.rests) && !base->endpoint->env->aside)
         base->endpoint->env->beside
             |= tpb_presence_tell(&conn->mailbox->presence);
+    /* A mere head is credit, which the reader of a stream sends too. */
+    if (size > sizeof(struct tpf_head))
+        conn->fetch.since = 0;
     answer = shm_turns(conn);
     /* One that is not the answer yet, or not all of it: its lines are needed
      * here again, and stores to others would be in the way of the next. */
