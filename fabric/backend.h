@@ -156,10 +156,6 @@ struct tpf_conn {
     struct tpb_way *way;           /* the backend's: into the memory that
                                       reserve() gives; NULL: as any other */
     struct tpb_fetch *fetch;       /* ... and out of what peek() shows */
-    bool turns;                    /* the backend's: what was sent lately
-                                      followed something read, each time: they
-                                      take turns, and wait for what is copied
-                                      now; or this side only returns credit */
 };
 
 /* The first bytes of a frame for post(): in registers, as memory that has just

@@ -93,9 +93,15 @@ bool tpr_offer_called(tp_pipe *pipe, const struct wire_about *about,
 
 /* ---- pull.c: the same at the receiver ------------------------------------ */
 
-/* A message that came alone is shown to its reader, and asked for: it counts
- * for how the next ones shall come, if its reader was there already. */
+/* A message is shown to its reader, and one that came alone is asked for: it
+ * counts for how the next ones shall come, if its reader was there already. */
 void tpr_pull_offered(tp_pipe *pipe);
+static inline void tpr_pull_show(tp_pipe *pipe)
+{
+    pipe->shown = 0;
+    if (TPB_UNLIKELY((pipe->flags & WIRE_ALONE) != 0))
+        tpr_pull_offered(pipe);
+}
 void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op);
 /* Starts all pulls of a read.  False: the pipe has ended, and the read too. */
 bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op);

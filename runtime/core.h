@@ -239,8 +239,8 @@ struct tp_pipe {
                                       TPR_RX_DATA, others wait for channels */
     uint8_t flags;                 /* WIRE_ALONE ... of the message that comes
                                       in, until its read has begun */
-    uint64_t shown;                /* when its reader was told of it, if that
-                                      counts; the same */
+    uint64_t shown;                /* when its reader was told of it; 0: that
+                                      does not count */
     uint32_t copying;              /* of context->copying the pipe's ... */
     struct tpb_list turns;         /* ... and tpr_offer that wait for these */
     uint32_t offering, offered_to_me;  /* messages with offers so far */

@@ -62,10 +62,9 @@ static bool pull_counts_for(uint64_t longest, uint64_t data_length)
 
 void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
 {
-    uint64_t longest = tpr_offer_longest(op->message);
-
     if (pipe->shown > 0 && op->work == NULL && !op->borrow
-        && pull_counts_for(longest, pipe->skeleton->data_length))
+        && pull_counts_for(tpr_offer_longest(op->message),
+                           pipe->skeleton->data_length))
         op->position = pipe->shown;
 }
 

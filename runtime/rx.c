@@ -118,7 +118,6 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
         }
     }
     pipe->flags = 0;
-    pipe->shown = 0;
     if (pipe->missing == 0)
         rx_complete(pipe);
 }
@@ -173,9 +172,7 @@ void tpr_rx_offer(tp_pipe *pipe)
     struct tpr_op *op;
 
     pipe->rx_state = TPR_RX_HELD;
-    pipe->shown = 0;
-    if (TPB_UNLIKELY((pipe->flags & WIRE_ALONE) != 0))
-        tpr_pull_offered(pipe);
+    tpr_pull_show(pipe);
     while ((op = rx_reader(pipe)) != NULL) {
         if (op->sync == NULL || !op->sync->direct) {
             pipe->rx_state = TPR_RX_OFFERED;

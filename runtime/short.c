@@ -311,7 +311,6 @@ static bool short_map(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     *data = buffer.data;
     pipe->context->open.lent = NULL;
     pipe->flags = 0;
-    pipe->shown = 0;
     short_have(pipe, offer->length, true, done, arg);
     return true;
 }
@@ -346,7 +345,6 @@ static bool short_pull(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
     open->read->number = skeleton->number;
     open->read->queued = queued;
     open->read->position = pipe->shown;
-    pipe->shown = 0;
     tpr_pull_was_at_once(open->read);
     return true;
 }
@@ -482,11 +480,19 @@ static inline bool short_wanted(const tp_context *context,
 
 /* One that is whole in its frame: nor is there what is to be told before it,
  * DONEs that late.c keeps while their stream goes on. */
+static inline bool short_is_due(const tp_context *context, tp_pipe *pipe,
+                                const struct wire_frame *frame)
+{
+    return short_credit(pipe, frame->credit) && short_awaited(context, pipe)
+           && tpb_list_empty(&pipe->late_link);
+}
+
+/* ... to a callback. */
 static inline bool short_is_next(const tp_context *context, tp_pipe *pipe,
                                  const struct wire_frame *frame)
 {
-    return short_credit(pipe, frame->credit) && short_wanted(context, pipe)
-           && tpb_list_empty(&pipe->late_link);
+    return short_is_due(context, pipe, frame)
+           && short_reader(pipe)->sync == NULL;
 }
 
 static inline __attribute__((always_inline)) void
@@ -596,7 +602,7 @@ short_show(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
            unsigned flags, const unsigned char *body,
            struct tpr_skeleton *skeleton)
 {
-    struct tpr_op *op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+    struct tpr_op *op = short_reader(pipe);
 
     context->open.bytes = body;
     short_open(&context->open, pipe, conn, op, flags, skeleton);
@@ -619,15 +625,13 @@ static bool short_lent(tp_context *context, tp_pipe *pipe,
     skeleton->number = tpr_offer_number(&pipe->offered_to_me);
     pipe->offers_seen = true;
     pipe->flags = frame->flags;
-    op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+    op = short_reader(pipe);
     open->bytes = body;
     short_open(open, pipe, conn, op, frame->flags, skeleton);
     open->length = open->taken = frame->length;
     open->offered = NULL;
     open->lent = &skeleton->message;
-    pipe->shown = 0;
-    if ((frame->flags & WIRE_ALONE) != 0)
-        tpr_pull_offered(pipe);
+    tpr_pull_show(pipe);
     pipe->missing = 0;
     short_tell(context, pipe, conn, op, skeleton);
     return true;
@@ -662,7 +666,7 @@ static bool short_small(tp_context *context, tp_pipe *pipe,
         || tpr_small_decode(pipe, body, frame->length, &skeleton, &taken)
            != TP_OK)
         return false;
-    op = TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+    op = short_reader(pipe);
     open->bytes = body;
     short_open(open, pipe, conn, op, frame->flags, skeleton);
     open->length = frame->length;
@@ -766,8 +770,7 @@ static inline bool short_take(tp_context *context, struct tpr_peer *peer,
     if (!short_is_whole(peer, pipe, bytes, &frame, size))
         return short_take_lent(context, peer, pipe, conn, &frame,
                                bytes + sizeof(frame), size);
-    if (!short_credit(pipe, frame.credit) || !short_awaited(context, pipe)
-        || !tpb_list_empty(&pipe->late_link))
+    if (!short_is_due(context, pipe, &frame))
         return false;
     if (TPB_UNLIKELY(short_reader(pipe)->sync != NULL))
         return short_direct(context, pipe, conn, bytes + sizeof(frame),

@@ -369,9 +369,8 @@ static inline bool shm_turns(struct shm_conn *conn)
             conn->turns -= conn->turns > 0;
         else if (conn->turns < SHM_TURNS_MOST)
             conn->turns += 2;
-        conn->base.turns = conn->turns >= SHM_TURNS;
     }
-    return conn->follows && conn->base.turns && word == 0;
+    return conn->follows && shm_in_turns(conn) && word == 0;
 }
 
 static void shm_commit(struct tpf_conn *base, size_t size)
@@ -409,17 +408,18 @@ static void shm_commit(struct tpf_conn *base, size_t size)
  * looking there for the announcement, and would take the line away before that
  * is written.
  */
-static void shm_copy(const struct tpf_conn *base, unsigned char *to,
+static void shm_copy(struct tpf_conn *base, unsigned char *to,
                      const void *data, size_t length)
 {
+    bool turns = shm_in_turns(shm_conn(base));
     size_t lead = TPB_CACHE_LINE - (uintptr_t)to % TPB_CACHE_LINE;
 
     if (length > lead) {
         const unsigned char *rest = (const unsigned char *)data + lead;
 
-        if (base->turns && length < TPB_COPY_WHOLE)
+        if (turns && length < TPB_COPY_WHOLE)
             tpb_copy_pieces(to + lead, rest, length - lead);
-        else if (base->turns || length < TPB_WAY_LEAST || base->way == NULL)
+        else if (turns || length < TPB_WAY_LEAST || base->way == NULL)
             tpb_copy(to + lead, rest, length - lead);
         else
             tpb_way_copy(base->way, to + lead, rest, length - lead);

@@ -119,7 +119,8 @@ struct shm_conn {
     uint64_t before;               /* bytes written since the last record that
                                       was not followed by another at once */
     bool follows;                  /* the first of those followed one read */
-    unsigned turns;                /* how sure it is that we take turns */
+    unsigned turns;                /* how sure it is that we take turns, or
+                                      only return credit */
     struct shm_mailbox *mailbox;   /* the peer's, or NULL */
     unsigned char *map;            /* the segment ... */
     int side;                      /* ... of which this is ours */
@@ -163,6 +164,12 @@ struct shm_endpoint {
 static inline struct shm_conn *shm_conn(struct tpf_conn *conn)
 {
     return (struct shm_conn *)conn;
+}
+
+/* Did what was sent lately follow something read, each time? */
+static inline bool shm_in_turns(const struct shm_conn *conn)
+{
+    return conn->turns >= SHM_TURNS;
 }
 
 static inline struct shm_endpoint *shm_endpoint(struct shm_conn *conn)

@@ -111,8 +111,8 @@ START_TEST(test_turns)
             shm_message(&pair, pair.ab, pair.ba, counts[i]);
             shm_message(&pair, pair.ba, pair.ab, 1);
         }
-        ck_assert_msg(pair.ab->conn->turns, "no turns of %u frames",
-                      counts[i]);
+        ck_assert_msg(shm_in_turns(shm_conn(pair.ab->conn)),
+                      "no turns of %u frames", counts[i]);
         while (frames < 4096)
             for (unsigned k = 0; k < counts[i]; k++) {
                 pair.ab->conn->more = k < counts[i] - 1;
@@ -120,8 +120,8 @@ START_TEST(test_turns)
                 if (++frames % 8 == 5)
                     shm_message(&pair, pair.ba, pair.ab, 1);
             }
-        ck_assert_msg(!pair.ab->conn->turns, "a stream of %u frames is turns",
-                      counts[i]);
+        ck_assert_msg(!shm_in_turns(shm_conn(pair.ab->conn)),
+                      "a stream of %u frames is turns", counts[i]);
     }
     tpx_pair_close(&pair);
 }
