@@ -176,10 +176,6 @@ static void context_backend(tp_context *context,
     card->nic_kind = (uint8_t)backend->nic_kind;
     card->latency_ns = backend->latency_ns;
     card->megabytes = backend->megabytes;
-    /* Through shared memory both sides copy, at the same time if each has a
-     * cpu: else one after the other. */
-    if (context->crowded && backend->reach == TPT_REACH_HOST)
-        card->megabytes /= 2;
     tpt_costs_put(costs, card);
     if (!tpb_list_allows(context->settings.text[TPB_SET_BACKENDS],
                          backend->name)) {

@@ -2,6 +2,8 @@
 /* See crowd.h. */
 #include "config.h"
 
+#include <unistd.h>
+
 #include "runtime/base/base.h"
 #include "runtime/crowd.h"
 
@@ -20,6 +22,9 @@ enum {
                                       ... */
     CROWD_VAIN = 8,                /* ... but not where that is mostly in vain:
                                       then once in so many turns */
+    CROWD_LONG_MOST = 40 * 1024,   /* bytes that are long everywhere */
+    CROWD_LONG_PER_NS = 48,        /* ... or in so much of a system call */
+    CROWD_CALLS = 4,               /* of which the quickest tells */
     CROWD_LONG = 8,                /* waits that a long message counts for */
     CROWD_LONGS_MOST = 256,        /* half of them, and they are what counts */
     CROWD_LONGS_LEAST = 32,        /* and here no more */
@@ -86,8 +91,32 @@ static void crowd_count(struct tpr_crowd *crowd, bool counting)
         atomic_store_explicit(&crowd->mine->place, 0, memory_order_relaxed);
 }
 
-void tpr_crowd_long(struct tpr_crowd *crowd)
+/*
+ * A copy of some KiB out of the other cpu's caches takes as long as a switch
+ * where that is quick; where system calls are dear, as in some virtual
+ * machines, of some more.
+ */
+static uint64_t crowd_long_least(void)
 {
+    uint64_t least = UINT64_MAX;
+
+    for (int i = 0; i < CROWD_CALLS; i++) {
+        uint64_t before = tpb_now(), took;
+
+        (void)getppid();
+        took = tpb_now() - before;
+        if (took < least)
+            least = took;
+    }
+    least *= CROWD_LONG_PER_NS;
+    return least < TPR_CROWD_LONG ? TPR_CROWD_LONG
+           : least < CROWD_LONG_MOST ? least : CROWD_LONG_MOST;
+}
+
+void tpr_crowd_copied(struct tpr_crowd *crowd, uint64_t bytes)
+{
+    if (bytes < crowd->long_least)
+        return;
     if (crowd->longs < CROWD_LONGS_MOST)
         crowd->longs += CROWD_LONG;
     if (crowd->longs >= CROWD_LONGS_MOST / 2)
@@ -101,6 +130,7 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
 
     *crowd = (struct tpr_crowd){ .enough = CROWD_ENOUGH_NS,
                                  .away = CROWD_SETTLE_NS,
+                                 .long_least = crowd_long_least(),
                                  .empty = CROWD_YIELD_NS,
                                  .together = CROWD_TOGETHER,
                                  .lingers = CROWD_LINGER };

@@ -23,8 +23,9 @@
 struct tpr_crowd {
     int home;                      /* the cpu to be on; -1: any */
     int apart_home, beside_home;   /* const: home is one of them */
-    uint32_t longs;                /* grows with each long message, and falls
-                                      with each wait ... */
+    uint64_t long_least;           /* const: bytes of a long message */
+    uint32_t longs;                /* grows with each of these, and falls with
+                                      each wait ... */
     bool counting;                 /* ... and is so high that these are what
                                       counts */
     uint64_t timed;                /* when look CROWD_TIMED was, or 0 */
@@ -84,9 +85,10 @@ bool tpr_crowd_untimed(struct tpr_crowd *crowd);
 /* Gives the cpu to another, or not.  `now` is the time before it; returns the
  * time after it. */
 uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now);
-/* A long message is copied out of the memory of another rank. */
-void tpr_crowd_long(struct tpr_crowd *crowd);
-/* Are such what counts? */
+/* So many bytes of a message are copied that another rank has written. */
+void tpr_crowd_copied(struct tpr_crowd *crowd, uint64_t bytes);
+enum { TPR_CROWD_LONG = 12 * 1024 };   /* no fewer are long */
+/* Are long ones what counts? */
 static inline bool tpr_crowd_longs(const struct tpr_crowd *crowd)
 {
     return crowd->counting;

@@ -104,8 +104,8 @@ struct tpr_taste {
 /* Which way to begin with.  False: it has begun. */
 bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way);
 /* Such a message came that way, and took `ns` from when its reader asked for
- * it; in frames of `frame` bytes, if it came in these.  Returns whether the
- * next ones shall be pulled. */
+ * it; in frames of `frame` bytes, if it came in these, and the first one had
+ * been copied before.  Returns whether the next ones shall be pulled. */
 bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
                      uint64_t bytes, uint64_t frame, uint64_t ns);
 

@@ -70,6 +70,17 @@ void tpr_descriptor_encode(const tp_message *message,
 void tpr_rx_offer(tp_pipe *pipe);
 void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op);
 void tpr_rx_finish(tp_pipe *pipe);
+/* Bytes of a message have been copied, or will be now, that the pipe's peer has
+ * written. */
+static inline void tpr_rx_copied(const tp_pipe *pipe, uint64_t length)
+{
+    tp_context *context = pipe->context;
+
+    if (TPB_LIKELY(length < TPR_CROWD_LONG || !context->crowded))
+        return;
+    tpr_crowd_copied(&context->crowd, length);
+    context->giver = pipe->peer->conn;
+}
 /* A chunk of a backlog has been used. */
 void tpr_rx_chunk_free(tp_context *context, struct tpr_chunk *chunk);
 

@@ -397,7 +397,7 @@ static void shm_commit(struct tpf_conn *base, size_t size)
         return;
     }
     conn->before = 0;
-    if (answer && conn->out.rests)
+    if (answer)
         shm_ring_rest(&conn->out, from, size, before);
     else
         shm_ring_ahead(&conn->out, size);

@@ -346,10 +346,13 @@ START_TEST(long_messages_bring_neighbours_together)
     for (int rank = 0; rank < 8; rank++) {
         tpr_crowd_init(&crowd, rank, 8, 2, &own);
         ck_assert_int_eq(crowd.home, 2 * (rank % 2) + 1);
-        tpr_crowd_long(&crowd);
+        ck_assert_uint_ge(crowd.long_least, TPR_CROWD_LONG);
+        for (int i = 0; i < 100; i++)
+            tpr_crowd_copied(&crowd, crowd.long_least - 1);
+        tpr_crowd_copied(&crowd, crowd.long_least);
         ck_assert(!tpr_crowd_longs(&crowd));
         for (int i = 0; i < 100; i++)
-            tpr_crowd_long(&crowd);
+            tpr_crowd_copied(&crowd, crowd.long_least);
         ck_assert(tpr_crowd_longs(&crowd));
         ck_assert_int_eq(crowd.home, expected[rank]);
         /* Nobody need see whether it runs: shm may be forbidden. */
