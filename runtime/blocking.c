@@ -82,14 +82,12 @@ static void blocking_cut_off(tp_context *context, struct tpr_task *task)
     tpr_tell_sleepers(context);
 }
 
-static tp_status blocking_wait(tp_pipe *pipe, struct tpr_sync *sync,
-                               int timeout_ms)
+/* The caller's time is up, unless the operation has ended meanwhile.  Only the
+ * holder may withdraw; it is on our stack, so we wait for it. */
+static tp_status blocking_late(tp_pipe *pipe, struct tpr_sync *sync)
 {
     tp_context *context = pipe->context;
 
-    if (tpr_drive(context, sync, blocking_deadline(timeout_ms)))
-        return sync->status;
-    /* Only the holder may withdraw; it is on our stack, so we wait for it. */
     while (!blocking_over(sync)) {
         struct blocking_cut cut = {
             .task.run = blocking_cut_off, .pipe = pipe, .sync = sync,
@@ -101,6 +99,13 @@ static tp_status blocking_wait(tp_pipe *pipe, struct tpr_sync *sync,
         tpr_drive(context, sync, tpb_now() + 1000000);
     }
     return sync->status == TP_ERR_CLOSED ? TP_ERR_TIMEOUT : sync->status;
+}
+
+static tp_status blocking_wait(tp_pipe *pipe, struct tpr_sync *sync,
+                               int timeout_ms)
+{
+    return tpr_drive(pipe->context, sync, blocking_deadline(timeout_ms))
+           ? sync->status : blocking_late(pipe, sync);
 }
 
 tp_status tp_pipe_send_message(tp_pipe *pipe, tp_message *message,
@@ -115,6 +120,34 @@ tp_status tp_pipe_send_message(tp_pipe *pipe, tp_message *message,
     return status == TP_OK ? blocking_wait(pipe, &sync, timeout_ms) : status;
 }
 
+/* The token is held from where the operation begins to where it ends: else it
+ * would be taken twice. */
+static tp_status blocking_entered(tp_pipe *pipe, struct tpr_sync *sync,
+                                  int timeout_ms)
+{
+    tp_status status = TP_OK;
+
+    if (TPB_UNLIKELY(!tpr_short_arm(pipe, sync)))
+        status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, sync);
+    if (TPB_UNLIKELY(status != TP_OK))     /* there is nothing to wait for */
+        *sync = (struct tpr_sync){ .over = 1, .status = status };
+    return tpr_drive_entered(pipe->context, sync,
+                             blocking_deadline(timeout_ms))
+           ? sync->status : blocking_late(pipe, sync);
+}
+
+/* Waits for the next message, or its skeleton. */
+static tp_status blocking_receive(tp_pipe *pipe, struct tpr_sync *sync,
+                                  int timeout_ms)
+{
+    tp_status status;
+
+    if (TPB_LIKELY(tpr_drive_enter(pipe->context)))
+        return blocking_entered(pipe, sync, timeout_ms);
+    status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, sync);
+    return status == TP_OK ? blocking_wait(pipe, sync, timeout_ms) : status;
+}
+
 tp_status tp_pipe_recv_skeleton(tp_pipe *pipe, tp_message **skeleton,
                                 int timeout_ms)
 {
@@ -123,12 +156,22 @@ tp_status tp_pipe_recv_skeleton(tp_pipe *pipe, tp_message **skeleton,
 
     if (pipe == NULL || skeleton == NULL || timeout_ms < -1)
         return TP_ERR_INVALID;
-    status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, &sync);
-    if (status == TP_OK)
-        status = blocking_wait(pipe, &sync, timeout_ms);
+    status = blocking_receive(pipe, &sync, timeout_ms);
     if (status == TP_OK)
         *skeleton = sync.message;
     return status;
+}
+
+/* What is here already needs no operation. */
+static bool blocking_have(tp_pipe *pipe, tp_message *skeleton)
+{
+    bool taken;
+
+    if (pipe == NULL || skeleton == NULL || !tpr_enter_in_turn(pipe->context))
+        return false;
+    taken = tpr_aside_take(pipe, skeleton);
+    tpr_leave(pipe->context);
+    return taken;
 }
 
 tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
@@ -139,6 +182,8 @@ tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
 
     if (timeout_ms < -1)
         return TP_ERR_INVALID;
+    if (blocking_have(pipe, skeleton))
+        return TP_OK;
     status = tpr_call_read(pipe, skeleton, false, NULL, NULL, &sync);
     return status == TP_OK ? blocking_wait(pipe, &sync, timeout_ms) : status;
 }
@@ -161,20 +206,6 @@ tp_status tp_pipe_send(tp_pipe *pipe, const void *data, size_t length)
     return tp_pipe_send_message(pipe, &message, -1);
 }
 
-/* The token is held from where the operation begins to where it ends: else it
- * would be taken twice. */
-static tp_status blocking_receive(tp_pipe *pipe, struct tpr_sync *sync)
-{
-    tp_status status = TP_OK;
-
-    if (TPB_UNLIKELY(!tpr_short_arm(pipe, sync)))
-        status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, sync);
-    if (TPB_UNLIKELY(status != TP_OK))     /* there is nothing to wait for */
-        *sync = (struct tpr_sync){ .over = 1, .status = status };
-    tpr_drive_entered(pipe->context, sync);
-    return sync->status;
-}
-
 tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
                        size_t *length)
 {
@@ -185,13 +216,7 @@ tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
 
     if (pipe == NULL || (data == NULL && capacity > 0))
         return TP_ERR_INVALID;
-    if (tpr_drive_enter(pipe->context)) {
-        status = blocking_receive(pipe, &sync);
-    } else {
-        status = tpr_call_descriptor(pipe->context, pipe, NULL, NULL, &sync);
-        if (status == TP_OK)
-            status = blocking_wait(pipe, &sync, -1);
-    }
+    status = blocking_receive(pipe, &sync, -1);
     if (length != NULL && (status == TP_OK || status == TP_ERR_TRUNCATED))
         *length = sync.length;
     return status;

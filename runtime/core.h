@@ -590,9 +590,10 @@ bool tpr_drive_past(tp_context *context, struct tpr_sync *sync,
                     uint64_t deadline, uint64_t delivered);
 /* For a call that begins what it waits for: takes the token, and the driving.
  * False: nothing is done.  If true tpr_drive_entered() is to follow, which
- * gives both up: as tpr_drive() without a deadline. */
+ * gives both up: as tpr_drive(). */
 bool tpr_drive_enter(tp_context *context);
-void tpr_drive_entered(tp_context *context, struct tpr_sync *sync);
+bool tpr_drive_entered(tp_context *context, struct tpr_sync *sync,
+                       uint64_t deadline);
 /* For wait.c; token.  Whether all backends will wake who sleeps. */
 bool tpr_arm(tp_context *context);
 void tpr_active(tp_context *context);

@@ -192,9 +192,11 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
 
     if (pipe == NULL || !tpr_message_valid(message))
         return TP_ERR_INVALID;
-    if (sync != NULL && TPB_LIKELY(tpr_message_plain(message))
-        && tpr_tx_at_once(pipe, message, sync))
+    if (sync != NULL && tpr_short_at_once(pipe, message)) {
+        sync->status = TP_OK;
+        atomic_store_explicit(&sync->over, 1, memory_order_relaxed);
         return TP_OK;
+    }
     claimed = tpr_device_claim(pipe, message, &work);
     if (claimed == TP_ERR_INVALID || claimed == TP_ERR_NO_MEMORY)
         return claimed;

@@ -843,9 +843,10 @@ bool tpr_drive_enter(tp_context *context)
     return false;
 }
 
-void tpr_drive_entered(tp_context *context, struct tpr_sync *sync)
+bool tpr_drive_entered(tp_context *context, struct tpr_sync *sync,
+                       uint64_t deadline)
 {
-    progress_drive(context, sync, 0, 0, true);
+    return progress_drive(context, sync, deadline, 0, true);
 }
 
 /* ---- its descriptors ----------------------------------------------------- */

@@ -444,15 +444,13 @@ void tpr_rx_chunk_free(tp_context *context, struct tpr_chunk *chunk)
     context->spare_chunk = chunk;
 }
 
-static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
+static bool rx_keep(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
 {
     uint32_t length = view->length - *view->taken;
     struct tpr_chunk *chunk = rx_chunk(pipe->context, length);
 
-    if (chunk == NULL) {
-        tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for what came");
-        return;
-    }
+    if (chunk == NULL)
+        return false;
     chunk->type = view->type;
     chunk->flags = view->flags;
     chunk->started = *view->started;
@@ -463,6 +461,24 @@ static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
     memcpy(chunk->bytes, view->bytes + *view->taken, length);
     tpb_list_append(&pipe->backlog, &chunk->link);
     TPR_COUNT(pipe->record->stats.bytes_buffered, length);
+    return true;
+}
+
+static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
+{
+    if (!rx_keep(pipe, view, cost))
+        tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for what came");
+}
+
+bool tpr_rx_set_aside(tp_pipe *pipe, unsigned flags, const unsigned char *data,
+                      uint32_t length, uint32_t cost)
+{
+    bool started = true;
+    uint32_t taken = 0;
+    struct rx_view view = { WIRE_MESSAGE, (uint8_t)flags, &started, data,
+                            length, &taken };
+
+    return rx_keep(pipe, &view, cost);
 }
 
 /* Is this pipe one that tp_read_descriptor_any() should know of? */

@@ -207,9 +207,7 @@ static bool short_read_tensor(tp_pipe *pipe, tp_message *message, bool borrow,
            && short_bytes(open, tensor->data) == TP_OK;
 }
 
-/* Is there memory of the host for all of its buffers, and are they as long as
- * what came? */
-static bool short_is_filled(const tp_pipe *pipe, const tp_message *message)
+bool tpr_short_is_filled(const tp_pipe *pipe, const tp_message *message)
 {
     uint64_t left = pipe->skeleton->data_length;
 
@@ -249,7 +247,7 @@ static bool short_read_small(tp_pipe *pipe, tp_message *message,
     const unsigned char *from = open->bytes + open->taken;
 
     if (open->small != message || !short_is_offered(pipe, message)
-        || !short_is_filled(pipe, message))
+        || !tpr_short_is_filled(pipe, message))
         return false;
     open->small = NULL;
     open->taken = open->length;
@@ -488,12 +486,13 @@ static inline bool short_is_due(const tp_context *context, tp_pipe *pipe,
            && tpb_list_empty(&pipe->late_link);
 }
 
-/* ... to a callback. */
+/* ... to a callback, or a caller of tp_pipe_recv_skeleton(). */
 static inline bool short_is_next(const tp_context *context, tp_pipe *pipe,
                                  const struct wire_frame *frame)
 {
     return short_is_due(context, pipe, frame)
-           && short_reader(pipe)->sync == NULL;
+           && (short_reader(pipe)->sync == NULL
+               || !short_reader(pipe)->sync->direct);
 }
 
 static inline __attribute__((always_inline)) void
@@ -638,6 +637,28 @@ static bool short_lent(tp_context *context, tp_pipe *pipe,
     return true;
 }
 
+/* For a caller of tp_pipe_recv_skeleton(): of the body so many bytes are not
+ * data. */
+static bool short_aside(tp_context *context, tp_pipe *pipe,
+                        struct tpf_conn *conn, const struct wire_frame *frame,
+                        const unsigned char *body, uint32_t taken,
+                        struct tpr_skeleton *skeleton)
+{
+    struct tpr_op *op = short_reader(pipe);
+    struct tpr_sync *sync = op->sync;
+
+    if (!tpr_aside_put(pipe, op, skeleton, frame->flags, body + taken,
+                       frame->length - taken,
+                       frame->length + (uint32_t)sizeof(*frame))) {
+        tpr_skeleton_free(skeleton);
+        return false;
+    }
+    conn->backend->pop(conn);
+    tpr_tx_return_credit(pipe);    /* if it was empty */
+    tpr_sync_end(context, sync);
+    return true;
+}
+
 /* Of one tensor. */
 static bool short_tensor(tp_context *context, tp_pipe *pipe,
                          struct tpf_conn *conn, const struct wire_frame *frame,
@@ -649,6 +670,8 @@ static bool short_tensor(tp_context *context, tp_pipe *pipe,
         || (skeleton = tpr_skeleton_tensor(pipe, frame->flags,
                                            frame->length)) == NULL)
         return false;
+    if (short_reader(pipe)->sync != NULL)
+        return short_aside(context, pipe, conn, frame, body, 0, skeleton);
     short_show(context, pipe, conn, frame->flags, body, skeleton);
     return true;
 }
@@ -668,6 +691,8 @@ static bool short_small(tp_context *context, tp_pipe *pipe,
            != TP_OK)
         return false;
     op = short_reader(pipe);
+    if (op->sync != NULL)
+        return short_aside(context, pipe, conn, frame, body, taken, skeleton);
     open->bytes = body;
     short_open(open, pipe, conn, op, frame->flags, skeleton);
     open->length = frame->length;
@@ -733,14 +758,14 @@ short_take_lent(tp_context *context, const struct tpr_peer *peer,
 }
 
 /* Of one payload, for a caller of tp_pipe_recv(). */
-static __attribute__((noinline)) bool
+static bool
 short_direct(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
              const unsigned char *body, uint32_t length)
 {
     struct tpr_op *op = short_reader(pipe);
     struct tpr_sync *sync = op->sync;
 
-    if (!sync->direct || length > sync->capacity)
+    if (length > sync->capacity)
         return false;
     tpb_list_unlink(&op->link);
     op->sync = NULL;
@@ -754,6 +779,20 @@ short_direct(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
     sync->status = TP_OK;
     tpr_sync_end(context, sync);
     return true;
+}
+
+/* ... or one of tp_pipe_recv_skeleton(). */
+static __attribute__((noinline)) bool
+short_caller(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
+             const struct wire_frame *frame, const unsigned char *body)
+{
+    struct tpr_skeleton *skeleton;
+
+    if (short_reader(pipe)->sync->direct)
+        return short_direct(context, pipe, conn, body, frame->length);
+    skeleton = tpr_skeleton_short(pipe, frame->length);
+    return skeleton != NULL
+           && short_aside(context, pipe, conn, frame, body, 0, skeleton);
 }
 
 /* False: it goes the other way, nothing is done. */
@@ -775,8 +814,8 @@ static inline bool short_take(tp_context *context, struct tpr_peer *peer,
     if (!short_is_due(context, pipe, &frame))
         return false;
     if (TPB_UNLIKELY(short_reader(pipe)->sync != NULL))
-        return short_direct(context, pipe, conn, bytes + sizeof(frame),
-                            frame.length);
+        return short_caller(context, pipe, conn, &frame,
+                            bytes + sizeof(frame));
     skeleton = tpr_skeleton_short(pipe, frame.length);
     if (TPB_UNLIKELY(skeleton == NULL))
         return false;

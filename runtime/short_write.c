@@ -129,6 +129,39 @@ static bool short_write_rest(tp_pipe *pipe, tp_message *message,
     return sent;
 }
 
+static bool short_write_now(tp_pipe *pipe, const tp_message *message)
+{
+    const struct tpr_peer *peer = pipe->peer;
+    unsigned flags;
+    size_t length, data;
+
+    if (TPB_LIKELY(tpr_message_plain(message)))
+        return message->payloads[0].length < peer->brief
+               && tpr_tx_short(pipe, message->payloads[0].data,
+                               message->payloads[0].length);
+    if (message->tensor_count > 0 && !tpg_absent(pipe->context->gpu))
+        return false;
+    flags = tpr_tensor_flags(message);
+    if (flags != 0)
+        return message->tensors[0].length < peer->lend_least
+               && short_send(pipe, flags, message->tensors[0].data,
+                             message->tensors[0].length);
+    length = tpr_small_length(message, &data);
+    return length > 0 && tpr_tx_small(pipe, message, length, data);
+}
+
+bool tpr_short_at_once(tp_pipe *pipe, const tp_message *message)
+{
+    tp_context *context = pipe->context;
+    bool sent;
+
+    if (!tpr_enter_in_turn(context))
+        return false;
+    sent = !context->closed && short_write_now(pipe, message);
+    tpr_leave(context);
+    return sent;
+}
+
 static __attribute__((noinline)) tp_status
 short_write_other(tp_pipe *pipe, tp_message *message, tp_message_fn *done,
                   void *arg)

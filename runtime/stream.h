@@ -49,10 +49,6 @@ bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length);
 /* The same of what tpr_small_length() told of; its buffers are the host's. */
 bool tpr_tx_small(tp_pipe *pipe, const tp_message *message, size_t length,
                   size_t data_length);
-/* Writes a message of one payload and nothing else at once, if it is short and
- * nothing is before it; any thread.  False: not so, nothing is done. */
-bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
-                    struct tpr_sync *sync);
 /* Its state, its conn, its links or what it wishes are others now: sets
  * peer->brief and peer->lend. */
 void tpr_tx_brief(struct tpr_peer *peer);
@@ -81,6 +77,10 @@ static inline void tpr_rx_copied(const tp_pipe *pipe, uint64_t length)
     tpr_crowd_copied(&context->crowd, length);
     context->giver = pipe->peer->conn;
 }
+/* The bytes of a message whose skeleton is, or will be, with the user go to the
+ * backlog.  False: there is no memory. */
+bool tpr_rx_set_aside(tp_pipe *pipe, unsigned flags, const unsigned char *data,
+                      uint32_t length, uint32_t cost);
 /* A chunk of a backlog has been used. */
 void tpr_rx_chunk_free(tp_context *context, struct tpr_chunk *chunk);
 
@@ -184,6 +184,18 @@ tp_status tpr_small_decode(tp_pipe *pipe, const unsigned char *body,
                            uint32_t length, struct tpr_skeleton **skeleton,
                            uint32_t *taken);
 
+/* ---- aside.c ------------------------------------------------------------- */
+
+/* What has come whole in a frame, of `length` bytes of data, is for a caller of
+ * tp_pipe_recv_skeleton(), who is not told yet; the frame stays.  `cost` is the
+ * frame's, of the pipe's credit.  False: there is no memory, nothing is done. */
+bool tpr_aside_put(tp_pipe *pipe, struct tpr_op *op,
+                   struct tpr_skeleton *skeleton, unsigned flags,
+                   const unsigned char *data, uint32_t length, uint32_t cost);
+/* Reads such a message at once.  False: that cannot be, nothing is done.
+ * Token. */
+bool tpr_aside_take(tp_pipe *pipe, tp_message *message);
+
 /* ---- short.c, short_write.c ---------------------------------------------- */
 
 /* Of an operation that has become another one: what begins as zero. */
@@ -230,6 +242,12 @@ enum tpr_short {
     TPR_SHORT_OTHER,               /* `frame` is to be looked at by others */
     TPR_SHORT_PAUSE                /* others come first, or that is enough */
 };
+/* Is there memory of the host for all buffers of the pipe's skeleton, and are
+ * they as long as what came? */
+bool tpr_short_is_filled(const tp_pipe *pipe, const tp_message *message);
+/* Writes a message for a caller who waits, if it is short and nothing is before
+ * it; any thread.  False: not so, nothing is done. */
+bool tpr_short_at_once(tp_pipe *pipe, const tp_message *message);
 /* Arms a caller who waits for the pipe's next message.  False: not so, as there
  * may be one already.  Token. */
 bool tpr_short_arm(tp_pipe *pipe, struct tpr_sync *sync);

@@ -753,25 +753,6 @@ bool tpr_tx_small(tp_pipe *pipe, const tp_message *message, size_t length,
     return true;
 }
 
-bool tpr_tx_at_once(tp_pipe *pipe, const tp_message *message,
-                    struct tpr_sync *sync)
-{
-    tp_context *context = pipe->context;
-    const tp_payload *payload = &message->payloads[0];
-    bool sent;
-
-    if (!tpr_enter_in_turn(context))
-        return false;
-    sent = !context->closed && payload->length < pipe->peer->brief
-           && tpr_tx_short(pipe, payload->data, payload->length);
-    if (sent) {
-        sync->status = TP_OK;
-        atomic_store_explicit(&sync->over, 1, memory_order_relaxed);
-    }
-    tpr_leave(context);
-    return sent;
-}
-
 /* The channel that comes first for the host's memory, if that can be lent. */
 static void tx_lends(struct tpr_peer *peer)
 {

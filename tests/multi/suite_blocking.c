@@ -73,6 +73,89 @@ static void blocking_gathers(void)
     }
 }
 
+enum { ASIDE_LETTERS = 1000, ASIDE_EMPTY = 40000 };
+
+/* Is something sent behind the letter before it is read?  Longer ones may keep
+ * their sender until then. */
+static bool blocking_aside_passed(const tp_message *message, unsigned i)
+{
+    size_t length = 0;
+
+    for (size_t k = 0; k < message->payload_count; k++)
+        length += message->payloads[k].length;
+    for (size_t k = 0; k < message->tensor_count; k++)
+        length += message->tensors[k].length;
+    return i % 4 == 1 && length <= BLOCKING_SHORT;
+}
+
+/* Reads the next letter, a skeleton first; `other` has something in between. */
+static void blocking_aside_read(tp_pipe *pipe, tp_pipe *other, unsigned i)
+{
+    struct tpx_letter *letter;
+    tp_message *skeleton;
+    bool refused;
+    char byte;
+
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, i % 3 == 0 ? -1 : 20000));
+    if (blocking_aside_passed(skeleton, i))
+        tpx_ok(tp_pipe_recv(other, &byte, 1, NULL));
+    refused = skeleton->payload_count > 0 && skeleton->payloads[0].length > 0;
+    if (refused)
+        tpx_status(tp_pipe_recv_message(pipe, skeleton, -1), TP_ERR_INVALID);
+    letter = tpx_letter_expect(i, TPX_SMALL, skeleton);
+    tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
+    tpx_letter_check(letter);
+    tpx_letter_free(letter);
+}
+
+/* A skeleton, and then what it is of: while one waits for it, of what has
+ * arrived, and of what has nothing in it. */
+static void blocking_aside(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_pipe *other = tpx_pipe(!tpx_me.rank, 1);
+    tp_payload nothing = { NULL, 0, NULL, 0 };
+    tp_message empty = { .payloads = &nothing, .payload_count = 1 };
+    struct tp_stats stats;
+    char byte = 0;
+
+    for (unsigned i = 0; i < ASIDE_LETTERS; i++) {
+        if (tpx_me.rank == 0) {
+            struct tpx_letter *letter = tpx_letter_make(i, TPX_SMALL);
+
+            tpx_ok(tp_pipe_send_message(pipe, &letter->message, -1));
+            if (blocking_aside_passed(&letter->message, i))
+                tpx_ok(tp_pipe_send(other, "x", 1));
+            if (i % 4 == 2)        /* the two after that come at once */
+                tpx_ok(tp_pipe_recv(other, &byte, 1, NULL));
+            tpx_letter_free(letter);
+        } else {
+            blocking_aside_read(pipe, other, i);
+            if (i % 4 == 2)
+                tpx_ok(tp_pipe_send(other, "y", 1));
+        }
+    }
+    for (unsigned i = 0; i < ASIDE_EMPTY; i++) {
+        tp_message *skeleton;
+
+        if (tpx_me.rank == 0) {
+            tpx_ok(tp_pipe_send_message(pipe, &empty, -1));
+            continue;
+        }
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+        tpx_equal(skeleton->payload_count, 1);
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
+        tpx_status(tp_pipe_recv_message(pipe, skeleton, -1), TP_ERR_INVALID);
+    }
+    tpx_ok(tp_pipe_stats(pipe, &stats));
+    tpx_equal(tpx_me.rank == 0 ? stats.messages_sent : stats.messages_received,
+              ASIDE_LETTERS + ASIDE_EMPTY);
+    tpx_equal(stats.reads_pending, 0);
+    tpx_equal(stats.writes_pending, 0);
+    tpx_equal(stats.bytes_buffered, 0);
+    tpx_meet(!tpx_me.rank);
+}
+
 static void blocking_timeouts(void)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
@@ -694,6 +777,7 @@ static void blocking_heirs(void)
 const struct tpx_spmd tpx_blocking[] = {
     { "blocking_truncated", blocking_truncated, 2, TPX_LAUNCH, 20 },
     { "blocking_gathers", blocking_gathers, 1, 0, 20 },
+    { "blocking_aside", blocking_aside, 2, TPX_LAUNCH, 30 },
     { "blocking_timeouts", blocking_timeouts, 2, 0, 30 },
     { "blocking_stopped", blocking_stopped, 2, 0, 30 },
     { "blocking_wait_zero", blocking_wait_zero, 2, 0, 30 },

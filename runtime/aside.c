@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What comes whole in a frame, for callers of tp_pipe_recv_skeleton(): its
+ * bytes are set aside, for the caller comes back for them, with
+ * tp_pipe_recv_message(), when he likes, and other frames of the conn need not
+ * wait for that.  As in short.c, whatever differs goes the way of rx.c.
+ */
+#include "config.h"
+
+#include "runtime/core.h"
+#include "runtime/stream.h"
+
+bool tpr_aside_put(tp_pipe *pipe, struct tpr_op *op,
+                   struct tpr_skeleton *skeleton, unsigned flags,
+                   const unsigned char *data, uint32_t length, uint32_t cost)
+{
+    struct tpr_sync *sync = op->sync;
+
+    if (length == 0)
+        pipe->consumed += cost;
+    else if (!tpr_rx_set_aside(pipe, flags, data, length, cost))
+        return false;
+    pipe->skeleton = skeleton;
+    pipe->missing = length;
+    pipe->flags = (uint8_t)flags;
+    pipe->shown = 0;
+    pipe->rx_state = TPR_RX_OFFERED;
+    atomic_store_explicit(&pipe->offered, &skeleton->message,
+                          memory_order_release);
+    TPR_COUNT(pipe->record->stats.reads_pending, -1);
+    tpb_list_unlink(&op->link);
+    op->sync = NULL;
+    tpr_op_free(pipe->context, op);
+    sync->message = &skeleton->message;
+    sync->status = TP_OK;
+    return true;
+}
+
+/* The one chunk in which all of the message is that the user has; NULL if there
+ * are several, or if anything is to be done besides copying it. */
+static struct tpr_chunk *aside_chunk(const tp_pipe *pipe)
+{
+    struct tpr_chunk *chunk;
+
+    if (pipe->skeleton->offers != NULL || tpb_list_empty(&pipe->backlog)
+        || !tpb_list_empty(&pipe->reads) || !tpb_list_empty(&pipe->late_link))
+        return NULL;
+    chunk = TPB_CONTAINER(pipe->backlog.next, struct tpr_chunk, link);
+    return chunk->started && chunk->length - chunk->taken == pipe->missing
+           && pipe->missing == pipe->skeleton->data_length ? chunk : NULL;
+}
+
+static const unsigned char *aside_copy(void *to, const unsigned char *from,
+                                       size_t length)
+{
+    tpb_copy(to, from, length);
+    return from + length;
+}
+
+static void aside_read(const tp_message *message, const unsigned char *from)
+{
+    for (size_t i = 0; i < message->payload_count; i++)
+        from = aside_copy(message->payloads[i].data, from,
+                          message->payloads[i].length);
+    for (size_t i = 0; i < message->tensor_count; i++)
+        from = aside_copy(message->tensors[i].data, from,
+                          message->tensors[i].length);
+}
+
+bool tpr_aside_take(tp_pipe *pipe, tp_message *message)
+{
+    struct tpr_skeleton *skeleton = pipe->skeleton;
+    struct tpr_chunk *chunk;
+    uint64_t length;
+
+    if (pipe->rx_state != TPR_RX_OFFERED || pipe->rx_end != TP_OK
+        || pipe->context->closed || pipe->context->open.pipe == pipe
+        || atomic_load_explicit(&pipe->offered, memory_order_relaxed)
+           != message
+        || (chunk = aside_chunk(pipe)) == NULL
+        || !tpr_short_is_filled(pipe, message))
+        return false;
+    /* No exchange: as short_have(). */
+    atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
+    length = skeleton->data_length;
+    aside_read(message, chunk->bytes + chunk->taken);
+    tpr_rx_copied(pipe, length);
+    pipe->skeleton = NULL;
+    pipe->missing = 0;
+    pipe->flags = 0;
+    pipe->rx_state = TPR_RX_IDLE;
+    tpr_count_received(pipe, length);
+    tpr_skeleton_free(skeleton);
+    TPR_COUNT(pipe->record->stats.bytes_buffered, -(int64_t)length);
+    pipe->consumed += chunk->cost;
+    tpb_list_unlink(&chunk->link);
+    tpr_rx_chunk_free(pipe->context, chunk);
+    tpr_tx_return_credit(pipe);
+    if (TPB_UNLIKELY(!tpb_list_empty(&pipe->backlog)))
+        tpr_rx_pump(pipe);
+    return true;
+}
