@@ -188,7 +188,7 @@ tp_status tpr_small_decode(tp_pipe *pipe, const unsigned char *body,
 
 /* What has come whole in a frame, of `length` bytes of data, is for a caller of
  * tp_pipe_recv_skeleton(), who is not told yet; the frame stays.  `cost` is its
- * part of the credit of the pipe.  False: there is no memory, nothing is done. */
+ * part of the pipe's credit.  False: there is no memory, nothing is done. */
 bool tpr_aside_put(tp_pipe *pipe, struct tpr_op *op,
                    struct tpr_skeleton *skeleton, unsigned flags,
                    const unsigned char *data, uint32_t length, uint32_t cost);
