@@ -70,6 +70,7 @@ static void aside_read(const tp_message *message, const unsigned char *from)
 bool tpr_aside_take(tp_pipe *pipe, tp_message *message)
 {
     struct tpr_skeleton *skeleton = pipe->skeleton;
+    tp_message *expected = message;
     struct tpr_chunk *chunk;
     uint64_t length;
 
@@ -78,13 +79,12 @@ bool tpr_aside_take(tp_pipe *pipe, tp_message *message)
         || atomic_load_explicit(&pipe->offered, memory_order_relaxed)
            != message
         || (chunk = aside_chunk(pipe)) == NULL
-        || !tpr_short_is_filled(pipe, message))
+        || !tpr_short_is_filled(pipe, message)
+        || !atomic_compare_exchange_strong(&pipe->offered, &expected, NULL))
         return false;
-    /* No exchange: as short_have(). */
-    atomic_store_explicit(&pipe->offered, NULL, memory_order_relaxed);
     length = skeleton->data_length;
     aside_read(message, chunk->bytes + chunk->taken);
-    tpr_rx_copied(pipe, length);
+    tpr_rx_framed(pipe, length);
     pipe->skeleton = NULL;
     pipe->missing = 0;
     pipe->flags = 0;

@@ -22,8 +22,9 @@ enum {
                                       ... */
     CROWD_VAIN = 8,                /* ... but not where that is mostly in vain:
                                       then once in so many turns */
-    CROWD_LONG_MOST = 40 * 1024,   /* bytes that are long everywhere */
-    CROWD_LONG_PER_NS = 48,        /* ... or in so much of a system call */
+    CROWD_LONG_DEAR = 40 * 1024,   /* bytes of a long message where ... */
+    CROWD_CALL_NS = 500,           /* ... a system call takes longer than that,
+                                      and so does a switch */
     CROWD_CALLS = 4,               /* of which the quickest tells */
     CROWD_LONG = 8,                /* waits that a long message counts for */
     CROWD_LONGS_MOST = 256,        /* half of them, and they are what counts */
@@ -98,29 +99,29 @@ static void crowd_count(struct tpr_crowd *crowd, bool counting)
  */
 static uint64_t crowd_long_least(void)
 {
-    uint64_t least = UINT64_MAX;
+    uint64_t quickest = UINT64_MAX;
 
     for (int i = 0; i < CROWD_CALLS; i++) {
         uint64_t before = tpb_now(), took;
 
         (void)getppid();
         took = tpb_now() - before;
-        if (took < least)
-            least = took;
+        if (took < quickest)
+            quickest = took;
     }
-    least *= CROWD_LONG_PER_NS;
-    return least < TPR_CROWD_LONG ? TPR_CROWD_LONG
-           : least < CROWD_LONG_MOST ? least : CROWD_LONG_MOST;
+    /* One of two, for neighbours have to agree. */
+    return quickest <= CROWD_CALL_NS ? TPR_CROWD_LONG : CROWD_LONG_DEAR;
 }
 
-void tpr_crowd_copied(struct tpr_crowd *crowd, uint64_t bytes)
+bool tpr_crowd_copied(struct tpr_crowd *crowd, uint64_t bytes)
 {
     if (bytes < crowd->long_least)
-        return;
+        return false;
     if (crowd->longs < CROWD_LONGS_MOST)
         crowd->longs += CROWD_LONG;
     if (crowd->longs >= CROWD_LONGS_MOST / 2)
         crowd_count(crowd, true);
+    return true;
 }
 
 void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,

@@ -85,8 +85,9 @@ bool tpr_crowd_untimed(struct tpr_crowd *crowd);
 /* Gives the cpu to another, or not.  `now` is the time before it; returns the
  * time after it. */
 uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now);
-/* So many bytes of a message are copied that another rank has written. */
-void tpr_crowd_copied(struct tpr_crowd *crowd, uint64_t bytes);
+/* So many bytes of a message are copied that another rank of this host has
+ * written.  Returns whether that is a long one. */
+bool tpr_crowd_copied(struct tpr_crowd *crowd, uint64_t bytes);
 enum { TPR_CROWD_LONG = 12 * 1024 };   /* no fewer are long */
 /* Are long ones what counts? */
 static inline bool tpr_crowd_longs(const struct tpr_crowd *crowd)

@@ -123,10 +123,11 @@ static void pull_measured(const struct tpr_op *op)
     if (!pull_way(op, links, &way))
         return;
     frame = peer->conn->max_frame;
-    /* Who shares a cpu with us has written all frames before, and that took as
-     * long as to read them. */
+    /* Who shares a cpu with us has written all frames before, if there was room
+     * for them, and that took as long as to read them. */
     if (op->context->crowded) {
-        took *= way == TPR_PACE_FRAMES ? 2 : 1;
+        if (way == TPR_PACE_FRAMES && op->data_length < peer->conn->window / 2)
+            took *= 2;
         frame = 0;
     }
     if (tpr_taste_ended(&links->tastes[class], way, op->data_length, frame,

@@ -63,7 +63,7 @@ static void rx_complete(tp_pipe *pipe)
 
     op->data_length = pipe->skeleton->data_length;
     op->streamed = true;
-    tpr_rx_copied(pipe, pipe->skeleton->stream_length);
+    tpr_rx_framed(pipe, pipe->skeleton->stream_length);
     pipe->skeleton = NULL;
     pipe->rx_state = TPR_RX_IDLE;
     tpr_pull_settle(op);

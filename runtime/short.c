@@ -138,7 +138,7 @@ static __attribute__((noinline)) tp_status
 short_copy(void *to, const struct tpr_open_frame *open)
 {
     tpb_fetch_copy(open->conn->fetch, to, open->bytes, open->length);
-    tpr_rx_copied(open->pipe, open->length);
+    tpr_rx_framed(open->pipe, open->length);
     return TP_OK;
 }
 
@@ -771,7 +771,7 @@ short_direct(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
     op->sync = NULL;
     tpr_op_free(context, op);
     tpb_fetch_copy(conn->fetch, sync->data, body, length);
-    tpr_rx_copied(pipe, length);
+    tpr_rx_framed(pipe, length);
     short_pop(pipe, conn, length);
     TPR_COUNT(pipe->record->stats.reads_pending, -1);
     tpr_count_received(pipe, length);

@@ -67,15 +67,23 @@ void tpr_rx_offer(tp_pipe *pipe);
 void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op);
 void tpr_rx_finish(tp_pipe *pipe);
 /* Bytes of a message have been copied, or will be now, that the pipe's peer has
- * written. */
+ * written, who is on this host. */
 static inline void tpr_rx_copied(const tp_pipe *pipe, uint64_t length)
 {
     tp_context *context = pipe->context;
 
-    if (TPB_LIKELY(length < TPR_CROWD_LONG || !context->crowded))
-        return;
-    tpr_crowd_copied(&context->crowd, length);
-    context->giver = pipe->peer->conn;
+    if (TPB_UNLIKELY(context->crowded)
+        && tpr_crowd_copied(&context->crowd, length))
+        context->giver = pipe->peer->conn;
+}
+/* ... out of frames, if it is on this host. */
+static inline void tpr_rx_framed(const tp_pipe *pipe, uint64_t length)
+{
+    const struct tpf_conn *conn = pipe->peer->conn;
+
+    if (TPB_UNLIKELY(length >= TPR_CROWD_LONG) && conn != NULL
+        && conn->backend->presence != NULL)
+        tpr_rx_copied(pipe, length);
 }
 /* The bytes of a message whose skeleton is, or will be, with the user go to the
  * backlog.  False: there is no memory. */

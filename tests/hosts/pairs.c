@@ -46,7 +46,8 @@ static void pairs_talk(int peer, unsigned char *memory)
         pairs_send(pipe, memory, (uint64_t)peer);
 }
 
-/* The channels that the explanation calls chosen, after each other. */
+/* The channels that the explanation says there are, after each other: chosen,
+ * or left to be measured as they are slower by the model. */
 static void pairs_channels(const char *json, char *text, size_t size)
 {
     static const char mark[] = "\"name\": \"";
@@ -57,8 +58,11 @@ static void pairs_channels(const char *json, char *text, size_t size)
         const char *name = at + strlen(mark), *next = strstr(name, mark);
         const char *role = strstr(name, "\"role\": \"channel\"");
         const char *chosen = strstr(name, "\"reason\": \"chosen\"");
+        const char *slower = strstr(name, "\"reason\": \"slower\"");
 
         at = name;
+        if (slower != NULL && (chosen == NULL || slower < chosen))
+            chosen = slower;
         if (role == NULL || chosen == NULL
             || (next != NULL && (role > next || chosen > next)))
             continue;

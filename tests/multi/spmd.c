@@ -128,6 +128,20 @@ bool tpx_backend(const char *name)
     return backends != NULL && strstr(backends, name) != NULL;
 }
 
+void tpx_prefer_cma(void)
+{
+    const char *backends = getenv("TP_BACKENDS");
+    const char *shm = backends == NULL ? NULL : strstr(backends, "shm,");
+    char list[256];
+
+    if (!tpx_backend("cma") || shm == NULL
+        || (shm > backends && shm[-1] != ','))
+        return;
+    snprintf(list, sizeof(list), "%.*sofi:tcp%s", (int)(shm - backends),
+             backends, shm + strlen("shm"));
+    tpx_check(setenv("TP_BACKENDS", list, 1) == 0, "setenv");
+}
+
 static bool spmd_counted(const unsigned *counter, unsigned count)
 {
     return __atomic_load_n(counter, __ATOMIC_ACQUIRE) >= count;

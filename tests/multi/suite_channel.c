@@ -90,12 +90,6 @@ static void channel_drop_ptrace(void)
     tpx_check(syscall(SYS_capset, &header, data) == 0, "capset");
 }
 
-/* With one cpu for all ranks a single copy is what pays. */
-static void channel_prefer_cma(void)
-{
-    tpx_check(setenv("TP_CPUS", "1", 1) == 0, "setenv");
-}
-
 struct channel_read {
     unsigned char *memory;
     unsigned arrived, done;
@@ -135,7 +129,7 @@ static void channel_demote(void)
     channel_drop_ptrace();
     /* Under a contract the pair would end instead: channel_denied. */
     tpx_check(unsetenv("TP_REQUIRE") == 0, "unsetenv");
-    channel_prefer_cma();
+    tpx_prefer_cma();
     tpx_ok(tp_init(NULL, &tpx_me.context));
     pipe = tpx_pipe(!tpx_me.rank, 0);
     control = tpx_pipe(!tpx_me.rank, 1);
@@ -216,7 +210,7 @@ static void channel_denied(void)
         channel_lock();
     else
         channel_drop_ptrace();
-    channel_prefer_cma();
+    tpx_prefer_cma();
     tpx_ok(tp_init(NULL, &tpx_me.context));
     pipe = tpx_pipe(!tpx_me.rank, 0);
     if (insisted) {                /* less than that is refused */

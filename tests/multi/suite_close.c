@@ -345,7 +345,7 @@ static void close_offer(tp_pipe *pipe, tp_message *message)
 }
 
 /* Both ranks close over what they have offered each other, and neither waits
- * for the other's word.  With one cpu for all a single copy is what pays. */
+ * for the other's word. */
 static void close_both(void)
 {
     unsigned char *memory = close_memory(CLOSE_BIG);
@@ -353,7 +353,7 @@ static void close_both(void)
     tp_message message = { .payloads = &payload, .payload_count = 1 };
     tp_pipe *pipe;
 
-    tpx_check(setenv("TP_CPUS", "1", 1) == 0, "setenv");
+    tpx_prefer_cma();
     tpx_ok(tp_init(NULL, &tpx_me.context));
     pipe = tpx_pipe(!tpx_me.rank, 7);
     tpx_meet(!tpx_me.rank);
@@ -379,7 +379,7 @@ static void close_orphan(void)
     tp_message message = { .payloads = &payload, .payload_count = 1 };
     pid_t peer = getpid();
 
-    tpx_check(setenv("TP_CPUS", "1", 1) == 0, "setenv");
+    tpx_prefer_cma();
     tpx_ok(tp_init(NULL, &tpx_me.context));
     tpx_meet(!tpx_me.rank);
     if (tpx_me.rank == 1) {

@@ -15,7 +15,7 @@ dear()
         "$build/tests/regress/dear" >"$work/said" 2>&1
     case $? in
     0) pass ;;
-    3) skip "cma, $where" "nothing was pulled here" ;;
+    3) skip "cma" "nothing was pulled here, $where" ;;
     *)
         fail "a slow channel is not given up, $where:"
         sed 's/^/    /' "$work/said" ;;
