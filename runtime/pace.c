@@ -76,24 +76,6 @@ static unsigned pace_ways(const struct tpr_pace *pace)
     return pace->shares ? TPR_PACE_WAYS : TPR_PACE_SHARED;
 }
 
-/* Of the ways but the lap's one that has not been measured, else the fastest
- * one. */
-static enum tpr_pace_way pace_rival(const struct tpr_pace *pace)
-{
-    unsigned ways = pace_ways(pace);
-    enum tpr_pace_way best = pace->way;
-
-    for (unsigned i = 1; i < ways; i++) {
-        enum tpr_pace_way way = (pace->way + ways - i) % ways;
-
-        if (pace->speed[way] == 0)
-            return way;
-        if (best == pace->way || pace->speed[way] > pace->speed[best])
-            best = way;
-    }
-    return best;
-}
-
 static uint64_t pace_best(const struct tpr_pace *pace)
 {
     uint64_t best = 0;
@@ -101,6 +83,39 @@ static uint64_t pace_best(const struct tpr_pace *pace)
     for (unsigned i = 0; i < TPR_PACE_WAYS; i++)
         if (pace->speed[i] > best)
             best = pace->speed[i];
+    return best;
+}
+
+/* Is it worth a trial, as it has not been measured?  A pull with the sender's
+ * help says of one without that it is not where frames are far ahead. */
+static bool pace_is_open(const struct tpr_pace *pace, enum tpr_pace_way way)
+{
+    uint64_t shared = pace->speed[TPR_PACE_SHARED];
+
+    return pace->speed[way] == 0
+           && (way != TPR_PACE_PULLED || shared == 0
+               || pace_best(pace) <= shared + shared / 3);
+}
+
+/* Of the ways but the lap's one that is to be measured, or the fastest one. */
+static enum tpr_pace_way pace_rival(const struct tpr_pace *pace)
+{
+    static const enum tpr_pace_way order[TPR_PACE_WAYS] = {
+        TPR_PACE_FRAMES, TPR_PACE_SHARED, TPR_PACE_PULLED
+    };
+    unsigned ways = pace_ways(pace);
+    enum tpr_pace_way best = pace->way;
+
+    for (unsigned i = 0; i < TPR_PACE_WAYS; i++)
+        if (order[i] != pace->way && order[i] < ways
+            && pace_is_open(pace, order[i]))
+            return order[i];
+    for (unsigned i = 1; i < ways; i++) {
+        enum tpr_pace_way way = (pace->way + ways - i) % ways;
+
+        if (best == pace->way || pace->speed[way] > pace->speed[best])
+            best = way;
+    }
     return best;
 }
 
@@ -125,10 +140,10 @@ static void pace_doubt(struct tpr_pace *pace)
     if (pace->doubted || pace->way == pace->first)
         return;
     for (unsigned i = 0; i < pace_ways(pace); i++)
-        if (pace->speed[i] == 0)
+        if (pace_is_open(pace, i))
             return;
     pace->doubted = true;
-    if (pace->speed[pace->first] > pace_best(pace) / 2)
+    if (pace->speed[pace->first] > pace_best(pace) / 3 * 2)
         pace->speed[pace->first] = 0;
 }
 
