@@ -87,13 +87,14 @@ static uint64_t pace_best(const struct tpr_pace *pace)
 }
 
 /* Is it worth a trial, as it has not been measured?  A pull with the sender's
- * help says of one without that it is not where frames are far ahead. */
+ * help says of one without that it is not where frames are far ahead, unless
+ * one was measured while all was cold. */
 static bool pace_is_open(const struct tpr_pace *pace, enum tpr_pace_way way)
 {
     uint64_t shared = pace->speed[TPR_PACE_SHARED];
 
     return pace->speed[way] == 0
-           && (way != TPR_PACE_PULLED || shared == 0
+           && (way != TPR_PACE_PULLED || way == pace->first || shared == 0
                || pace_best(pace) <= shared + shared / 3);
 }
 
@@ -133,7 +134,7 @@ static enum tpr_pace_way pace_probe(struct tpr_pace *pace)
 /*
  * The first laps of all are slow by any way: pages and lines are touched for
  * the first time.  So what was measured then counts no more as soon as the
- * others have been measured, unless it is hopeless.
+ * others have been measured, unless the best is half as fast again.
  */
 static void pace_doubt(struct tpr_pace *pace)
 {

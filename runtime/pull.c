@@ -109,6 +109,16 @@ static bool pull_way(const struct tpr_op *op, struct tpr_links *links,
     return counts;
 }
 
+/*
+ * Who shares a cpu with us has written frames before we looked at the first:
+ * all of a message for which there was room, which took as long as to read it;
+ * or about half a ring of a longer one.
+ */
+static uint64_t pull_before(uint64_t length, uint64_t window, uint64_t took)
+{
+    return length < window / 2 ? took : took * (window / 4) / length;
+}
+
 static void pull_measured(const struct tpr_op *op)
 {
     struct tpr_peer *peer = op->pipe->peer;
@@ -123,11 +133,9 @@ static void pull_measured(const struct tpr_op *op)
     if (!pull_way(op, links, &way))
         return;
     frame = peer->conn->max_frame;
-    /* Who shares a cpu with us has written all frames before, if there was room
-     * for them, and that took as long as to read them. */
     if (op->context->crowded) {
-        if (way == TPR_PACE_FRAMES && op->data_length < peer->conn->window / 2)
-            took *= 2;
+        if (way == TPR_PACE_FRAMES)
+            took += pull_before(op->data_length, peer->conn->window, took);
         frame = 0;
     }
     if (tpr_taste_ended(&links->tastes[class], way, op->data_length, frame,

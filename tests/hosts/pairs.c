@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Every rank talks with every other, big messages of both kinds of memory both
- * ways, and then tells how what it sends goes there:
+ * ways, and then tells how what it sends may go there:
  *
  *     0 1 shm map,cma
  *

@@ -29,7 +29,7 @@ fi
 
 # ---- the matrix --------------------------------------------------------------
 
-# way FROM TO: how data must go from a rank of one kind to one of another.  Who
+# way FROM TO: how data may go from a rank of one kind to one of another.  Who
 # receives reads the other's memory (cma) if he may: not from a user namespace
 # of his own, and not from a PID namespace that does not have the other.
 way()

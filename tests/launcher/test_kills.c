@@ -55,7 +55,15 @@ static bool isolate(void)
            || mount("tmpfs", "/tmp", "tmpfs", 0, NULL) == 0;
 }
 
-/* The first name in the folder; "" if it is empty. */
+/* Is it a program's own?  ThreadSanitizer has a file for a moment as it starts,
+ * and may be killed meanwhile. */
+static bool is_ours(const char *name)
+{
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0
+           && strncmp(name, "tsan.rodata.", strlen("tsan.rodata.")) != 0;
+}
+
+/* A name of ours in the folder; "" if there is none. */
 static const char *leftover(const char *folder)
 {
     static char name[300];
@@ -64,8 +72,7 @@ static const char *leftover(const char *folder)
 
     *name = '\0';
     while (open != NULL && (entry = readdir(open)) != NULL)
-        if (strcmp(entry->d_name, ".") != 0
-            && strcmp(entry->d_name, "..") != 0)
+        if (is_ours(entry->d_name))
             snprintf(name, sizeof(name), "%s/%s", folder, entry->d_name);
     if (open != NULL)
         closedir(open);

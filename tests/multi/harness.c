@@ -462,6 +462,8 @@ static void harness_find_backends(void)
                  sizeof(harness_backends[0]), "loop,%s", backend->name);
     }
     harness_transport_count = harness_backend_count;
+    if (harness_has("ofi:tcp"))
+        setenv("TPX_TCP", "1", 1); /* for tpx_prefer_cma() */
     harness_find_channels();
 }
 

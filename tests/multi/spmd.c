@@ -128,18 +128,24 @@ bool tpx_backend(const char *name)
     return backends != NULL && strstr(backends, name) != NULL;
 }
 
-void tpx_prefer_cma(void)
+bool tpx_prefer_cma(void)
 {
     const char *backends = getenv("TP_BACKENDS");
+    const char *required = getenv("TP_REQUIRE");
     const char *shm = backends == NULL ? NULL : strstr(backends, "shm,");
     char list[256];
 
-    if (!tpx_backend("cma") || shm == NULL
-        || (shm > backends && shm[-1] != ','))
-        return;
+    if (!tpx_backend("cma"))
+        return false;
+    if (required != NULL && strstr(required, "cma") != NULL)
+        return true;               /* it is chosen, then */
+    if (shm == NULL || (shm > backends && shm[-1] != ',')
+        || getenv("TPX_TCP") == NULL)
+        return false;
     snprintf(list, sizeof(list), "%.*sofi:tcp%s", (int)(shm - backends),
              backends, shm + strlen("shm"));
     tpx_check(setenv("TP_BACKENDS", list, 1) == 0, "setenv");
+    return true;
 }
 
 static bool spmd_counted(const unsigned *counter, unsigned count)

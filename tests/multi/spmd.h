@@ -96,8 +96,9 @@ _Noreturn void tpx_fail(const char *file, int line, const char *format, ...)
 /* Is that backend or channel one of those that TP_BACKENDS names? */
 bool tpx_backend(const char *name);
 /* Before tp_init(): if cma is among them long messages shall go by that, which
- * pays beside TCP; beside shared memory that is found out as they go. */
-void tpx_prefer_cma(void);
+ * pays beside TCP; beside shared memory that is found out as they go.  False:
+ * it is not sure that they will. */
+bool tpx_prefer_cma(void);
 
 /* Where the rank is, for the report of a hang.  A constant string. */
 void tpx_at(const char *stage);

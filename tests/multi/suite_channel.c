@@ -123,13 +123,14 @@ static void channel_demote(void)
     const size_t big = tpx_me.few ? CHANNEL_BIG / 8 : CHANNEL_BIG;
     tp_pipe *pipe, *control;
     char byte = 'x';
+    bool preferred;
 
     /* Of this thread and those to come; of both ranks, since one must not have
      * more capabilities than the one that reads it. */
     channel_drop_ptrace();
     /* Under a contract the pair would end instead: channel_denied. */
     tpx_check(unsetenv("TP_REQUIRE") == 0, "unsetenv");
-    tpx_prefer_cma();
+    preferred = tpx_prefer_cma();
     tpx_ok(tp_init(NULL, &tpx_me.context));
     pipe = tpx_pipe(!tpx_me.rank, 0);
     control = tpx_pipe(!tpx_me.rank, 1);
@@ -140,7 +141,7 @@ static void channel_demote(void)
         unsigned done = 0;
 
         tpx_meet(1);
-        tpx_equal(channel_is_chosen(pipe, "cma"), tpx_backend("cma"));
+        tpx_equal(channel_is_chosen(pipe, "cma"), preferred);
         tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
         tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
         channel_lock();

@@ -27,6 +27,10 @@ if [ "$(nproc)" -lt 2 ]; then
 else
     dear "two cpus" env
 fi
-one=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
-dear "one cpu" taskset -c "$one"
+if command -v taskset >/dev/null; then
+    one=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
+    dear "one cpu" taskset -c "$one"
+else
+    skip "taskset" "not installed (apt-get install util-linux)"
+fi
 finish

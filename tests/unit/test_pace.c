@@ -170,6 +170,20 @@ START_TEST(pulls_are_judged_by_shared_ones)
 }
 END_TEST
 
+/* ... but where one was measured first, when all was cold: it is the best. */
+START_TEST(cold_pull_is_measured_again)
+{
+    static const uint64_t speed[TPR_PACE_WAYS] = { 8900, 12000, 6000 };
+    static const uint64_t cold[TPR_PACE_WAYS] = { 8900, 8000, 6000 };
+    struct tpr_pace pace = { .way = TPR_PACE_PULLED, .shares = true };
+    uint64_t clock = 1000;
+
+    for (unsigned i = 0; i < 16; i++)
+        stream(&pace, &clock, 16, i < 2 ? cold : speed);
+    ck_assert_int_eq(pace.way, TPR_PACE_PULLED);
+}
+END_TEST
+
 /* One lap is enough to see that a way is well behind, and nothing is
  * tried again soon. */
 START_TEST(trials_are_short)
@@ -565,6 +579,7 @@ int main(void)
     tcase_add_test(tests, fastest_of_three_is_taken);
     tcase_add_test(tests, cold_beginning_is_forgotten);
     tcase_add_test(tests, pulls_are_judged_by_shared_ones);
+    tcase_add_test(tests, cold_pull_is_measured_again);
     tcase_add_test(tests, trials_are_short);
     tcase_add_test(tests, long_stream_is_measured_too);
     tcase_add_test(tests, batches_are_measured);
