@@ -758,9 +758,9 @@ short_take_lent(tp_context *context, const struct tpr_peer *peer,
 }
 
 /* Of one payload, for a caller of tp_pipe_recv(). */
-static bool
-short_direct(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
-             const unsigned char *body, uint32_t length)
+static bool short_direct(tp_context *context, tp_pipe *pipe,
+                         struct tpf_conn *conn, const unsigned char *body,
+                         uint32_t length)
 {
     struct tpr_op *op = short_reader(pipe);
     struct tpr_sync *sync = op->sync;
