@@ -11,24 +11,19 @@
 #include "runtime/stream.h"
 
 bool tpr_aside_put(tp_pipe *pipe, struct tpr_op *op,
-                   struct tpr_skeleton *skeleton, unsigned flags,
-                   const unsigned char *data, uint32_t length, uint32_t cost)
+                   struct tpr_skeleton *skeleton,
+                   const struct wire_frame *frame, const unsigned char *data)
 {
     struct tpr_sync *sync = op->sync;
+    uint32_t length = (uint32_t)skeleton->data_length;
+    uint32_t cost = frame->length + (uint32_t)sizeof(*frame);
 
     if (length == 0)
         pipe->consumed += cost;
-    else if (!tpr_rx_set_aside(pipe, flags, data, length, cost))
+    else if (!tpr_rx_set_aside(pipe, frame->flags, data, length, cost))
         return false;
-    pipe->skeleton = skeleton;
-    pipe->missing = length;
-    pipe->flags = (uint8_t)flags;
-    pipe->shown = 0;
-    pipe->rx_state = TPR_RX_OFFERED;
-    atomic_store_explicit(&pipe->offered, &skeleton->message,
-                          memory_order_release);
-    TPR_COUNT(pipe->record->stats.reads_pending, -1);
-    tpb_list_unlink(&op->link);
+    tpr_short_offer(pipe, op, skeleton);
+    pipe->flags = frame->flags;
     op->sync = NULL;
     tpr_op_free(pipe->context, op);
     sync->message = &skeleton->message;
@@ -50,23 +45,6 @@ static struct tpr_chunk *aside_chunk(const tp_pipe *pipe)
            && pipe->missing == pipe->skeleton->data_length ? chunk : NULL;
 }
 
-static const unsigned char *aside_copy(void *to, const unsigned char *from,
-                                       size_t length)
-{
-    tpb_copy(to, from, length);
-    return from + length;
-}
-
-static void aside_read(const tp_message *message, const unsigned char *from)
-{
-    for (size_t i = 0; i < message->payload_count; i++)
-        from = aside_copy(message->payloads[i].data, from,
-                          message->payloads[i].length);
-    for (size_t i = 0; i < message->tensor_count; i++)
-        from = aside_copy(message->tensors[i].data, from,
-                          message->tensors[i].length);
-}
-
 bool tpr_aside_take(tp_pipe *pipe, tp_message *message)
 {
     struct tpr_skeleton *skeleton = pipe->skeleton;
@@ -83,7 +61,7 @@ bool tpr_aside_take(tp_pipe *pipe, tp_message *message)
         || !atomic_compare_exchange_strong(&pipe->offered, &expected, NULL))
         return false;
     length = skeleton->data_length;
-    aside_read(message, chunk->bytes + chunk->taken);
+    tpr_short_spread(message, NULL, chunk->bytes + chunk->taken);
     tpr_rx_framed(pipe, length);
     pipe->skeleton = NULL;
     pipe->missing = 0;

@@ -131,7 +131,8 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
 
     *crowd = (struct tpr_crowd){ .enough = CROWD_ENOUGH_NS,
                                  .away = CROWD_SETTLE_NS,
-                                 .long_least = crowd_long_least(),
+                                 .long_least = ranks > 1 ? crowd_long_least()
+                                               : TPR_CROWD_LONG,
                                  .empty = CROWD_YIELD_NS,
                                  .together = CROWD_TOGETHER,
                                  .lingers = CROWD_LINGER };

@@ -230,13 +230,24 @@ bool tpr_short_is_filled(const tp_pipe *pipe, const tp_message *message)
     return left == 0;
 }
 
-static inline const unsigned char *short_part(const struct tpf_conn *conn,
+static inline const unsigned char *short_part(struct tpb_fetch *fetch,
                                               void *to,
                                               const unsigned char *from,
                                               size_t length)
 {
-    tpb_fetch_copy(conn->fetch, to, from, length);
+    tpb_fetch_copy(fetch, to, from, length);
     return from + length;
+}
+
+void tpr_short_spread(const tp_message *message, struct tpb_fetch *fetch,
+                      const unsigned char *from)
+{
+    for (size_t i = 0; i < message->payload_count; i++)
+        from = short_part(fetch, message->payloads[i].data, from,
+                          message->payloads[i].length);
+    for (size_t i = 0; i < message->tensor_count; i++)
+        from = short_part(fetch, message->tensors[i].data, from,
+                          message->tensors[i].length);
 }
 
 /* The same of one that has metadata, or not one buffer. */
@@ -252,12 +263,7 @@ static bool short_read_small(tp_pipe *pipe, tp_message *message,
     open->small = NULL;
     open->taken = open->length;
     short_have(pipe, pipe->skeleton->data_length, false, done, arg);
-    for (size_t i = 0; i < message->payload_count; i++)
-        from = short_part(open->conn, message->payloads[i].data, from,
-                          message->payloads[i].length);
-    for (size_t i = 0; i < message->tensor_count; i++)
-        from = short_part(open->conn, message->tensors[i].data, from,
-                          message->tensors[i].length);
+    tpr_short_spread(message, open->conn->fetch, from);
     return true;
 }
 
@@ -508,13 +514,7 @@ short_open(struct tpr_open_frame *open, tp_pipe *pipe, struct tpf_conn *conn,
     open->taken = 0;
     open->spare = op;
     open->offered = &skeleton->message;
-    pipe->skeleton = skeleton;
-    pipe->missing = skeleton->data_length;
-    pipe->rx_state = TPR_RX_OFFERED;
-    atomic_store_explicit(&pipe->offered, &skeleton->message,
-                          memory_order_release);
-    TPR_COUNT(pipe->record->stats.reads_pending, -1);
-    tpb_list_unlink(&op->link);
+    tpr_short_offer(pipe, op, skeleton);
     op->status = TP_OK;
     op->message = &skeleton->message;
 }
@@ -647,9 +647,7 @@ static bool short_aside(tp_context *context, tp_pipe *pipe,
     struct tpr_op *op = short_reader(pipe);
     struct tpr_sync *sync = op->sync;
 
-    if (!tpr_aside_put(pipe, op, skeleton, frame->flags, body + taken,
-                       frame->length - taken,
-                       frame->length + (uint32_t)sizeof(*frame))) {
+    if (!tpr_aside_put(pipe, op, skeleton, frame, body + taken)) {
         tpr_skeleton_free(skeleton);
         return false;
     }

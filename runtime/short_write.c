@@ -108,17 +108,26 @@ static bool short_write_small(tp_pipe *pipe, size_t length, size_t data_length,
     return true;
 }
 
-/* Either of them; tensors are the host's memory for sure. */
+/* Is it either of them, and tensors are the host's memory for sure?  What its
+ * flags are, or how long it is, and its buffers. */
+static bool short_shape(const tp_pipe *pipe, const tp_message *message,
+                        unsigned *flags, size_t *length, size_t *data)
+{
+    *flags = tpr_tensor_flags(message);
+    *length = *flags != 0 ? 0 : tpr_small_length(message, data);
+    return (*flags != 0 || *length > 0)
+           && (message->tensor_count == 0 || tpg_absent(pipe->context->gpu));
+}
+
 static bool short_write_rest(tp_pipe *pipe, tp_message *message,
                              tp_message_fn *done, void *arg)
 {
     tp_context *context = pipe->context;
-    unsigned flags = tpr_tensor_flags(message);
-    size_t data, length = flags != 0 ? 0 : tpr_small_length(message, &data);
     bool nested = tpr_holds(context), sent;
+    unsigned flags;
+    size_t data, length;
 
-    if ((flags == 0 && length == 0)
-        || (message->tensor_count > 0 && !tpg_absent(context->gpu))
+    if (!short_shape(pipe, message, &flags, &length, &data)
         || (nested ? !tpr_short_in_turn(context) : !tpr_enter_token(context)))
         return false;
     sent = flags != 0
@@ -129,6 +138,7 @@ static bool short_write_rest(tp_pipe *pipe, tp_message *message,
     return sent;
 }
 
+/* For a caller who waits: nothing is lent, he has the memory back at once. */
 static bool short_write_now(tp_pipe *pipe, const tp_message *message)
 {
     const struct tpr_peer *peer = pipe->peer;
@@ -139,15 +149,13 @@ static bool short_write_now(tp_pipe *pipe, const tp_message *message)
         return message->payloads[0].length < peer->brief
                && tpr_tx_short(pipe, message->payloads[0].data,
                                message->payloads[0].length);
-    if (message->tensor_count > 0 && !tpg_absent(pipe->context->gpu))
+    if (!short_shape(pipe, message, &flags, &length, &data))
         return false;
-    flags = tpr_tensor_flags(message);
     if (flags != 0)
         return message->tensors[0].length < peer->lend_least
                && short_send(pipe, flags, message->tensors[0].data,
                              message->tensors[0].length);
-    length = tpr_small_length(message, &data);
-    return length > 0 && tpr_tx_small(pipe, message, length, data);
+    return tpr_tx_small(pipe, message, length, data);
 }
 
 bool tpr_short_at_once(tp_pipe *pipe, const tp_message *message)

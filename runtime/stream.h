@@ -194,12 +194,12 @@ tp_status tpr_small_decode(tp_pipe *pipe, const unsigned char *body,
 
 /* ---- aside.c ------------------------------------------------------------- */
 
-/* What has come whole in a frame, of `length` bytes of data, is for a caller of
- * tp_pipe_recv_skeleton(), who is not told yet; the frame stays.  `cost` is its
- * part of the pipe's credit.  False: there is no memory, nothing is done. */
+/* What has come whole in that frame is for a caller of tp_pipe_recv_skeleton(),
+ * who is not told yet; the frame stays.  `data` is what its skeleton says the
+ * buffers are.  False: there is no memory, nothing is done. */
 bool tpr_aside_put(tp_pipe *pipe, struct tpr_op *op,
-                   struct tpr_skeleton *skeleton, unsigned flags,
-                   const unsigned char *data, uint32_t length, uint32_t cost);
+                   struct tpr_skeleton *skeleton,
+                   const struct wire_frame *frame, const unsigned char *data);
 /* Reads such a message at once.  False: that cannot be, nothing is done.
  * Token. */
 bool tpr_aside_take(tp_pipe *pipe, tp_message *message);
@@ -250,6 +250,23 @@ enum tpr_short {
     TPR_SHORT_OTHER,               /* `frame` is to be looked at by others */
     TPR_SHORT_PAUSE                /* others come first, or that is enough */
 };
+/* The operation's message, whole in what has come, is with the user now. */
+static inline __attribute__((always_inline)) void
+tpr_short_offer(tp_pipe *pipe, struct tpr_op *op,
+                struct tpr_skeleton *skeleton)
+{
+    pipe->skeleton = skeleton;
+    pipe->missing = skeleton->data_length;
+    pipe->rx_state = TPR_RX_OFFERED;
+    atomic_store_explicit(&pipe->offered, &skeleton->message,
+                          memory_order_release);
+    TPR_COUNT(pipe->record->stats.reads_pending, -1);
+    tpb_list_unlink(&op->link);
+}
+/* Copies to all buffers of the message what lies there one after the other;
+ * `fetch` as in tpb_fetch_copy(). */
+void tpr_short_spread(const tp_message *message, struct tpb_fetch *fetch,
+                      const unsigned char *from);
 /* Is there memory of the host for all buffers of the pipe's skeleton, and are
  * they as long as what came? */
 bool tpr_short_is_filled(const tp_pipe *pipe, const tp_message *message);

@@ -29,6 +29,17 @@ static unsigned stream(struct tpr_pace *pace, uint64_t *clock, unsigned count,
     return pulled;
 }
 
+/* So many of them, of 16 messages each. */
+static unsigned streams(struct tpr_pace *pace, uint64_t *clock, unsigned times,
+                        const uint64_t speed[])
+{
+    unsigned pulled = 0;
+
+    for (unsigned i = 0; i < times; i++)
+        pulled += stream(pace, clock, 16, speed);
+    return pulled;
+}
+
 START_TEST(faster_way_is_taken)
 {
     static const uint64_t slow[2] = { 9000, 4000 }, fast[2] = { 9000, 16000 };
@@ -36,13 +47,11 @@ START_TEST(faster_way_is_taken)
     uint64_t clock = 1000;
     unsigned pulled = 0;
 
-    for (int i = 0; i < 100; i++)
-        pulled += stream(&pace, &clock, 16, fast);
+    pulled += streams(&pace, &clock, 100, fast);
     ck_assert_uint_ge(pulled, 1500);
     pace = (struct tpr_pace){ 0 };
     pulled = 0;
-    for (int i = 0; i < 100; i++)
-        pulled += stream(&pace, &clock, 16, slow);
+    pulled += streams(&pace, &clock, 100, slow);
     /* It was tried, and seldom again. */
     ck_assert_uint_ge(pulled, 16);
     ck_assert_uint_le(pulled, 160);
@@ -57,11 +66,9 @@ START_TEST(change_is_noticed)
     uint64_t clock = 1000;
     unsigned pulled = 0;
 
-    for (int i = 0; i < 50; i++)
-        stream(&pace, &clock, 16, before);
+    streams(&pace, &clock, 50, before);
     ck_assert_int_eq(pace.way, TPR_PACE_PULLED);
-    for (int i = 0; i < 50; i++)
-        pulled += stream(&pace, &clock, 16, after);
+    pulled += streams(&pace, &clock, 50, after);
     ck_assert_uint_le(pulled, 160);
 }
 END_TEST
@@ -76,8 +83,7 @@ START_TEST(cold_frames_are_not_judged)
 
     stream(&pace, &clock, 16, cold);
     ck_assert(tpr_pace_skip(&pace, MEGABYTE));
-    for (int i = 0; i < 16; i++)
-        stream(&pace, &clock, 16, warm);
+    streams(&pace, &clock, 16, warm);
     ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
     for (int i = 0; i < 100 && tpr_pace_skip(&pace, MEGABYTE); i++)
         frames += MEGABYTE;
@@ -154,18 +160,15 @@ START_TEST(pulls_are_judged_by_shared_ones)
     unsigned pulled = 0;
 
     tpr_pace_share(&pace, true);
-    for (unsigned i = 0; i < 32; i++)
-        pulled += stream(&pace, &clock, 16, far);
+    pulled += streams(&pace, &clock, 32, far);
     ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
     ck_assert_uint_eq(pulled, 0);
-    for (unsigned i = 0; i < 100; i++)
-        pulled += stream(&pace, &clock, 16, far);
+    pulled += streams(&pace, &clock, 100, far);
     ck_assert_uint_gt(pulled, 0);
     ck_assert_uint_le(pulled, 64);
     pace = (struct tpr_pace){ 0 };
     tpr_pace_share(&pace, true);
-    for (unsigned i = 0; i < 24; i++)
-        stream(&pace, &clock, 16, near);
+    streams(&pace, &clock, 24, near);
     ck_assert_int_eq(pace.way, TPR_PACE_PULLED);
 }
 END_TEST
@@ -405,12 +408,10 @@ START_TEST(what_changed_is_forgotten)
     uint64_t clock = 1000;
     unsigned pulled = 0;
 
-    for (int i = 0; i < 20; i++)
-        stream(&pace, &clock, 16, before);
+    streams(&pace, &clock, 20, before);
     ck_assert_int_eq(pace.way, TPR_PACE_PULLED);
     tpr_pace_forget(&pace, TPR_PACE_FRAMES);
-    for (int i = 0; i < 20; i++)
-        pulled += stream(&pace, &clock, 16, after);
+    pulled += streams(&pace, &clock, 20, after);
     ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
     ck_assert_uint_le(pulled, 64);
     tpr_pace_forget(&pace, TPR_PACE_FRAMES);
@@ -429,15 +430,13 @@ START_TEST(one_begins_as_it_should)
 
     tpr_pace_prefer(&pace, TPR_PACE_PULLED);
     ck_assert_uint_eq(stream(&pace, &clock, 16, slow), 16);
-    for (int i = 0; i < 31; i++)
-        pulled += stream(&pace, &clock, 16, slow);
+    pulled += streams(&pace, &clock, 31, slow);
     ck_assert_uint_ge(pulled, 30 * 16);
     ck_assert_uint_lt(pulled, 31 * 16);
     /* Sizes are settled again: it goes on as it was. */
     pace = (struct tpr_pace){ 0 };
     tpr_pace_prefer(&pace, TPR_PACE_PULLED);
-    for (int i = 0; i < 8; i++)
-        stream(&pace, &clock, 16, fast);
+    streams(&pace, &clock, 8, fast);
     tpr_pace_prefer(&pace, TPR_PACE_PULLED);
     ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
 }
@@ -453,8 +452,7 @@ START_TEST(frames_are_tried_to_an_end)
     unsigned tried = 0;
 
     tpr_pace_prefer(&pace, TPR_PACE_PULLED);
-    for (int i = 0; i < 3; i++)
-        stream(&pace, &clock, 16, slow);
+    streams(&pace, &clock, 3, slow);
     ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
     while (pace.way == TPR_PACE_FRAMES && tried < 1000) {
         tpr_pace_next(&pace);
