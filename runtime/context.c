@@ -22,7 +22,8 @@ TPB_LOG_COMPONENT("context");
 
 enum {
     CONTEXT_FLUSH_ROUNDS = 1000,   /* of polling before sleeping */
-    CONTEXT_SPIN_US = 200,         /* before parking */
+    CONTEXT_SPIN_US = 200,         /* before parking ... */
+    CONTEXT_SPIN_MOST_US = 2000,   /* ... and where that is often too little */
     CONTEXT_THREAD_SPIN_US = 2     /* the thread's, without a cpu for it */
 };
 
@@ -123,7 +124,8 @@ static void context_mode(tp_context *context)
  * A rank polls while it waits, and with more ranks than cpus yields the cpu
  * between two looks, so that who is waited for gets it.  The context's own
  * thread in AUTO mode polls beside the program's thread: it needs a second one,
- * or it takes the time from the program.
+ * or it takes the time from the program; and however long callers are to poll,
+ * it is not for that.
  */
 static void context_spin(tp_context *context)
 {
@@ -145,10 +147,18 @@ static void context_spin(tp_context *context)
     if (!chosen)
         us = CONTEXT_SPIN_US;
     context->spin_ns = (uint64_t)us * 1000;
-    context->thread_spin_ns = context->spin_ns;
-    if (!chosen && (context->crowded
-                    || (!spare && context->mode == TP_PROGRESS_AUTO)))
-        context->thread_spin_ns = CONTEXT_THREAD_SPIN_US * 1000;
+    tpr_patience_init(&context->patience, context->spin_ns,
+                      chosen || context->crowded ? context->spin_ns
+                      : CONTEXT_SPIN_MOST_US * 1000);
+    if (!chosen && context->crowded)
+        us = CONTEXT_THREAD_SPIN_US;
+    if (context->mode == TP_PROGRESS_AUTO) {
+        int64_t most = spare && !context->crowded ? CONTEXT_SPIN_US
+                       : CONTEXT_THREAD_SPIN_US;
+
+        us = us < most ? us : most;
+    }
+    context->thread_spin_ns = (uint64_t)us * 1000;
     context->spare = spare;
 }
 
@@ -441,7 +451,7 @@ static tp_context *context_new(void)
     tpb_list_init(&context->contacts);
     tpb_list_init(&context->graveyard);
     context->epoll = context->wake.fd = context->timer.fd = -1;
-    context->thread_epoll = context->thread_kick = -1;
+    context->thread.epoll = context->thread.kick = context->thread.timer = -1;
     tpr_poller_init(context);
     return context;
 }

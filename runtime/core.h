@@ -26,6 +26,8 @@
 #include "runtime/bootstrap.h"
 #include "runtime/crowd.h"
 #include "runtime/pace.h"
+#include "runtime/patience.h"
+#include "runtime/thread.h"
 #include "runtime/wire.h"
 #include "topology/book.h"
 #include "topology/discover.h"
@@ -469,20 +471,12 @@ struct tp_context {
     uint32_t heard;                /* messages that were read */
     uint64_t looked;               /* when epoll was asked last */
     struct tpr_crowd crowd;
+    struct tpr_patience patience;
     bool ask_all;                  /* a descriptor told something: the next
                                       pass asks endpoints without conns, too */
 
-    /* The context's own thread (thread.c). */
-    pthread_t thread;
-    bool has_thread;
-    int thread_epoll;
-    int thread_kick;               /* eventfd */
-    _Atomic uint32_t thread_parked;    /* atomic: in thread_epoll */
-    _Atomic uint32_t thread_resting;   /* futex: until callers leave */
-    _Atomic uint32_t callers;      /* atomic: inside blocking calls */
+    struct tpr_thread thread;      /* the context's own */
     _Atomic uint32_t caller_parked;    /* atomic */
-    _Atomic uint32_t activity;     /* atomic: grows as callers drive */
-    _Atomic uint32_t stop;         /* atomic */
 
     /* Callbacks. */
     struct tpb_list done;          /* tpr_op, in the order they ended */
@@ -493,6 +487,7 @@ struct tp_context {
     struct tpr_chunk *spare_chunk; /* for the next frame that is set aside */
     struct tpr_op *free_ops;       /* via link.next */
     uint32_t free_op_count;
+    _Atomic uint32_t ops;          /* atomic: with those */
     struct tpr_open_frame open;
     struct tpf_conn *serving;      /* whose frames are being looked at */
     struct tpf_conn *hot;          /* whose were last, if it can be glanced at;
@@ -628,8 +623,13 @@ void tpr_progress_mine(const tp_context *context);
 
 tp_status tpr_thread_start(tp_context *context, struct tpb_error *error);
 void tpr_thread_stop(tp_context *context);
+/* A caller begins to drive, is about to sleep in epoll, ends. */
 void tpr_thread_caller_enters(tp_context *context);
+void tpr_thread_caller_parks(tp_context *context);
 void tpr_thread_caller_leaves(tp_context *context);
+/* There may be something to do for it, which `hurries` if it is more than
+ * callbacks.  False: it sleeps, and has to be woken; else it looks soon. */
+bool tpr_thread_comes(tp_context *context, bool hurries);
 
 /* ---- poller.c ----------------------------------------------------------- */
 
@@ -648,8 +648,7 @@ void tpr_poller_away(tp_context *context);
 /* ---- op.c --------------------------------------------------------------- */
 
 struct tpr_op *tpr_op_new(tp_context *context);        /* token; or NULL */
-struct tpr_op *tpr_op_alloc(void);                     /* any thread */
-struct tpr_op *tpr_op_first(tp_context *context);      /* none is kept */
+struct tpr_op *tpr_op_alloc(tp_context *context);      /* any thread */
 /* As tpr_op_new(), for one that nothing is asked of but its callback, or its
  * caller to be told: what begins as zero is not cleared (tpr_op_clear()).  Of
  * those that are kept the context is set, sync and work are NULL, and nothing
@@ -659,7 +658,7 @@ static inline struct tpr_op *tpr_op_bare(tp_context *context)
     struct tpr_op *op = context->free_ops;
 
     if (TPB_UNLIKELY(op == NULL))
-        return tpr_op_first(context);
+        return tpr_op_alloc(context);
     context->free_ops = (struct tpr_op *)(void *)op->link.next;
     context->free_op_count--;
     return op;
@@ -671,6 +670,7 @@ enum { TPR_OPS_KEPT = 1024 };
 static inline void tpr_op_free(tp_context *context, struct tpr_op *op)
 {
     if (TPB_UNLIKELY(context->free_op_count >= TPR_OPS_KEPT)) {
+        atomic_fetch_sub(&context->ops, 1);
         tpb_free(op);
         return;
     }

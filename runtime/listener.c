@@ -143,12 +143,11 @@ tp_status tp_accept(tp_listener *listener, tp_accept_fn *accepted, void *arg)
     accept->accepted = accepted;
     accept->arg = arg;
     accept->task.run = listener_accept_run;
-    accept->op = tpr_op_alloc();
+    accept->op = tpr_op_alloc(listener->context);
     if (accept->op == NULL) {
         tpb_free(accept);
         return TP_ERR_NO_MEMORY;
     }
-    accept->op->context = listener->context;
     accept->op->kind = TPR_OP_DESCRIPTOR;
     accept->op->done = listener_deliver;
     accept->op->arg = accept;

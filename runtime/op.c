@@ -9,21 +9,15 @@
 enum { OP_CALLS = 4096 };          /* callbacks in a row: those may ask for what
                                       ends at once, again and again */
 
-struct tpr_op *tpr_op_alloc(void)
+struct tpr_op *tpr_op_alloc(tp_context *context)
 {
     struct tpr_op *op = tpb_zalloc(sizeof(*op));
 
-    if (op != NULL)
-        tpb_list_init(&op->link);
-    return op;
-}
-
-struct tpr_op *tpr_op_first(tp_context *context)
-{
-    struct tpr_op *op = tpr_op_alloc();
-
-    if (op != NULL)
-        op->context = context;
+    if (op == NULL)
+        return NULL;
+    tpb_list_init(&op->link);
+    op->context = context;
+    atomic_fetch_add(&context->ops, 1);
     return op;
 }
 

@@ -141,13 +141,12 @@ static tp_status pipe_op(tp_context *context, bool *mine,
         tpr_leave(context);
         return TP_ERR_INVALID;
     }
-    op = *mine ? tpr_op_new(context) : tpr_op_alloc();
+    op = *mine ? tpr_op_new(context) : tpr_op_alloc(context);
     if (TPB_UNLIKELY(op == NULL)) {
         if (*mine)
             tpr_leave(context);
         return TP_ERR_NO_MEMORY;
     }
-    op->context = context;
     *result = op;
     return TP_OK;
 }

@@ -143,15 +143,16 @@ void tpr_tell(tp_context *context)
  * If the backends are not armed any more it does: nobody else wakes him. */
 static void token_ring(tp_context *context)
 {
-    if (context->rung)
-        return;
-    if (context->armed ? !context->dirty && tpb_list_empty(&context->done)
-                         && tpb_list_empty(&context->env.ready)
-                         && context->copying == 0
-                         && context->env.helping == 0
-                       : atomic_load(&context->caller_parked) == 0
-                         && atomic_load(&context->thread_parked) == 0
-                         && !atomic_load(&context->fd_used))
+    bool hurries = context->armed
+                   && (context->dirty || !tpb_list_empty(&context->env.ready)
+                       || context->copying > 0 || context->env.helping > 0);
+    bool others = atomic_load(&context->caller_parked) != 0
+                  || atomic_load(&context->fd_used);
+
+    if (context->rung
+        || (context->armed ? !hurries && tpb_list_empty(&context->done)
+            : !others && atomic_load(&context->thread.state) == TPR_THREAD_UP)
+        || (!others && tpr_thread_comes(context, hurries)))
         return;
     context->rung = true;
     tpb_eventfd_ring(context->wake.fd);
@@ -395,6 +396,7 @@ static bool progress_park(tp_context *context, uint64_t deadline)
     /* Before the token is given up: who takes it next must know. */
     atomic_store(&context->caller_parked, 1);
     progress_gives(context);
+    tpr_thread_caller_parks(context);
     if (context->crowded)
         tpr_crowd_leave(&context->crowd);
     if (!tpr_park_begin(context)) {
@@ -434,6 +436,7 @@ struct progress_wait {
     uint32_t alone;                /* turns until the cpu is given away ... */
     uint32_t longer_alone;         /* ... and the next time */
     bool quiet;                    /* nothing came in its last sleep */
+    uint64_t since;                /* it slept, after polling from then on */
 };
 
 static inline bool progress_told(const tp_context *context,
@@ -522,10 +525,13 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait,
     atomic_fetch_sub(&context->sleepers, 1);
 }
 
-static uint64_t progress_budget(const tp_context *context)
+/* Does it pay to poll on, after so many ns? */
+static bool progress_pays(tp_context *context, uint64_t waited, uint64_t now)
 {
-    return tpr_spin(context, tpr_crowd_budget(&context->crowd,
-                                              context->spin_ns));
+    return waited < tpr_spin(context, tpr_crowd_budget(&context->crowd,
+                                                       context->spin_ns))
+           || (!context->crowded
+               && tpr_patience_lasts(&context->patience, waited, now));
 }
 
 /* Of the process that the next frame is expected from, if that can be seen.
@@ -627,6 +633,9 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
         if (progress_told(context, wait)
             || (nested && progress_over(context, wait))) {
             context->vain = 0;     /* the last sleep was not */
+            if (TPB_UNLIKELY(wait->since != 0))
+                tpr_patience_slept(&context->patience,
+                                   tpb_now() - wait->since);
             if (TPB_UNLIKELY(context->crowded)) {
                 tpr_crowd_end(&context->crowd, turn);
                 context->row += glanced;
@@ -659,8 +668,10 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
                 idle_since = now;
             if (!brief
                 && (context->vain > 0
-                    || now - idle_since >= progress_budget(context))) {
+                    || !progress_pays(context, now - idle_since, now))) {
                 progress_record(context, wait);
+                if (wait->since == 0)
+                    wait->since = idle_since;
                 return progress_park(context, wait->deadline);
             }
         }
@@ -721,15 +732,6 @@ static bool progress_watch(tp_context *context,
     } while (now < until && now - before < PROGRESS_TAKEN_NS);
     atomic_fetch_sub(&context->watchers, 1);
     return up;
-}
-
-/* For thread.c.  Under the token, so nobody else writes it. */
-void tpr_active(tp_context *context)
-{
-    atomic_store_explicit(&context->activity,
-                          atomic_load_explicit(&context->activity,
-                                               memory_order_relaxed) + 1,
-                          memory_order_relaxed);
 }
 
 static void progress_claim(tp_context *context, bool *claimed)
@@ -804,7 +806,7 @@ static bool progress_drive(tp_context *context, struct tpr_sync *sync,
     struct progress_wait wait = { .sync = sync, .deadline = deadline,
                                   .longer_alone = PROGRESS_ALONE,
                                   .delivered = delivered };
-    bool kicks = context->has_thread && (entered || !tpr_holds(context)), over;
+    bool kicks = context->thread.runs && (entered || !tpr_holds(context)), over;
 
     if (kicks)
         tpr_thread_caller_enters(context);

@@ -6,35 +6,43 @@
  * caller does.  Callers come and go within microseconds, so handing over at
  * each return would cost more than the message.  Instead the thread looks now
  * and then (THREAD_TICK) whether callers were active; while they were, it
- * stays away.  Only when a whole tick passed without one does it take over,
- * arm the backends and sleep in epoll, where it uses no CPU.  A caller that
- * finds it sleeping there kicks it out; a caller that sleeps in epoll itself
- * makes the thread rest until he leaves.
+ * stays away.  Only when a whole tick passed without one does it take over.
  *
  * A look takes a caller's CPU away, for as long as half a message of 1 MiB
  * takes.  So the longer callers have been there, the later the next one.
+ *
+ * To wake it costs more still, of the caller's time as well, whose CPU it
+ * takes.  A program that computes between its messages would pay for that each
+ * time: so whoever comes back lets it sleep on, and sets a timer when he leaves
+ * again.  And in such a program nobody need wake it for a message that is only
+ * to be kept until it is asked for: while no operation is under way it looks by
+ * itself for some time (THREAD_NAPS_NS) before it arms the backends and sleeps
+ * in epoll until something happens, where it uses no CPU.
  */
 #include "config.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/timerfd.h>
 
 #include "runtime/base/io.h"
 #include "runtime/base/thread.h"
 #include "runtime/core.h"
-#include "runtime/futex.h"
 
 enum {
     THREAD_TICK_NS = 500000,
     THREAD_TICK_MOST = 4000000,
     THREAD_TICK_SHARE = 16,        /* of the time that callers were there */
-    THREAD_TICK_CROWD = 4
+    THREAD_TICK_CROWD = 4,
+    THREAD_NAP_NS = 1000000,       /* at least */
+    THREAD_NAPS_NS = 50000000      /* all of them */
 };
 
-static bool thread_stops(tp_context *context)
+static bool thread_stops(const tp_context *context)
 {
-    return atomic_load(&context->stop) != 0;
+    return atomic_load(&context->thread.stop) != 0;
 }
 
 static bool thread_is_auto(const tp_context *context)
@@ -42,13 +50,37 @@ static bool thread_is_auto(const tp_context *context)
     return context->mode == TP_PROGRESS_AUTO;
 }
 
+/* Is there nothing that it would have to do soon, whatever comes? */
+static bool thread_may_nap(tp_context *context)
+{
+    return atomic_load(&context->ops) == context->free_op_count
+           && !atomic_load(&context->fd_used)
+           && tpr_park_timeout(context, 0) < 0
+           && context->copying == 0 && context->env.helping == 0
+           && tpb_list_empty(&context->done)
+           && tpb_list_empty(&context->env.ready)
+           && tpb_list_empty(&context->graveyard);
+}
+
+/* ... where nobody holds the token just now, either. */
+static bool thread_is_free(tp_context *context)
+{
+    bool is;
+
+    if (!tpr_enter(context))
+        return false;
+    is = thread_may_nap(context);
+    tpr_leave(context);
+    return is;
+}
+
 /* Until the next look, ns, after callers were met for `met` ns.  Who is not
- * there at the moment may have left for good. */
-static uint64_t thread_tick(const tp_context *context, uint64_t met)
+ * there at the moment, and has left something to do, may have left for good. */
+static uint64_t thread_tick(tp_context *context, uint64_t met)
 {
     uint64_t tick = met / THREAD_TICK_SHARE, least = THREAD_TICK_NS;
 
-    if (atomic_load(&context->callers) == 0)
+    if (atomic_load(&context->thread.callers) == 0 && !thread_is_free(context))
         return least;
     if (context->crowded)          /* each look takes a rank's cpu away */
         least *= THREAD_TICK_CROWD;
@@ -57,24 +89,53 @@ static uint64_t thread_tick(const tp_context *context, uint64_t met)
     return tick < THREAD_TICK_MOST ? tick : THREAD_TICK_MOST;
 }
 
+/* Sleeps for so many ns (0: no limit), or until it is called. */
+static void thread_doze(tp_context *context, uint64_t ns)
+{
+    struct timespec limit = { .tv_nsec = (long)ns };
+    struct pollfd calls[]
+        = { { .fd = context->thread.kick, .events = POLLIN },
+            { .fd = context->thread.timer, .events = POLLIN } };
+
+    ppoll(calls, TPB_COUNT(calls), ns > 0 ? &limit : NULL, NULL);
+}
+
+/* What it has been called by is over.  If the timer ran out it is as if it had
+ * looked when a caller set that: *seen is the activity until then. */
+static void thread_heard(tp_context *context, uint32_t *seen)
+{
+    tpb_eventfd_drain(context->thread.kick);
+    if (tpb_eventfd_drain(context->thread.timer))
+        *seen = atomic_load(&context->thread.left);
+}
+
 /* Sleeps for a tick; true.  But until callers have left, if one of them sleeps
  * in epoll; false.  Pairs with tpr_thread_caller_leaves(): it sees us resting,
  * or we see it gone. */
 static bool thread_stay_away(tp_context *context, bool quiet, uint64_t tick)
 {
     if (quiet && atomic_load(&context->caller_parked) != 0) {
-        atomic_store(&context->thread_resting, 1);
-        if (atomic_load(&context->callers) > 0 && !thread_stops(context))
-            tpr_futex_wait(&context->thread_resting, 1, 0);
-        atomic_store(&context->thread_resting, 0);
+        atomic_store(&context->thread.resting, 1);
+        if (atomic_load(&context->thread.callers) > 0 && !thread_stops(context))
+            thread_doze(context, 0);
+        atomic_store(&context->thread.resting, 0);
         return false;
     }
-    tpr_futex_wait(&context->thread_resting, 0, tick);
+    thread_doze(context, tick);
     return true;
 }
 
-/* Polls as long as it pays.  True if idle, false if callers want to drive. */
-static bool thread_spin(tp_context *context)
+/* By a caller who drives, or to end. */
+static bool thread_is_wanted(const tp_context *context)
+{
+    return thread_stops(context)
+           || (thread_is_auto(context)
+               && atomic_load(&context->thread.callers) > 0);
+}
+
+/* Polls as long as it pays, or `once`.  True if idle, false if callers want to
+ * drive. */
+static bool thread_spin(tp_context *context, bool once)
 {
     uint64_t idle_since = tpb_now();
 
@@ -83,7 +144,7 @@ static bool thread_spin(tp_context *context)
         uint64_t now;
 
         moved |= tpr_dispatch(context) > 0;
-        if (thread_is_auto(context) && atomic_load(&context->callers) > 0)
+        if (thread_is_wanted(context))
             return false;
         if (!moved)
             tpr_tell_sleepers(context);
@@ -91,7 +152,7 @@ static bool thread_spin(tp_context *context)
         if (moved) {
             context->vain = 0;
             idle_since = now;
-        } else if (context->vain > 0
+        } else if (once || context->vain > 0
                    || now - idle_since
                       >= tpr_spin(context, context->thread_spin_ns)) {
             return true;
@@ -101,120 +162,212 @@ static bool thread_spin(tp_context *context)
     return false;
 }
 
-/* With the token; gives it up. */
-static void thread_park(tp_context *context)
+/* What is looked at after a sleep, if it is not for a caller to do.  True: the
+ * token is ours then. */
+static bool thread_wakes(tp_context *context, uint32_t *seen)
+{
+    atomic_store(&context->thread.state, TPR_THREAD_UP);
+    thread_heard(context, seen);
+    if (thread_is_wanted(context) || !tpr_enter(context))
+        return false;
+    tpr_poll_watches(context);
+    return true;
+}
+
+/* With the token; gives it up, for so many ns. */
+static void thread_nap(tp_context *context, uint64_t ns, uint32_t *seen)
+{
+    atomic_store(&context->thread.state, TPR_THREAD_NAPS);
+    tpr_leave(context);
+    if (!thread_is_wanted(context))
+        thread_doze(context, ns);
+    if (thread_wakes(context, seen))
+        tpr_leave(context);
+}
+
+/* With the token; gives it up, until something happens. */
+static void thread_park(tp_context *context, uint32_t *seen)
 {
     struct epoll_event event;
     int timeout = tpr_park_timeout(context, 0), count = 1;
 
     /* Before the token is given up: who takes it next must know. */
-    atomic_store(&context->thread_parked, 1);
+    atomic_store(&context->thread.state, TPR_THREAD_PARKED);
     if (!tpr_park_begin(context)) {
-        atomic_store(&context->thread_parked, 0);
+        atomic_store(&context->thread.state, TPR_THREAD_UP);
         tpr_leave(context);
         return;
     }
     /* Pairs with tpr_thread_caller_enters(). */
-    if ((!thread_is_auto(context) || atomic_load(&context->callers) == 0)
-        && !thread_stops(context))
-        count = epoll_wait(context->thread_epoll, &event, 1, timeout);
-    atomic_store(&context->thread_parked, 0);
-    tpb_eventfd_drain(context->thread_kick);
-    if (thread_is_auto(context) && atomic_load(&context->callers) > 0)
-        return;
-    if (tpr_enter(context)) {
+    if (!thread_is_wanted(context))
+        count = epoll_wait(context->thread.epoll, &event, 1, timeout);
+    if (thread_wakes(context, seen)) {
         context->vain = count == 0 ? context->vain + 1 : 0;
-        tpr_poll_watches(context);
         tpr_leave(context);
     }
+}
+
+/* Each longer than the one before, and than looks at callers were. */
+static uint64_t thread_next_nap(uint64_t nap, uint64_t met)
+{
+    uint64_t next = nap > 0 ? 2 * nap : met / THREAD_TICK_SHARE;
+
+    if (next < THREAD_NAP_NS)
+        return THREAD_NAP_NS;
+    return next < THREAD_TICK_MOST ? next : THREAD_TICK_MOST;
 }
 
 static void *thread_main(void *arg)
 {
     tp_context *context = arg;
+    struct tpr_thread *thread = &context->thread;
     uint64_t met = 0;              /* callers, at one look after the other */
+    uint64_t nap = 0;              /* the last one, ns, if it was that */
+    uint64_t alone = THREAD_NAPS_NS;   /* without callers, since then */
     uint32_t seen = 0;
 
     prctl(PR_SET_NAME, "tp-progress");
     while (!thread_stops(context)) {
-        uint32_t activity = atomic_load_explicit(&context->activity,
+        uint32_t activity = atomic_load_explicit(&thread->activity,
                                                  memory_order_relaxed);
 
         if (thread_is_auto(context)
-            && (activity != seen || atomic_load(&context->callers) > 0)) {
+            && (activity != seen || atomic_load(&thread->callers) > 0)) {
             uint64_t tick = thread_tick(context, met);
 
             met = thread_stay_away(context, activity == seen, tick)
                   ? met + tick : 0;
             seen = activity;
-            continue;
-        }
-        met = 0;
-        if (!tpr_enter(context))
+            thread_heard(context, &seen);
+            nap = alone = 0;
+        } else if (!tpr_enter(context)) {
             thread_stay_away(context, false, THREAD_TICK_NS);
-        else if (thread_spin(context))
-            thread_park(context);
-        else
+        } else if (!thread_spin(context, nap > 0)) {
             tpr_leave(context);
+        } else if (alone < THREAD_NAPS_NS && thread_may_nap(context)) {
+            nap = thread_next_nap(nap, met);
+            alone += nap;
+            thread_nap(context, nap, &seen);
+        } else {
+            thread->habit = met > 0;
+            met = nap = 0;
+            alone = THREAD_NAPS_NS;
+            thread_park(context, &seen);
+        }
     }
     return NULL;
 }
 
+/* ---- callers ------------------------------------------------------------- */
+
+/* It looks in a moment, if nobody has come by then. */
+static void thread_call(tp_context *context)
+{
+    atomic_store(&context->thread.left, atomic_load(&context->thread.activity));
+    timerfd_settime(context->thread.timer, 0, &(struct itimerspec){
+        .it_value.tv_nsec = THREAD_TICK_NS }, NULL);
+}
+
+/* From one state to another, by one of those who want that. */
+static bool thread_step(struct tpr_thread *thread, uint32_t from, uint32_t to)
+{
+    return atomic_load(&thread->state) == from
+           && atomic_compare_exchange_strong(&thread->state, &from, to);
+}
+
+void tpr_active(tp_context *context)
+{
+    _Atomic uint32_t *activity = &context->thread.activity;
+
+    atomic_store_explicit(activity,
+                          atomic_load_explicit(activity, memory_order_relaxed)
+                          + 1, memory_order_relaxed);
+}
+
 void tpr_thread_caller_enters(tp_context *context)
 {
-    if (!context->has_thread)
+    struct tpr_thread *thread = &context->thread;
+
+    if (!thread->runs)
         return;
-    atomic_fetch_add(&context->callers, 1);
-    if (thread_is_auto(context) && atomic_load(&context->thread_parked) != 0)
-        tpb_eventfd_ring(context->thread_kick);
+    atomic_fetch_add(&thread->callers, 1);
+    if (thread_is_auto(context))
+        thread_step(thread, TPR_THREAD_PARKED, TPR_THREAD_PASSED);
+}
+
+/* Else both would wake for what comes. */
+void tpr_thread_caller_parks(tp_context *context)
+{
+    if (atomic_load(&context->thread.state) != TPR_THREAD_UP)
+        tpb_eventfd_ring(context->thread.kick);
 }
 
 void tpr_thread_caller_leaves(tp_context *context)
 {
-    if (!context->has_thread)
+    struct tpr_thread *thread = &context->thread;
+
+    if (!thread->runs)
         return;
-    atomic_fetch_sub(&context->callers, 1);
-    if (atomic_load(&context->thread_resting) != 0) {
-        atomic_store(&context->thread_resting, 0);
-        tpr_futex_wake(&context->thread_resting);
-    }
+    atomic_fetch_sub(&thread->callers, 1);
+    if ((atomic_load(&thread->resting) != 0
+         && atomic_exchange(&thread->resting, 0) != 0)
+        || thread_step(thread, TPR_THREAD_PASSED, TPR_THREAD_CALLED))
+        thread_call(context);
 }
+
+bool tpr_thread_comes(tp_context *context, bool hurries)
+{
+    struct tpr_thread *thread = &context->thread;
+    uint32_t state = atomic_load(&thread->state);
+
+    if (state != TPR_THREAD_PARKED)
+        return state != TPR_THREAD_UP;
+    if (hurries || !thread->habit)
+        return false;
+    if (thread_step(thread, TPR_THREAD_PARKED, TPR_THREAD_CALLED))
+        thread_call(context);
+    return true;
+}
+
+/* ---- begin and end ------------------------------------------------------- */
 
 static int thread_watch(tp_context *context, int fd)
 {
-    return tpb_epoll_set(context->thread_epoll, EPOLL_CTL_ADD, fd, EPOLLIN);
+    return tpb_epoll_set(context->thread.epoll, EPOLL_CTL_ADD, fd, EPOLLIN);
 }
 
 tp_status tpr_thread_start(tp_context *context, struct tpb_error *error)
 {
     int code;
 
-    context->thread_epoll = context->thread_kick = -1;
     if (context->mode == TP_PROGRESS_MANUAL)
         return TP_OK;
-    context->thread_epoll = epoll_create1(EPOLL_CLOEXEC);
-    context->thread_kick = tpb_eventfd();
-    if (context->thread_epoll < 0 || context->thread_kick < 0
+    context->thread.epoll = epoll_create1(EPOLL_CLOEXEC);
+    context->thread.kick = tpb_eventfd();
+    context->thread.timer = timerfd_create(CLOCK_MONOTONIC,
+                                           TFD_CLOEXEC | TFD_NONBLOCK);
+    if (context->thread.epoll < 0 || context->thread.kick < 0
+        || context->thread.timer < 0
         || thread_watch(context, context->epoll) < 0
-        || thread_watch(context, context->thread_kick) < 0)
+        || thread_watch(context, context->thread.kick) < 0
+        || thread_watch(context, context->thread.timer) < 0)
         return tpb_fail_errno(error, errno, "the progress thread's epoll");
-    code = tpb_thread_start(&context->thread, thread_main, context);
+    code = tpb_thread_start(&context->thread.id, thread_main, context);
     if (code != 0)
         return tpb_fail_errno(error, code, "cannot start a progress thread");
-    context->has_thread = true;
+    context->thread.runs = true;
     return TP_OK;
 }
 
 void tpr_thread_stop(tp_context *context)
 {
-    if (context->has_thread) {
-        atomic_store(&context->stop, 1);
-        tpb_eventfd_ring(context->thread_kick);
-        atomic_store(&context->thread_resting, 0);
-        tpr_futex_wake(&context->thread_resting);
-        pthread_join(context->thread, NULL);
-        context->has_thread = false;
+    if (context->thread.runs) {
+        atomic_store(&context->thread.stop, 1);
+        tpb_eventfd_ring(context->thread.kick);
+        pthread_join(context->thread.id, NULL);
+        context->thread.runs = false;
     }
-    tpb_close(&context->thread_kick);
-    tpb_close(&context->thread_epoll);
+    tpb_close(&context->thread.timer);
+    tpb_close(&context->thread.kick);
+    tpb_close(&context->thread.epoll);
 }

@@ -2,16 +2,20 @@
 /* A rank that waits, or does nothing with tp, uses no CPU. */
 #include "config.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/multi/spmd.h"
 
 enum {
     IDLE_MS = 1000, IDLE_MOST_US = 20000, IDLE_SANITIZED_US = 80000,
     IDLE_WINDOWS = 10, IDLE_COUNTED = 7, IDLE_POLL_US = 100000,
-    IDLE_CALLS_MS = 150
+    IDLE_CALLS_MS = 150,
+    IDLE_ROUNDS = 12, IDLE_LETTERS = 24, IDLE_PAUSE_US = 300,
+    IDLE_TURNS = 24, IDLE_TURN_US = 8000, IDLE_PARKED_US = 70000
 };
 
 struct idle_watch {
@@ -165,9 +169,135 @@ static void idle_after_calls(void)
         tpx_sleep_ms(1);
 }
 
+/* ---- programs that compute between their messages ------------------------ */
+
+static void idle_compute(unsigned us)
+{
+    uint64_t until = tpx_now() + us * UINT64_C(1000);
+
+    while (tpx_now() < until)
+        continue;
+}
+
+/* A value of a file of that thread in /proc, which begins with that; "" is the
+ * thread's name.  False: there is none. */
+static bool idle_task(const char *task, const char *file, const char *what,
+                      char *value, size_t room)
+{
+    char path[320], line[128];
+    bool found = false;
+    FILE *stream;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%s/%s", task, file);
+    stream = fopen(path, "r");
+    while (stream != NULL && !found && fgets(line, sizeof(line), stream)) {
+        found = strncmp(line, what, strlen(what)) == 0;
+        snprintf(value, room, "%s", line + strlen(what));
+    }
+    if (stream != NULL)
+        fclose(stream);
+    return found;
+}
+
+/* How often the context's own thread has gone to sleep. */
+static unsigned idle_sleeps(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *entry;
+    char text[128];
+    unsigned sleeps = 0;
+
+    tpx_check(tasks != NULL, "no /proc/self/task");
+    while ((entry = readdir(tasks)) != NULL)
+        if (idle_task(entry->d_name, "comm", "tp-progress", text, sizeof(text))
+            && idle_task(entry->d_name, "status", "voluntary_ctxt_switches:",
+                         text, sizeof(text)))
+            sleeps = (unsigned)strtoul(text, NULL, 10);
+    closedir(tasks);
+    tpx_check(sleeps > 0, "the context has no thread of its own");
+    return sleeps;
+}
+
+/* In a program that always comes back for its messages nobody wakes the thread
+ * for each of them while it computes, which takes the cpu from it and the time
+ * of a system call from their sender. */
+static void idle_undisturbed(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned sleeps = 0;
+    char byte;
+
+    for (int round = 0; round < IDLE_ROUNDS; round++) {
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0) {
+            for (int i = 0; i < IDLE_LETTERS; i++) {
+                idle_compute(IDLE_PAUSE_US);
+                tpx_ok(tp_pipe_send(pipe, "w", 1));
+            }
+            continue;
+        }
+        sleeps -= idle_sleeps();
+        idle_compute(IDLE_LETTERS * IDLE_PAUSE_US);
+        sleeps += idle_sleeps();
+        for (int i = 0; i < IDLE_LETTERS; i++)
+            tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+    }
+    tpx_check(tpx_me.rank == 0 || sleeps < IDLE_ROUNDS * IDLE_LETTERS / 2,
+              "woken %u times while %d messages came", sleeps,
+              IDLE_ROUNDS * IDLE_LETTERS);
+}
+
+/* Until so many have ended, in a program that does not call meanwhile. */
+static void idle_await(const unsigned *over, unsigned count)
+{
+    while (__atomic_load_n(over, __ATOMIC_ACQUIRE) < count)
+        if (tpx_me.mode == TP_PROGRESS_MANUAL)
+            tpx_until(over, count);
+}
+
+/* And yet it does what is begun and not waited for, in whatever state it is:
+ * how long the program has computed, and whether somebody has slept before. */
+static void idle_unattended(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    static char room = 'w';
+    tp_payload payload = { .data = &room, .length = 1 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    uint64_t state = tpx_me.seed;
+    unsigned sent = 0, came = 0;
+
+    for (unsigned turn = 0; turn < IDLE_TURNS; turn++) {
+        unsigned before = turn % 12 == 11 ? IDLE_PARKED_US
+                          : tpx_below(&state, IDLE_TURN_US);
+        unsigned between = tpx_below(&state, IDLE_TURN_US);
+        bool first = (unsigned)tpx_me.rank == turn % 2;
+
+        if (!first && turn % 3 == 0)
+            idle_compute(between);
+        tpx_meet(!tpx_me.rank);
+        /* A write, of which nothing but its callback is left. */
+        if (first) {
+            idle_compute(before);
+            tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &sent));
+            idle_await(&sent, turn / 2 + 1);
+            tpx_ok(tp_pipe_send(pipe, "e", 1));
+            idle_compute(between);
+        } else {
+            tpx_ok(tp_pipe_recv(pipe, &room, 1, NULL));
+            tpx_ok(tp_pipe_recv(pipe, &room, 1, NULL));
+        }
+        /* A message that is there already, or that comes later. */
+        tpx_ok(tp_pipe_read_descriptor(pipe, idle_wake, &came));
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &came));
+        idle_await(&came, 2 * turn + 2);
+    }
+}
+
 const struct tpx_spmd tpx_idle[] = {
     { "idle_ways", idle_ways, 5, 0, 20 },
     { "idle_after_calls", idle_after_calls, 2, 0, 20 },
     { "idle_after_contact", idle_after_contact, 2, TPX_BARE, 20 },
+    { "idle_undisturbed", idle_undisturbed, 2, TPX_ONCE, 30 },
+    { "idle_unattended", idle_unattended, 2, 0, 30 },
     { NULL }
 };

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a context and its own thread share (thread.c). */
+#ifndef TPR_THREAD_H
+#define TPR_THREAD_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Where the thread is.  Who finds it asleep and leaves it something to do wakes
+ * it where it is PARKED; else it comes by itself within some milliseconds. */
+enum tpr_thread_state {
+    TPR_THREAD_UP,
+    TPR_THREAD_PARKED,             /* until something happens */
+    TPR_THREAD_NAPS,               /* until its time is up */
+    TPR_THREAD_PASSED,             /* parked, but a caller has come since, who
+                                      calls it when he leaves */
+    TPR_THREAD_CALLED              /* parked, but the timer runs */
+};
+
+struct tpr_thread {
+    pthread_t id;
+    bool runs;                     /* const: there is one */
+    int epoll;                     /* the context's, and these two: */
+    int kick;                      /* eventfd: at once */
+    int timer;                     /* timerfd: for who has time to wait */
+    _Atomic uint32_t state;        /* atomic: enum tpr_thread_state */
+    _Atomic uint32_t resting;      /* atomic: until callers have left */
+    _Atomic uint32_t callers;      /* atomic: inside blocking calls */
+    _Atomic uint32_t activity;     /* atomic: grows as callers drive */
+    _Atomic uint32_t left;         /* atomic: `activity` as the timer was set */
+    _Atomic uint32_t stop;         /* atomic */
+    bool habit;                    /* callers came again since it parked last */
+};
+
+#endif

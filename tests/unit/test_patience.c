@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Waits that are a little too long for a caller's polling make it longer; such
+ * as are much too long, and others that want the cpu, make it brief again. */
+#include "config.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "runtime/patience.h"
+#include "tests/lib/tpx.h"
+
+enum { US = 1000, LEAST = 200 * US, MOST = 2000 * US, ROUNDS = 1000 };
+
+static bool lasts(struct tpr_patience *patience, uint64_t waited)
+{
+    /* At a time at which the cpu has just been offered. */
+    patience->offered = 1000000 * US;
+    return tpr_patience_lasts(patience, waited, patience->offered + waited % 7);
+}
+
+START_TEST(short_sleeps_make_it_longer)
+{
+    struct tpr_patience patience;
+
+    tpr_patience_init(&patience, LEAST, MOST);
+    ck_assert(!lasts(&patience, LEAST));
+    tpr_patience_slept(&patience, 400 * US);
+    ck_assert(lasts(&patience, 400 * US));
+    ck_assert(lasts(&patience, 799 * US));
+    ck_assert(!lasts(&patience, 800 * US));
+    /* A shorter one takes nothing away. */
+    tpr_patience_slept(&patience, 250 * US);
+    ck_assert(lasts(&patience, 799 * US));
+    tpr_patience_slept(&patience, 1900 * US);
+    ck_assert(lasts(&patience, MOST - 1));
+    ck_assert(!lasts(&patience, MOST));
+}
+END_TEST
+
+START_TEST(long_sleep_makes_it_brief)
+{
+    struct tpr_patience patience;
+
+    tpr_patience_init(&patience, LEAST, MOST);
+    tpr_patience_slept(&patience, 1000 * US);
+    ck_assert(lasts(&patience, 1500 * US));
+    tpr_patience_slept(&patience, MOST + 1);
+    ck_assert(!lasts(&patience, LEAST));
+}
+END_TEST
+
+START_TEST(what_is_fixed_stays)
+{
+    struct tpr_patience patience;
+
+    tpr_patience_init(&patience, 0, 0);
+    ck_assert(!lasts(&patience, 0));
+    tpr_patience_slept(&patience, 50 * US);
+    ck_assert(!lasts(&patience, 0));
+    tpr_patience_init(&patience, LEAST, LEAST);
+    tpr_patience_slept(&patience, LEAST);
+    ck_assert(!lasts(&patience, LEAST));
+}
+END_TEST
+
+static atomic_bool over;
+
+static void *compete(void *arg)
+{
+    (void)arg;
+    while (!over)
+        continue;
+    return NULL;
+}
+
+/* Two that compute on the same cpu take it for longer than a look at it. */
+START_TEST(others_get_the_cpu)
+{
+    struct tpr_patience patience;
+    pthread_t threads[2];
+    cpu_set_t all, one;
+    int rounds = 0;
+
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(all), &all), 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &all))
+            CPU_SET(cpu, &one);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, compete, NULL), 0);
+    tpr_patience_init(&patience, LEAST, MOST);
+    tpr_patience_slept(&patience, MOST);
+    while (rounds < ROUNDS
+           && tpr_patience_lasts(&patience, LEAST, tpb_now())) {
+        patience.offered = 0;
+        rounds++;
+    }
+    over = true;
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_int_lt(rounds, ROUNDS);
+    ck_assert(!lasts(&patience, LEAST));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("patience");
+    TCase *tests = tcase_create("patience");
+
+    tcase_add_test(tests, short_sleeps_make_it_longer);
+    tcase_add_test(tests, long_sleep_makes_it_brief);
+    tcase_add_test(tests, what_is_fixed_stays);
+    tcase_add_test(tests, others_get_the_cpu);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}
