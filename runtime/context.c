@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
@@ -15,13 +16,15 @@
 #include "runtime/channels.h"
 #include "runtime/contract.h"
 #include "runtime/core.h"
+#include "runtime/stream.h"
 #include "topology/costs.h"
 #include "topology/gpus.h"
 
 TPB_LOG_COMPONENT("context");
 
 enum {
-    CONTEXT_FLUSH_ROUNDS = 1000,   /* of polling before sleeping */
+    CONTEXT_FLUSH_ROUNDS = 1000,   /* of polling before sleeping ... */
+    CONTEXT_FLUSH_MS = 1,          /* ... for so long each time */
     CONTEXT_SPIN_US = 200,         /* before parking ... */
     CONTEXT_SPIN_MOST_US = 2000,   /* ... and where that is often too little */
     CONTEXT_THREAD_SPIN_US = 2     /* the thread's, without a cpu for it */
@@ -440,6 +443,7 @@ static tp_context *context_new(void)
     tpf_memories_init(&context->memories);
     tpb_list_init(&context->lent);
     tpb_list_init(&context->done);
+    tpb_list_init(&context->spare_chunks);
     tpb_list_init(&context->any);
     tpb_list_init(&context->device_pipes);
     tpb_list_init(&context->device_reads);
@@ -476,7 +480,7 @@ static void context_free(tp_context *context)
     tpb_free(context->table);
     tpr_ops_fini(context);
     tpr_offers_fini(context);
-    tpb_free(context->spare_chunk);
+    tpr_rx_chunks_fini(context);
     tpr_memory_fini(context);
     tpg_close(context->gpu);
     if (context->bootstrap != NULL)
@@ -605,6 +609,14 @@ static bool context_flushed(tp_context *context)
     return flushed;
 }
 
+/* Sleeps a little, or until a descriptor is ready; token, kept. */
+static void context_nap(tp_context *context)
+{
+    struct epoll_event event;
+
+    epoll_wait(context->epoll, &event, 1, CONTEXT_FLUSH_MS);
+}
+
 /* Drives until all is flushed; false if the time was not enough. */
 static bool context_flush(tp_context *context)
 {
@@ -624,7 +636,7 @@ static bool context_flush(tp_context *context)
         if (limit >= 0 && now >= deadline)
             return context_safe(context);
         if (round > CONTEXT_FLUSH_ROUNDS)
-            tpr_nap(context);
+            context_nap(context);
     }
 }
 

@@ -484,7 +484,8 @@ struct tp_context {
     bool served;                   /* a waiting caller's operation ended */
     bool news;                     /* ... or a callback ran, see progress.c */
     uint64_t delivered;            /* relaxed atomic: callbacks run so far */
-    struct tpr_chunk *spare_chunk; /* for the next frame that is set aside */
+    struct tpb_list spare_chunks;  /* tpr_chunk: for what is set aside next */
+    uint32_t spare_bytes;          /* their room */
     struct tpr_op *free_ops;       /* via link.next */
     uint32_t free_op_count;
     _Atomic uint32_t ops;          /* atomic: with those */
@@ -610,8 +611,6 @@ bool tpr_park_begin(tp_context *context);
 int tpr_park_timeout(tp_context *context, uint64_t deadline);   /* ms or -1 */
 /* Polls what epoll watches; token. */
 bool tpr_poll_watches(tp_context *context);
-/* Sleeps a millisecond, or until a descriptor is ready; token, kept. */
-void tpr_nap(tp_context *context);
 /* How long to poll before parking, if `budget` is what pays without devices. */
 uint64_t tpr_spin(const tp_context *context, uint64_t budget);
 tp_status tpr_progress_init(tp_context *context, struct tpb_error *error);

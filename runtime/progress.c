@@ -418,13 +418,6 @@ static bool progress_park(tp_context *context, uint64_t deadline)
     return true;
 }
 
-void tpr_nap(tp_context *context)
-{
-    struct epoll_event event;
-
-    epoll_wait(context->epoll, &event, 1, PROGRESS_POLL_MS);
-}
-
 /* ---- waiting ------------------------------------------------------------ */
 
 struct progress_wait {
@@ -622,6 +615,9 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
 
     if (context->crowded)
         tpr_crowd_begin(&context->crowd);
+    /* What is due comes before what has come, which is served faster then. */
+    if (!nested && !tpb_list_empty(&context->done))
+        tpr_dispatch(context);
     for (uint32_t turn = 1;; turn++) {
         bool brief = TPB_UNLIKELY(context->crowded) && turn == 1 && !nested
                      && wait->deadline == 0 && progress_hurries(context);

@@ -21,7 +21,8 @@ TPB_LOG_COMPONENT("rx");
 enum {
     RX_FRAMES = 64,                /* of one conn per turn */
     RX_ROUNDS = 16,                /* of callbacks over one open frame */
-    RX_SPARE = 64 * 1024           /* bytes of a chunk that is kept, at most */
+    RX_ROUND = 256,                /* a chunk's room is a multiple of */
+    RX_SPARE = 1024 * 1024         /* bytes of chunks that are kept, at most */
 };
 
 /* What rx_step() consumes: of an open frame or of a chunk. */
@@ -415,33 +416,46 @@ static bool rx_step(tp_pipe *pipe, struct rx_view *view)
 
 /* ---- frames ------------------------------------------------------------- */
 
-/* One is kept, for who asks for a message with its frame set aside each time:
- * callers of tp_pipe_recv_skeleton(). */
+/* Some are kept: for who asks for each message with its frame set aside, as
+ * callers of tp_pipe_recv_skeleton() do, and for long ones that come while ours
+ * are on their way to who sent them, round after round. */
 static struct tpr_chunk *rx_chunk(tp_context *context, uint32_t length)
 {
-    struct tpr_chunk *chunk = context->spare_chunk;
+    uint32_t room = (length + RX_ROUND - 1) / RX_ROUND * RX_ROUND;
+    struct tpr_chunk *chunk;
+    struct tpb_list *node;
 
-    if (chunk != NULL && chunk->room >= length) {
-        context->spare_chunk = NULL;
-        return chunk;
+    while ((node = tpb_list_take(&context->spare_chunks)) != NULL) {
+        chunk = TPB_CONTAINER(node, struct tpr_chunk, link);
+        context->spare_bytes -= chunk->room;
+        if (chunk->room >= length)
+            return chunk;
+        tpb_free(chunk);           /* those that are long enough stay */
     }
-    chunk = tpb_resize(NULL, sizeof(*chunk) + length);
-    if (chunk != NULL)
-        chunk->room = length;
+    chunk = tpb_resize(NULL, sizeof(*chunk) + room);
+    if (chunk == NULL)
+        return NULL;
+    tpb_list_init(&chunk->link);
+    chunk->room = room;
     return chunk;
 }
 
 void tpr_rx_chunk_free(tp_context *context, struct tpr_chunk *chunk)
 {
-    struct tpr_chunk *spare = context->spare_chunk;
-
-    if (chunk->room > RX_SPARE
-        || (spare != NULL && spare->room >= chunk->room)) {
+    if (context->spare_bytes + chunk->room > RX_SPARE) {
         tpb_free(chunk);
         return;
     }
-    tpb_free(spare);
-    context->spare_chunk = chunk;
+    context->spare_bytes += chunk->room;
+    tpb_list_append(context->spare_chunks.next, &chunk->link);
+}
+
+void tpr_rx_chunks_fini(tp_context *context)
+{
+    struct tpb_list *node;
+
+    while ((node = tpb_list_take(&context->spare_chunks)) != NULL)
+        tpb_free(TPB_CONTAINER(node, struct tpr_chunk, link));
 }
 
 static bool rx_keep(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
@@ -457,7 +471,6 @@ static bool rx_keep(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
     chunk->cost = cost;
     chunk->length = length;
     chunk->taken = 0;
-    tpb_list_init(&chunk->link);
     memcpy(chunk->bytes, view->bytes + *view->taken, length);
     tpb_list_append(&pipe->backlog, &chunk->link);
     TPR_COUNT(pipe->record->stats.bytes_buffered, length);

@@ -91,6 +91,7 @@ bool tpr_rx_set_aside(tp_pipe *pipe, unsigned flags, const unsigned char *data,
                       uint32_t length, uint32_t cost);
 /* A chunk of a backlog has been used. */
 void tpr_rx_chunk_free(tp_context *context, struct tpr_chunk *chunk);
+void tpr_rx_chunks_fini(tp_context *context);
 
 /* The pipe cannot go on, and the peer is told. */
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);

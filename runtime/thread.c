@@ -140,9 +140,12 @@ static bool thread_spin(tp_context *context, bool once)
     uint64_t idle_since = tpb_now();
 
     while (!thread_stops(context)) {
-        bool moved = tpr_pass(context);
+        /* What is due first, as in progress_spin(). */
+        bool moved = !tpb_list_empty(&context->done)
+                     && tpr_dispatch(context) > 0;
         uint64_t now;
 
+        moved |= tpr_pass(context);
         moved |= tpr_dispatch(context) > 0;
         if (thread_is_wanted(context))
             return false;

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "tests/multi/flow.h"
 
@@ -129,6 +130,69 @@ static void order_blocking_letters(void)
         tpx_letter_free(mine);
         tpx_letter_free(theirs);
     }
+}
+
+struct order_place {
+    unsigned char *data;
+    size_t length;                 /* of what is to come */
+    unsigned *ended;
+};
+
+static void order_place(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                        void *arg)
+{
+    struct order_place *place = arg;
+
+    tpx_ok(status);
+    tpx_equal(skeleton->payloads[0].length, place->length);
+    skeleton->payloads[0].data = place->data;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, place->ended));
+}
+
+/* For so long nobody asks for what comes. */
+static void order_pass(unsigned ms)
+{
+    uint64_t until = tpx_now() + ms * UINT64_C(1000000);
+
+    while (tpx_now() < until)
+        tp_wait(tpx_me.context, 1, NULL);
+}
+
+/* Both write a message before they ask for the other's, which is set aside, as
+ * far as it comes by itself.  The memory for that is kept: it is not taken from
+ * the kernel page by page in each round. */
+static void order_rounds(void)
+{
+    static const size_t sizes[] = { 390000, 1, 300000, 4000, 100000, 20000 };
+    enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), MOST = 390000 };
+    unsigned rounds = order_scaled(96), ended = 0;
+    tp_payload payload = { .data = malloc(MOST) };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    struct order_place place = { .data = malloc(MOST), .ended = &ended };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct rusage before, after;
+
+    tpx_check(payload.data != NULL && place.data != NULL, "no memory");
+    for (unsigned round = 0; round < rounds; round++) {
+        payload.length = place.length = sizes[round % SIZES];
+        tpx_fill(payload.data, payload.length,
+                 2 * round + (unsigned)tpx_me.rank);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &ended));
+        order_pass(2);
+        tpx_ok(tp_pipe_read_descriptor(pipe, order_place, &place));
+        tpx_until(&ended, 2 * round + 2);
+        tpx_equal(tpx_verify(place.data, place.length,
+                             2 * round + !tpx_me.rank), place.length);
+        if (round == rounds / 4)
+            getrusage(RUSAGE_SELF, &before);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    after.ru_minflt -= before.ru_minflt;
+    tpx_check(tpx_me.sanitized || after.ru_minflt < 3 * (long)rounds + 200,
+              "%ld pages were new in %u rounds", (long)after.ru_minflt,
+              rounds - rounds / 4);
+    free(payload.data);
+    free(place.data);
 }
 
 /* ---- who called first --------------------------------------------------- */
@@ -288,6 +352,7 @@ const struct tpx_spmd tpx_order[] = {
     { "order_all", order_all, 4, TPX_LAUNCH, 60 },
     { "order_neighbours", order_neighbours, 16, TPX_LAUNCH, 60 },
     { "order_turns", order_turns, 2, TPX_LAUNCH, 60 },
+    { "order_rounds", order_rounds, 2, TPX_LAUNCH, 60 },
     { "order_ends", order_ends, 2, TPX_LAUNCH, 60 },
     { "order_blocking", order_blocking, 2, TPX_LAUNCH, 60 },
     { "order_blocking_letters", order_blocking_letters, 2, TPX_LAUNCH, 60 },
