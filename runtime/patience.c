@@ -35,6 +35,12 @@ bool tpr_patience_lasts(struct tpr_patience *patience, uint64_t waited,
     return false;
 }
 
+void tpr_patience_vain(struct tpr_patience *patience, uint64_t waited)
+{
+    if (waited >= patience->least)
+        patience->budget = patience->least;
+}
+
 void tpr_patience_slept(struct tpr_patience *patience, uint64_t waited)
 {
     uint64_t enough = PATIENCE_SPARE * waited;

@@ -28,6 +28,8 @@ void tpr_patience_init(struct tpr_patience *patience, uint64_t least,
  * go on?  May yield. */
 bool tpr_patience_lasts(struct tpr_patience *patience, uint64_t waited,
                         uint64_t now);
+/* A wait that polled for so many ns has had no more time. */
+void tpr_patience_vain(struct tpr_patience *patience, uint64_t waited);
 /* A wait that slept in the end was over after so many ns. */
 void tpr_patience_slept(struct tpr_patience *patience, uint64_t waited);
 

@@ -519,11 +519,13 @@ static void progress_sleep(tp_context *context, struct progress_wait *wait,
 }
 
 /* Does it pay to poll on, after so many ns? */
-static bool progress_pays(tp_context *context, uint64_t waited, uint64_t now)
+static bool progress_pays(tp_context *context, const struct progress_wait *wait,
+                          uint64_t waited, uint64_t now)
 {
-    return waited < tpr_spin(context, tpr_crowd_budget(&context->crowd,
-                                                       context->spin_ns))
-           || (!context->crowded
+    uint64_t least = tpr_crowd_budget(&context->crowd, context->spin_ns);
+
+    return waited < tpr_spin(context, least)
+           || (!context->crowded && wait->since == 0
                && tpr_patience_lasts(&context->patience, waited, now));
 }
 
@@ -615,9 +617,8 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
 
     if (context->crowded)
         tpr_crowd_begin(&context->crowd);
-    /* What is due comes before what has come, which is served faster then. */
     if (!nested && !tpb_list_empty(&context->done))
-        tpr_dispatch(context);
+        tpr_dispatch(context);     /* what has come is served faster then */
     for (uint32_t turn = 1;; turn++) {
         bool brief = TPB_UNLIKELY(context->crowded) && turn == 1 && !nested
                      && wait->deadline == 0 && progress_hurries(context);
@@ -658,13 +659,16 @@ static bool progress_spin(tp_context *context, struct progress_wait *wait)
             /* A yield has just told it. */
             if (!context->crowded || now == 0)
                 now = tpb_now();
-            if (wait->deadline > 0 && now >= wait->deadline)
+            if (wait->deadline > 0 && now >= wait->deadline) {
+                tpr_patience_vain(&context->patience, now - idle_since);
                 return true;
+            }
             if (idle_since == 0)
                 idle_since = now;
             if (!brief
                 && (context->vain > 0
-                    || !progress_pays(context, now - idle_since, now))) {
+                    || !progress_pays(context, wait, now - idle_since,
+                                      now))) {
                 progress_record(context, wait);
                 if (wait->since == 0)
                     wait->since = idle_since;

@@ -21,7 +21,8 @@ TPB_LOG_COMPONENT("rx");
 enum {
     RX_FRAMES = 64,                /* of one conn per turn */
     RX_ROUNDS = 16,                /* of callbacks over one open frame */
-    RX_ROUND = 256,                /* a chunk's room is a multiple of */
+    RX_ROUND = 1024,               /* a long chunk's room is a multiple of */
+    RX_WASTE = 4,                  /* times what it holds, or another is made */
     RX_SPARE = 1024 * 1024         /* bytes of chunks that are kept, at most */
 };
 
@@ -416,27 +417,30 @@ static bool rx_step(tp_pipe *pipe, struct rx_view *view)
 
 /* ---- frames ------------------------------------------------------------- */
 
-/* Some are kept: for who asks for each message with its frame set aside, as
- * callers of tp_pipe_recv_skeleton() do, and for long ones that come while ours
- * are on their way to who sent them, round after round. */
+/* Some are kept: for callers of tp_pipe_recv_skeleton(), and for long messages
+ * that come while ours are on their way to who sent them, round after round. */
 static struct tpr_chunk *rx_chunk(tp_context *context, uint32_t length)
 {
-    uint32_t room = (length + RX_ROUND - 1) / RX_ROUND * RX_ROUND;
+    uint32_t round = length < RX_ROUND ? 1 : RX_ROUND;
+    uint32_t room = (length + round - 1) / round * round;
     struct tpr_chunk *chunk;
-    struct tpb_list *node;
 
-    while ((node = tpb_list_take(&context->spare_chunks)) != NULL) {
-        chunk = TPB_CONTAINER(node, struct tpr_chunk, link);
-        context->spare_bytes -= chunk->room;
-        if (chunk->room >= length)
-            return chunk;
-        tpb_free(chunk);           /* those that are long enough stay */
+    if (!tpb_list_empty(&context->spare_chunks)) {
+        chunk = TPB_CONTAINER(context->spare_chunks.next, struct tpr_chunk,
+                              link);
+        if (chunk->room / RX_WASTE <= room) {
+            tpb_list_unlink(&chunk->link);
+            context->spare_bytes -= chunk->room;
+            if (chunk->room >= length)
+                return chunk;
+            tpb_free(chunk);       /* those that are long enough stay */
+        }
     }
     chunk = tpb_resize(NULL, sizeof(*chunk) + room);
-    if (chunk == NULL)
-        return NULL;
-    tpb_list_init(&chunk->link);
-    chunk->room = room;
+    if (chunk != NULL) {
+        tpb_list_init(&chunk->link);
+        chunk->room = room;
+    }
     return chunk;
 }
 

@@ -50,7 +50,18 @@ static bool thread_is_auto(const tp_context *context)
     return context->mode == TP_PROGRESS_AUTO;
 }
 
-/* Is there nothing that it would have to do soon, whatever comes? */
+/* Do only peers that share memory with us wait for what we do?  They take what
+ * was sent by themselves; others may need us to go on. */
+static bool thread_is_local(const tp_context *context)
+{
+    for (uint32_t i = 0; i < context->endpoint_count; i++)
+        if (context->endpoints[i]->conns > 0
+            && context->endpoints[i]->backend->presence == NULL)
+            return false;
+    return true;
+}
+
+/* Is nothing under way that goes on only if it looks? */
 static bool thread_may_nap(tp_context *context)
 {
     return atomic_load(&context->ops) == context->free_op_count
@@ -58,8 +69,7 @@ static bool thread_may_nap(tp_context *context)
            && tpr_park_timeout(context, 0) < 0
            && context->copying == 0 && context->env.helping == 0
            && tpb_list_empty(&context->done)
-           && tpb_list_empty(&context->env.ready)
-           && tpb_list_empty(&context->graveyard);
+           && tpb_list_empty(&context->graveyard) && thread_is_local(context);
 }
 
 /* ... where nobody holds the token just now, either. */
@@ -134,11 +144,12 @@ static bool thread_is_wanted(const tp_context *context)
 }
 
 /* Polls as long as it pays, or `once`.  True if idle, false if callers want to
- * drive. */
-static bool thread_spin(tp_context *context, bool once)
+ * drive.  *found: there was something to do. */
+static bool thread_spin(tp_context *context, bool once, bool *found)
 {
     uint64_t idle_since = tpb_now();
 
+    *found = false;
     while (!thread_stops(context)) {
         /* What is due first, as in progress_spin(). */
         bool moved = !tpb_list_empty(&context->done)
@@ -147,6 +158,7 @@ static bool thread_spin(tp_context *context, bool once)
 
         moved |= tpr_pass(context);
         moved |= tpr_dispatch(context) > 0;
+        *found |= moved;
         if (thread_is_wanted(context))
             return false;
         if (!moved)
@@ -210,12 +222,13 @@ static void thread_park(tp_context *context, uint32_t *seen)
     }
 }
 
-/* Each longer than the one before, and than looks at callers were. */
-static uint64_t thread_next_nap(uint64_t nap, uint64_t met)
+/* Each longer than the one before, and than looks at callers were; but not
+ * after one that `found` something. */
+static uint64_t thread_next_nap(uint64_t nap, uint64_t met, bool found)
 {
     uint64_t next = nap > 0 ? 2 * nap : met / THREAD_TICK_SHARE;
 
-    if (next < THREAD_NAP_NS)
+    if (next < THREAD_NAP_NS || found)
         return THREAD_NAP_NS;
     return next < THREAD_TICK_MOST ? next : THREAD_TICK_MOST;
 }
@@ -228,6 +241,7 @@ static void *thread_main(void *arg)
     uint64_t nap = 0;              /* the last one, ns, if it was that */
     uint64_t alone = THREAD_NAPS_NS;   /* without callers, since then */
     uint32_t seen = 0;
+    bool found;
 
     prctl(PR_SET_NAME, "tp-progress");
     while (!thread_stops(context)) {
@@ -245,10 +259,11 @@ static void *thread_main(void *arg)
             nap = alone = 0;
         } else if (!tpr_enter(context)) {
             thread_stay_away(context, false, THREAD_TICK_NS);
-        } else if (!thread_spin(context, nap > 0)) {
+            thread_heard(context, &seen);
+        } else if (!thread_spin(context, nap > 0, &found)) {
             tpr_leave(context);
         } else if (alone < THREAD_NAPS_NS && thread_may_nap(context)) {
-            nap = thread_next_nap(nap, met);
+            nap = thread_next_nap(nap, met, found);
             alone += nap;
             thread_nap(context, nap, &seen);
         } else {
@@ -323,6 +338,10 @@ bool tpr_thread_comes(tp_context *context, bool hurries)
     struct tpr_thread *thread = &context->thread;
     uint32_t state = atomic_load(&thread->state);
 
+    /* Nobody is inside who comes back to it. */
+    if (state == TPR_THREAD_CALLED && hurries
+        && atomic_load(&thread->callers) == 0)
+        return false;
     if (state != TPR_THREAD_PARKED)
         return state != TPR_THREAD_UP;
     if (hurries || !thread->habit)

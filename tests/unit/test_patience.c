@@ -50,6 +50,20 @@ START_TEST(long_sleep_makes_it_brief)
 }
 END_TEST
 
+/* Or who waits for a little at a time would poll all the time. */
+START_TEST(waits_in_vain_make_it_brief)
+{
+    struct tpr_patience patience;
+
+    tpr_patience_init(&patience, LEAST, MOST);
+    tpr_patience_slept(&patience, 1000 * US);
+    tpr_patience_vain(&patience, LEAST - 1);
+    ck_assert(lasts(&patience, LEAST));
+    tpr_patience_vain(&patience, LEAST);
+    ck_assert(!lasts(&patience, LEAST));
+}
+END_TEST
+
 START_TEST(what_is_fixed_stays)
 {
     struct tpr_patience patience;
@@ -112,6 +126,7 @@ int main(void)
 
     tcase_add_test(tests, short_sleeps_make_it_longer);
     tcase_add_test(tests, long_sleep_makes_it_brief);
+    tcase_add_test(tests, waits_in_vain_make_it_brief);
     tcase_add_test(tests, what_is_fixed_stays);
     tcase_add_test(tests, others_get_the_cpu);
     suite_add_tcase(suite, tests);
