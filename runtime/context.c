@@ -156,8 +156,7 @@ static void context_spin(tp_context *context)
     if (!chosen && context->crowded)
         us = CONTEXT_THREAD_SPIN_US;
     if (context->mode == TP_PROGRESS_AUTO) {
-        int64_t most = spare && !context->crowded ? CONTEXT_SPIN_US
-                       : CONTEXT_THREAD_SPIN_US;
+        int64_t most = spare ? CONTEXT_SPIN_US : CONTEXT_THREAD_SPIN_US;
 
         us = us < most ? us : most;
     }

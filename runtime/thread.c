@@ -122,17 +122,21 @@ static void thread_heard(tp_context *context, uint32_t *seen)
 /* Sleeps for a tick; true.  But until callers have left, if one of them sleeps
  * in epoll; false.  Pairs with tpr_thread_caller_leaves(): it sees us resting,
  * or we see it gone. */
-static bool thread_stay_away(tp_context *context, bool quiet, uint64_t tick)
+static bool thread_stay_away(tp_context *context, bool quiet, uint64_t tick,
+                             uint32_t *seen)
 {
-    if (quiet && atomic_load(&context->caller_parked) != 0) {
+    bool rests = quiet && atomic_load(&context->caller_parked) != 0;
+
+    if (rests) {
         atomic_store(&context->thread.resting, 1);
         if (atomic_load(&context->thread.callers) > 0 && !thread_stops(context))
             thread_doze(context, 0);
         atomic_store(&context->thread.resting, 0);
-        return false;
+    } else {
+        thread_doze(context, tick);
     }
-    thread_doze(context, tick);
-    return true;
+    thread_heard(context, seen);
+    return !rests;
 }
 
 /* By a caller who drives, or to end. */
@@ -152,8 +156,7 @@ static bool thread_spin(tp_context *context, bool once, bool *found)
     *found = false;
     while (!thread_stops(context)) {
         /* What is due first, as in progress_spin(). */
-        bool moved = !tpb_list_empty(&context->done)
-                     && tpr_dispatch(context) > 0;
+        bool moved = tpr_dispatch(context) > 0;
         uint64_t now;
 
         moved |= tpr_pass(context);
@@ -251,15 +254,14 @@ static void *thread_main(void *arg)
         if (thread_is_auto(context)
             && (activity != seen || atomic_load(&thread->callers) > 0)) {
             uint64_t tick = thread_tick(context, met);
+            bool quiet = activity == seen;
 
-            met = thread_stay_away(context, activity == seen, tick)
-                  ? met + tick : 0;
             seen = activity;
-            thread_heard(context, &seen);
+            met = thread_stay_away(context, quiet, tick, &seen)
+                  ? met + tick : 0;
             nap = alone = 0;
         } else if (!tpr_enter(context)) {
-            thread_stay_away(context, false, THREAD_TICK_NS);
-            thread_heard(context, &seen);
+            thread_stay_away(context, false, THREAD_TICK_NS, &seen);
         } else if (!thread_spin(context, nap > 0, &found)) {
             tpr_leave(context);
         } else if (alone < THREAD_NAPS_NS && thread_may_nap(context)) {

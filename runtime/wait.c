@@ -71,9 +71,8 @@ static void wait_once(tp_context *context, bool nested)
     } else if (!tpb_list_empty(&context->contacts)) {
         tpr_poll_watches(context);     /* it may not be called often */
     }
-    /* As in progress_spin(). */
-    if (!nested && !tpb_list_empty(&context->done))
-        tpr_dispatch(context);
+    if (!nested)
+        tpr_dispatch(context);         /* as in progress_spin() */
     moved = tpr_pass(context);
     if (nested)
         return;
