@@ -81,6 +81,7 @@ struct tpf_conn *tpf_conn_new(struct tpf_endpoint *endpoint)
     conn->backend = endpoint->backend;
     conn->endpoint = endpoint;
     tpb_list_init(&conn->ready);
+    tpb_list_init(&conn->gathered);
     return conn;
 }
 
@@ -89,7 +90,19 @@ void tpf_conn_free(struct tpf_conn *conn)
     if (conn == NULL)
         return;
     tpb_list_unlink(&conn->ready);
+    tpb_list_unlink(&conn->gathered);
     tpb_free(conn);
+}
+
+void tpf_send_gathered(struct tpf_env *env)
+{
+    struct tpb_list *node;
+
+    while ((node = tpb_list_take(&env->gathered)) != NULL) {
+        struct tpf_conn *conn = TPB_CONTAINER(node, struct tpf_conn, gathered);
+
+        conn->backend->gathered(conn);
+    }
 }
 
 bool tpf_post_reserved(struct tpf_conn *conn, struct tpf_head head,

@@ -124,7 +124,12 @@ struct tpf_env {
                                       since then waits for the caller's cpu */
     struct tpb_presence *presence; /* then by a backend that can tell its peers;
                                       or NULL */
+    bool calls;                    /* the core runs callbacks: what it commits
+                                      meanwhile may wait for their end */
+    bool bursts;                   /* ... or sends what waited for room */
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
+    struct tpb_list gathered;      /* ... with such as wait, see
+                                      tpf_conn_gathered() */
 };
 
 struct tpf_endpoint {
@@ -140,6 +145,7 @@ struct tpf_conn {
     void *links;                   /* the core's too */
     void *landing, *landed;        /* and these: where a body goes, land() */
     struct tpb_list ready;         /* in env->ready, or unlinked */
+    struct tpb_list gathered;      /* in env->gathered, or unlinked */
     size_t max_frame;              /* set before connected/incoming */
     size_t lands;                  /* set likewise: frames of send_data() whose
                                       bodies are so long may come(); 0: none */
@@ -244,6 +250,12 @@ struct tpf_backend {
     /* The first `size` bytes (1.. what was reserved) of the reservation are a
      * frame; it is under way, and the other side is woken if it sleeps. */
     void (*commit)(struct tpf_conn *conn, size_t size);
+
+    /*
+     * May be NULL.  Of a backend that keeps back what is committed while
+     * env->calls or env->bursts is true: that is over, and it goes now.
+     */
+    void (*gathered)(struct tpf_conn *conn);
 
     /*
      * May be NULL.  reserve() and commit() in one call, for what pays for each
@@ -374,6 +386,21 @@ static inline void tpf_conn_ready(struct tpf_conn *conn)
 {
     if (conn->ready.next == &conn->ready)
         tpb_list_append(&conn->endpoint->env->ready, &conn->ready);
+}
+
+/* It keeps back what was committed: the core will call gathered(). */
+static inline void tpf_conn_gathered(struct tpf_conn *conn)
+{
+    if (conn->gathered.next == &conn->gathered)
+        tpb_list_append(&conn->endpoint->env->gathered, &conn->gathered);
+}
+
+/* By the core: that is over; or a callback waits itself. */
+void tpf_send_gathered(struct tpf_env *env);
+static inline void tpf_gathered(struct tpf_env *env)
+{
+    if (TPB_UNLIKELY(!tpb_list_empty(&env->gathered)))
+        tpf_send_gathered(env);
 }
 
 /* epoll's event bits in `events`; 0 or an errno. */

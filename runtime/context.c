@@ -431,6 +431,7 @@ static tp_context *context_new(void)
     pthread_mutex_init(&context->waits_lock, NULL);
     tpb_list_init(&context->waits);
     tpb_list_init(&context->env.ready);
+    tpb_list_init(&context->env.gathered);
     context->env.upcalls = &tpr_upcalls;
     context->env.core = context;
     context->env.lands = true;

@@ -480,7 +480,6 @@ struct tp_context {
 
     /* Callbacks. */
     struct tpb_list done;          /* tpr_op, in the order they ended */
-    bool dispatching;
     bool served;                   /* a waiting caller's operation ended */
     bool news;                     /* ... or a callback ran, see progress.c */
     uint64_t delivered;            /* relaxed atomic: callbacks run so far */

@@ -192,7 +192,7 @@ void tpr_lent_release(tp_pipe *pipe, uint32_t number)
     if (tpb_list_empty(&pipe->notes)) {
         /* Most answers are written by the callback that gives back; and nobody
          * waits for what the sender does with this. */
-        conn->more = pipe->context->dispatching;
+        conn->more = pipe->context->env.calls;
         pipe->context->env.aside = true;
         posted = tpf_post(conn, tpr_frame_head(pipe, WIRE_RELEASE, 0,
                                                sizeof(body)),

@@ -127,11 +127,11 @@ static inline void op_call(tp_context *context, struct tpr_op *op)
 
 int tpr_dispatch(tp_context *context)
 {
-    bool before = context->dispatching;
+    bool before = context->env.calls;
     struct tpb_list *node;
     int count = 0, told = 0;
 
-    context->dispatching = true;
+    context->env.calls = true;
     context->depth++;
     while (count < OP_CALLS && (node = tpb_list_take(&context->done)) != NULL) {
         op_call(context, TPB_CONTAINER(node, struct tpr_op, link));
@@ -143,7 +143,9 @@ int tpr_dispatch(tp_context *context)
         }
     }
     context->depth--;
-    context->dispatching = before;
+    context->env.calls = before;
+    if (!before)
+        tpf_gathered(&context->env);
     if (count > told)
         tpr_op_told(context, count - told);
     return count;

@@ -243,7 +243,7 @@ static bool progress_endpoints(tp_context *context, bool all)
 static void progress_bury(tp_context *context)
 {
     if (TPB_UNLIKELY(!tpb_list_empty(&context->graveyard))
-        && !context->dispatching)
+        && !context->env.calls)
         tpr_bury_now(context);
 }
 
@@ -259,8 +259,8 @@ bool tpr_pass(tp_context *context)
     if (TPB_UNLIKELY(context->open.pipe != NULL))
         tpr_rx_stash_open(context);
     token_run_tasks(context);
-    /* In a callback that waits: what this conn has brought already must not
-     * wait for the end of the callback. */
+    tpf_gathered(&context->env);
+    /* What this conn has brought must not wait for a callback that waits. */
     if (TPB_UNLIKELY(context->serving != NULL))
         tpf_conn_ready(context->serving);
     moved = progress_endpoints(context, context->ask_all

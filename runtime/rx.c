@@ -675,7 +675,7 @@ void tpr_rx_run_open(tp_context *context)
     for (int round = 0; round < RX_ROUNDS; round++) {
         while (rx_step(pipe, &view))
             ;
-        if (rx_view_used(&view) || context->dispatching
+        if (rx_view_used(&view) || context->env.calls
             || tpb_list_empty(&context->done))
             break;
         tpr_dispatch(context);
@@ -870,7 +870,7 @@ static bool rx_serve(tp_context *context, struct tpf_conn *conn, bool *vain)
             rx_other(context, conn, frame, size);
         if (conn->peer == NULL)
             return false;          /* it ended; the conn is buried */
-        if (!context->dispatching && !tpb_list_empty(&context->done))
+        if (!context->env.calls && !tpb_list_empty(&context->done))
             tpr_dispatch(context);
         if (conn->peer == NULL)
             return false;
@@ -883,8 +883,7 @@ static bool rx_serve(tp_context *context, struct tpf_conn *conn, bool *vain)
 }
 
 /* Serves one conn that has frames; puts it back if it may have more.  False: a
- * callback waits, and looks at conns that it is in the middle of; this one had
- * no frames. */
+ * callback waits, in the middle of serving conns; this one had no frames. */
 bool tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
 {
     struct tpf_conn *before = context->serving;
@@ -896,5 +895,6 @@ bool tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
     if (rx_serve(context, conn, &vain))
         tpf_conn_ready(conn);
     context->serving = before;
+    tpf_gathered(&context->env);
     return before == NULL || !vain;
 }

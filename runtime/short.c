@@ -577,7 +577,7 @@ short_tell(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
 {
     int told = 1;
 
-    context->dispatching = true;
+    context->env.calls = true;
     context->depth++;
     op->done(pipe, TP_OK, &skeleton->message, op->arg);
     if (TPB_UNLIKELY(tpr_sleep_any(context))) {
@@ -591,7 +591,7 @@ short_tell(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
     if (TPB_LIKELY(told > 0))
         tpr_op_told(context, told);
     context->depth--;
-    context->dispatching = false;
+    context->env.calls = false;
     if (TPB_UNLIKELY(context->open.pipe != NULL))
         tpr_rx_run_open(context);
 }
@@ -727,12 +727,12 @@ static bool short_back(tp_context *context, tp_pipe *pipe,
     tpr_op_free(context, op);
     if (done == NULL)
         return true;
-    context->dispatching = true;
+    context->env.calls = true;
     context->depth++;
     done(pipe, TP_OK, message, arg);
     tpr_op_told(context, 1);
     context->depth--;
-    context->dispatching = false;
+    context->env.calls = false;
     return true;
 }
 
@@ -827,7 +827,7 @@ enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
                                size_t *size)
 {
     /* Inside a callback nobody is called, and what is due comes first. */
-    bool others = context->dispatching || !tpb_list_empty(&context->done);
+    bool others = context->env.calls || !tpb_list_empty(&context->done);
 
     for (; *left > 0; --*left) {
         struct tpr_peer *peer = conn->peer;

@@ -621,24 +621,9 @@ static void tx_finish(tp_pipe *pipe, struct tpr_op *op, tp_status status)
     tpb_list_append(&pipe->landing, &op->link);
 }
 
-void tpr_tx_pump(tp_pipe *pipe)
+/* The writes that wait, as far as there is room and credit. */
+static void tx_pump_writes(tp_pipe *pipe, const struct tpr_peer *peer)
 {
-    struct tpr_peer *peer = pipe->peer;
-
-    tx_land(pipe);
-    if (peer->state != TPR_PEER_CONNECTED)
-        return;
-    /* Before CLOSE, which ends what they may tell of. */
-    if (TPB_UNLIKELY(!tpb_list_empty(&pipe->notes)) && !tx_notes(pipe))
-        return;
-    if (TPB_UNLIKELY(pipe->close_due)
-        && (tpr_pull_any(pipe) || !tpr_tx_control(pipe, WIRE_CLOSE)))
-        return;
-    if (TPB_UNLIKELY(pipe->credit_due)
-        && !tpr_tx_control(pipe, WIRE_CREDIT))
-        return;
-    if (TPB_UNLIKELY(!tpb_list_empty(&pipe->pushes)) && !tx_pushes(pipe))
-        return;
     while (!tpb_list_empty(&pipe->writes)) {
         struct tpr_op *op = TPB_CONTAINER(pipe->writes.next, struct tpr_op,
                                           link);
@@ -680,6 +665,38 @@ void tpr_tx_pump(tp_pipe *pipe)
         if (op->position == op->descriptor_length + op->stream_length)
             tx_finish(pipe, op, TP_OK);
     }
+}
+
+void tpr_tx_pump(tp_pipe *pipe)
+{
+    struct tpf_env *env = &pipe->context->env;
+    struct tpr_peer *peer = pipe->peer;
+    bool before;
+
+    tx_land(pipe);
+    if (peer->state != TPR_PEER_CONNECTED)
+        return;
+    /* Before CLOSE, which ends what they may tell of. */
+    if (TPB_UNLIKELY(!tpb_list_empty(&pipe->notes)) && !tx_notes(pipe))
+        return;
+    if (TPB_UNLIKELY(pipe->close_due)
+        && (tpr_pull_any(pipe) || !tpr_tx_control(pipe, WIRE_CLOSE)))
+        return;
+    if (TPB_UNLIKELY(pipe->credit_due)
+        && !tpr_tx_control(pipe, WIRE_CREDIT))
+        return;
+    if (TPB_UNLIKELY(!tpb_list_empty(&pipe->pushes)) && !tx_pushes(pipe))
+        return;
+    if (pipe->writes.next == pipe->writes.prev) {
+        tx_pump_writes(pipe, peer);
+        return;
+    }
+    before = env->bursts;
+    env->bursts = true;
+    tx_pump_writes(pipe, peer);
+    env->bursts = before;
+    if (!before && !env->calls)
+        tpf_gathered(env);
 }
 
 /* The backend has room: each blocked pipe gets its turn once. */

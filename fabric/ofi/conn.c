@@ -77,6 +77,7 @@ tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
         conn->common.lands = OFI_SPLIT;
         conn->common.max_lent = kind->max_lent;
     }
+    conn->bundles = note->bundles == OFI_BUNDLES;
     conn->common.window = conn->common.max_frame * conn->limit / 2;
     if (conn->common.window > CONN_WINDOW)
         conn->common.window = CONN_WINDOW;
@@ -127,6 +128,7 @@ void ofi_conn_reset(struct ofi_conn *conn)
         ofi_mr_drop(ofi_queue_take(&conn->lent)->mr);
     ofi_life_leave(conn);
     ofi_land_leave(conn);
+    ofi_bundle_leave(conn);
     ofi_slots_close(&conn->receive);
     ofi_slots_close(&conn->send);
     memset(&conn->arrived, 0, sizeof(conn->arrived));
@@ -252,11 +254,21 @@ static void conn_send(struct ofi_conn *conn, struct ofi_slot *slot)
 }
 
 static void conn_number(struct ofi_conn *conn, struct ofi_slot *slot,
-                        size_t size)
+                        size_t size, uint32_t flags)
 {
     slot->head->size = htole32((uint32_t)size);
-    slot->head->flags = htole32(conn->frames_sent << OFI_NUMBER_SHIFT);
+    slot->head->flags = htole32((conn->frames_sent << OFI_NUMBER_SHIFT)
+                                | flags);
     conn->frames_sent++;
+}
+
+void ofi_conn_send_slot(struct ofi_conn *conn, struct ofi_slot *slot,
+                        size_t size, uint32_t flags)
+{
+    slot->use = OFI_SEND;
+    slot->size = size;
+    conn_number(conn, slot, size, flags);
+    conn_send(conn, slot);
 }
 
 /* A message without a frame.  False: not now. */
@@ -342,8 +354,7 @@ void ofi_conn_stir(struct ofi_conn *conn)
         tpf_conn_ready(&conn->common);
 }
 
-/* A slot for a frame, or NULL and a promise to say when. */
-static struct ofi_slot *conn_slot(struct ofi_conn *conn)
+struct ofi_slot *ofi_conn_slot(struct ofi_conn *conn)
 {
     if (!conn_may_send(conn)) {
         conn->blocked = true;
@@ -357,9 +368,13 @@ void *ofi_conn_reserve(struct tpf_conn *common, size_t size)
 {
     struct ofi_conn *conn = ofi_conn_of(common);
 
-    (void)size;                    /* every slot takes max_frame */
-    if (conn->reserved == NULL)
-        conn->reserved = conn_slot(conn);
+    if (conn->reserved == NULL) {
+        void *room = ofi_bundle_reserve(conn, size);
+
+        if (room != NULL)
+            return room;
+        conn->reserved = ofi_conn_slot(conn);  /* each takes max_frame */
+    }
     return conn->reserved != NULL ? conn->reserved->head + 1 : NULL;
 }
 
@@ -369,10 +384,12 @@ void ofi_conn_commit(struct tpf_conn *common, size_t size)
     struct ofi_slot *slot = conn->reserved;
 
     conn->reserved = NULL;
-    slot->use = OFI_SEND;
-    slot->size = size;
-    conn_number(conn, slot, size);
-    conn_send(conn, slot);
+    if (slot == NULL) {
+        ofi_bundle_commit(conn, size);
+        return;
+    }
+    ofi_bundle_send(conn);         /* which was before it */
+    ofi_conn_send_slot(conn, slot, size, 0);
 }
 
 /* Two pieces straight from where they are. */
@@ -412,11 +429,12 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     bool copy, split;
     ssize_t code;
 
+    ofi_bundle_send(conn);
     if (conn->waiting.first != NULL || conn->half != NULL) {
         conn->blocked = true;
         return false;
     }
-    slot = conn->reserved != NULL ? conn->reserved : conn_slot(conn);
+    slot = conn->reserved != NULL ? conn->reserved : ofi_conn_slot(conn);
     conn->reserved = NULL;
     if (slot == NULL)
         return false;
@@ -426,7 +444,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     slot->length = length;
     slot->token = token;
     memcpy(slot->head + 1, head, head_length);
-    conn_number(conn, slot, slot->size);
+    conn_number(conn, slot, slot->size, 0);
     slot->mr = NULL;
     split = conn->common.lands > 0 && length >= conn->common.lands;
     copy = !split && !conn_in_place(conn, slot);
@@ -465,6 +483,7 @@ bool ofi_conn_flushed(struct tpf_conn *common)
 
     if (conn->lost || conn->broken)
         return false;
+    ofi_bundle_send(conn);
     if (conn->peer_got == conn->frames_sent)
         return true;
     if (conn->pinged != conn->frames_sent) {
@@ -515,6 +534,8 @@ const void *ofi_conn_peek(struct tpf_conn *common, size_t *size)
 
     if (slot == NULL)
         return NULL;
+    if (TPB_UNLIKELY(slot->bundle))
+        return ofi_bundle_peek(slot, size);
     *size = slot->size;
     return slot->head + 1;
 }
@@ -522,10 +543,11 @@ const void *ofi_conn_peek(struct tpf_conn *common, size_t *size)
 void ofi_conn_pop(struct tpf_conn *common)
 {
     struct ofi_conn *conn = ofi_conn_of(common);
-    struct ofi_slot *slot = ofi_queue_take(&conn->arrived);
+    struct ofi_slot *slot = conn->arrived.first;
 
-    if (slot == NULL)
+    if (slot == NULL || (slot->bundle && ofi_bundle_pop(slot)))
         return;
+    ofi_queue_take(&conn->arrived);
     conn->popped++;
     ofi_slot_give(&conn->receive, slot);
     if (conn->lost) {
@@ -570,10 +592,12 @@ static bool conn_told(struct ofi_conn *conn, const struct ofi_head *head)
     return true;
 }
 
-/* The words for a message that cannot be right, or NULL. */
-static const char *conn_check(struct ofi_conn *conn,
-                              const struct ofi_head *head, size_t length)
+/* The words for a message that cannot be right, or NULL: then the slot knows
+ * what it holds. */
+static const char *conn_check(struct ofi_conn *conn, struct ofi_slot *slot,
+                              size_t length)
 {
+    const struct ofi_head *head = slot->head;
     uint32_t before = conn_before(conn, head);
     bool split = conn->common.lands > 0
                  && (le32toh(head->flags) & OFI_FLAG_SPLIT) != 0;
@@ -590,8 +614,14 @@ static const char *conn_check(struct ofi_conn *conn,
         return NULL;
     if (before != 0 && !conn_reorders(conn))
         return "frames came out of order";
-    return before >= conn->limit - (conn->got - conn->popped)
-               ? "it sends more than it may" : NULL;
+    if (before >= conn->limit - (conn->got - conn->popped))
+        return "it sends more than it may";
+    slot->size = le32toh(head->size);
+    slot->at = 0;
+    slot->bundle = (le32toh(head->flags) & OFI_FLAG_BUNDLE) != 0;
+    return !slot->bundle
+           || (conn->bundles && !split && ofi_bundle_right(slot))
+               ? NULL : "frames that came together have wrong lengths";
 }
 
 void ofi_conn_arrived(struct ofi_conn *conn, struct ofi_slot *slot)
@@ -656,13 +686,13 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
     const struct ofi_head *head = slot->head;
     const char *wrong;
 
-    slot->posted = false;
+    slot->posted = slot->bundle = false;
     conn->posts--;
     if (TPB_UNLIKELY(conn->coming != NULL && !conn->lost)) {
         ofi_land_slot(conn, slot, length);
         return;
     }
-    wrong = conn->lost ? NULL : conn_check(conn, head, length);
+    wrong = conn->lost ? NULL : conn_check(conn, slot, length);
     if (wrong != NULL)
         ofi_conn_lost(conn, TP_ERR_PROTOCOL, "%s", wrong);
     if (conn->lost) {
@@ -679,7 +709,6 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
     if (le32toh(head->size) > length - sizeof(*head)) {
         ofi_land_head(conn, slot, length);
     } else if (head->size != 0) {
-        slot->size = le32toh(head->size);
         if (conn->careful > 0)
             conn->careful--;
         if (TPB_UNLIKELY(conn_before(conn, head) != 0))

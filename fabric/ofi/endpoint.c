@@ -340,6 +340,7 @@ static void endpoint_disarm(struct tpf_endpoint *common)
     .carrier = endpoint_carrier, \
     .reserve = ofi_conn_reserve, \
     .commit = ofi_conn_commit, \
+    .gathered = ofi_conn_gathered, \
     .send_data = ofi_conn_send_data, \
     .peek = ofi_conn_peek, \
     .pop = ofi_conn_pop, \

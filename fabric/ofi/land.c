@@ -91,7 +91,6 @@ uint32_t ofi_land_posts(const struct ofi_conn *conn, uint32_t most)
 
 void ofi_land_head(struct ofi_conn *conn, struct ofi_slot *slot, size_t length)
 {
-    slot->size = le32toh(slot->head->size);
     slot->length = length - sizeof(*slot->head);
     conn->coming = slot;
     conn->place = NULL;

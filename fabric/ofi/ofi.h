@@ -30,6 +30,7 @@
  *   rma.c       the channel: big buffers by remote reads
  *   any.c       providers that are known by their name only
  *   buffers.c   slots: a buffer with its libfabric context
+ *   bundle.c    several short frames in one message
  *   land.c      long frames, received where the reader wants them
  *   socket.c    what is set at a socket of libfabric's
  *   endpoint.c  the backend's table; open, close, progress, sleep
@@ -61,6 +62,7 @@ enum {
     OFI_SPLIT = 128 * 1024,        /* frames from this body on, see land.c */
     OFI_SPLIT_HEAD = 64,           /* ... beside their bodies, at most */
     OFI_SPLITS = 3,                /* 2 was: bodies in pieces */
+    OFI_BUNDLES = 1,
     OFI_STRANGERS = 64             /* visitors that have not shown the key */
 };
 
@@ -294,7 +296,8 @@ struct ofi_note {
     struct ofi_where where;        /* host's, MSG: where to connect to */
     uint8_t name_length;           /* any.c: bytes of the name */
     uint8_t splits;                /* OFI_SPLITS: takes heads and bodies */
-    uint8_t unused[2];
+    uint8_t bundles;               /* OFI_BUNDLES: takes several frames at once */
+    uint8_t unused;
     char name[OFI_NAME];           /* RDM: the endpoint's name */
     char text[128];                /* host's: why it refuses */
 };
@@ -572,6 +575,7 @@ _Static_assert(sizeof(struct ofi_head) == 16, "frames are aligned");
 enum {
     OFI_FLAG_PING = 1,             /* tell me what you have got */
     OFI_FLAG_SPLIT = 2,            /* the rest is the next message */
+    OFI_FLAG_BUNDLE = 4,           /* frames behind their lengths, bundle.c */
     OFI_NUMBER_SHIFT = 8
 };
 
@@ -586,6 +590,8 @@ struct ofi_slot {
     size_t size;                   /* of the frame */
     enum ofi_use use;
     bool posted;                   /* libfabric has it */
+    bool bundle;                   /* received: several frames ... */
+    size_t at;                     /* ... of which the next one is here */
     const void *data;              /* OFI_SEND_DATA: the caller's memory */
     struct ofi_mr *mr;             /* ... its registration, or NULL */
     size_t length;                 /* ... its bytes; in conn->coming: those
@@ -665,6 +671,10 @@ struct ofi_conn {
     struct ofi_queue waiting;      /* sent when libfabric takes them */
     struct ofi_queue lent;         /* OFI_SEND_DATA, oldest first */
     struct ofi_slot *reserved;
+    bool bundles;                  /* the peer takes them */
+    struct ofi_slot *bundle;       /* not sent yet; or NULL */
+    size_t bundled;                /* bytes of its frames */
+    uint64_t called;               /* when a callback sent something last */
     struct ofi_slot *half;         /* whose body is still to be sent */
     struct ofi_slot *coming;       /* whose body is not here yet */
     struct ofi_slot body;          /* the context of its receive */
@@ -732,10 +742,31 @@ const void *ofi_conn_peek(struct tpf_conn *conn, size_t *size);
 void ofi_conn_pop(struct tpf_conn *conn);
 bool ofi_conn_flushed(struct tpf_conn *conn);
 
+/* A slot for a frame, or NULL and a promise to say when. */
+struct ofi_slot *ofi_conn_slot(struct ofi_conn *conn);
+/* What it holds is the next frame. */
+void ofi_conn_send_slot(struct ofi_conn *conn, struct ofi_slot *slot,
+                        size_t size, uint32_t flags);
 /* A frame is there, whole, in its slot or where the core wants it. */
 void ofi_conn_arrived(struct ofi_conn *conn, struct ofi_slot *slot);
 /* Libfabric said no to sending: soon lost. */
 void ofi_conn_broken(struct ofi_conn *conn, int code);
+
+/* ---- bundle.c ------------------------------------------------------------ */
+
+/* Room for a frame behind those that are kept; NULL: it does not go that way,
+ * and what was kept has been sent if it has no room. */
+void *ofi_bundle_reserve(struct ofi_conn *conn, size_t size);
+void ofi_bundle_commit(struct ofi_conn *conn, size_t size);
+/* What is kept goes, before what is sent after it. */
+void ofi_bundle_send(struct ofi_conn *conn);
+void ofi_conn_gathered(struct tpf_conn *conn);
+void ofi_bundle_leave(struct ofi_conn *conn);
+/* Of a received slot: is it well made?  Its next frame; true: there is one
+ * more. */
+bool ofi_bundle_right(const struct ofi_slot *slot);
+const void *ofi_bundle_peek(const struct ofi_slot *slot, size_t *size);
+bool ofi_bundle_pop(struct ofi_slot *slot);
 
 /* ---- land.c -------------------------------------------------------------- */
 

@@ -95,7 +95,9 @@ static void endpoint_sub_init(struct rails_endpoint *endpoint,
     sub->env.core = sub;
     sub->env.lands = false;
     sub->env.settings = &sub->settings;
+    sub->env.calls = sub->env.bursts = false;
     tpb_list_init(&sub->env.ready);
+    tpb_list_init(&sub->env.gathered);
 }
 
 /* The first backend of TP_RAILS_OVER that can serve this interface. */

@@ -227,6 +227,7 @@ struct tpx_side *tpx_side_try(const struct tpf_backend *backend,
     side->backend = backend;
     tpb_list_init(&side->links);
     tpb_list_init(&side->env.ready);
+    tpb_list_init(&side->env.gathered);
     ck_assert_int_eq(tpb_settings_load(&side->settings, error), TP_OK);
     side_card(&side->card);
     side->expect.size = tpx_size_random;

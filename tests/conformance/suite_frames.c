@@ -90,6 +90,63 @@ START_TEST(test_many_small)
 }
 END_TEST
 
+/* What callbacks send, and what goes once there is room, may wait for the end
+ * of that; what is sent after it comes after it. */
+START_TEST(test_gathered)
+{
+    unsigned frames = tpx_few(40000);
+    struct tpx_pair pair;
+    struct tpf_env *env;
+
+    tpx_pair_open(&pair, tpx_backend);
+    env = &pair.a->env;
+    tpx_stream_set(pair.ab, pair.ba, 11, tpx_size_random, 0);
+    for (unsigned i = 0; i < frames; i++) {
+        uint64_t x = tpx_mix(i);
+
+        if (x % 16 == 0)
+            env->calls = !env->calls;
+        if (x % 64 == 1)
+            env->bursts = !env->bursts;
+        if (!env->calls && !env->bursts && x % 3 == 0)
+            tpf_gathered(env);
+        while (!tpx_send(pair.ab)) {
+            tpf_gathered(env);
+            TPX_UNTIL(tpx_pair_step(&pair), pair.ba->in.next > i / 2);
+            tpx_pair_step(&pair);
+        }
+        if (x % 512 == 2)
+            tpx_backend->flushed(pair.ab->conn);
+    }
+    env->calls = env->bursts = false;
+    tpf_gathered(env);
+    TPX_UNTIL(tpx_pair_step(&pair), pair.ba->in.next == frames);
+    TPX_UNTIL(tpx_pair_step(&pair), tpx_backend->flushed(pair.ab->conn));
+    tpx_pair_close(&pair);
+}
+END_TEST
+
+/* Nor does a conn that ends look for what was kept back. */
+START_TEST(test_gathered_end)
+{
+    struct tpx_pair pair;
+
+    tpx_pair_open(&pair, tpx_backend);
+    pair.a->env.calls = true;
+    tpx_stream_set(pair.ab, pair.ba, 12, tpx_size_small, 0);
+    for (int i = 0; i < 10; i++)
+        ck_assert(tpx_send(pair.ab));
+    if (pair.a != pair.b) {
+        tpx_disconnect(pair.ab);
+        ck_assert(tpb_list_empty(&pair.a->env.gathered));
+        pair.a->env.calls = false;
+        tpf_gathered(&pair.a->env);
+        TPX_UNTIL(tpx_pair_step(&pair), pair.ba->failed);
+    }
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 /* The other side does not read at all: what is taken is bounded, and writable
  * comes when it reads again. */
 static void frames_fill(size_t size)
@@ -428,6 +485,8 @@ void tpx_add_frame_tests(Suite *suite)
     tcase_add_test(tests, test_every_size);
     tcase_add_test(tests, test_both_ways);
     tcase_add_test(tests, test_many_small);
+    tcase_add_test(tests, test_gathered);
+    tcase_add_test(tests, test_gathered_end);
     tcase_add_test(tests, test_fill_small);
     tcase_add_test(tests, test_fill_big);
     tcase_add_test(tests, test_writable_is_not_lost);

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Several short frames in one message of libfabric's.
+ *
+ * Over TCP a message costs a system call at both ends and a packet, some us,
+ * whatever its length: a stream of short messages is as slow as that.  What
+ * callbacks write has its reader no sooner than they are over, as all of them
+ * run in a row; so frames that they commit one behind the other are kept until
+ * the core says that they have run, or there is no room for more.
+ *
+ * The first one goes at once, and so does one that comes a while after the last:
+ * an answer does not wait for the callbacks of others.
+ *
+ * A bundle has one number and takes one credit.  Each frame in it stands behind
+ * its length, aligned.
+ */
+#include "config.h"
+
+#include "fabric/ofi/ofi.h"
+
+enum {
+    BUNDLE_FRAME = 16 * 1024,      /* longer ones gain nothing */
+    BUNDLE_FULL = 64 * 1024,       /* is sent: the other side may begin */
+    BUNDLE_ALONE_NS = 20000        /* behind the last one: it goes at once */
+};
+
+/* Before each frame. */
+struct bundle_entry {
+    uint32_t size;                 /* of the frame, little-endian; not 0 */
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct bundle_entry) == 8, "frames are aligned");
+
+static size_t bundle_takes(size_t size)
+{
+    return sizeof(struct bundle_entry) + ((size + 7) & ~(size_t)7);
+}
+
+static struct bundle_entry *bundle_at(const struct ofi_slot *slot, size_t at)
+{
+    return (struct bundle_entry *)(void *)((char *)(slot->head + 1) + at);
+}
+
+/* ---- the sender ---------------------------------------------------------- */
+
+static size_t bundle_room(const struct ofi_conn *conn)
+{
+    return conn->common.max_frame < BUNDLE_FULL ? conn->common.max_frame
+                                                : BUNDLE_FULL;
+}
+
+/* Did the last one that callbacks sent go just now? */
+static bool bundle_is_burst(struct ofi_conn *conn)
+{
+    uint64_t now = tpb_now(), last = conn->called;
+
+    conn->called = now;
+    return conn->common.endpoint->env->bursts || now - last < BUNDLE_ALONE_NS;
+}
+
+void *ofi_bundle_reserve(struct ofi_conn *conn, size_t size)
+{
+    size_t takes = bundle_takes(size);
+    const struct tpf_env *env = conn->common.endpoint->env;
+    bool fits = (env->calls || env->bursts) && size <= BUNDLE_FRAME
+                && takes <= bundle_room(conn);
+
+    if (!conn->bundles)
+        return NULL;
+    if (conn->bundle != NULL
+        && (!fits || conn->bundled + takes > bundle_room(conn)))
+        ofi_bundle_send(conn);
+    if (!fits)
+        return NULL;
+    if (conn->bundle == NULL && bundle_is_burst(conn))
+        conn->bundle = ofi_conn_slot(conn);
+    return conn->bundle != NULL ? bundle_at(conn->bundle, conn->bundled) + 1
+                                : NULL;
+}
+
+void ofi_bundle_commit(struct ofi_conn *conn, size_t size)
+{
+    *bundle_at(conn->bundle, conn->bundled) = (struct bundle_entry){
+        .size = htole32((uint32_t)size)
+    };
+    conn->bundled += bundle_takes(size);
+    tpf_conn_gathered(&conn->common);
+}
+
+void ofi_bundle_send(struct ofi_conn *conn)
+{
+    struct ofi_slot *slot = conn->bundle;
+
+    tpb_list_unlink(&conn->common.gathered);
+    if (slot == NULL)
+        return;
+    conn->bundle = NULL;
+    if (conn->bundled > 0)
+        ofi_conn_send_slot(conn, slot, conn->bundled, OFI_FLAG_BUNDLE);
+    else
+        ofi_slot_give(&conn->send, slot);
+    conn->bundled = 0;
+}
+
+void ofi_conn_gathered(struct tpf_conn *common)
+{
+    ofi_bundle_send(ofi_conn_of(common));
+}
+
+void ofi_bundle_leave(struct ofi_conn *conn)
+{
+    tpb_list_unlink(&conn->common.gathered);
+    conn->bundle = NULL;
+    conn->bundled = 0;
+}
+
+/* ---- the receiver -------------------------------------------------------- */
+
+bool ofi_bundle_right(const struct ofi_slot *slot)
+{
+    size_t at = 0;
+
+    while (at < slot->size) {
+        size_t left = slot->size - at, size;
+
+        if (left < sizeof(struct bundle_entry))
+            return false;
+        size = le32toh(bundle_at(slot, at)->size);
+        if (size == 0 || size > left || bundle_takes(size) > left)
+            return false;
+        at += bundle_takes(size);
+    }
+    return at > 0;
+}
+
+const void *ofi_bundle_peek(const struct ofi_slot *slot, size_t *size)
+{
+    const struct bundle_entry *entry = bundle_at(slot, slot->at);
+
+    *size = le32toh(entry->size);
+    return entry + 1;
+}
+
+bool ofi_bundle_pop(struct ofi_slot *slot)
+{
+    slot->at += bundle_takes(le32toh(bundle_at(slot, slot->at)->size));
+    return slot->at < slot->size;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Short frames that go together, and come apart again: what a conn hands to an
+ * endpoint that only writes it down is handed back to it as received. */
+#include "config.h"
+
+#include "fabric/ofi/ofi.h"
+#include "runtime/base/alloc.h"
+#include "tests/lib/tpx.h"
+
+enum { LIMIT = 8, SLOTS = LIMIT + OFI_CONTROL_SLOTS, FRAME = 256 };
+
+static struct ofi_kind kind = {
+    .backend = "ofi:test", .type = FI_EP_MSG, .max_frame = FRAME,
+    .slots = LIMIT, .posts = 1, .join = &ofi_join_any
+};
+static struct tpf_env env;
+static struct ofi_endpoint endpoint;
+static struct ofi_rail rail;
+static struct ofi_conn *conn;
+
+struct buffer {
+    struct ofi_head head;
+    unsigned char frame[FRAME];
+};
+static struct ofi_slot out[SLOTS], in[SLOTS];
+static struct buffer out_buffers[SLOTS], in_buffers[SLOTS];
+
+/* What the endpoint was given. */
+static struct {
+    struct buffer buffer;
+    size_t length;
+} sent[64];
+static int sent_count;
+
+static ssize_t bundle_take(struct fid_ep *ep, const void *data, size_t length,
+                           void *desc, fi_addr_t to, void *context)
+{
+    struct ofi_slot *slot = context;
+
+    (void)ep;
+    (void)desc;
+    (void)to;
+    ck_assert_int_lt(sent_count, (int)TPB_COUNT(sent));
+    ck_assert_uint_le(length, sizeof(sent->buffer));
+    memcpy(&sent[sent_count].buffer, data, length);
+    sent[sent_count++].length = length;
+    ofi_slot_give(&conn->send, slot);
+    return 0;
+}
+
+static void bundle_open(void)
+{
+    static const struct tpf_backend backend = {
+        .name = "ofi:test", .gathered = ofi_conn_gathered
+    };
+    static struct fi_ops_msg operations = { .send = bundle_take };
+    static struct fid_ep ep = { .msg = &operations };
+
+    memset(&endpoint, 0, sizeof(endpoint));
+    memset(&env, 0, sizeof(env));
+    tpb_list_init(&env.gathered);
+    tpb_list_init(&env.ready);
+    endpoint.kind = &kind;
+    endpoint.common.env = &env;
+    tpb_list_init(&endpoint.conns);
+    tpb_list_init(&endpoint.due);
+    conn = tpb_zalloc(sizeof(*conn));
+    ck_assert_ptr_nonnull(conn);
+    conn->common.endpoint = &endpoint.common;
+    conn->common.backend = &backend;
+    tpb_list_init(&conn->common.gathered);
+    ofi_conn_init(conn);
+    conn->ep = &ep;
+    conn->rail = &rail;
+    conn->limit = LIMIT;
+    conn->posts = SLOTS;           /* so that none is posted */
+    conn->joined = conn->bundles = true;
+    sent_count = 0;
+    for (int i = 0; i < SLOTS; i++) {
+        out[i] = (struct ofi_slot){ .conn = conn,
+                                    .head = &out_buffers[i].head };
+        in[i] = (struct ofi_slot){ .conn = conn, .head = &in_buffers[i].head };
+        ofi_slot_give(&conn->send, &out[i]);
+        ofi_slot_give(&conn->receive, &in[i]);
+    }
+}
+
+static void bundle_close(void)
+{
+    tpb_free(conn);
+}
+
+/* A frame of so many bytes, all of which say which one it is. */
+static void bundle_write(size_t size, int which)
+{
+    void *room = ofi_conn_reserve(&conn->common, size);
+
+    ck_assert_ptr_nonnull(room);
+    ck_assert_uint_eq((uintptr_t)room % 8, 0);
+    memset(room, which, size);
+    ofi_conn_commit(&conn->common, size);
+}
+
+/* Message `n` comes in. */
+static void bundle_comes(int n)
+{
+    struct ofi_slot *slot = ofi_slot_take(&conn->receive);
+
+    ck_assert_ptr_nonnull(slot);
+    memcpy(slot->head, &sent[n].buffer, sent[n].length);
+    slot->head->got = htole32(conn->peer_got);
+    slot->head->popped = htole32(conn->peer_popped);
+    ofi_conn_received(conn, slot, sent[n].length);
+}
+
+static void bundle_read(size_t size, int which)
+{
+    size_t there = 0;
+    const unsigned char *frame = ofi_conn_peek(&conn->common, &there);
+
+    ck_assert_ptr_nonnull(frame);
+    ck_assert_uint_eq((uintptr_t)frame % 8, 0);
+    ck_assert_uint_eq(there, size);
+    for (size_t i = 0; i < size; i++)
+        ck_assert_int_eq(frame[i], which);
+    ofi_conn_pop(&conn->common);
+    conn->told_popped = conn->popped;      /* nothing is to be said of it */
+}
+
+START_TEST(test_together)
+{
+    static const size_t sizes[] = { 1, 8, 24, 13, 16 };
+    uint32_t available;
+
+    bundle_open();
+    available = conn->receive.available;
+    env.bursts = true;
+    for (int i = 0; i < (int)TPB_COUNT(sizes); i++)
+        bundle_write(sizes[i], i + 1);
+    ck_assert_int_eq(sent_count, 0);
+    env.bursts = false;
+    tpf_gathered(&env);
+    ck_assert_int_eq(sent_count, 1);
+    ck_assert_uint_eq(conn->frames_sent, 1);
+    ck_assert_uint_eq(conn->send.available, SLOTS);
+    bundle_comes(0);
+    ck_assert_msg(!conn->lost, "%s", conn->text);
+    for (int i = 0; i < (int)TPB_COUNT(sizes); i++) {
+        ck_assert_uint_eq(conn->popped, 0);
+        bundle_read(sizes[i], i + 1);
+    }
+    /* One credit for all of them. */
+    ck_assert_uint_eq(conn->popped, 1);
+    ck_assert_uint_eq(conn->receive.available, available);
+    ck_assert_ptr_null(ofi_conn_peek(&conn->common, &(size_t){ 0 }));
+    bundle_close();
+}
+END_TEST
+
+/* A callback's first one does not wait. */
+START_TEST(test_alone)
+{
+    bundle_open();
+    env.calls = true;
+    bundle_write(8, 1);
+    ck_assert_int_eq(sent_count, 1);
+    ck_assert_uint_eq(sent[0].buffer.head.size, htole32(8));
+    conn->called = 0;
+    bundle_write(8, 2);
+    ck_assert_int_eq(sent_count, 2);
+    env.calls = false;
+    ck_assert(tpb_list_empty(&env.gathered));
+    for (int i = 0; i < 2; i++) {
+        bundle_comes(i);
+        bundle_read(8, i + 1);
+    }
+    bundle_close();
+}
+END_TEST
+
+/* What is sent behind them comes behind them, whatever it is. */
+START_TEST(test_behind)
+{
+    for (int what = 0; what < 3; what++) {
+        bundle_open();
+        env.bursts = true;
+        bundle_write(8, 1);
+        bundle_write(8, 2);
+        env.bursts = false;
+        if (what == 0)
+            bundle_write(8, 3);    /* one that goes at once */
+        else if (what == 1)
+            ofi_conn_flushed(&conn->common);
+        else
+            ofi_bundle_send(conn);
+        ck_assert_int_eq(sent_count, what == 2 ? 1 : 2);
+        ck_assert(tpb_list_empty(&env.gathered));
+        bundle_comes(0);
+        bundle_read(8, 1);
+        bundle_read(8, 2);
+        if (what == 0) {
+            bundle_comes(1);
+            bundle_read(8, 3);
+        }
+        bundle_close();
+    }
+}
+END_TEST
+
+/* What has no room goes in the next one. */
+START_TEST(test_full)
+{
+    enum { FRAMES = 60 };
+    int read = 0;
+
+    bundle_open();
+    env.bursts = true;
+    for (int i = 0; i < FRAMES; i++) {
+        bundle_write(24, i + 1);
+        for (; read < sent_count; read++)
+            conn->peer_popped = conn->peer_got = conn->frames_sent;
+    }
+    env.bursts = false;
+    tpf_gathered(&env);
+    ck_assert_int_eq(sent_count, (FRAMES + 7) / 8);
+    for (int i = 0, n = 0; n < sent_count; n++) {
+        bundle_comes(n);
+        ck_assert_msg(!conn->lost, "%s", conn->text);
+        for (; ofi_conn_peek(&conn->common, &(size_t){ 0 }) != NULL; i++)
+            bundle_read(24, i + 1);
+        ck_assert_int_eq(i, n + 1 < sent_count ? 8 * (n + 1) : FRAMES);
+    }
+    bundle_close();
+}
+END_TEST
+
+/* Room that was asked for and not used, and a conn that ends meanwhile. */
+START_TEST(test_left)
+{
+    bundle_open();
+    env.bursts = true;
+    ck_assert_ptr_nonnull(ofi_conn_reserve(&conn->common, 8));
+    env.bursts = false;
+    bundle_write(8, 1);
+    ck_assert_int_eq(sent_count, 1);
+    ck_assert_uint_eq(conn->send.available, SLOTS);
+    env.bursts = true;
+    bundle_write(8, 2);
+    ofi_bundle_leave(conn);
+    ck_assert(tpb_list_empty(&env.gathered));
+    bundle_close();
+}
+END_TEST
+
+/* What no peer of ours sends ends the conn, and hands out nothing. */
+START_TEST(test_refused)
+{
+    static const struct {
+        uint32_t bytes, words[8];
+        bool bundles;
+    } cases[] = {
+        { 4, { 0 }, true },                    /* no room for a length */
+        { 8, { 0 }, true },                    /* an empty frame */
+        { 16, { 9 }, true },                   /* longer than it all */
+        { 16, { 0xfffffff9 }, true },          /* which is so long, rounded */
+        { 24, { 8, 0, 0, 0, 1 }, true },       /* the second one is cut off */
+        { 12, { 4 }, true },                   /* not padded */
+        { 16, { 8 }, false },                  /* the peer was not told */
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(cases); i++) {
+        bundle_open();
+        conn->bundles = cases[i].bundles;
+        sent[0].buffer.head = (struct ofi_head){
+            .size = htole32(cases[i].bytes), .flags = htole32(OFI_FLAG_BUNDLE)
+        };
+        for (size_t k = 0; k < TPB_COUNT(cases[i].words); k++)
+            ((uint32_t *)(void *)sent[0].buffer.frame)[k]
+                = htole32(cases[i].words[k]);
+        sent[0].length = sizeof(struct ofi_head) + cases[i].bytes;
+        bundle_comes(0);
+        ck_assert_msg(conn->lost, "case %zu", i);
+        ck_assert_int_eq(conn->status, TP_ERR_PROTOCOL);
+        ck_assert_msg(strstr(conn->text, "came together") != NULL, "%s",
+                      conn->text);
+        ck_assert_ptr_null(ofi_conn_peek(&conn->common, &(size_t){ 0 }));
+        bundle_close();
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ofi_bundle");
+    TCase *tests = tcase_create("bundle");
+
+    tcase_add_test(tests, test_together);
+    tcase_add_test(tests, test_alone);
+    tcase_add_test(tests, test_behind);
+    tcase_add_test(tests, test_full);
+    tcase_add_test(tests, test_left);
+    tcase_add_test(tests, test_refused);
+    suite_add_tcase(suite, tests);
+    return tpx_run(suite);
+}
