@@ -259,7 +259,6 @@ bool tpr_pass(tp_context *context)
     if (TPB_UNLIKELY(context->open.pipe != NULL))
         tpr_rx_stash_open(context);
     token_run_tasks(context);
-    tpf_gathered(&context->env);
     /* What this conn has brought must not wait for a callback that waits. */
     if (TPB_UNLIKELY(context->serving != NULL))
         tpf_conn_ready(context->serving);
@@ -294,6 +293,7 @@ bool tpr_pass(tp_context *context)
     if (TPB_UNLIKELY(!tpb_list_empty(&context->late))
         && (!moved || context->passes % PROGRESS_LATE_PASSES == 0))
         tpr_late_look(context, true);
+    tpf_gathered(&context->env);   /* a callback that waits sleeps next */
     return moved;
 }
 

@@ -8,8 +8,8 @@
  * run in a row; so frames that they commit one behind the other are kept until
  * the core says that they have run, or there is no room for more.
  *
- * The first one goes at once, and so does one that comes a while after the last:
- * an answer does not wait for the callbacks of others.
+ * The first one goes at once, and so does one that comes a while after the
+ * last: an answer does not wait for the callbacks of others.
  *
  * A bundle has one number and takes one credit.  Each frame in it stands behind
  * its length, aligned.

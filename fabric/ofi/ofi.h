@@ -296,7 +296,7 @@ struct ofi_note {
     struct ofi_where where;        /* host's, MSG: where to connect to */
     uint8_t name_length;           /* any.c: bytes of the name */
     uint8_t splits;                /* OFI_SPLITS: takes heads and bodies */
-    uint8_t bundles;               /* OFI_BUNDLES: takes several frames at once */
+    uint8_t bundles;               /* OFI_BUNDLES: takes them, bundle.c */
     uint8_t unused;
     char name[OFI_NAME];           /* RDM: the endpoint's name */
     char text[128];                /* host's: why it refuses */
