@@ -130,6 +130,7 @@ struct tpf_env {
     struct tpb_list ready;         /* conns with frames, see tpf_conn_ready() */
     struct tpb_list gathered;      /* ... with such as wait, see
                                       tpf_conn_gathered() */
+    uint64_t gathered_since;       /* ... the first of them; tpb_now() */
 };
 
 struct tpf_endpoint {
@@ -391,8 +392,13 @@ static inline void tpf_conn_ready(struct tpf_conn *conn)
 /* It keeps back what was committed: the core will call gathered(). */
 static inline void tpf_conn_gathered(struct tpf_conn *conn)
 {
-    if (conn->gathered.next == &conn->gathered)
-        tpb_list_append(&conn->endpoint->env->gathered, &conn->gathered);
+    struct tpf_env *env = conn->endpoint->env;
+
+    if (conn->gathered.next != &conn->gathered)
+        return;
+    if (tpb_list_empty(&env->gathered))
+        env->gathered_since = tpb_now();
+    tpb_list_append(&env->gathered, &conn->gathered);
 }
 
 /* By the core: that is over; or a callback waits itself. */
@@ -400,6 +406,14 @@ void tpf_send_gathered(struct tpf_env *env);
 static inline void tpf_gathered(struct tpf_env *env)
 {
     if (TPB_UNLIKELY(!tpb_list_empty(&env->gathered)))
+        tpf_send_gathered(env);
+}
+/* ... by callbacks that take long, each so many of them. */
+enum { TPF_GATHERED_CALLS = 16, TPF_GATHERED_NS = 50000 };
+static inline void tpf_gathered_late(struct tpf_env *env)
+{
+    if (TPB_UNLIKELY(!tpb_list_empty(&env->gathered))
+        && tpb_now() - env->gathered_since > TPF_GATHERED_NS)
         tpf_send_gathered(env);
 }
 

@@ -136,6 +136,8 @@ int tpr_dispatch(tp_context *context)
     while (count < OP_CALLS && (node = tpb_list_take(&context->done)) != NULL) {
         op_call(context, TPB_CONTAINER(node, struct tpr_op, link));
         count++;
+        if (TPB_UNLIKELY(count % TPF_GATHERED_CALLS == 0))
+            tpf_gathered_late(&context->env);
         /* The next one may take long, or wait for what he does who sleeps. */
         if (TPB_UNLIKELY(tpr_sleep_any(context))) {
             tpr_op_told(context, count - told);

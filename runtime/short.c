@@ -841,6 +841,8 @@ enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
         /* Credit may have set writes going, and one of them ended the conn. */
         if (!short_take(context, peer, conn, bytes, *size))
             return conn->peer == peer ? TPR_SHORT_OTHER : TPR_SHORT_PAUSE;
+        if (TPB_UNLIKELY(*left % TPF_GATHERED_CALLS == 0))
+            tpf_gathered_late(&context->env);
         /* A waiting caller has what it wanted.  It may ask for the next frame
          * in a moment: until then that is better left where it is. */
         if (context->served || conn->peer == NULL

@@ -8,8 +8,8 @@
  * run in a row; so frames that they commit one behind the other are kept until
  * the core says that they have run, or there is no room for more.
  *
- * The first one goes at once, and so does one that comes a while after the
- * last: an answer does not wait for the callbacks of others.
+ * One that comes a while after the last of its conn goes at once; of others the
+ * core looks now and then whether callbacks take long.
  *
  * A bundle has one number and takes one credit.  Each frame in it stands behind
  * its length, aligned.
@@ -68,8 +68,10 @@ void *ofi_bundle_reserve(struct ofi_conn *conn, size_t size)
     if (!conn->bundles)
         return NULL;
     if (conn->bundle != NULL
-        && (!fits || conn->bundled + takes > bundle_room(conn)))
+        && (!fits || conn->bundled + takes > bundle_room(conn))) {
         ofi_bundle_send(conn);
+        conn->called = tpb_now();  /* the next one is of the same burst */
+    }
     if (!fits)
         return NULL;
     if (conn->bundle == NULL && bundle_is_burst(conn))

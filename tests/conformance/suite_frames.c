@@ -132,14 +132,16 @@ START_TEST(test_gathered_end)
     struct tpx_pair pair;
 
     tpx_pair_open(&pair, tpx_backend);
-    pair.a->env.calls = true;
+    pair.a->env.bursts = true;
     tpx_stream_set(pair.ab, pair.ba, 12, tpx_size_small, 0);
     for (int i = 0; i < 10; i++)
         ck_assert(tpx_send(pair.ab));
+    ck_assert(tpx_backend->gathered == NULL
+              || !tpb_list_empty(&pair.a->env.gathered));
     if (pair.a != pair.b) {
         tpx_disconnect(pair.ab);
         ck_assert(tpb_list_empty(&pair.a->env.gathered));
-        pair.a->env.calls = false;
+        pair.a->env.bursts = false;
         tpf_gathered(&pair.a->env);
         TPX_UNTIL(tpx_pair_step(&pair), pair.ba->failed);
     }

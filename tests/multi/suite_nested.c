@@ -83,6 +83,59 @@ static void nested_every_call(void)
     }
 }
 
+/* What a callback writes may be kept for others of its kind, but not while it
+ * waits for what the reader does then. */
+enum { NESTED_KEPT = 5 };
+static unsigned nested_kept_written;
+
+static void nested_kept_calls(tp_pipe *pipe, tp_status status,
+                              tp_message *skeleton, void *arg)
+{
+    static unsigned char bytes[NESTED_KEPT];
+    static tp_payload payloads[NESTED_KEPT];
+    static tp_message messages[NESTED_KEPT];
+    tp_pipe *out = tpx_pipe(1, 1), *answers = tpx_pipe(1, 2);
+    unsigned char answer = 0;
+
+    tpx_ok(status);
+    for (unsigned char i = 0; i < NESTED_KEPT; i++) {
+        bytes[i] = i;
+        payloads[i] = (tp_payload){ .data = &bytes[i], .length = 1 };
+        messages[i] = (tp_message){ .payloads = &payloads[i],
+                                    .payload_count = 1 };
+        tpx_ok(tp_pipe_write(out, &messages[i], tpx_count_ok,
+                             &nested_kept_written));
+    }
+    tpx_ok(tp_pipe_recv(answers, &answer, 1, NULL));
+    tpx_equal(answer, 7);
+    skeleton->payloads[0].data = &nested_byte;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, arg));
+}
+
+static void nested_kept(void)
+{
+    enum { ROUNDS = 50 };
+    unsigned char byte = 0;
+    unsigned done = 0;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        if (tpx_me.rank == 0) {
+            tpx_ok(tp_pipe_read_descriptor(tpx_pipe(1, 0), nested_kept_calls,
+                                           &done));
+            tpx_until(&done, round + 1);
+            tpx_until(&nested_kept_written, NESTED_KEPT * (round + 1));
+            continue;
+        }
+        tpx_ok(tp_pipe_send(tpx_pipe(0, 0), "", 1));
+        for (unsigned i = 0; i < NESTED_KEPT; i++) {
+            tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), &byte, 1, NULL));
+            tpx_equal(byte, i);
+        }
+        byte = 7;
+        tpx_ok(tp_pipe_send(tpx_pipe(0, 2), &byte, 1));
+    }
+}
+
 /* A message of several frames is read to its end inside the callback of
  * another, while more of both come in. */
 static void nested_big(tp_pipe *pipe, tp_status status, tp_message *skeleton,
@@ -561,6 +614,7 @@ static void nested_fd_big(void)
 
 const struct tpx_spmd tpx_nested[] = {
     { "nested_every_call", nested_every_call, 2, 0, 30 },
+    { "nested_kept", nested_kept, 2, 0, 30 },
     { "nested_frames", nested_frames, 2, 0, 30 },
     { "nested_after_read", nested_after_read, 2, 0, 30 },
     { "nested_threads_apart", nested_threads_apart, 2, 0, 40 },
