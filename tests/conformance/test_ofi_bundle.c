@@ -4,7 +4,6 @@
 #include "config.h"
 
 #include "fabric/ofi/ofi.h"
-#include "runtime/base/alloc.h"
 #include "tests/lib/tpx.h"
 
 enum { LIMIT = 8, SLOTS = LIMIT + OFI_CONTROL_SLOTS, FRAME = 256 };
@@ -51,10 +50,12 @@ static ssize_t bundle_take(struct fid_ep *ep, const void *data, size_t length,
 static void bundle_open(void)
 {
     static const struct tpf_backend backend = {
-        .name = "ofi:test", .gathered = ofi_conn_gathered
+        .name = "ofi:test", .conn_size = sizeof(struct ofi_conn),
+        .gathered = ofi_conn_gathered
     };
     static struct fi_ops_msg operations = { .send = bundle_take };
     static struct fid_ep ep = { .msg = &operations };
+    struct tpf_conn *common;
 
     memset(&endpoint, 0, sizeof(endpoint));
     memset(&env, 0, sizeof(env));
@@ -62,13 +63,12 @@ static void bundle_open(void)
     tpb_list_init(&env.ready);
     endpoint.kind = &kind;
     endpoint.common.env = &env;
+    endpoint.common.backend = &backend;
     tpb_list_init(&endpoint.conns);
     tpb_list_init(&endpoint.due);
-    conn = tpb_zalloc(sizeof(*conn));
-    ck_assert_ptr_nonnull(conn);
-    conn->common.endpoint = &endpoint.common;
-    conn->common.backend = &backend;
-    tpb_list_init(&conn->common.gathered);
+    common = tpf_conn_new(&endpoint.common);
+    ck_assert_ptr_nonnull(common);
+    conn = ofi_conn_of(common);
     ofi_conn_init(conn);
     conn->ep = &ep;
     conn->rail = &rail;
@@ -87,7 +87,7 @@ static void bundle_open(void)
 
 static void bundle_close(void)
 {
-    tpb_free(conn);
+    tpf_conn_free(&conn->common);
 }
 
 /* A frame of so many bytes, all of which say which one it is. */

@@ -5,7 +5,6 @@
 #include "config.h"
 
 #include "fabric/ofi/ofi.h"
-#include "runtime/base/alloc.h"
 #include "tests/lib/tpx.h"
 
 enum { LIMIT = 8, SLOTS = LIMIT + OFI_CONTROL_SLOTS, FRAME = 64 };
@@ -22,19 +21,22 @@ static struct {
 /* As if so many frames had come and gone both ways. */
 static void order_open(enum fi_ep_type type, uint32_t number)
 {
-    static const struct tpf_backend backend = { .name = "ofi:test" };
+    static const struct tpf_backend backend = {
+        .name = "ofi:test", .conn_size = sizeof(struct ofi_conn)
+    };
+    struct tpf_conn *common;
 
     memset(&endpoint, 0, sizeof(endpoint));
     kind = (struct ofi_kind){ .backend = "ofi:test", .type = type,
                               .max_frame = FRAME, .slots = LIMIT,
                               .join = &ofi_join_any };
     endpoint.kind = &kind;
+    endpoint.common.backend = &backend;
     tpb_list_init(&endpoint.conns);
     tpb_list_init(&endpoint.due);
-    conn = tpb_zalloc(sizeof(*conn));
-    ck_assert_ptr_nonnull(conn);
-    conn->common.endpoint = &endpoint.common;
-    conn->common.backend = &backend;
+    common = tpf_conn_new(&endpoint.common);
+    ck_assert_ptr_nonnull(common);
+    conn = ofi_conn_of(common);
     ofi_conn_init(conn);
     conn->limit = LIMIT;
     conn->joined = true;
@@ -48,7 +50,7 @@ static void order_open(enum fi_ep_type type, uint32_t number)
 
 static void order_close(void)
 {
-    tpb_free(conn);
+    tpf_conn_free(&conn->common);
 }
 
 /* A message is whole: frame `number`, or if that has no bytes only what its
