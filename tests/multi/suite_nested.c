@@ -98,6 +98,9 @@ static void nested_kept_calls(tp_pipe *pipe, tp_status status,
     unsigned char answer = 0;
 
     tpx_ok(status);
+    /* First: its writer may wait for that, where it is pulled from him. */
+    skeleton->payloads[0].data = &nested_byte;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, arg));
     for (unsigned char i = 0; i < NESTED_KEPT; i++) {
         bytes[i] = i;
         payloads[i] = (tp_payload){ .data = &bytes[i], .length = 1 };
@@ -108,8 +111,6 @@ static void nested_kept_calls(tp_pipe *pipe, tp_status status,
     }
     tpx_ok(tp_pipe_recv(answers, &answer, 1, NULL));
     tpx_equal(answer, 7);
-    skeleton->payloads[0].data = &nested_byte;
-    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, arg));
 }
 
 static void nested_kept(void)
