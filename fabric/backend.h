@@ -157,6 +157,9 @@ struct tpf_conn {
     uint16_t both_number;          /* both.c: the last buffer of which the peer
                                       was called to copy some ... */
     bool both_called;              /* ... and it is not over */
+    size_t gathers;                /* a hint: while env->calls or env->bursts,
+                                      frames so long are better committed, as
+                                      they go with others, than lent */
     bool more;                     /* the core's, before it sends a frame: it is
                                       likely to send another at once.  A hint,
                                       which the backend takes back */
@@ -243,8 +246,9 @@ struct tpf_backend {
      * Room for one frame of at most `size` (1..max_frame) bytes, contiguous,
      * 8-byte aligned, in the backend's memory.  NULL: again; nothing
      * happened, and writable will come.  At most one reservation per conn is
-     * open; another reserve() replaces it.  The caller writes, it does not
-     * read: the memory may be shared.
+     * open; another reserve() replaces it, whatever it answers, and post(),
+     * send_data(), flushed() and gathered() end it.  The caller writes, it does
+     * not read: the memory may be shared.
      */
     void *(*reserve)(struct tpf_conn *conn, size_t size);
 

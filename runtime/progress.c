@@ -50,8 +50,6 @@ enum {
                                       and no descriptor tells of their end */
 };
 
-_Thread_local char tpr_me;
-
 /* ---- the token ---------------------------------------------------------- */
 
 static bool token_take(tp_context *context)
@@ -758,6 +756,8 @@ static bool progress_await(tp_context *context, struct progress_wait *wait,
 {
     bool claimed = entered, nested = !entered && tpr_holds(context), over;
 
+    if (nested)
+        tpf_gathered(&context->env);   /* it may be over without a pass */
     /* At least once, however little time is given. */
     while (!(over = progress_over(context, wait))) {
         bool mine = nested;

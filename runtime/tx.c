@@ -233,6 +233,15 @@ static bool tx_short(tp_pipe *pipe, struct tpf_conn *conn, unsigned flags,
     return true;
 }
 
+/* Is a frame with so many bytes better copied, as it goes with others? */
+static inline bool tx_gathers(const struct tpf_conn *conn, size_t length)
+{
+    const struct tpf_env *env = conn->endpoint->env;
+
+    return TPB_UNLIKELY(sizeof(struct wire_frame) + length <= conn->gathers)
+           && (env->calls || env->bursts);
+}
+
 /* A piece of one buffer, from where it lies: of the stream, or a whole short
  * message. */
 static bool tx_lend(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn,
@@ -358,7 +367,8 @@ static bool tx_frame(tp_pipe *pipe, struct tpr_op *op, struct tpf_conn *conn)
     if (brief != 0 && op->offers == NULL && op->data_length <= most
         && (conn->lands == 0 || op->data_length < conn->lands)) {
         bool lend = conn->backend->send_data != NULL
-                    && op->data_length >= TX_ZERO_COPY;
+                    && op->data_length >= TX_ZERO_COPY
+                    && !tx_gathers(conn, op->data_length);
 
         if (!(lend ? tx_lend(pipe, op, conn, WIRE_MESSAGE, brief)
                    : tx_short(pipe, conn, brief, brief == WIRE_SHORT

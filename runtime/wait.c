@@ -8,6 +8,8 @@
 #include "runtime/core.h"
 #include "runtime/stream.h"
 
+_Thread_local char tpr_me;
+
 /* Up to which callback this thread knows of a context's: those that ran between
  * its last tp_wait() or tp_progress() and the next one must end that next one,
  * whoever ran them, or its caller would sleep over what he waits for. */

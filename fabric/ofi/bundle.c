@@ -19,9 +19,13 @@
 #include "fabric/ofi/ofi.h"
 
 enum {
-    BUNDLE_FRAME = 16 * 1024,      /* longer ones gain nothing */
-    BUNDLE_FULL = 64 * 1024,       /* is sent: the other side may begin */
-    BUNDLE_ALONE_NS = 20000        /* behind the last one: it goes at once */
+    BUNDLE_FRAME = 32 * 1024 + 64, /* longer ones gain little */
+    BUNDLE_FULL = 4 * (BUNDLE_FRAME + 8),  /* is sent: the other side may
+                                              begin */
+    BUNDLE_ALONE_NS = 20000,       /* behind the last one: it goes at once */
+    BUNDLE_LONG = 8 * 1024,        /* to copy such a one takes time */
+    BUNDLE_SINGLES = 2,            /* in a row: the next ones are lent ... */
+    BUNDLE_TRIAL = 10              /* ... until that many */
 };
 
 /* Before each frame. */
@@ -53,9 +57,39 @@ static size_t bundle_room(const struct ofi_conn *conn)
 static bool bundle_is_burst(struct ofi_conn *conn)
 {
     uint64_t now = tpb_now(), last = conn->called;
+    bool burst = conn->common.endpoint->env->bursts
+                 || now - last < BUNDLE_ALONE_NS;
 
     conn->called = now;
-    return conn->common.endpoint->env->bursts || now - last < BUNDLE_ALONE_NS;
+    return burst;
+}
+
+void ofi_bundle_lent(struct ofi_conn *conn)
+{
+    const struct tpf_env *env = conn->common.endpoint->env;
+    bool burst;
+
+    if (!conn->bundles || !(env->calls || env->bursts))
+        return;
+    burst = bundle_is_burst(conn);
+    if (conn->singles < BUNDLE_SINGLES)
+        conn->common.gathers = burst ? BUNDLE_FRAME : 0;
+    else if (++conn->singles == BUNDLE_TRIAL)
+        conn->singles = BUNDLE_SINGLES - 1;
+}
+
+/* Long frames that were copied to go with others, and went alone after all, had
+ * better been lent: so are the next few. */
+static void bundle_learn(struct ofi_conn *conn, const struct ofi_slot *slot)
+{
+    size_t first = bundle_takes(le32toh(bundle_at(slot, 0)->size));
+
+    if (conn->bundled > first) {
+        conn->common.gathers = BUNDLE_FRAME;
+        conn->singles = 0;
+    } else if (first > BUNDLE_LONG && ++conn->singles >= BUNDLE_SINGLES) {
+        conn->common.gathers = 0;
+    }
 }
 
 void *ofi_bundle_reserve(struct ofi_conn *conn, size_t size)
@@ -70,7 +104,8 @@ void *ofi_bundle_reserve(struct ofi_conn *conn, size_t size)
     if (conn->bundle != NULL
         && (!fits || conn->bundled + takes > bundle_room(conn))) {
         ofi_bundle_send(conn);
-        conn->called = tpb_now();  /* the next one is of the same burst */
+        if (fits)                  /* the next one is of the same burst */
+            conn->called = tpb_now();
     }
     if (!fits)
         return NULL;
@@ -96,6 +131,8 @@ void ofi_bundle_send(struct ofi_conn *conn)
     tpb_list_unlink(&conn->common.gathered);
     if (slot == NULL)
         return;
+    if (conn->bundled > 0)
+        bundle_learn(conn, slot);
     conn->bundle = NULL;
     if (conn->bundled > 0)
         ofi_conn_send_slot(conn, slot, conn->bundled, OFI_FLAG_BUNDLE);

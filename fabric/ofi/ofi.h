@@ -674,6 +674,8 @@ struct ofi_conn {
     bool bundles;                  /* the peer takes them */
     struct ofi_slot *bundle;       /* not sent yet; or NULL */
     size_t bundled;                /* bytes of its frames */
+    unsigned singles;              /* bundles of one long frame, in a row, and
+                                      long frames that have been lent then */
     uint64_t called;               /* when a callback sent something last */
     struct ofi_slot *half;         /* whose body is still to be sent */
     struct ofi_slot *coming;       /* whose body is not here yet */
@@ -758,6 +760,9 @@ void ofi_conn_broken(struct ofi_conn *conn, int code);
  * and what was kept has been sent if it has no room. */
 void *ofi_bundle_reserve(struct ofi_conn *conn, size_t size);
 void ofi_bundle_commit(struct ofi_conn *conn, size_t size);
+/* A frame is sent from where it lies: tells the core whether that is right for
+ * the next one. */
+void ofi_bundle_lent(struct ofi_conn *conn);
 /* What is kept goes, before what is sent after it. */
 void ofi_bundle_send(struct ofi_conn *conn);
 void ofi_conn_gathered(struct tpf_conn *conn);

@@ -6,10 +6,11 @@
 #include "fabric/ofi/ofi.h"
 #include "tests/lib/tpx.h"
 
-enum { LIMIT = 8, SLOTS = LIMIT + OFI_CONTROL_SLOTS, FRAME = 256 };
+enum { LIMIT = 8, SLOTS = LIMIT + OFI_CONTROL_SLOTS, FRAME = 256,
+       LONG = 16 * 1024 };
 
 static struct ofi_kind kind = {
-    .backend = "ofi:test", .type = FI_EP_MSG, .max_frame = FRAME,
+    .backend = "ofi:test", .type = FI_EP_RDM, .max_frame = FRAME,
     .slots = LIMIT, .posts = 1, .join = &ofi_join_any
 };
 static struct tpf_env env;
@@ -19,7 +20,7 @@ static struct ofi_conn *conn;
 
 struct buffer {
     struct ofi_head head;
-    unsigned char frame[FRAME];
+    unsigned char frame[LONG + FRAME];
 };
 static struct ofi_slot out[SLOTS], in[SLOTS];
 static struct buffer out_buffers[SLOTS], in_buffers[SLOTS];
@@ -181,26 +182,28 @@ END_TEST
 /* What is sent behind them comes behind them, whatever it is. */
 START_TEST(test_behind)
 {
-    for (int what = 0; what < 3; what++) {
+    for (int what = 0; what < 4; what++) {
+        size_t behind = what == 1 ? FRAME : 8;
+
         bundle_open();
         env.bursts = true;
         bundle_write(8, 1);
         bundle_write(8, 2);
-        env.bursts = false;
-        if (what == 0)
-            bundle_write(8, 3);    /* one that goes at once */
-        else if (what == 1)
+        env.bursts = what == 1;    /* one that no bundle takes */
+        if (what < 2)
+            bundle_write(behind, 3);       /* it goes at once */
+        else if (what == 2)
             ofi_conn_flushed(&conn->common);
         else
             ofi_bundle_send(conn);
-        ck_assert_int_eq(sent_count, what == 2 ? 1 : 2);
+        ck_assert_int_eq(sent_count, what == 3 ? 1 : 2);
         ck_assert(tpb_list_empty(&env.gathered));
         bundle_comes(0);
         bundle_read(8, 1);
         bundle_read(8, 2);
-        if (what == 0) {
+        if (what < 2) {
             bundle_comes(1);
-            bundle_read(8, 3);
+            bundle_read(behind, 3);
         }
         bundle_close();
     }
@@ -231,6 +234,122 @@ START_TEST(test_full)
         ck_assert_int_eq(i, n + 1 < sent_count ? 8 * (n + 1) : FRAMES);
     }
     bundle_close();
+}
+END_TEST
+
+/* A callback that writes many: its first goes at once, and no other alone. */
+START_TEST(test_callback)
+{
+    enum { FRAMES = 1 + 3 * 8 };
+
+    bundle_open();
+    env.calls = true;
+    bundle_write(24, 1);
+    ck_assert_int_eq(sent_count, 1);
+    for (int i = 1; i < FRAMES; i++) {
+        conn->called = tpb_now();  /* however slow this machine is */
+        bundle_write(24, i + 1);
+        conn->peer_popped = conn->peer_got = conn->frames_sent;
+    }
+    env.calls = false;
+    tpf_gathered(&env);
+    ck_assert_int_eq(sent_count, 1 + 3);
+    for (int i = 0, n = 0; n < sent_count; n++) {
+        bundle_comes(n);
+        for (int end = 1 + n * 8; i < end; i++)
+            bundle_read(24, i + 1);
+        ck_assert_ptr_null(ofi_conn_peek(&conn->common, &(size_t){ 0 }));
+    }
+    bundle_close();
+}
+END_TEST
+
+/* The core is told to copy long frames while they come one behind the other,
+ * and to lend them again where each went alone. */
+START_TEST(test_hint)
+{
+    int lent = 0;
+
+    bundle_open();
+    conn->common.max_frame = LONG + FRAME;
+    ofi_bundle_lent(conn);
+    ofi_bundle_lent(conn);
+    ck_assert_uint_eq(conn->common.gathers, 0);    /* no callback's */
+    env.bursts = true;
+    ofi_bundle_lent(conn);
+    ck_assert_uint_gt(conn->common.gathers, LONG);
+    /* One alone is the end of a burst. */
+    bundle_write(LONG, 1);
+    tpf_gathered(&env);
+    ck_assert_uint_gt(conn->common.gathers, LONG);
+    bundle_write(8, 2);
+    bundle_write(8, 3);
+    tpf_gathered(&env);
+    bundle_write(LONG, 4);
+    tpf_gathered(&env);
+    ck_assert_uint_gt(conn->common.gathers, LONG);
+    bundle_write(LONG, 5);
+    tpf_gathered(&env);
+    ck_assert_uint_eq(conn->common.gathers, 0);
+    /* It is tried again, later. */
+    for (; conn->common.gathers == 0 && lent < 100; lent++)
+        ofi_bundle_lent(conn);
+    ck_assert_int_gt(lent, 4);
+    ck_assert_int_lt(lent, 100);
+    bundle_write(LONG, 6);
+    tpf_gathered(&env);
+    ck_assert_uint_eq(conn->common.gathers, 0);
+    /* Short ones say nothing of long ones. */
+    for (int i = 0; i < 3; i++) {
+        bundle_write(8, 7);
+        tpf_gathered(&env);
+        conn->peer_popped = conn->peer_got = conn->frames_sent;
+    }
+    bundle_write(8, 8);
+    bundle_write(8, 9);
+    tpf_gathered(&env);
+    ck_assert_uint_gt(conn->common.gathers, LONG);
+    bundle_close();
+}
+END_TEST
+
+/* Messages of libfabric's that overtake each other. */
+START_TEST(test_turned)
+{
+    static const int orders[][3] = { { 2, 1, 0 }, { 1, 2, 0 }, { 2, 0, 1 },
+                                     { 0, 2, 1 } };
+
+    for (size_t k = 0; k < TPB_COUNT(orders); k++) {
+        bool readable = false;
+
+        bundle_open();
+        env.bursts = true;
+        bundle_write(8, 1);
+        bundle_write(24, 2);
+        tpf_gathered(&env);
+        bundle_write(FRAME, 3);
+        bundle_write(1, 4);
+        bundle_write(16, 5);
+        bundle_write(8, 6);
+        env.bursts = false;
+        tpf_gathered(&env);
+        ck_assert_int_eq(sent_count, 3);
+        for (int i = 0; i < 3; i++) {
+            bundle_comes(orders[k][i]);
+            ck_assert_msg(!conn->lost, "%s", conn->text);
+            readable |= orders[k][i] == 0;
+            ck_assert((ofi_conn_peek(&conn->common, &(size_t){ 0 }) != NULL)
+                      == readable);
+        }
+        bundle_read(8, 1);
+        bundle_read(24, 2);
+        bundle_read(FRAME, 3);
+        bundle_read(1, 4);
+        bundle_read(16, 5);
+        bundle_read(8, 6);
+        ck_assert_ptr_null(ofi_conn_peek(&conn->common, &(size_t){ 0 }));
+        bundle_close();
+    }
 }
 END_TEST
 
@@ -298,6 +417,9 @@ int main(void)
     tcase_add_test(tests, test_alone);
     tcase_add_test(tests, test_behind);
     tcase_add_test(tests, test_full);
+    tcase_add_test(tests, test_callback);
+    tcase_add_test(tests, test_hint);
+    tcase_add_test(tests, test_turned);
     tcase_add_test(tests, test_left);
     tcase_add_test(tests, test_refused);
     suite_add_tcase(suite, tests);
