@@ -42,9 +42,9 @@ void tpr_lent_pace(struct tpr_op *op, struct tpr_pace *pace)
     op->way = (uint8_t)pace->way;
     op->pace_asked = op->lendable = op->paced = true;
     if (op->alone && pace->way != TPR_PACE_FRAMES)
-        op->paced = tpr_pace_first(pace, tpb_now());
+        op->paced = tpr_pace_first(pace, op->data_length, tpb_now());
     else
-        tpr_pace_next(pace);
+        tpr_pace_next(pace, op->data_length, tpb_now());
 }
 
 /* All of a write's offer that tpr_offer_weigh() and tx_frame() set. */

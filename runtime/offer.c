@@ -131,13 +131,12 @@ static void offer_pace(tp_pipe *pipe, struct tpr_op *op, uint64_t longest)
     struct tpr_links *links = pipe->peer->links;
     struct tpr_pace *pace = &links->paces[tpr_pace_class(op->data_length)];
 
-    if (op->alone) {
-        op->paced = tpr_pace_first(pace, tpb_now());
-        op->alone = !op->paced;
-    } else {
-        tpr_pace_next(pace);
-        op->paced = true;
-    }
+    if (op->alone)
+        op->paced = tpr_pace_first(pace, op->data_length, tpb_now());
+    else
+        op->paced = tpr_pace_next(pace, op->data_length, tpb_now())
+                    || op->data_length < TPR_PACE_LEAST;
+    op->alone = !op->paced;
     op->way = (uint8_t)offer_way(pipe, op, longest);
     op->pace_asked = true;
 }
@@ -387,7 +386,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
     op->alone = tpb_list_empty(&pipe->landing)
                 && op->link.next == &pipe->writes;
     op->alone &= offer_heard(pipe);
-    longest = op->alone ? tpr_offer_longest(op->message) : 0;
+    longest = tpr_offer_longest(op->message);
     for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++) {
         struct tpr_offer *offer;
 

@@ -17,7 +17,6 @@ enum {
     PACE_MOST = 64 * 1024 * 1024, PACE_BURST = 64,
     PACE_MOST_OF_ALL = 256 * 1024 * 1024,
     PACE_COLD = 64 * 1024 * 1024,  /* bytes that need not count, at most */
-    PACE_RUN = 3,                  /* messages behind the first: a stream */
     PACE_TRIAL = 2,                /* laps that a way has at least */
     PACE_ALONE = 4,                /* messages that come alone make a lap */
     PACE_UNTRIED = 16,             /* of them in frames do not count first */
@@ -201,19 +200,44 @@ static void pace_lap(struct tpr_pace *pace, const struct tpr_lap *lap)
         pace_judge(pace, lap->bytes / took + 1, lap->count);
 }
 
-bool tpr_pace_first(struct tpr_pace *pace, uint64_t now)
+/* Messages are measured from here on. */
+static void pace_burst(struct tpr_pace *pace, uint64_t now)
 {
-    bool several = pace->run >= PACE_RUN;
-
-    /* If none of its laps was. */
-    pace_lap(pace, &pace->burst);
-    pace->run = 0;
     pace->late = 0;
     pace_begin(pace, now);
     pace->burst = pace->lap;
     pace->begun = 1;
     pace->uneven = false;
-    return several;
+}
+
+/* Are they enough for a lap? */
+static bool pace_is_stream(const struct tpr_pace *pace)
+{
+    return pace->run + 1 >= PACE_COUNT && pace->run_bytes >= PACE_LEAST;
+}
+
+bool tpr_pace_first(struct tpr_pace *pace, uint64_t bytes, uint64_t now)
+{
+    /* If none of its laps was. */
+    pace_lap(pace, &pace->burst);
+    pace->stream = pace_is_stream(pace);
+    pace->run = 0;
+    pace->run_bytes = bytes;
+    pace_burst(pace, now);
+    return pace->stream;
+}
+
+bool tpr_pace_next(struct tpr_pace *pace, uint64_t bytes, uint64_t now)
+{
+    pace->run++;
+    pace->run_bytes += bytes;
+    if (!pace->stream && pace_is_stream(pace)) {
+        pace->stream = true;
+        pace_burst(pace, now);
+    } else {
+        pace->begun++;
+    }
+    return pace->stream;
 }
 
 static bool pace_is_long(const struct tpr_lap *lap)

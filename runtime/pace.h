@@ -50,7 +50,9 @@ struct tpr_pace {
                                       they were sent while others ended, or
                                       in the lap before, which was not even */
     uint32_t laps;                 /* by this way, one after the other */
-    uint32_t run;                  /* messages since one came alone */
+    uint32_t run;                  /* messages since one came alone ... */
+    uint64_t run_bytes;            /* ... and their bytes, with it */
+    bool stream;                   /* so many that they can be measured */
     uint32_t patience;             /* so many until the other is tried again;
                                       0: as many as at first */
     enum tpr_pace_way way;         /* of the lap */
@@ -82,15 +84,12 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
 bool tpr_pace_skip(struct tpr_pace *pace, uint64_t bytes);
 /* What was measured of that way counts no more. */
 void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way);
-/* A message is to go, and no other is under way.  Is it the first of several,
+/* A message is to go, and no other is under way.  Is it the first of a stream,
  * as it was the last time? */
-bool tpr_pace_first(struct tpr_pace *pace, uint64_t now);
-/* ... and one that follows. */
-static inline void tpr_pace_next(struct tpr_pace *pace)
-{
-    pace->run++;
-    pace->begun++;
-}
+bool tpr_pace_first(struct tpr_pace *pace, uint64_t bytes, uint64_t now);
+/* ... and one that follows.  Is it of a stream?  Of fewer their receiver knows
+ * more. */
+bool tpr_pace_next(struct tpr_pace *pace, uint64_t bytes, uint64_t now);
 
 /* The receiver's, of messages that come alone.  Zeroed is its beginning. */
 struct tpr_taste {

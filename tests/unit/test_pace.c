@@ -18,9 +18,9 @@ static unsigned stream(struct tpr_pace *pace, uint64_t *clock, unsigned count,
         enum tpr_pace_way way;
 
         if (i == 0)
-            tpr_pace_first(pace, *clock);
+            tpr_pace_first(pace, MEGABYTE, *clock);
         else
-            tpr_pace_next(pace);
+            tpr_pace_next(pace, MEGABYTE, *clock);
         way = pace->way;
         *clock += MEGABYTE * UINT64_C(1000) / speed[way];
         tpr_pace_ended(pace, way, MEGABYTE, *clock);
@@ -229,9 +229,9 @@ static unsigned burst(struct tpr_pace *pace, uint64_t *clock, unsigned count,
 
         for (; begun < count && begun <= ended + ahead; begun++)
             if (begun == 0)
-                tpr_pace_first(pace, *clock);
+                tpr_pace_first(pace, bytes, *clock);
             else
-                tpr_pace_next(pace);
+                tpr_pace_next(pace, bytes, *clock);
         *clock += bytes * UINT64_C(1000)
                   / (pace->way == TPR_PACE_FRAMES ? 2500
                      : middle ? 3800 : 12000);
@@ -259,7 +259,7 @@ START_TEST(batches_are_measured)
 
         tpr_pace_share(&pace, true);
         for (unsigned k = 0; k < many; k++)
-            tpr_pace_next(&pace);
+            tpr_pace_next(&pace, bytes, clock);
         for (unsigned ended = 1; ended <= count; ended++) {
             enum tpr_pace_way way = pace.way;
 
@@ -267,7 +267,7 @@ START_TEST(batches_are_measured)
             frames += way == TPR_PACE_FRAMES;
             tpr_pace_ended(&pace, way, bytes, clock);
             for (unsigned k = 0; ended % many == 0 && k < many; k++)
-                tpr_pace_next(&pace);
+                tpr_pace_next(&pace, bytes, clock);
         }
         if (frames < count * 3 / 4)
             ck_abort_msg("%u of %u messages of %u MiB, %u at a time", frames,
@@ -328,9 +328,9 @@ static unsigned rewritten(struct tpr_pace *pace, uint64_t *clock,
         if (i >= WINDOW && pace->way == TPR_PACE_SHARED)
             *clock += HELPING;
         if (i == 0)
-            tpr_pace_first(pace, *clock);
+            tpr_pace_first(pace, MEGABYTE, *clock);
         else
-            tpr_pace_next(pace);
+            tpr_pace_next(pace, MEGABYTE, *clock);
         sent[at].way = pace->way;
         if (arrived < *clock)
             arrived = *clock;
@@ -377,9 +377,9 @@ static unsigned windowed(struct tpr_pace *pace, unsigned count,
             behind -= way == TPR_PACE_PULLED;
         }
         if (i == 0)
-            tpr_pace_first(pace, clock);
+            tpr_pace_first(pace, MEGABYTE, clock);
         else
-            tpr_pace_next(pace);
+            tpr_pace_next(pace, MEGABYTE, clock);
         sent[at].way = pace->way;
         sent[at].there = pace->way == TPR_PACE_FRAMES && behind > 0;
         behind += pace->way == TPR_PACE_PULLED;
@@ -455,7 +455,7 @@ START_TEST(frames_are_tried_to_an_end)
     streams(&pace, &clock, 3, slow);
     ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
     while (pace.way == TPR_PACE_FRAMES && tried < 1000) {
-        tpr_pace_next(&pace);
+        tpr_pace_next(&pace, MEGABYTE, clock);
         clock += MEGABYTE * UINT64_C(1000) / slow[TPR_PACE_FRAMES];
         tpr_pace_ended(&pace, TPR_PACE_FRAMES, MEGABYTE, clock);
         tried++;
@@ -471,15 +471,48 @@ START_TEST(single_messages_are_no_stream)
     uint64_t clock = 1000;
 
     for (int i = 0; i < 1000; i++) {
-        ck_assert(!tpr_pace_first(&pace, clock));
+        ck_assert(!tpr_pace_first(&pace, MEGABYTE, clock));
         clock += 100000;
         tpr_pace_ended(&pace, TPR_PACE_FRAMES, MEGABYTE, clock);
     }
     ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
     for (int i = 0; i < 8; i++)
-        tpr_pace_next(&pace);
-    ck_assert(tpr_pace_first(&pace, clock));
-    ck_assert(!tpr_pace_first(&pace, clock));
+        tpr_pace_next(&pace, MEGABYTE, clock);
+    ck_assert(tpr_pace_first(&pace, MEGABYTE, clock));
+    ck_assert(!tpr_pace_first(&pace, MEGABYTE, clock));
+}
+END_TEST
+
+/* What can not be measured is none: few messages, or few bytes, between two that
+ * came alone.  A burst is one from where it can, and the next one at once. */
+START_TEST(short_bursts_are_no_stream)
+{
+    static const struct {
+        uint64_t bytes;
+        unsigned count, before;    /* messages that are not of a stream yet */
+    } bursts[] = {
+        { MEGABYTE, 1, 1 }, { MEGABYTE, 3, 3 }, { MEGABYTE, 4, 3 },
+        { 64 * MEGABYTE, 3, 3 }, { 64 * MEGABYTE, 5, 3 },
+        { MEGABYTE / 16, 31, 31 }, { MEGABYTE / 16, 40, 31 }
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(bursts); i++) {
+        struct tpr_pace pace = { 0 };
+
+        for (unsigned times = 0; times < 5; times++) {
+            bool at_once = times > 0 && bursts[i].before < bursts[i].count;
+
+            for (unsigned k = 0; k < bursts[i].count; k++) {
+                uint64_t now = 1000 + k;
+                bool is = k == 0
+                          ? tpr_pace_first(&pace, bursts[i].bytes, now)
+                          : tpr_pace_next(&pace, bursts[i].bytes, now);
+
+                ck_assert_msg(is == (at_once || k >= bursts[i].before),
+                              "burst %zu, time %u, message %u", i, times, k);
+            }
+        }
+    }
 }
 END_TEST
 
@@ -588,6 +621,7 @@ int main(void)
     tcase_add_test(tests, one_begins_as_it_should);
     tcase_add_test(tests, frames_are_tried_to_an_end);
     tcase_add_test(tests, single_messages_are_no_stream);
+    tcase_add_test(tests, short_bursts_are_no_stream);
     tcase_add_test(tests, single_messages_come_as_their_receiver_wishes);
     tcase_add_test(tests, single_messages_warm_the_memory_of_frames);
     tcase_add_test(tests, sizes_have_classes);
