@@ -110,18 +110,27 @@ uint64_t tpr_offer_longest(const tp_message *message)
     return longest;
 }
 
+/* Where messages cross, does this one go in frames as we wish for those that
+ * come from there? */
+static bool offer_mirrors(const struct tpr_peer *peer, unsigned class)
+{
+    return peer->crosses && (peer->wishes >> class & 1) == 0
+           && tpr_taste_is_known(&peer->links->tastes[class]);
+}
+
 /* How a message goes that no channel has to take: as its stream does, or, by
  * its `longest` buffer, as its receiver wishes. */
 static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
                                    uint64_t longest)
 {
     const struct tpr_peer *peer = pipe->peer;
+    unsigned class = tpr_pace_class(longest);
 
     if (!op->alone)
         return op->data_length < TPR_PACE_LEAST
                ? TPR_PACE_FRAMES
                : peer->links->paces[tpr_pace_class(op->data_length)].way;
-    return (peer->wished >> tpr_pace_class(longest) & 1) != 0
+    return (peer->wished >> class & 1) != 0 && !offer_mirrors(peer, class)
            ? TPR_PACE_PULLED : TPR_PACE_FRAMES;
 }
 

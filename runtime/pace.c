@@ -334,7 +334,7 @@ void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way)
 
 bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way)
 {
-    if (taste->count > 0 || taste->pace.patience > 0)
+    if (tpr_taste_is_known(taste))
         return false;
     taste->pace.way = way;
     return true;

@@ -100,6 +100,11 @@ struct tpr_taste {
                                       long ones are several */
 };
 
+/* Has any been measured? */
+static inline bool tpr_taste_is_known(const struct tpr_taste *taste)
+{
+    return taste->count > 0 || taste->pace.patience > 0;
+}
 /* Which way to begin with.  False: it has begun. */
 bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way);
 /* Such a message came that way, and took `ns` from when its reader asked for

@@ -44,9 +44,12 @@ void tpr_pull_offered(tp_pipe *pipe)
     const struct tpr_skeleton *skeleton = pipe->skeleton;
     const struct tpr_links *links = pipe->peer->links;
 
+    if (skeleton->data_length < TPR_TASTE_LEAST)
+        return;
+    pipe->peer->crosses = pipe->acknowledged != pipe->sent
+                          || !tpb_list_empty(&pipe->landing);
     /* Not of what lay here already, which its reader had not waited for. */
-    if (skeleton->data_length >= TPR_TASTE_LEAST
-        && pipe->context->open.pipe == pipe && links != NULL
+    if (pipe->context->open.pipe == pipe && links != NULL
         && (skeleton->offers == NULL
             || pull_is_wished(links, skeleton->offers)))
         pipe->shown = tpb_now();
