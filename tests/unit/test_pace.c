@@ -484,7 +484,8 @@ START_TEST(single_messages_are_no_stream)
 END_TEST
 
 /* What cannot be measured is none: few messages, or few bytes, between two
- * that came alone.  A burst is one from where it can, and the next one at once. */
+ * that came alone.  A burst is one from where it can, and the next one at
+ * once. */
 START_TEST(short_bursts_are_no_stream)
 {
     static const struct {
