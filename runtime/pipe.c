@@ -268,12 +268,6 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
     return TP_OK;
 }
 
-tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
-                                 void *arg)
-{
-    return tpr_call_descriptor(context, NULL, arrived, arg, NULL);
-}
-
 /* ---- opening and closing ------------------------------------------------ */
 
 tp_status tp_pipe_open(tp_context *context, int rank, unsigned number,

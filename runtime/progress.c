@@ -443,17 +443,19 @@ static inline bool progress_told(const tp_context *context,
 /* In a callback that waits, what is due must wait for its end. */
 static bool progress_over(tp_context *context, const struct progress_wait *wait)
 {
-    return progress_told(context, wait)
-           || (wait->sync == NULL && tpr_holds(context)
-               && !tpb_list_empty(&context->done));
+    bool told = progress_told(context, wait);
+
+    if (told || wait->sync != NULL || !tpr_holds(context)
+        || tpb_list_empty(&context->done))
+        return told;
+    tpf_gathered(&context->env);       /* there may be no pass */
+    return true;
 }
 
-/*
- * Is its time up?  Who finds that long after was stopped, or had no cpu, and so
+/* Is its time up?  Who finds that long after was stopped, or had no cpu, and so
  * perhaps had those that he waits for: as where a virtual machine stood still.
  * What came meanwhile has not been looked at, and what would have come gets as
- * long again, once.
- */
+ * long again, once. */
 static bool progress_late(struct progress_wait *wait)
 {
     uint64_t now, late;
@@ -756,8 +758,6 @@ static bool progress_await(tp_context *context, struct progress_wait *wait,
 {
     bool claimed = entered, nested = !entered && tpr_holds(context), over;
 
-    if (nested)
-        tpf_gathered(&context->env);   /* it may be over without a pass */
     /* At least once, however little time is given. */
     while (!(over = progress_over(context, wait))) {
         bool mine = nested;

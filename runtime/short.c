@@ -74,6 +74,30 @@ tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
     return tpr_call_descriptor(pipe->context, pipe, arrived, arg, NULL);
 }
 
+/* The same for a message on any pipe, in a callback. */
+static inline bool short_arm_any(tp_context *context, tp_message_fn *arrived,
+                                 void *arg)
+{
+    struct tpr_op *op = tpr_short_op(context);
+
+    if (context->closed || op == NULL || !context->listens
+        || !tpb_list_empty(&context->unread))
+        return false;
+    tpr_short_op_take(context);
+    tpr_op_bare_set(op, TPR_OP_DESCRIPTOR, NULL, NULL, arrived, arg);
+    tpb_list_append(&context->any, &op->link);
+    return true;
+}
+
+tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
+                                 void *arg)
+{
+    if (context != NULL && arrived != NULL && tpr_holds(context)
+        && tpr_short_in_turn(context) && short_arm_any(context, arrived, arg))
+        return TP_OK;
+    return tpr_call_descriptor(context, NULL, arrived, arg, NULL);
+}
+
 /* ---- reading ------------------------------------------------------------ */
 
 /* Its reader has asked for the message of the open frame, and has it now. */
@@ -461,10 +485,13 @@ static inline bool short_credit(tp_pipe *pipe, uint32_t credit)
     return tpb_list_empty(&pipe->context->done);
 }
 
-/* Who waits for the pipe's next message. */
+/* Who waits for the pipe's next message, or for any pipe's; there is one. */
 static inline struct tpr_op *short_reader(const tp_pipe *pipe)
 {
-    return TPB_CONTAINER(pipe->armed.next, struct tpr_op, link);
+    const struct tpb_list *armed = TPB_LIKELY(!tpb_list_empty(&pipe->armed))
+                                   ? &pipe->armed : &pipe->context->any;
+
+    return TPB_CONTAINER(armed->next, struct tpr_op, link);
 }
 
 /* Somebody does, and nothing is before either. */
@@ -472,7 +499,9 @@ static inline bool short_awaited(const tp_context *context,
                                  const tp_pipe *pipe)
 {
     return pipe->rx_state == TPR_RX_IDLE && pipe->rx_end == TP_OK
-           && !context->closing && !tpb_list_empty(&pipe->armed)
+           && !context->closing
+           && (TPB_LIKELY(!tpb_list_empty(&pipe->armed))
+               || (!tpb_list_empty(&context->any) && !pipe->unseen))
            && tpb_list_empty(&pipe->backlog) && tpb_list_empty(&pipe->reads);
 }
 
@@ -514,6 +543,10 @@ short_open(struct tpr_open_frame *open, tp_pipe *pipe, struct tpf_conn *conn,
     open->taken = 0;
     open->spare = op;
     open->offered = &skeleton->message;
+    if (TPB_UNLIKELY(op->pipe != pipe)) {      /* it waits for any */
+        op->pipe = pipe;
+        TPR_COUNT(pipe->record->stats.reads_pending, 1);
+    }
     tpr_short_offer(pipe, op, skeleton);
     op->status = TP_OK;
     op->message = &skeleton->message;

@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include "tests/multi/letter.h"
 #include "tests/multi/spmd.h"
 
 enum { ANY_RANKS = 16, ANY_EACH = 100 };
@@ -201,6 +202,99 @@ static void any_ends(void)
         tpx_ok(tp_pipe_close(tpx_pipe(0, 0)));
 }
 
+/* ---- messages of all kinds ----------------------------------------------- */
+
+enum { ANY_LETTERS = 60, ANY_ARMED = 2 };
+
+static uint64_t any_seed(int rank, unsigned number)
+{
+    return (uint64_t)rank * 1000 + number;
+}
+
+static void any_letter_read(tp_pipe *pipe, tp_status status,
+                            tp_message *skeleton, void *arg)
+{
+    struct tpx_letter *letter = arg;
+
+    (void)pipe;
+    (void)skeleton;
+    tpx_ok(status);
+    tpx_letter_check(letter);
+    tpx_letter_free(letter);
+    __atomic_fetch_add(&any_state.total, 1, __ATOMIC_ACQ_REL);
+}
+
+static void any_letter_own(tp_pipe *pipe, tp_status status,
+                           tp_message *skeleton, void *arg);
+
+/* Each second message of a pipe is asked for by itself, as well: then it is not
+ * for who takes any. */
+static void any_letter_comes(tp_pipe *pipe, tp_message *skeleton, bool own)
+{
+    int rank = tp_pipe_rank(pipe);
+    unsigned number = any_state.count[rank]++;
+
+    tpx_equal(own, number % 2);
+    /* First: the next message may be shown as soon as this one is read. */
+    if (number % 2 == 0 && number + 1 < ANY_LETTERS)
+        tpx_ok(tp_pipe_read_descriptor(pipe, any_letter_own, NULL));
+    tpx_ok(tp_pipe_read(pipe, skeleton, any_letter_read,
+                        tpx_letter_expect(any_seed(rank, number), TPX_SMALL,
+                                          skeleton)));
+}
+
+static void any_letter_own(tp_pipe *pipe, tp_status status,
+                           tp_message *skeleton, void *arg)
+{
+    (void)arg;
+    tpx_ok(status);
+    any_letter_comes(pipe, skeleton, true);
+}
+
+static void any_letter(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                       void *arg)
+{
+    if (status == TP_ERR_CLOSED) {
+        any_state.ended++;
+        return;
+    }
+    tpx_ok(status);
+    any_letter_comes(pipe, skeleton, false);
+    tpx_ok(tp_read_descriptor_any(tpx_me.context, any_letter, arg));
+}
+
+static void any_letters(void)
+{
+    struct tp_stats stats;
+    char byte = 'e';
+
+    if (tpx_me.rank != 0) {
+        for (unsigned i = 0; i < ANY_LETTERS; i++) {
+            struct tpx_letter *letter
+                = tpx_letter_make(any_seed(tpx_me.rank, i), TPX_SMALL);
+
+            tpx_ok(tp_pipe_send_message(tpx_pipe(0, 0), &letter->message, -1));
+            tpx_letter_free(letter);
+        }
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 1), &byte, 1, NULL));
+        return;
+    }
+    for (unsigned i = 0; i < ANY_ARMED; i++)
+        tpx_ok(tp_read_descriptor_any(tpx_me.context, any_letter, NULL));
+    tpx_until(&any_state.total, ANY_LETTERS * (unsigned)(tpx_me.size - 1));
+    for (int rank = 1; rank < tpx_me.size; rank++) {
+        tpx_equal(any_state.count[rank], ANY_LETTERS);
+        tpx_ok(tp_pipe_stats(tpx_pipe(rank, 0), &stats));
+        tpx_equal(stats.reads_pending, 0);
+        tpx_equal(stats.messages_received, ANY_LETTERS);
+    }
+    for (int rank = 1; rank < tpx_me.size; rank++)
+        tpx_ok(tp_pipe_send(tpx_pipe(rank, 1), &byte, 1));
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_equal(any_state.ended, ANY_ARMED);
+}
+
 /* ---- from outside -------------------------------------------------------- */
 
 static void any_accepted(tp_listener *listener, tp_status status,
@@ -310,6 +404,7 @@ const struct tpx_spmd tpx_any[] = {
     { "any_turns_outside", any_turns_outside, 4, 0, 30 },
     { "any_turns_inside", any_turns_inside, 4, 0, 30 },
     { "any_crowd", any_crowd, 12, TPX_LAUNCH, 40 },
+    { "any_letters", any_letters, 4, 0, 30 },
     { "any_beside", any_beside, 2, 0 },
     { "any_ends", any_ends, 4, 0 },
     { "any_outside", any_outside, 3, 0, 30 },
