@@ -65,7 +65,7 @@ static bool pull_counts_for(uint64_t longest, uint64_t data_length)
 
 void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
 {
-    if (pipe->shown > 0 && op->work == NULL && !op->borrow
+    if (pipe->shown > 0 && op->work == NULL
         && pull_counts_for(tpr_offer_longest(op->message),
                            pipe->skeleton->data_length))
         op->position = pipe->shown;
