@@ -341,8 +341,9 @@ struct tpr_peer {
     struct tpf_conn *conn;
     struct tpr_links *links;       /* conn's, or NULL */
     uint16_t wishes, wished;       /* this side's, the peer's: wire_frame */
-    bool crosses;                  /* its last long message was sent before it
-                                      had read ours */
+    bool crosses;                  /* its last long message that came alone was
+                                      sent before it had read ours there */
+    uint8_t mirrored;              /* messages that went in frames for that */
     size_t brief;                  /* shorter messages may go by post() at once;
                                       0 unless CONNECTED, see tpr_tx_brief() */
     size_t lend_least;             /* those from here on may be lent at once,

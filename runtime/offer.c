@@ -110,12 +110,16 @@ uint64_t tpr_offer_longest(const tp_message *message)
     return longest;
 }
 
+/* So many messages in a row go another way than their receiver wishes. */
+enum { OFFER_MIRRORED = 64 };
+
 /* Where messages cross, does this one go in frames as we wish for those that
- * come from there? */
-static bool offer_mirrors(const struct tpr_peer *peer, unsigned class)
+ * come from there?  Not for ever: neither may wait for the other's trial. */
+static bool offer_mirrors(struct tpr_peer *peer, unsigned class)
 {
     return peer->crosses && (peer->wishes >> class & 1) == 0
-           && tpr_taste_is_known(&peer->links->tastes[class]);
+           && tpr_taste_is_known(&peer->links->tastes[class])
+           && peer->mirrored < OFFER_MIRRORED && ++peer->mirrored > 0;
 }
 
 /* How a message goes that no channel has to take: as its stream does, or, by
@@ -123,15 +127,18 @@ static bool offer_mirrors(const struct tpr_peer *peer, unsigned class)
 static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
                                    uint64_t longest)
 {
-    const struct tpr_peer *peer = pipe->peer;
+    struct tpr_peer *peer = pipe->peer;
     unsigned class = tpr_pace_class(longest);
 
     if (!op->alone)
         return op->data_length < TPR_PACE_LEAST
                ? TPR_PACE_FRAMES
                : peer->links->paces[tpr_pace_class(op->data_length)].way;
-    return (peer->wished >> class & 1) != 0 && !offer_mirrors(peer, class)
-           ? TPR_PACE_PULLED : TPR_PACE_FRAMES;
+    if ((peer->wished >> class & 1) == 0) {
+        peer->mirrored = 0;
+        return TPR_PACE_FRAMES;
+    }
+    return offer_mirrors(peer, class) ? TPR_PACE_FRAMES : TPR_PACE_PULLED;
 }
 
 /* A write so long that more than one way may be worth it. */

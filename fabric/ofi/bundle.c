@@ -64,17 +64,18 @@ static bool bundle_is_burst(struct ofi_conn *conn)
     return burst;
 }
 
-void ofi_bundle_lent(struct ofi_conn *conn)
+void ofi_bundle_lent(struct ofi_conn *conn, size_t size)
 {
     const struct tpf_env *env = conn->common.endpoint->env;
     bool burst;
 
-    if (!conn->bundles || !(env->calls || env->bursts))
+    if (!conn->bundles || size > BUNDLE_FRAME
+        || !(env->calls || env->bursts))
         return;
     burst = bundle_is_burst(conn);
     if (conn->singles < BUNDLE_SINGLES)
         conn->common.gathers = burst ? BUNDLE_FRAME : 0;
-    else if (++conn->singles == BUNDLE_TRIAL)
+    else if (++conn->singles >= BUNDLE_TRIAL)
         conn->singles = BUNDLE_SINGLES - 1;
 }
 
@@ -87,8 +88,11 @@ static void bundle_learn(struct ofi_conn *conn, const struct ofi_slot *slot)
     if (conn->bundled > first) {
         conn->common.gathers = BUNDLE_FRAME;
         conn->singles = 0;
-    } else if (first > BUNDLE_LONG && ++conn->singles >= BUNDLE_SINGLES) {
-        conn->common.gathers = 0;
+    } else if (first > BUNDLE_LONG) {
+        if (conn->singles < BUNDLE_SINGLES)
+            conn->singles++;
+        if (conn->singles >= BUNDLE_SINGLES)
+            conn->common.gathers = 0;
     }
 }
 
@@ -109,8 +113,12 @@ void *ofi_bundle_reserve(struct ofi_conn *conn, size_t size)
     }
     if (!fits)
         return NULL;
-    if (conn->bundle == NULL && bundle_is_burst(conn))
-        conn->bundle = ofi_conn_slot(conn);
+    if (conn->bundle == NULL) {
+        if (bundle_is_burst(conn))
+            conn->bundle = ofi_conn_slot(conn);
+        else if (size > BUNDLE_LONG)
+            conn->common.gathers = 0;      /* it was copied for nothing */
+    }
     return conn->bundle != NULL ? bundle_at(conn->bundle, conn->bundled) + 1
                                 : NULL;
 }

@@ -438,7 +438,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     conn->reserved = NULL;
     if (slot == NULL)
         return false;
-    ofi_bundle_lent(conn);
+    ofi_bundle_lent(conn, head_length + length);
     slot->use = OFI_SEND_DATA;
     slot->size = head_length + length;
     slot->data = data;

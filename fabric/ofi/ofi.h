@@ -760,9 +760,9 @@ void ofi_conn_broken(struct ofi_conn *conn, int code);
  * and what was kept has been sent if it has no room. */
 void *ofi_bundle_reserve(struct ofi_conn *conn, size_t size);
 void ofi_bundle_commit(struct ofi_conn *conn, size_t size);
-/* A frame is sent from where it lies: tells the core whether that is right for
- * the next one. */
-void ofi_bundle_lent(struct ofi_conn *conn);
+/* A frame of that size is sent from where it lies: tells the core whether that
+ * is right for the next one. */
+void ofi_bundle_lent(struct ofi_conn *conn, size_t size);
 /* What is kept goes, before what is sent after it. */
 void ofi_bundle_send(struct ofi_conn *conn);
 void ofi_conn_gathered(struct tpf_conn *conn);

@@ -246,12 +246,12 @@ START_TEST(test_callback)
     env.calls = true;
     bundle_write(24, 1);
     ck_assert_int_eq(sent_count, 1);
+    env.bursts = true;             /* however slow this machine is */
     for (int i = 1; i < FRAMES; i++) {
-        conn->called = tpb_now();  /* however slow this machine is */
         bundle_write(24, i + 1);
         conn->peer_popped = conn->peer_got = conn->frames_sent;
     }
-    env.calls = false;
+    env.calls = env.bursts = false;
     tpf_gathered(&env);
     ck_assert_int_eq(sent_count, 1 + 3);
     for (int i = 0, n = 0; n < sent_count; n++) {
@@ -272,11 +272,11 @@ START_TEST(test_hint)
 
     bundle_open();
     conn->common.max_frame = LONG + FRAME;
-    ofi_bundle_lent(conn);
-    ofi_bundle_lent(conn);
+    ofi_bundle_lent(conn, LONG);
+    ofi_bundle_lent(conn, LONG);
     ck_assert_uint_eq(conn->common.gathers, 0);    /* no callback's */
     env.bursts = true;
-    ofi_bundle_lent(conn);
+    ofi_bundle_lent(conn, LONG);
     ck_assert_uint_gt(conn->common.gathers, LONG);
     /* One alone is the end of a burst. */
     bundle_write(LONG, 1);
@@ -293,7 +293,7 @@ START_TEST(test_hint)
     ck_assert_uint_eq(conn->common.gathers, 0);
     /* It is tried again, later. */
     for (; conn->common.gathers == 0 && lent < 100; lent++)
-        ofi_bundle_lent(conn);
+        ofi_bundle_lent(conn, LONG);
     ck_assert_int_gt(lent, 4);
     ck_assert_int_lt(lent, 100);
     bundle_write(LONG, 6);
@@ -309,6 +309,15 @@ START_TEST(test_hint)
     bundle_write(8, 9);
     tpf_gathered(&env);
     ck_assert_uint_gt(conn->common.gathers, LONG);
+    /* ... nor do those that could not be in one. */
+    ofi_bundle_lent(conn, 1024 * 1024);
+    ck_assert_uint_gt(conn->common.gathers, LONG);
+    /* A long one that comes a while after the last. */
+    env.bursts = false;
+    env.calls = true;
+    conn->called = 0;
+    bundle_write(LONG, 10);
+    ck_assert_uint_eq(conn->common.gathers, 0);
     bundle_close();
 }
 END_TEST
