@@ -393,6 +393,11 @@ static inline void tpf_conn_ready(struct tpf_conn *conn)
         tpb_list_append(&conn->endpoint->env->ready, &conn->ready);
 }
 
+/* May it keep back what is committed now? */
+static inline bool tpf_env_gathers(const struct tpf_env *env)
+{
+    return env->calls || env->bursts;
+}
 /* It keeps back what was committed: the core will call gathered(). */
 static inline void tpf_conn_gathered(struct tpf_conn *conn)
 {

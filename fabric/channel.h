@@ -78,7 +78,8 @@ struct tpf_pull {
     struct tpf_buffer to;          /* length: what is to come */
     unsigned char source[TPF_SOURCE];
     uint8_t source_length;
-    bool alone;                    /* its sender had nothing else under way;
+    bool alone;                    /* it is not of a stream: its sender had
+                                      little or nothing else under way;
                                       sender: as this one was written */
     bool shared;                   /* its sender has found that it pays if he
                                       copies, too, though he sends others */

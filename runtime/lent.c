@@ -39,12 +39,11 @@ static bool lent_describe(const struct tpr_peer *peer, void *data,
 
 void tpr_lent_pace(struct tpr_op *op, struct tpr_pace *pace)
 {
+    bool first = op->alone && pace->way != TPR_PACE_FRAMES;
+
     op->way = (uint8_t)pace->way;
-    op->pace_asked = op->lendable = op->paced = true;
-    if (op->alone && pace->way != TPR_PACE_FRAMES)
-        op->paced = tpr_pace_first(pace, op->data_length, tpb_now());
-    else
-        tpr_pace_next(pace, op->data_length, tpb_now());
+    op->pace_asked = op->lendable = true;
+    op->paced = tpr_offer_counts(pace, op, first) || !first;
 }
 
 /* All of a write's offer that tpr_offer_weigh() and tx_frame() set. */

@@ -117,9 +117,12 @@ enum { OFFER_MIRRORED = 64 };
  * come from there?  Not for ever: neither may wait for the other's trial. */
 static bool offer_mirrors(struct tpr_peer *peer, unsigned class)
 {
-    return peer->crosses && (peer->wishes >> class & 1) == 0
-           && tpr_taste_is_known(&peer->links->tastes[class])
-           && peer->mirrored < OFFER_MIRRORED && ++peer->mirrored > 0;
+    if (!peer->crosses || (peer->wishes >> class & 1) != 0
+        || !tpr_taste_is_known(&peer->links->tastes[class])
+        || peer->mirrored >= OFFER_MIRRORED)
+        return false;
+    peer->mirrored++;
+    return true;
 }
 
 /* How a message goes that no channel has to take: as its stream does, or, by
@@ -128,17 +131,26 @@ static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
                                    uint64_t longest)
 {
     struct tpr_peer *peer = pipe->peer;
-    unsigned class = tpr_pace_class(longest);
+    unsigned class;
 
     if (!op->alone)
         return op->data_length < TPR_PACE_LEAST
                ? TPR_PACE_FRAMES
                : peer->links->paces[tpr_pace_class(op->data_length)].way;
+    class = tpr_pace_class(longest);
     if ((peer->wished >> class & 1) == 0) {
         peer->mirrored = 0;
         return TPR_PACE_FRAMES;
     }
     return offer_mirrors(peer, class) ? TPR_PACE_FRAMES : TPR_PACE_PULLED;
+}
+
+bool tpr_offer_counts(struct tpr_pace *pace, const struct tpr_op *op,
+                      bool first)
+{
+    if (first)
+        return tpr_pace_first(pace, op->data_length, tpb_now());
+    return tpr_pace_next(pace, op->data_length, pace->stream ? 0 : tpb_now());
 }
 
 /* A write so long that more than one way may be worth it. */
@@ -147,11 +159,8 @@ static void offer_pace(tp_pipe *pipe, struct tpr_op *op, uint64_t longest)
     struct tpr_links *links = pipe->peer->links;
     struct tpr_pace *pace = &links->paces[tpr_pace_class(op->data_length)];
 
-    if (op->alone)
-        op->paced = tpr_pace_first(pace, op->data_length, tpb_now());
-    else
-        op->paced = tpr_pace_next(pace, op->data_length, tpb_now())
-                    || op->data_length < TPR_PACE_LEAST;
+    op->paced = tpr_offer_counts(pace, op, op->alone)
+                || (!op->alone && op->data_length < TPR_PACE_LEAST);
     op->alone = !op->paced;
     op->way = (uint8_t)offer_way(pipe, op, longest);
     op->pace_asked = true;

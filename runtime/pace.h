@@ -88,7 +88,7 @@ void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way);
  * as it was the last time? */
 bool tpr_pace_first(struct tpr_pace *pace, uint64_t bytes, uint64_t now);
 /* ... and one that follows.  Is it of a stream?  Of fewer their receiver knows
- * more. */
+ * more.  `now` is not looked at where the last one was. */
 bool tpr_pace_next(struct tpr_pace *pace, uint64_t bytes, uint64_t now);
 
 /* The receiver's, of messages that come alone.  Zeroed is its beginning. */

@@ -236,10 +236,8 @@ static bool tx_short(tp_pipe *pipe, struct tpf_conn *conn, unsigned flags,
 /* Is a frame with so many bytes better copied, as it goes with others? */
 static inline bool tx_gathers(const struct tpf_conn *conn, size_t length)
 {
-    const struct tpf_env *env = conn->endpoint->env;
-
     return TPB_UNLIKELY(sizeof(struct wire_frame) + length <= conn->gathers)
-           && (env->calls || env->bursts);
+           && tpf_env_gathers(conn->endpoint->env);
 }
 
 /* A piece of one buffer, from where it lies: of the stream, or a whole short

@@ -52,8 +52,8 @@ enum {
     WIRE_SHORT = 1,    /* the body is the one payload, whole, no metadata; with
                           OFFERS a struct wire_lent, which tells where it is */
     WIRE_OFFERS = 2,   /* some buffers go by a channel */
-    WIRE_ALONE = 4,    /* long, and no other was under way from here: what
-                          `wishes` are for */
+    WIRE_ALONE = 4,    /* long, and no other was under way from here, or too
+                          few for a stream: what `wishes` are for */
     WIRE_SHARED = 8,   /* of a stream, whose sender copies some of what goes by
                           channels if he is called */
     WIRE_QUEUED = 16,  /* many bytes were under way before it: its DONE may come

@@ -69,8 +69,7 @@ void ofi_bundle_lent(struct ofi_conn *conn, size_t size)
     const struct tpf_env *env = conn->common.endpoint->env;
     bool burst;
 
-    if (!conn->bundles || size > BUNDLE_FRAME
-        || !(env->calls || env->bursts))
+    if (!conn->bundles || size > BUNDLE_FRAME || !tpf_env_gathers(env))
         return;
     burst = bundle_is_burst(conn);
     if (conn->singles < BUNDLE_SINGLES)
@@ -100,21 +99,21 @@ void *ofi_bundle_reserve(struct ofi_conn *conn, size_t size)
 {
     size_t takes = bundle_takes(size);
     const struct tpf_env *env = conn->common.endpoint->env;
-    bool fits = (env->calls || env->bursts) && size <= BUNDLE_FRAME
+    bool fits = tpf_env_gathers(env) && size <= BUNDLE_FRAME
                 && takes <= bundle_room(conn);
+    bool goes_on = false;          /* the burst of a bundle that was full */
 
     if (!conn->bundles)
         return NULL;
     if (conn->bundle != NULL
         && (!fits || conn->bundled + takes > bundle_room(conn))) {
         ofi_bundle_send(conn);
-        if (fits)                  /* the next one is of the same burst */
-            conn->called = tpb_now();
+        goes_on = true;
     }
     if (!fits)
         return NULL;
     if (conn->bundle == NULL) {
-        if (bundle_is_burst(conn))
+        if (bundle_is_burst(conn) || goes_on)
             conn->bundle = ofi_conn_slot(conn);
         else if (size > BUNDLE_LONG)
             conn->common.gathers = 0;      /* it was copied for nothing */
@@ -139,13 +138,13 @@ void ofi_bundle_send(struct ofi_conn *conn)
     tpb_list_unlink(&conn->common.gathered);
     if (slot == NULL)
         return;
-    if (conn->bundled > 0)
-        bundle_learn(conn, slot);
     conn->bundle = NULL;
-    if (conn->bundled > 0)
+    if (conn->bundled > 0) {
+        bundle_learn(conn, slot);
         ofi_conn_send_slot(conn, slot, conn->bundled, OFI_FLAG_BUNDLE);
-    else
+    } else {
         ofi_slot_give(&conn->send, slot);
+    }
     conn->bundled = 0;
 }
 

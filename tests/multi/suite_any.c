@@ -202,7 +202,7 @@ static void any_ends(void)
         tpx_ok(tp_pipe_close(tpx_pipe(0, 0)));
 }
 
-/* ---- messages of all kinds ----------------------------------------------- */
+/* ---- short messages of all kinds ----------------------------------------- */
 
 enum { ANY_LETTERS = 60, ANY_ARMED = 2 };
 
