@@ -648,6 +648,8 @@ struct ofi_conn {
     bool heard;                    /* a message came since the last look */
     uint64_t life_ended;           /* its socket ended; 0: not */
     bool twin;                     /* RDM: the peer is in this process */
+    int met;                       /* ... the meeting's socket once more,
+                                      until life has it; -1: none */
     bool incoming;                 /* the core does not know it yet */
     bool awaited;                  /* RDM: counted in env->joining */
     bool joined;                   /* frames may flow */

@@ -129,6 +129,21 @@ static void rdm_sweep(void)
         closedir(dir);
 }
 
+/* Also told of a peer that has told its name and left before we looked. */
+static tp_status rdm_see_twin(struct ofi_conn *conn, struct tpb_error *error)
+{
+    struct ucred who = { .pid = 0 };
+    socklen_t length = sizeof(who);
+
+    conn->twin = getsockopt(conn->meet->watch.fd, SOL_SOCKET, SO_PEERCRED,
+                            &who, &length) == 0 && who.pid == getpid();
+    if (!conn->twin)
+        return TP_OK;
+    conn->met = fcntl(conn->meet->watch.fd, F_DUPFD_CLOEXEC, 0);
+    return conn->met >= 0 ? TP_OK : tpb_fail_errno(error, errno,
+                                                   "a peer's socket");
+}
+
 static tp_status rdm_prepare(struct ofi_conn *conn, struct tpb_error *error)
 {
     struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
@@ -145,6 +160,8 @@ static tp_status rdm_prepare(struct ofi_conn *conn, struct tpb_error *error)
         status = ofi_rdm_open(conn, error);
     if (status == TP_OK)
         status = ofi_conn_post(conn, error);
+    if (status == TP_OK)
+        status = rdm_see_twin(conn, error);
     if (status == TP_OK)
         memcpy(conn->meet->ours.name, conn->name, sizeof(conn->name));
     return status;
@@ -222,9 +239,10 @@ static void rdm_reap(void)
 /* True if a twin has taken over what the conn had. */
 static bool rdm_linger(struct ofi_conn *conn)
 {
+    int *fd = conn->life.fd >= 0 ? &conn->life.fd : &conn->met;
     struct rdm_twin *twin;
 
-    if (!conn->twin || conn->life.fd < 0 || rdm_left(conn->life.fd))
+    if (!conn->twin || rdm_left(*fd))
         return false;
     twin = tpb_zalloc(sizeof(*twin));
     if (twin == NULL)
@@ -233,24 +251,14 @@ static bool rdm_linger(struct ofi_conn *conn)
     twin->ep = conn->ep;
     twin->cq = conn->cq;
     twin->av = conn->av;
-    twin->fd = conn->life.fd;
+    twin->fd = *fd;
+    *fd = -1;
     shutdown(twin->fd, SHUT_WR);
+    shm_unlink(conn->name);        /* within the process nobody opens it */
     pthread_mutex_lock(&rdm_lock);
     tpb_list_append(&rdm_twins, &twin->link);
     pthread_mutex_unlock(&rdm_lock);
     return true;
-}
-
-/* ---- the other side's life --------------------------------------------- */
-
-/* libfabric does not tell of a peer's end; the socket does. */
-static void rdm_see_twin(struct ofi_conn *conn)
-{
-    struct ucred who = { .pid = 0 };
-    socklen_t length = sizeof(who);
-
-    conn->twin = getsockopt(conn->meet->watch.fd, SOL_SOCKET, SO_PEERCRED,
-                            &who, &length) == 0 && who.pid == getpid();
 }
 
 /* ---- joining ----------------------------------------------------------- */
@@ -259,6 +267,7 @@ tp_status ofi_rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
 {
     tp_status status = ofi_life_keep(conn, error);
 
+    tpb_close(&conn->met);
     if (status == TP_OK)
         ofi_meet_done(conn);
     return status;
@@ -287,10 +296,8 @@ static void rdm_await(struct ofi_conn *conn, bool await)
 
 static tp_status rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
 {
-    tp_status status;
+    tp_status status = ofi_rdm_answered(conn, error);
 
-    rdm_see_twin(conn);
-    status = ofi_rdm_answered(conn, error);
     if (status == TP_OK)
         rdm_await(conn, true);
     return status;
@@ -311,7 +318,6 @@ static tp_status rdm_visit(struct ofi_conn *conn, struct tpb_error *error)
 
     /* The host has mapped us before it answered. */
     shm_unlink(conn->name);
-    rdm_see_twin(conn);
     return status == TP_OK ? ofi_rdm_visited(conn, error) : status;
 }
 
@@ -323,16 +329,14 @@ static void rdm_leave(struct ofi_conn *conn)
     rdm_await(conn, false);
     if (conn->life.fd >= 0)
         tpf_watch_remove(env, &conn->life);
-    if (rdm_linger(conn)) {
-        conn->life.fd = -1;
-        conn->rail = NULL;
-    } else {
+    if (!rdm_linger(conn)) {
         ofi_rdm_close(conn->ep, conn->av, conn->cq);
-        tpb_close(&conn->life.fd);
         if (conn->rail != NULL)
             ofi_rail_drop(conn->rail);
-        conn->rail = NULL;
     }
+    tpb_close(&conn->life.fd);
+    tpb_close(&conn->met);
+    conn->rail = NULL;
     conn->ep = NULL;
     conn->av = NULL;
     conn->cq = NULL;

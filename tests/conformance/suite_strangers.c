@@ -7,11 +7,14 @@
 #include <malloc.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "runtime/base/io.h"
 #include "tests/conformance/suite.h"
+
+enum { STRANGERS_PIECES = 32, STRANGERS_PIECE = 1 << 20 };
 
 /* Connects to `address`, gives it a moment, and takes back whatever came of
  * it.  What matters is that the endpoint lives on. */
@@ -104,6 +107,48 @@ START_TEST(test_closed_meanwhile)
                   || link->status == TP_ERR_UNREACHABLE);
         tpx_side_close(a);
     }
+}
+END_TEST
+
+/* What was mapped before is gone: nothing else comes to lie in its place that
+ * would hide a look at it. */
+static void strangers_fill(void *pieces[STRANGERS_PIECES], bool fill)
+{
+    for (int i = 0; i < STRANGERS_PIECES; i++)
+        if (fill)
+            pieces[i] = mmap(NULL, STRANGERS_PIECE, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        else
+            munmap(pieces[i], STRANGERS_PIECE);
+}
+
+/* The caller leaves while it waits for its answer; whoever is called looks
+ * only then, and lives on. */
+START_TEST(test_left_meanwhile)
+{
+    struct tpx_pair pair;
+    void *pieces[STRANGERS_PIECES];
+
+    tpx_pair_open(&pair, tpx_backend);
+    for (int steps = 0; steps < 30; steps++) {
+        struct tpx_link *link = tpx_connect(pair.a, pair.b->address,
+                                            pair.b->address_length);
+
+        for (int i = 0; i < steps; i++)
+            tpx_side_step(pair.a);
+        tpx_disconnect(link);
+        strangers_fill(pieces, true);
+        for (int i = 0; i < 5; i++) {
+            tpx_side_step(pair.b);
+            tpx_side_step(pair.a);
+        }
+        strangers_fill(pieces, false);
+    }
+    tpx_stream_set(pair.ab, pair.ba, 45, tpx_size_random, 0);
+    for (int i = 0; i < 100; i++)
+        TPX_UNTIL(tpx_pair_step(&pair), tpx_send(pair.ab));
+    TPX_UNTIL(tpx_pair_step(&pair), pair.ba->in.next == 100);
+    tpx_pair_close(&pair);
 }
 END_TEST
 
@@ -357,6 +402,7 @@ void tpx_add_stranger_tests(Suite *suite)
     tcase_add_test(tests, test_no_descriptors_for_callers);
     tcase_add_test(tests, test_connect_to_closed);
     tcase_add_test(tests, test_closed_meanwhile);
+    tcase_add_test(tests, test_left_meanwhile);
     if (tpx_target->listening != NULL) {
         tcase_add_test(tests, test_strangers_at_the_door);
         tcase_add_test(tests, test_strangers_with_patience);

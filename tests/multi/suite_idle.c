@@ -14,6 +14,7 @@ enum {
     IDLE_MS = 1000, IDLE_MOST_US = 20000, IDLE_SANITIZED_US = 80000,
     IDLE_WINDOWS = 10, IDLE_COUNTED = 7, IDLE_POLL_US = 100000,
     IDLE_CALLS_MS = 150,
+    IDLE_LOOKS = 5000,             /* for a thread that has just begun, ms */
     IDLE_ROUNDS = 12, IDLE_LETTERS = 24, IDLE_PAUSE_US = 300,
     IDLE_TURNS = 24, IDLE_TURN_US = 8000, IDLE_PARKED_US = 70000,
     IDLE_APART_US = 1500
@@ -200,22 +201,35 @@ static bool idle_task(const char *task, const char *file, const char *what,
     return found;
 }
 
-/* How often the context's own thread has gone to sleep. */
-static unsigned idle_sleeps(void)
+/* How often the context's own thread has gone to sleep; false: there is none
+ * of that name, which it gives itself when it first runs. */
+static bool idle_slept(unsigned *sleeps)
 {
     DIR *tasks = opendir("/proc/self/task");
     struct dirent *entry;
     char text[128];
-    unsigned sleeps = 0;
+    bool found = false;
 
     tpx_check(tasks != NULL, "no /proc/self/task");
     while ((entry = readdir(tasks)) != NULL)
         if (idle_task(entry->d_name, "comm", "tp-progress", text, sizeof(text))
             && idle_task(entry->d_name, "status", "voluntary_ctxt_switches:",
-                         text, sizeof(text)))
-            sleeps = (unsigned)strtoul(text, NULL, 10);
+                         text, sizeof(text))) {
+            *sleeps = (unsigned)strtoul(text, NULL, 10);
+            found = true;
+        }
     closedir(tasks);
-    tpx_check(sleeps > 0, "the context has no thread of its own");
+    return found;
+}
+
+static unsigned idle_sleeps(void)
+{
+    unsigned sleeps = 0;
+
+    for (int tries = 0; !idle_slept(&sleeps); tries++) {
+        tpx_check(tries < IDLE_LOOKS, "the context has no thread of its own");
+        tpx_sleep_ms(1);
+    }
     return sleeps;
 }
 
