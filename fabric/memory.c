@@ -9,10 +9,19 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 
+/* What is kept fits if less than one part in so many of it is left over. */
+enum { MEMORY_WASTE = 8 };
+
 void tpf_memories_init(struct tpf_memories *memories)
 {
     memset(memories, 0, sizeof(*memories));
     pthread_mutex_init(&memories->lock, NULL);
+}
+
+void tpf_memories_limit(struct tpf_memories *memories, int64_t keep)
+{
+    memories->grows = keep < 0;
+    memories->kept_most = keep < 0 ? TPF_KEPT_BYTES : (size_t)keep;
 }
 
 void tpf_memories_fini(struct tpf_memories *memories)
@@ -21,13 +30,19 @@ void tpf_memories_fini(struct tpf_memories *memories)
     pthread_mutex_destroy(&memories->lock);
 }
 
-tp_status tpf_memory_make(struct tpf_memory *block, size_t bytes)
+static size_t memory_pages(size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (bytes + page - 1) / page * page;
+}
+
+tp_status tpf_memory_make(struct tpf_memory *block, size_t bytes)
+{
     void *address = MAP_FAILED;
 
     memset(block, 0, sizeof(*block));
-    block->length = (bytes + page - 1) / page * page;
+    block->length = memory_pages(bytes);
     block->fd = tpb_shared_memory("tp-alloc", block->length);
     if (block->fd >= 0)
         address = mmap(NULL, block->length, PROT_READ | PROT_WRITE,
@@ -107,7 +122,8 @@ tp_status tpf_memory_add(struct tpf_memories *memories,
         memmove(&memories->blocks[at + 1], &memories->blocks[at],
                 (memories->count - at) * sizeof(*block));
         memories->blocks[at] = *block;
-        memories->blocks[at].id = ++memories->next_id;
+        if (block->id == 0)
+            memories->blocks[at].id = ++memories->next_id;
         memories->count++;
         memory_changed(memories);
         status = TP_OK;
@@ -136,6 +152,91 @@ bool tpf_memory_take(struct tpf_memories *memories, const void *address,
     pthread_mutex_unlock(&memories->lock);
     return found;
 }
+
+/* ---- freed blocks ------------------------------------------------------- */
+
+/* With the lock. */
+static void memory_unkeep(struct tpf_memories *memories, size_t at,
+                          struct tpf_memory *block)
+{
+    *block = memories->kept[at];
+    memories->kept_count--;
+    memories->kept_bytes -= block->length;
+    memmove(&memories->kept[at], &memories->kept[at + 1],
+            (memories->kept_count - at) * sizeof(*block));
+}
+
+bool tpf_memory_keep(struct tpf_memories *memories,
+                     const struct tpf_memory *block)
+{
+    bool kept;
+
+    pthread_mutex_lock(&memories->lock);
+    kept = memories->kept_count < TPF_KEPT
+           && block->length <= memories->kept_most;
+    if (kept) {
+        memories->kept[memories->kept_count++] = *block;
+        memories->kept_bytes += block->length;
+    } else {
+        memories->refused = block->length;
+    }
+    pthread_mutex_unlock(&memories->lock);
+    return kept;
+}
+
+static bool memory_fits(size_t length, size_t bytes)
+{
+    bytes = memory_pages(bytes);
+    return length >= bytes && length - bytes <= length / MEMORY_WASTE;
+}
+
+/* What was given back lately is asked for again: room for two of it. */
+static void memory_grow_kept(struct tpf_memories *memories, size_t bytes)
+{
+    size_t room = 2 * memories->refused;
+
+    if (!memories->grows || !memory_fits(memories->refused, bytes)
+        || room <= memories->kept_most)
+        return;
+    memories->kept_most = room < TPF_KEPT_MOST ? room : TPF_KEPT_MOST;
+}
+
+/* The last one that was freed: it is in the caches. */
+bool tpf_memory_again(struct tpf_memories *memories, size_t bytes,
+                      struct tpf_memory *block)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&memories->lock);
+    for (size_t i = memories->kept_count; i > 0 && !found; i--) {
+        found = memory_fits(memories->kept[i - 1].length, bytes);
+        if (found)
+            memory_unkeep(memories, i - 1, block);
+    }
+    if (!found)
+        memory_grow_kept(memories, bytes);
+    pthread_mutex_unlock(&memories->lock);
+    return found;
+}
+
+bool tpf_memory_drop(struct tpf_memories *memories, bool all,
+                     struct tpf_memory *block)
+{
+    bool more;
+
+    pthread_mutex_lock(&memories->lock);
+    more = memories->kept_count > 0
+           && (all || memories->kept_count == TPF_KEPT
+               || memories->kept_bytes > memories->kept_most);
+    if (more) {
+        memory_unkeep(memories, 0, block);
+        memories->refused = block->length;
+    }
+    pthread_mutex_unlock(&memories->lock);
+    return more;
+}
+
+/* ---- finding ------------------------------------------------------------ */
 
 /* Whoever asks for a block knows it, and so the bounds that it has set; they
  * only move away from it, or from what is there no more. */

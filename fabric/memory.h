@@ -21,10 +21,23 @@ struct tpf_memory {
     void *owned;                   /* the device allocator's; NULL for CPU */
 };
 
+/* Freed blocks are kept for who asks next, as malloc() does: to make one takes
+ * a descriptor, a mapping here and at each peer, and a fault for each page on
+ * both sides. */
+enum { TPF_KEPT = 16 };
+#define TPF_KEPT_BYTES ((size_t)64 * 1024 * 1024)
+/* Longer ones that are asked for again and again are kept, up to this. */
+#define TPF_KEPT_MOST ((size_t)1024 * 1024 * 1024)
+
 struct tpf_memories {
     pthread_mutex_t lock;
     struct tpf_memory *blocks;     /* by address */
     size_t count, capacity;
+    struct tpf_memory kept[TPF_KEPT];  /* the oldest first */
+    size_t kept_count, kept_bytes;
+    size_t kept_most;              /* bytes ... */
+    bool grows;                    /* ... or more, as it turns out */
+    size_t refused;                /* length of the last one not kept */
     uint64_t next_id;
     _Atomic uint64_t stamp;        /* changes with every block that comes or
                                       goes: what was found before may not be so
@@ -33,6 +46,9 @@ struct tpf_memories {
 };
 
 void tpf_memories_init(struct tpf_memories *memories);
+/* How many bytes of freed blocks are kept from now on, none in the beginning;
+ * -1: what pays. */
+void tpf_memories_limit(struct tpf_memories *memories, int64_t keep);
 /* The blocks that are left are the caller's to free: see take. */
 void tpf_memories_fini(struct tpf_memories *memories);
 
@@ -41,13 +57,26 @@ void tpf_memories_fini(struct tpf_memories *memories);
 tp_status tpf_memory_make(struct tpf_memory *block, size_t bytes);
 void tpf_memory_destroy(struct tpf_memory *block);
 
-/* Gives the block an id and remembers it.  NO_MEMORY leaves it the caller's. */
+/* Remembers the block, and gives it an id if it is new.  NO_MEMORY leaves it
+ * the caller's. */
 tp_status tpf_memory_add(struct tpf_memories *memories,
                          const struct tpf_memory *block);
 
 /* The block that begins at `address`, which is forgotten; any block if
  * `address` is NULL.  False if there is none. */
 bool tpf_memory_take(struct tpf_memories *memories, const void *address,
+                     struct tpf_memory *block);
+
+/* Keeps a block of the host's memory that was taken.  False leaves it the
+ * caller's. */
+bool tpf_memory_keep(struct tpf_memories *memories,
+                     const struct tpf_memory *block);
+/* A kept block that is as long, or little longer, and is to be added again. */
+bool tpf_memory_again(struct tpf_memories *memories, size_t bytes,
+                      struct tpf_memory *block);
+/* The oldest kept block as long as there is more than may be kept, or any if
+ * `all`; the caller destroys it. */
+bool tpf_memory_drop(struct tpf_memories *memories, bool all,
                      struct tpf_memory *block);
 
 /* The block in which all of these bytes lie, copied. */

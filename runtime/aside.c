@@ -72,7 +72,7 @@ bool tpr_aside_take(tp_pipe *pipe, tp_message *message)
     TPR_COUNT(pipe->record->stats.bytes_buffered, -(int64_t)length);
     pipe->consumed += chunk->cost;
     tpb_list_unlink(&chunk->link);
-    tpr_rx_chunk_free(pipe->context, chunk);
+    tpr_chunk_free(pipe->context, chunk);
     tpr_tx_return_credit(pipe);
     if (TPB_UNLIKELY(!tpb_list_empty(&pipe->backlog)))
         tpr_rx_pump(pipe);

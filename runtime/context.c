@@ -395,6 +395,8 @@ static tp_status context_open(tp_context *context, const tp_options *options,
     context_spin(context);
     tpr_record_open(context);
     context->explain = context->settings.number[TPB_SET_EXPLAIN] != 0;
+    tpf_memories_limit(&context->memories,
+                       context->settings.number[TPB_SET_ALLOC_KEEP]);
     status = context_card(context, error);
     if (status == TP_OK)
         status = context_fabric(context, error);
@@ -480,7 +482,7 @@ static void context_free(tp_context *context)
     tpb_free(context->table);
     tpr_ops_fini(context);
     tpr_offers_fini(context);
-    tpr_rx_chunks_fini(context);
+    tpr_chunks_fini(context);
     tpr_memory_fini(context);
     tpg_close(context->gpu);
     if (context->bootstrap != NULL)

@@ -239,8 +239,8 @@ struct tp_pipe {
     struct tpb_list armed;         /* tpr_op */
     struct tpb_list reads;         /* tpr_op, in order; the last may be in
                                       TPR_RX_DATA, others wait for channels */
-    uint8_t flags;                 /* WIRE_ALONE ... of the message that comes
-                                      in, until its read has begun */
+    uint8_t flags;                 /* WIRE_ALONE ... of what comes in, unread */
+    uint8_t resident;              /* how often buffers were: see pages.h */
     uint64_t shown;                /* when its reader was told of it; 0: that
                                       does not count */
     uint32_t copying;              /* of context->copying the pipe's ... */

@@ -38,30 +38,6 @@ static void memory_destroy(tp_context *context, struct tpf_memory *block)
         tpg_free(context->gpu, block);
 }
 
-tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
-                   void **result)
-{
-    struct tpf_memory block;
-    tp_status status;
-
-    if (context == NULL || result == NULL || bytes == 0
-        || (device.type == TP_DEVICE_CPU && device.index != 0))
-        return TP_ERR_INVALID;
-    if (bytes > SIZE_MAX / 2)
-        return TP_ERR_NO_MEMORY;
-    status = device.type == TP_DEVICE_CPU ? tpf_memory_make(&block, bytes)
-             : memory_on_device(context, bytes, device, &block);
-    if (status != TP_OK)
-        return status;
-    status = tpf_memory_add(&context->memories, &block);
-    if (status != TP_OK) {
-        memory_destroy(context, &block);
-        return status;
-    }
-    *result = block.address;
-    return TP_OK;
-}
-
 struct memory_task {
     struct tpr_task task;
     uint64_t id;
@@ -93,6 +69,67 @@ static void memory_tell(tp_context *context, uint64_t id)
     tpr_submit(context, &task->task);
 }
 
+/* ---- memory of the host ------------------------------------------------- */
+
+static void memory_end(tp_context *context, struct tpf_memory *block)
+{
+    memory_tell(context, block->id);
+    memory_destroy(context, block);
+}
+
+/* What is kept goes before there is not enough. */
+static tp_status memory_on_host(tp_context *context, size_t bytes,
+                                struct tpf_memory *block)
+{
+    tp_status status;
+
+    if (tpf_memory_again(&context->memories, bytes, block))
+        return TP_OK;
+    while ((status = tpf_memory_make(block, bytes)) != TP_OK
+           && tpf_memory_drop(&context->memories, true, block))
+        memory_end(context, block);
+    return status;
+}
+
+/* Peers keep their mappings of it, too. */
+static bool memory_keep(tp_context *context, const struct tpf_memory *block)
+{
+    struct tpf_memory old;
+    bool kept = block->device.type == TP_DEVICE_CPU
+                && tpf_memory_keep(&context->memories, block);
+
+    while (kept && tpf_memory_drop(&context->memories, false, &old))
+        memory_end(context, &old);
+    return kept;
+}
+
+/* ---- the calls ---------------------------------------------------------- */
+
+tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
+                   void **result)
+{
+    struct tpf_memory block;
+    tp_status status;
+
+    if (context == NULL || result == NULL || bytes == 0
+        || (device.type == TP_DEVICE_CPU && device.index != 0))
+        return TP_ERR_INVALID;
+    if (bytes > SIZE_MAX / 2)
+        return TP_ERR_NO_MEMORY;
+    status = device.type == TP_DEVICE_CPU
+                 ? memory_on_host(context, bytes, &block)
+                 : memory_on_device(context, bytes, device, &block);
+    if (status != TP_OK)
+        return status;
+    status = tpf_memory_add(&context->memories, &block);
+    if (status != TP_OK) {
+        memory_destroy(context, &block);
+        return status;
+    }
+    *result = block.address;
+    return TP_OK;
+}
+
 tp_status tp_free(tp_context *context, void *address)
 {
     struct tpf_memory block;
@@ -103,8 +140,8 @@ tp_status tp_free(tp_context *context, void *address)
         return TP_OK;
     if (!tpf_memory_take(&context->memories, address, &block))
         return TP_ERR_INVALID;
-    memory_tell(context, block.id);
-    memory_destroy(context, &block);
+    if (!memory_keep(context, &block))
+        memory_end(context, &block);
     return TP_OK;
 }
 
@@ -112,7 +149,8 @@ void tpr_memory_fini(tp_context *context)
 {
     struct tpf_memory block;
 
-    while (tpf_memory_take(&context->memories, NULL, &block))
+    while (tpf_memory_take(&context->memories, NULL, &block)
+           || tpf_memory_drop(&context->memories, true, &block))
         memory_destroy(context, &block);
     tpf_memories_fini(&context->memories);
 }

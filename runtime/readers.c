@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/pages.h"
 #include "runtime/channels.h"
 #include "runtime/core.h"
 #include "runtime/stream.h"
@@ -43,6 +44,23 @@ void tpr_rx_arm_any(tp_context *context, struct tpr_op *op)
         if (context->open.pipe != pipe)
             tpr_rx_pump(pipe);
     }
+}
+
+void tpr_rx_pages(tp_pipe *pipe, const struct tpr_op *op)
+{
+    const tp_message *message = op->message;
+
+    if (op->borrow)
+        return;
+    for (size_t i = 0; i < message->payload_count; i++)
+        if (message->payloads[i].length >= TPB_PAGES_HUGE)
+            tpb_pages_huge(message->payloads[i].data,
+                           message->payloads[i].length, &pipe->resident);
+    for (size_t i = 0; i < message->tensor_count; i++)
+        if (message->tensors[i].length >= TPB_PAGES_HUGE
+            && message->tensors[i].device.type == TP_DEVICE_CPU)
+            tpb_pages_huge(message->tensors[i].data,
+                           message->tensors[i].length, &pipe->resident);
 }
 
 /* The skeleton was claimed by tpr_skeleton_claim(). */
@@ -99,7 +117,7 @@ void tpr_rx_drop(tp_pipe *pipe, tp_status status)
         struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk, link);
 
         pipe->consumed += chunk->cost;
-        tpr_rx_chunk_free(pipe->context, chunk);
+        tpr_chunk_free(pipe->context, chunk);
     }
     __atomic_store_n(&pipe->record->stats.bytes_buffered, 0, __ATOMIC_RELAXED);
     if (pipe->rx_state == TPR_RX_OFFERED)

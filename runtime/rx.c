@@ -11,6 +11,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
+#include "runtime/base/pages.h"
 #include "runtime/channels.h"
 #include "runtime/contract.h"
 #include "runtime/core.h"
@@ -20,10 +21,7 @@ TPB_LOG_COMPONENT("rx");
 
 enum {
     RX_FRAMES = 64,                /* of one conn per turn */
-    RX_ROUNDS = 16,                /* of callbacks over one open frame */
-    RX_ROUND = 1024,               /* a long chunk's room is a multiple of */
-    RX_WASTE = 4,                  /* times what it holds, or another is made */
-    RX_SPARE = 1024 * 1024         /* bytes of chunks that are kept, at most */
+    RX_ROUNDS = 16                 /* of callbacks over one open frame */
 };
 
 /* What rx_step() consumes: of an open frame or of a chunk. */
@@ -104,6 +102,8 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
     pipe->cursor = (struct tpr_cursor){ .skip = skeleton->offers };
     op->queued = skeleton->offers != NULL && !op->borrow
                  && (pipe->flags & WIRE_QUEUED) != 0;
+    if (TPB_UNLIKELY(skeleton->data_length >= TPB_PAGES_HUGE))
+        tpr_rx_pages(pipe, op);
     if (TPB_UNLIKELY((pipe->flags & WIRE_ALONE) != 0))
         tpr_pull_clock(pipe, op);
     if (TPB_UNLIKELY(skeleton->offers != NULL)) {
@@ -417,55 +417,10 @@ static bool rx_step(tp_pipe *pipe, struct rx_view *view)
 
 /* ---- frames ------------------------------------------------------------- */
 
-/* Some are kept: for callers of tp_pipe_recv_skeleton(), and for long messages
- * that come while ours are on their way to who sent them, round after round. */
-static struct tpr_chunk *rx_chunk(tp_context *context, uint32_t length)
-{
-    uint32_t round = length < RX_ROUND ? 1 : RX_ROUND;
-    uint32_t room = (length + round - 1) / round * round;
-    struct tpr_chunk *chunk;
-
-    if (!tpb_list_empty(&context->spare_chunks)) {
-        chunk = TPB_CONTAINER(context->spare_chunks.next, struct tpr_chunk,
-                              link);
-        if (chunk->room / RX_WASTE <= room) {
-            tpb_list_unlink(&chunk->link);
-            context->spare_bytes -= chunk->room;
-            if (chunk->room >= length)
-                return chunk;
-            tpb_free(chunk);       /* those that are long enough stay */
-        }
-    }
-    chunk = tpb_resize(NULL, sizeof(*chunk) + room);
-    if (chunk != NULL) {
-        tpb_list_init(&chunk->link);
-        chunk->room = room;
-    }
-    return chunk;
-}
-
-void tpr_rx_chunk_free(tp_context *context, struct tpr_chunk *chunk)
-{
-    if (context->spare_bytes + chunk->room > RX_SPARE) {
-        tpb_free(chunk);
-        return;
-    }
-    context->spare_bytes += chunk->room;
-    tpb_list_append(context->spare_chunks.next, &chunk->link);
-}
-
-void tpr_rx_chunks_fini(tp_context *context)
-{
-    struct tpb_list *node;
-
-    while ((node = tpb_list_take(&context->spare_chunks)) != NULL)
-        tpb_free(TPB_CONTAINER(node, struct tpr_chunk, link));
-}
-
 static bool rx_keep(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
 {
     uint32_t length = view->length - *view->taken;
-    struct tpr_chunk *chunk = rx_chunk(pipe->context, length);
+    struct tpr_chunk *chunk = tpr_chunk_new(pipe->context, length);
 
     if (chunk == NULL)
         return false;
@@ -588,7 +543,7 @@ void tpr_rx_pump(tp_pipe *pipe)
             break;
         pipe->consumed += chunk->cost;
         tpb_list_unlink(&chunk->link);
-        tpr_rx_chunk_free(pipe->context, chunk);
+        tpr_chunk_free(pipe->context, chunk);
         tpr_tx_return_credit(pipe);
     }
     if (pipe->rx_end != TP_OK && tpb_list_empty(&pipe->backlog)

@@ -89,9 +89,11 @@ static inline void tpr_rx_framed(const tp_pipe *pipe, uint64_t length)
  * backlog.  False: there is no memory. */
 bool tpr_rx_set_aside(tp_pipe *pipe, unsigned flags, const unsigned char *data,
                       uint32_t length, uint32_t cost);
-/* A chunk of a backlog has been used. */
-void tpr_rx_chunk_free(tp_context *context, struct tpr_chunk *chunk);
-void tpr_rx_chunks_fini(tp_context *context);
+/* For bytes of a frame; NULL: there is no memory.  Freed when they have been
+ * used; some are kept. */
+struct tpr_chunk *tpr_chunk_new(tp_context *context, uint32_t length);
+void tpr_chunk_free(tp_context *context, struct tpr_chunk *chunk);
+void tpr_chunks_fini(tp_context *context);
 
 /* The pipe cannot go on, and the peer is told. */
 void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text);
@@ -103,6 +105,9 @@ void tpr_rx_run_open(tp_context *context);
 void tpr_rx_arm(tp_pipe *pipe, struct tpr_op *op);
 void tpr_rx_arm_any(tp_context *context, struct tpr_op *op);
 void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op);
+/* Where a long message is to go is memory that the program may just have got:
+ * see pages.h. */
+void tpr_rx_pages(tp_pipe *pipe, const struct tpr_op *op);
 /* Reads at the head that have all of their message end. */
 void tpr_rx_land(tp_pipe *pipe);
 void tpr_rx_pump(tp_pipe *pipe);

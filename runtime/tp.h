@@ -380,7 +380,8 @@ int tp_fd(tp_context *context);
 /*
  * Memory that other processes on the host can map, or that NICs know already.
  * Ordinary malloc() or cudaMalloc() memory works everywhere too.  Aligned to a
- * page; freed by tp_free() or tp_finalize().
+ * page; what is in it is not specified.  Freed by tp_free() or tp_finalize();
+ * some of it is kept for the next call: TP_ALLOC_KEEP in tp_env(7).
  */
 tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
                    void **memory);

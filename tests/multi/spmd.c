@@ -21,6 +21,7 @@ const struct tpx_spmd *const tpx_suites[] = {
     tpx_order, tpx_channel, tpx_huge, tpx_arguments, tpx_nested,
     tpx_pressure, tpx_close, tpx_failure, tpx_blocking, tpx_idle, tpx_bad,
     tpx_listen, tpx_any, tpx_streams, tpx_late, tpx_lent, tpx_crowd,
+    tpx_alloc,
     NULL
 };
 
@@ -107,6 +108,8 @@ void tpx_rank_run(const struct tpx_spmd *test, char **arguments)
     tpx_me.arguments = arguments;
     tpx_me.rank = rank != NULL ? atoi(rank) : 0;
     spmd_signals();
+    tpx_check((test->flags & TPX_FREES) == 0
+              || setenv("TP_ALLOC_KEEP", "0", 1) == 0, "setenv");
     if ((test->flags & TPX_BARE) == 0) {
         tpx_at("tp_init");
         tpx_ok(tp_init(NULL, &tpx_me.context));

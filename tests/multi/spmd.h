@@ -41,7 +41,8 @@ enum {
     TPX_LAUNCH = 32,           /* also run under launchers */
     TPX_LONG = 64,             /* only in make check-long */
     TPX_CHANNELS = 128,        /* about channels */
-    TPX_REAL = 256             /* not with TP_TEST_FEW: has its own limits */
+    TPX_REAL = 256,            /* not with TP_TEST_FEW: has its own limits */
+    TPX_FREES = 512            /* what tp_free() gets is gone */
 };
 
 struct tpx_spmd {
@@ -56,7 +57,7 @@ struct tpx_spmd {
 extern const struct tpx_spmd tpx_order[], tpx_huge[], tpx_arguments[],
     tpx_nested[], tpx_pressure[], tpx_close[], tpx_failure[], tpx_blocking[],
     tpx_idle[], tpx_bad[], tpx_channel[], tpx_listen[], tpx_any[],
-    tpx_streams[], tpx_late[], tpx_lent[], tpx_crowd[];
+    tpx_streams[], tpx_late[], tpx_lent[], tpx_crowd[], tpx_alloc[];
 extern const struct tpx_spmd *const tpx_suites[];      /* NULL-terminated */
 
 /* Sets tpx_me from the environment, opens the context, runs, finalizes.  Does

@@ -579,7 +579,7 @@ const struct tpx_spmd tpx_close[] = {
       TPX_BARE | TPX_CHANNELS | TPX_KILLS | TPX_MANUAL, 20 },
     { "close_forked", close_forked, 2, 0, 20 },
     { "close_sleeper", close_sleeper, 2, TPX_BARE | TPX_MANUAL, 20 },
-    { "close_half", close_half, 2, TPX_CHANNELS, 30 },
+    { "close_half", close_half, 2, TPX_CHANNELS | TPX_FREES, 30 },
     { "close_midway", close_midway, 2, TPX_CHANNELS, 40 },
     { "close_idle", close_idle, 3, 0, 20 },
     { "close_endless", close_endless, 1, 0, 20 },

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory for each message anew: blocks of tp_alloc() that are kept between, and
+ * buffers that the program has just got from the kernel.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/multi/flow.h"
+
+enum { ALLOC_ROUNDS = 200, ALLOC_BLOCKS = 40, ALLOC_KEPT = 16 };
+
+static unsigned char *alloc_block(size_t length, uint64_t seed)
+{
+    static const tp_device cpu = { TP_DEVICE_CPU, 0 };
+    void *memory;
+
+    tpx_ok(tp_alloc(tpx_me.context, length, cpu, &memory));
+    tpx_fill(memory, length, seed);
+    return memory;
+}
+
+/* ---- blocks ------------------------------------------------------------- */
+
+struct alloc_loan {
+    size_t length;
+    uint64_t seed;
+    unsigned over;
+};
+
+static void alloc_lent(tp_pipe *pipe, tp_status status, tp_message *message,
+                       void *arg)
+{
+    struct alloc_loan *loan = arg;
+
+    tpx_ok(status);
+    tpx_equal(tpx_verify(message->payloads[0].data, loan->length, loan->seed),
+              loan->length);
+    tpx_ok(tp_pipe_release(pipe, message));
+    __atomic_fetch_add(&loan->over, 1, __ATOMIC_RELEASE);
+}
+
+static void alloc_arrived(tp_pipe *pipe, tp_status status, tp_message *message,
+                          void *arg)
+{
+    struct alloc_loan *loan = arg;
+
+    tpx_ok(status);
+    tpx_equal(message->payloads[0].length, loan->length);
+    tpx_ok(tp_pipe_borrow(pipe, message, alloc_lent, arg));
+}
+
+static void alloc_borrow(tp_pipe *pipe, size_t length, uint64_t seed)
+{
+    struct alloc_loan loan = { length, seed, 0 };
+
+    tpx_ok(tp_pipe_read_descriptor(pipe, alloc_arrived, &loan));
+    tpx_until(&loan.over, 1);
+}
+
+/* Each message has its own block on both sides, which is one of a few; some are
+ * borrowed, and the other way is as good. */
+static void alloc_again(void)
+{
+    static const size_t lengths[] = { 9000, 65536, 300001, 1 << 20 };
+    enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
+    uint64_t state = tpx_me.seed;
+
+    tpx_barrier();
+    for (unsigned i = 0; i < ALLOC_ROUNDS; i++) {
+        tp_pipe *pipe = tpx_pipe(!tpx_me.rank, i % 2);
+        size_t length = lengths[tpx_below(&state, LENGTHS)], got;
+        bool borrows = tpx_below(&state, 3) == 0;
+        bool sends = tpx_below(&state, 2) == (unsigned)tpx_me.rank;
+        unsigned char *memory = alloc_block(length, sends ? i : i + 1);
+
+        if (sends) {
+            tpx_ok(tp_pipe_send(pipe, memory, length));
+        } else if (borrows) {
+            alloc_borrow(pipe, length, i);
+        } else {
+            tpx_ok(tp_pipe_recv(pipe, memory, length, &got));
+            tpx_equal(got, length);
+            tpx_equal(tpx_verify(memory, length, i), length);
+        }
+        tpx_ok(tp_free(tpx_me.context, memory));
+        /* Its own, and the peer's, to read from and to write to. */
+        tpx_check(tpx_mappings("") <= 3 * (int)LENGTHS, "%d mappings",
+                  tpx_mappings(""));
+    }
+    tpx_barrier();
+}
+
+/* Not more is kept than the limits say, and what is not leaves the peer. */
+static void alloc_kept(void)
+{
+    enum { PIECE = 1 << 20, LONG = 24 << 20, LONGS = 4 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned char *blocks[ALLOC_BLOCKS];
+
+    tpx_barrier();
+    for (unsigned i = 0; i < ALLOC_BLOCKS; i++) {
+        blocks[i] = alloc_block(PIECE, i);
+        if (tpx_me.rank == 0) {
+            tpx_ok(tp_pipe_send(pipe, blocks[i], PIECE));
+        } else {
+            memset(blocks[i], 0xee, PIECE);
+            tpx_ok(tp_pipe_recv(pipe, blocks[i], PIECE, NULL));
+            tpx_equal(tpx_verify(blocks[i], PIECE, i), PIECE);
+        }
+    }
+    for (unsigned i = 0; i < ALLOC_BLOCKS; i++)
+        tpx_ok(tp_free(tpx_me.context, blocks[i]));
+    tpx_meet(!tpx_me.rank);
+    tpx_at("mappings of what is not kept");
+    while (tpx_mappings("") > 3 * ALLOC_KEPT) {
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+        tpx_sleep_ms(1);
+    }
+    tpx_check(tpx_mappings("") >= ALLOC_KEPT / 2, "nothing is kept");
+    tpx_meet(!tpx_me.rank);
+
+    /* Two of these are all that fits beside each other. */
+    for (unsigned i = 0; i < LONGS; i++)
+        blocks[i] = alloc_block(LONG, i);
+    for (unsigned i = 0; i < LONGS; i++)
+        tpx_ok(tp_free(tpx_me.context, blocks[i]));
+    tpx_at("mappings of long blocks");
+    while (tpx_mappings("") > 2) {
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+        tpx_sleep_ms(1);
+    }
+    tpx_meet(!tpx_me.rank);
+}
+
+/* Asked for again and again, longer ones are kept, too: the same memory. */
+static void alloc_long(void)
+{
+    enum { LONG = 80 << 20, TURNS = 4 };
+    unsigned char *block = alloc_block(LONG, 0), *last = block;
+    unsigned same = 0;
+
+    for (unsigned i = 0; i < TURNS; i++) {
+        tpx_ok(tp_free(tpx_me.context, block));
+        tpx_equal(tpx_mappings(""), i > 0);
+        tpx_ok(tp_alloc(tpx_me.context, LONG,
+                        (tp_device){ TP_DEVICE_CPU, 0 }, (void **)&block));
+        same += tpx_verify(block, LONG, 0) == LONG;
+        tpx_fill(block, LONG, 0);
+        last = block;
+    }
+    tpx_check(same >= TURNS - 1, "%u of %u", same, (unsigned)TURNS);
+    tpx_ok(tp_free(tpx_me.context, last));
+}
+
+/* ---- memory that is new ------------------------------------------------- */
+
+/* Long enough for huge pages, at any place in them. */
+static void alloc_new(void)
+{
+    static const size_t lengths[] = { 1 << 20, 2 << 20, (2 << 20) + 1,
+                                      (4 << 20) - 1, 5 << 20, 9 << 20 };
+    enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]), ROOM = 16 << 20 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned char *from = malloc(ROOM);
+    uint64_t state = tpx_me.seed + (uint64_t)tpx_me.rank;
+
+    tpx_check(from != NULL, "out of memory");
+    for (unsigned i = 0; i < 3 * LENGTHS; i++) {
+        size_t length = lengths[i % LENGTHS], got;
+        size_t at = tpx_below(&state, ROOM - (unsigned)length - 1);
+        unsigned char *to;
+
+        if (((unsigned)tpx_me.rank + i) % 2 == 0) {
+            tpx_fill(from, length, i);
+            tpx_ok(tp_pipe_send(pipe, from, length));
+            continue;
+        }
+        to = mmap(NULL, ROOM, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        tpx_check(to != MAP_FAILED, "mmap");
+        tpx_ok(tp_pipe_recv(pipe, to + at, length, &got));
+        tpx_equal(got, length);
+        tpx_equal(tpx_verify(to + at, length, i), length);
+        tpx_check(to[at + length] == 0 && (at == 0 || to[at - 1] == 0),
+                  "bytes beside are written");
+        munmap(to, ROOM);
+    }
+    tpx_barrier();
+    free(from);
+}
+
+const struct tpx_spmd tpx_alloc[] = {
+    { "alloc_again", alloc_again, 2, TPX_CHANNELS, 60 },
+    { "alloc_kept", alloc_kept, 2, TPX_CHANNELS, 60 },
+    { "alloc_long", alloc_long, 1, TPX_ONCE, 60 },
+    { "alloc_new", alloc_new, 2, TPX_CHANNELS, 60 },
+    { NULL }
+};
