@@ -311,6 +311,11 @@ struct tpf_backend {
      */
     bool (*progress)(struct tpf_endpoint *endpoint);
 
+    /* May be NULL: that is not known.  Does nothing wait for progress() of
+     * this process but what others may send it?  Of a backend with presence()
+     * nothing ever does. */
+    bool (*settled)(struct tpf_endpoint *endpoint);
+
     /* May be NULL.  Has this conn, which is connected, a frame?  Looks up to
      * `times` times, and does nothing else: for the conn that the next frame is
      * expected on, between two calls of progress(). */

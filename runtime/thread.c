@@ -50,14 +50,18 @@ static bool thread_is_auto(const tp_context *context)
     return context->mode == TP_PROGRESS_AUTO;
 }
 
-/* Do only peers that share memory with us wait for what we do?  They take what
- * was sent by themselves; others may need us to go on. */
-static bool thread_is_local(const tp_context *context)
+/* Do peers take what was sent by themselves?  Such as share memory with us do;
+ * to others a backend may still be sending it. */
+static bool thread_is_settled(const tp_context *context)
 {
-    for (uint32_t i = 0; i < context->endpoint_count; i++)
-        if (context->endpoints[i]->conns > 0
-            && context->endpoints[i]->backend->presence == NULL)
+    for (uint32_t i = 0; i < context->endpoint_count; i++) {
+        struct tpf_endpoint *endpoint = context->endpoints[i];
+        const struct tpf_backend *backend = endpoint->backend;
+
+        if (endpoint->conns > 0 && backend->presence == NULL
+            && (backend->settled == NULL || !backend->settled(endpoint)))
             return false;
+    }
     return true;
 }
 
@@ -69,7 +73,7 @@ static bool thread_may_nap(tp_context *context)
            && tpr_park_timeout(context, 0) < 0
            && context->copying == 0 && context->env.helping == 0
            && tpb_list_empty(&context->done)
-           && tpb_list_empty(&context->graveyard) && thread_is_local(context);
+           && tpb_list_empty(&context->graveyard) && thread_is_settled(context);
 }
 
 /* ... where nobody holds the token just now, either. */

@@ -497,6 +497,14 @@ bool ofi_conn_flushed(struct tpf_conn *common)
     return false;
 }
 
+bool ofi_conn_settled(const struct ofi_conn *conn)
+{
+    unsigned free = conn->send.available + (conn->reserved != NULL);
+
+    return conn->lost || (conn->joined && free == conn->send.count
+                          && conn->coming == NULL);
+}
+
 /* ---- receiving --------------------------------------------------------- */
 
 tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error)

@@ -304,6 +304,21 @@ static bool endpoint_progress(struct tpf_endpoint *common)
     return ofi_conn_upcalls(endpoint) || any;
 }
 
+static bool endpoint_settled(struct tpf_endpoint *common)
+{
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(common);
+
+    if (endpoint->kind->type != FI_EP_MSG || !tpb_list_empty(&endpoint->due)
+        || !tpb_list_empty(&endpoint->stuck)
+        || !tpb_list_empty(&endpoint->visits)
+        || !tpb_list_empty(&endpoint->meets))
+        return false;
+    TPB_LIST_EACH(node, &endpoint->conns)
+        if (!ofi_conn_settled(TPB_CONTAINER(node, struct ofi_conn, link)))
+            return false;
+    return true;
+}
+
 static bool endpoint_arm(struct tpf_endpoint *common)
 {
     struct ofi_endpoint *endpoint = ofi_endpoint_of(common);
@@ -334,6 +349,7 @@ static void endpoint_disarm(struct tpf_endpoint *common)
     .open = endpoint_open, \
     .close = endpoint_close, \
     .address = endpoint_address, \
+    .settled = endpoint_settled, \
     .connect = ofi_conn_connect, \
     .disconnect = ofi_conn_disconnect, \
     .trying = ofi_conn_trying, \

@@ -745,6 +745,8 @@ bool ofi_conn_send_data(struct tpf_conn *conn, const void *head,
 const void *ofi_conn_peek(struct tpf_conn *conn, size_t *size);
 void ofi_conn_pop(struct tpf_conn *conn);
 bool ofi_conn_flushed(struct tpf_conn *conn);
+/* Libfabric has sent all that it was given, and nothing comes in pieces. */
+bool ofi_conn_settled(const struct ofi_conn *conn);
 
 /* A slot for a frame, or NULL and a promise to say when. */
 struct ofi_slot *ofi_conn_slot(struct ofi_conn *conn);

@@ -242,8 +242,8 @@ static void idle_undisturbed(void)
     unsigned sleeps = 0;
     char byte;
 
-    if (!tpx_backend("shm"))
-        return;                    /* what sockets bring is taken at once */
+    if (!tpx_backend("shm") && !tpx_backend("ofi:tcp"))
+        return;                    /* what others bring is taken at once */
 
     for (int round = 0; round < IDLE_ROUNDS; round++) {
         tpx_meet(!tpx_me.rank);
