@@ -13,7 +13,10 @@ _Thread_local char tpr_me;
 /* Up to which callback this thread knows of a context's: those that ran between
  * its last tp_wait() or tp_progress() and the next one must end that next one,
  * whoever ran them, or its caller would sleep over what he waits for. */
-enum { WAIT_KNOWN = 4 };
+enum {
+    WAIT_KNOWN = 4,
+    WAIT_ROUNDS = 4                /* of one call in an event loop */
+};
 static _Thread_local TPR_TLS struct wait_known {
     uint64_t serial;           /* the context's; 0: unused */
     uint64_t delivered;
@@ -49,38 +52,67 @@ static uint64_t wait_delivered(const tp_context *context)
 }
 
 /* Somebody may poll(2) next: he must be woken, and where nothing but a clock
- * tells that there is something to do, by a clock. */
+ * tells that there is something to do, by a clock.  If there is more to do now,
+ * whoever leaves the token rings, as nothing is armed. */
 static void wait_arm_fd(tp_context *context, bool moved)
 {
     int limit = tpr_park_timeout(context, 0);
 
-    if (!tpr_arm(context) || moved || !tpb_list_empty(&context->done))
+    if (moved || !tpb_list_empty(&context->done))
+        return;
+    if (!tpr_arm(context))
         tpr_touch(context);
     else if (limit >= 0)
         timerfd_settime(context->timer.fd, 0, &(struct itimerspec){
             .it_value.tv_nsec = limit * 1000000L }, NULL);
 }
 
+/* Is it as the last call left it, and will whatever comes wake who polls? */
+static bool wait_is_quiet(tp_context *context)
+{
+    return context->armed && !context->dirty && context->copying == 0
+           && context->env.helping == 0
+           && atomic_load(&context->tasks) == NULL
+           && tpb_list_empty(&context->done) && tpb_list_empty(&context->late)
+           && tpb_list_empty(&context->env.ready)
+           && tpr_park_timeout(context, 0) < 0;
+}
+
+/* For an event loop, whose program may sleep next: what is found to do is done
+ * at once, as it would have to come again for it. */
+static void wait_in_loop(tp_context *context)
+{
+    bool moved = true;
+
+    if (!tpr_poll_watches(context) && wait_is_quiet(context))
+        return;
+    context->ask_all = true;
+    for (int round = 0; moved && round < WAIT_ROUNDS; round++) {
+        tpr_dispatch(context);     /* as in progress_spin() */
+        moved = tpr_pass(context);
+        tpr_dispatch(context);
+    }
+    wait_arm_fd(context, moved);
+}
+
 /* With the token. */
 static void wait_once(tp_context *context, bool nested)
 {
-    bool moved;
+    bool polls = atomic_load_explicit(&context->fd_used, memory_order_relaxed);
 
     tpr_active(context);
-    if (atomic_load_explicit(&context->fd_used, memory_order_relaxed)) {
-        tpr_poll_watches(context);
-        context->ask_all = true;       /* its caller may sleep next */
-    } else if (!tpb_list_empty(&context->contacts)) {
-        tpr_poll_watches(context);     /* it may not be called often */
-    }
-    if (!nested)
-        tpr_dispatch(context);         /* as in progress_spin() */
-    moved = tpr_pass(context);
-    if (nested)
+    if (polls && !nested) {
+        wait_in_loop(context);
         return;
-    tpr_dispatch(context);
-    if (atomic_load_explicit(&context->fd_used, memory_order_relaxed))
-        wait_arm_fd(context, moved);
+    }
+    if (polls || !tpb_list_empty(&context->contacts))
+        tpr_poll_watches(context);     /* it may not be called often */
+    context->ask_all |= polls;
+    if (!nested)
+        tpr_dispatch(context);
+    tpr_pass(context);
+    if (!nested)
+        tpr_dispatch(context);
 }
 
 /* A loop that adds up how many completed must come to their number, whoever ran
