@@ -11,7 +11,7 @@
 
 #include "runtime/base/base.h"
 
-/* One block.  Lives from tp_alloc() to tp_free(). */
+/* One block, or several short ones.  Lives from tp_alloc() to tp_free(). */
 struct tpf_memory {
     uint64_t id;                   /* of this block alone, also after its end */
     unsigned char *address;
@@ -19,6 +19,8 @@ struct tpf_memory {
     tp_device device;
     int fd;                        /* CPU: the memfd; else -1 */
     void *owned;                   /* the device allocator's; NULL for CPU */
+    struct tpr_arena *arena;       /* several blocks of tp_alloc() lie in it;
+                                      NULL: it is one */
 };
 
 /* Freed blocks are kept for who asks next, as malloc() does: to make one takes

@@ -443,6 +443,7 @@ static tp_context *context_new(void)
     context->env.gpu = context->gpu;
     context->env.imports = &context->imports;
     tpf_memories_init(&context->memories);
+    tpr_arenas_init(&context->arenas);
     tpb_list_init(&context->lent);
     tpb_list_init(&context->done);
     tpb_list_init(&context->spare_chunks);

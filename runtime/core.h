@@ -19,8 +19,8 @@
 #include <stdatomic.h>
 
 #include "fabric/channel.h"
-#include "fabric/memory.h"
 #include "gpu/gpu.h"
+#include "runtime/arena.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/record.h"
 #include "runtime/bootstrap.h"
@@ -266,8 +266,7 @@ struct tp_pipe {
     uint32_t consumed, advertised;
 
     bool closed;                   /* by this side */
-    bool unseen;                   /* from outside, not yet accepted: not for
-                                      tp_read_descriptor_any() */
+    bool unseen;                   /* from outside, not accepted: for no any */
     _Atomic(const char *) error;   /* atomic: "" or why it failed */
     bool error_owned;
     _Atomic(char *) refusal;       /* atomic: NULL or what a call was refused
@@ -437,6 +436,7 @@ struct tp_context {
     struct tpb_record_imports imports; /* unless the record has them */
     struct tpf_channel *channels[TPF_CHANNELS];    /* const; by number */
     struct tpf_memories memories;  /* its own lock */
+    struct tpr_arenas arenas;      /* likewise */
     struct tpg_gpu *gpu;           /* const */
     /* What waits for a device, which is asked now and then. */
     struct tpb_list device_pipes;  /* pipes whose next write does */

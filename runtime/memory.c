@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include "runtime/arena.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
 #include "runtime/channels.h"
@@ -77,20 +78,6 @@ static void memory_end(tp_context *context, struct tpf_memory *block)
     memory_destroy(context, block);
 }
 
-/* What is kept goes before there is not enough. */
-static tp_status memory_on_host(tp_context *context, size_t bytes,
-                                struct tpf_memory *block)
-{
-    tp_status status;
-
-    if (tpf_memory_again(&context->memories, bytes, block))
-        return TP_OK;
-    while ((status = tpf_memory_make(block, bytes)) != TP_OK
-           && tpf_memory_drop(&context->memories, true, block))
-        memory_end(context, block);
-    return status;
-}
-
 /* Peers keep their mappings of it, too. */
 static bool memory_keep(tp_context *context, const struct tpf_memory *block)
 {
@@ -103,12 +90,73 @@ static bool memory_keep(tp_context *context, const struct tpf_memory *block)
     return kept;
 }
 
+/* Arenas in which nothing lies, all but so many. */
+static void memory_close_arenas(tp_context *context, unsigned most)
+{
+    struct tpf_memory block;
+    const void *memory;
+
+    while ((memory = tpr_arena_close(&context->arenas, most)) != NULL
+           && tpf_memory_take(&context->memories, memory, &block)) {
+        tpr_arena_end(&block);
+        if (!memory_keep(context, &block))
+            memory_end(context, &block);
+    }
+}
+
+/* What is kept goes before there is not enough. */
+static tp_status memory_on_host(tp_context *context, size_t bytes,
+                                struct tpf_memory *block)
+{
+    tp_status status;
+
+    if (tpf_memory_again(&context->memories, bytes, block))
+        return TP_OK;
+    status = tpf_memory_make(block, bytes);
+    if (status != TP_OK)
+        memory_close_arenas(context, 0);
+    while (status != TP_OK
+           && tpf_memory_drop(&context->memories, true, block)) {
+        memory_end(context, block);
+        status = tpf_memory_make(block, bytes);
+    }
+    return status;
+}
+
+static bool memory_new_arena(tp_context *context)
+{
+    struct tpf_memory block;
+
+    if (memory_on_host(context, tpr_arena_length(), &block) != TP_OK)
+        return false;
+    tpr_arena_new(&block);
+    if (block.arena != NULL
+        && tpf_memory_add(&context->memories, &block) == TP_OK) {
+        tpr_arena_open(&context->arenas, &block);
+        return true;
+    }
+    tpr_arena_end(&block);
+    memory_destroy(context, &block);
+    return false;
+}
+
+/* A short block; NULL if it has to be one of its own. */
+static void *memory_in_arena(tp_context *context, size_t bytes)
+{
+    void *memory = tpr_arena_take(&context->arenas, bytes);
+
+    while (memory == NULL && memory_new_arena(context))
+        memory = tpr_arena_take(&context->arenas, bytes);
+    return memory;
+}
+
 /* ---- the calls ---------------------------------------------------------- */
 
 tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
                    void **result)
 {
     struct tpf_memory block;
+    void *memory = NULL;
     tp_status status;
 
     if (context == NULL || result == NULL || bytes == 0
@@ -116,6 +164,12 @@ tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
         return TP_ERR_INVALID;
     if (bytes > SIZE_MAX / 2)
         return TP_ERR_NO_MEMORY;
+    if (device.type == TP_DEVICE_CPU && bytes <= TPR_ARENA_MOST)
+        memory = memory_in_arena(context, bytes);
+    if (memory != NULL) {
+        *result = memory;
+        return TP_OK;
+    }
     status = device.type == TP_DEVICE_CPU
                  ? memory_on_host(context, bytes, &block)
                  : memory_on_device(context, bytes, device, &block);
@@ -138,6 +192,13 @@ tp_status tp_free(tp_context *context, void *address)
         return TP_ERR_INVALID;
     if (address == NULL)
         return TP_OK;
+    if (tpf_memory_find(&context->memories, address, 1, &block)
+        && block.arena != NULL) {
+        if (!tpr_arena_give(&context->arenas, &block, address))
+            return TP_ERR_INVALID;
+        memory_close_arenas(context, context->memories.kept_most > 0);
+        return TP_OK;
+    }
     if (!tpf_memory_take(&context->memories, address, &block))
         return TP_ERR_INVALID;
     if (!memory_keep(context, &block))
@@ -150,7 +211,10 @@ void tpr_memory_fini(tp_context *context)
     struct tpf_memory block;
 
     while (tpf_memory_take(&context->memories, NULL, &block)
-           || tpf_memory_drop(&context->memories, true, &block))
+           || tpf_memory_drop(&context->memories, true, &block)) {
+        tpr_arena_end(&block);
         memory_destroy(context, &block);
+    }
+    tpr_arenas_fini(&context->arenas);
     tpf_memories_fini(&context->memories);
 }

@@ -156,6 +156,62 @@ static void alloc_long(void)
     tpx_ok(tp_free(tpx_me.context, last));
 }
 
+struct alloc_short {
+    unsigned char *memory;
+    size_t length;
+};
+
+static void alloc_short_free(struct alloc_short *block, unsigned i)
+{
+    if (block->memory == NULL)
+        return;
+    tpx_equal(tpx_verify(block->memory, block->length, i), block->length);
+    tpx_ok(tp_free(tpx_me.context, block->memory));
+    block->memory = NULL;
+}
+
+/* Many short blocks take few descriptors; none lies in another, whichever are
+ * given back, and what is in them is sent as from any. */
+static void alloc_many(void)
+{
+    enum { BLOCKS = 3000, ROUNDS = 9000, MOST = 40000 };
+    static struct alloc_short blocks[BLOCKS];
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned rounds = tpx_me.sanitized ? ROUNDS / 3 : ROUNDS;
+    uint64_t state = tpx_me.seed;  /* the same in both */
+    unsigned char *room = malloc(MOST);
+
+    tpx_barrier();
+    for (unsigned round = 0; round < rounds; round++) {
+        unsigned i = tpx_below(&state, BLOCKS);
+        struct alloc_short *block = &blocks[i];
+        size_t got;
+
+        alloc_short_free(block, i);
+        block->length = 1 + tpx_below(&state, round % 8 == 0 ? MOST : 5000);
+        block->memory = alloc_block(block->length, i);
+        tpx_equal((uintptr_t)block->memory % 4096, 0);
+        if (round % 16 != 0)
+            continue;
+        tpx_status(tp_free(tpx_me.context, block->memory + 1),
+                   TP_ERR_INVALID);
+        if ((unsigned)tpx_me.rank == round / 16 % 2) {
+            tpx_ok(tp_pipe_send(pipe, block->memory, block->length));
+            continue;
+        }
+        tpx_ok(tp_pipe_recv(pipe, room, MOST, &got));
+        tpx_equal(got, block->length);
+        tpx_equal(tpx_verify(room, got, i), got);
+    }
+    /* Both ranks' arenas, and the peer's as they are mapped. */
+    tpx_check(tpx_mappings("") <= 60, "%d mappings", tpx_mappings(""));
+    tpx_barrier();
+    for (unsigned i = 0; i < BLOCKS; i++)
+        alloc_short_free(&blocks[i], i);
+    tpx_status(tp_free(tpx_me.context, room), TP_ERR_INVALID);
+    free(room);
+}
+
 /* ---- memory that is new ------------------------------------------------- */
 
 /* Long enough for huge pages, at any place in them. */
@@ -196,6 +252,7 @@ static void alloc_new(void)
 const struct tpx_spmd tpx_alloc[] = {
     { "alloc_again", alloc_again, 2, TPX_CHANNELS, 60 },
     { "alloc_kept", alloc_kept, 2, TPX_CHANNELS, 60 },
+    { "alloc_many", alloc_many, 2, TPX_CHANNELS, 60 },
     { "alloc_long", alloc_long, 1, TPX_ONCE, 60 },
     { "alloc_new", alloc_new, 2, TPX_CHANNELS, 60 },
     { NULL }

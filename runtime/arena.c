@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Pages of arenas: taken where the first gap is that is long enough. */
+#include "config.h"
+
+#include <unistd.h>
+
+#include "runtime/arena.h"
+#include "runtime/base/alloc.h"
+
+enum { ARENA_PAGES = 1024, ARENA_WORD = 64 };
+
+struct tpr_arena {
+    struct tpb_list link;
+    unsigned char *memory;
+    unsigned used;                 /* pages */
+    unsigned vain;                 /* no gap is so long; 0: not known */
+    uint64_t taken[ARENA_PAGES / ARENA_WORD];
+    uint16_t length[ARENA_PAGES];  /* pages of the block that begins there */
+};
+
+void tpr_arenas_init(struct tpr_arenas *arenas)
+{
+    pthread_mutex_init(&arenas->lock, NULL);
+    tpb_list_init(&arenas->list);
+    arenas->empty = 0;
+    arenas->page = (size_t)sysconf(_SC_PAGESIZE);
+}
+
+void tpr_arenas_fini(struct tpr_arenas *arenas)
+{
+    pthread_mutex_destroy(&arenas->lock);
+}
+
+size_t tpr_arena_length(void)
+{
+    return ARENA_PAGES * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static bool arena_is_taken(const struct tpr_arena *arena, unsigned page)
+{
+    return (arena->taken[page / ARENA_WORD] >> page % ARENA_WORD & 1) != 0;
+}
+
+static void arena_mark(struct tpr_arena *arena, unsigned from, unsigned pages)
+{
+    for (unsigned page = from; page < from + pages; page++)
+        arena->taken[page / ARENA_WORD] ^= UINT64_C(1) << page % ARENA_WORD;
+}
+
+/* The first gap of so many pages; ARENA_PAGES: there is none. */
+static unsigned arena_gap(const struct tpr_arena *arena, unsigned pages)
+{
+    unsigned free = 0;
+
+    for (unsigned page = 0; page < ARENA_PAGES; page++) {
+        if (page % ARENA_WORD == 0
+            && arena->taken[page / ARENA_WORD] == UINT64_MAX) {
+            free = 0;
+            page += ARENA_WORD - 1;
+            continue;
+        }
+        free = arena_is_taken(arena, page) ? 0 : free + 1;
+        if (free == pages)
+            return page + 1 - pages;
+    }
+    return ARENA_PAGES;
+}
+
+static void *arena_take(struct tpr_arenas *arenas, struct tpr_arena *arena,
+                        unsigned pages)
+{
+    unsigned at;
+
+    if (ARENA_PAGES - arena->used < pages
+        || (arena->vain > 0 && arena->vain <= pages))
+        return NULL;
+    at = arena_gap(arena, pages);
+    if (at == ARENA_PAGES) {
+        arena->vain = pages;
+        return NULL;
+    }
+    arenas->empty -= arena->used == 0;
+    arena->used += pages;
+    arena->length[at] = (uint16_t)pages;
+    arena_mark(arena, at, pages);
+    return arena->memory + at * arenas->page;
+}
+
+void *tpr_arena_take(struct tpr_arenas *arenas, size_t bytes)
+{
+    unsigned pages = (unsigned)((bytes + arenas->page - 1) / arenas->page);
+    void *memory = NULL;
+
+    pthread_mutex_lock(&arenas->lock);
+    TPB_LIST_EACH(node, &arenas->list) {
+        memory = arena_take(arenas, TPB_CONTAINER(node, struct tpr_arena, link),
+                            pages);
+        if (memory != NULL)
+            break;
+    }
+    pthread_mutex_unlock(&arenas->lock);
+    return memory;
+}
+
+void tpr_arena_new(struct tpf_memory *block)
+{
+    struct tpr_arena *arena = tpb_zalloc(sizeof(*arena));
+
+    block->arena = arena;
+    if (arena == NULL)
+        return;
+    arena->memory = block->address;
+    tpb_list_init(&arena->link);
+}
+
+void tpr_arena_open(struct tpr_arenas *arenas, struct tpf_memory *block)
+{
+    pthread_mutex_lock(&arenas->lock);
+    tpb_list_append(arenas->list.next, &block->arena->link);
+    arenas->empty++;
+    pthread_mutex_unlock(&arenas->lock);
+}
+
+void tpr_arena_end(struct tpf_memory *block)
+{
+    tpb_free(block->arena);
+    block->arena = NULL;
+}
+
+bool tpr_arena_give(struct tpr_arenas *arenas, const struct tpf_memory *block,
+                    const void *address)
+{
+    struct tpr_arena *arena = block->arena;
+    size_t offset = (size_t)((const unsigned char *)address - block->address);
+    unsigned at = (unsigned)(offset / arenas->page), pages = 0;
+
+    pthread_mutex_lock(&arenas->lock);
+    if (offset % arenas->page == 0)
+        pages = arena->length[at];
+    if (pages > 0) {
+        arena->length[at] = 0;
+        arena_mark(arena, at, pages);
+        arena->used -= pages;
+        arena->vain = 0;
+        arenas->empty += arena->used == 0;
+        tpb_list_unlink(&arena->link);
+        tpb_list_append(arenas->list.next, &arena->link);
+    }
+    pthread_mutex_unlock(&arenas->lock);
+    return pages > 0;
+}
+
+const void *tpr_arena_close(struct tpr_arenas *arenas, unsigned most)
+{
+    const void *memory = NULL;
+
+    pthread_mutex_lock(&arenas->lock);
+    TPB_LIST_EACH(node, &arenas->list) {
+        struct tpr_arena *arena = TPB_CONTAINER(node, struct tpr_arena, link);
+
+        if (arenas->empty <= most || memory != NULL)
+            break;
+        if (arena->used > 0)
+            continue;
+        memory = arena->memory;
+        arenas->empty--;
+        tpb_list_unlink(&arena->link);
+    }
+    pthread_mutex_unlock(&arenas->lock);
+    return memory;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Short blocks of tp_alloc(): many of them lie in one piece of shared memory,
+ * as each such piece takes a descriptor, and a mapping at each peer.  Any
+ * thread may call.
+ */
+#ifndef TPR_ARENA_H
+#define TPR_ARENA_H
+
+#include <pthread.h>
+
+#include "fabric/memory.h"
+#include "runtime/base/list.h"
+
+/* Longer blocks are pieces of their own. */
+#define TPR_ARENA_MOST ((size_t)256 * 1024)
+
+struct tpr_arenas {
+    pthread_mutex_t lock;
+    struct tpb_list list;          /* tpr_arena, the last used first */
+    unsigned empty;                /* of them */
+    size_t page;
+};
+
+void tpr_arenas_init(struct tpr_arenas *arenas);
+/* Those that are left are the caller's to end, as their memory is. */
+void tpr_arenas_fini(struct tpr_arenas *arenas);
+
+/* `bytes`, at most TPR_ARENA_MOST, of an arena there is; NULL if none has
+ * room. */
+void *tpr_arena_take(struct tpr_arenas *arenas, size_t bytes);
+
+/* A new one: a block so long becomes one by tpr_arena_new(), which sets its
+ * `arena` (NULL: no memory), is added to the context's, and then opened, or
+ * ended. */
+size_t tpr_arena_length(void);
+void tpr_arena_new(struct tpf_memory *block);
+void tpr_arena_open(struct tpr_arenas *arenas, struct tpf_memory *block);
+void tpr_arena_end(struct tpf_memory *block);
+
+/* Gives back what tpr_arena_take() gave.  False: nothing begins at that
+ * address. */
+bool tpr_arena_give(struct tpr_arenas *arenas, const struct tpf_memory *block,
+                    const void *address);
+/* Closes an arena in which nothing lies, if there are more than `most` such;
+ * its first byte, for tpf_memory_take(), or NULL. */
+const void *tpr_arena_close(struct tpr_arenas *arenas, unsigned most);
+
+#endif
