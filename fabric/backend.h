@@ -311,9 +311,9 @@ struct tpf_backend {
      */
     bool (*progress)(struct tpf_endpoint *endpoint);
 
-    /* May be NULL: that is not known.  Does nothing wait for progress() of
-     * this process but what others may send it?  Of a backend with presence()
-     * nothing ever does. */
+    /* May be NULL: that is not known.  True: what this process has sent needs
+     * no progress() of it any more, or may wait some milliseconds for it.  Of a
+     * backend with presence() that is always so. */
     bool (*settled)(struct tpf_endpoint *endpoint);
 
     /* May be NULL.  Has this conn, which is connected, a frame?  Looks up to

@@ -172,7 +172,7 @@ bool tpf_memory_keep(struct tpf_memories *memories,
     bool kept;
 
     pthread_mutex_lock(&memories->lock);
-    kept = memories->kept_count < TPF_KEPT
+    kept = memories->kept_count <= TPF_KEPT
            && block->length <= memories->kept_most;
     if (kept) {
         memories->kept[memories->kept_count++] = *block;
@@ -186,7 +186,6 @@ bool tpf_memory_keep(struct tpf_memories *memories,
 
 static bool memory_fits(size_t length, size_t bytes)
 {
-    bytes = memory_pages(bytes);
     return length >= bytes && length - bytes <= length / MEMORY_WASTE;
 }
 
@@ -195,7 +194,8 @@ static void memory_grow_kept(struct tpf_memories *memories, size_t bytes)
 {
     size_t room = 2 * memories->refused;
 
-    if (!memories->grows || !memory_fits(memories->refused, bytes)
+    if (!memories->grows || memories->refused > TPF_KEPT_MOST
+        || !memory_fits(memories->refused, bytes)
         || room <= memories->kept_most)
         return;
     memories->kept_most = room < TPF_KEPT_MOST ? room : TPF_KEPT_MOST;
@@ -207,6 +207,7 @@ bool tpf_memory_again(struct tpf_memories *memories, size_t bytes,
 {
     bool found = false;
 
+    bytes = memory_pages(bytes);
     pthread_mutex_lock(&memories->lock);
     for (size_t i = memories->kept_count; i > 0 && !found; i--) {
         found = memory_fits(memories->kept[i - 1].length, bytes);
@@ -226,7 +227,7 @@ bool tpf_memory_drop(struct tpf_memories *memories, bool all,
 
     pthread_mutex_lock(&memories->lock);
     more = memories->kept_count > 0
-           && (all || memories->kept_count == TPF_KEPT
+           && (all || memories->kept_count > TPF_KEPT
                || memories->kept_bytes > memories->kept_most);
     if (more) {
         memory_unkeep(memories, 0, block);

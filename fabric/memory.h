@@ -11,7 +11,8 @@
 
 #include "runtime/base/base.h"
 
-/* One block, or several short ones.  Lives from tp_alloc() to tp_free(). */
+/* One block, or several short ones.  Lives from tp_alloc() to tp_free(), and
+ * longer if it is kept. */
 struct tpf_memory {
     uint64_t id;                   /* of this block alone, also after its end */
     unsigned char *address;
@@ -35,7 +36,7 @@ struct tpf_memories {
     pthread_mutex_t lock;
     struct tpf_memory *blocks;     /* by address */
     size_t count, capacity;
-    struct tpf_memory kept[TPF_KEPT];  /* the oldest first */
+    struct tpf_memory kept[TPF_KEPT + 1];  /* the oldest first */
     size_t kept_count, kept_bytes;
     size_t kept_most;              /* bytes ... */
     bool grows;                    /* ... or more, as it turns out */

@@ -611,6 +611,7 @@ void tpr_tell(tp_context *context);
  * so that the caller can sleep; on false there is something to do. */
 bool tpr_park_begin(tp_context *context);
 int tpr_park_timeout(tp_context *context, uint64_t deadline);   /* ms or -1 */
+bool tpr_is_settled(const tp_context *context); /* see fabric/backend.h */
 /* Polls what epoll watches; token. */
 bool tpr_poll_watches(tp_context *context);
 /* How long to poll before parking, if `budget` is what pays without devices. */
@@ -638,9 +639,8 @@ void tpr_poller_init(tp_context *context);
 void tpr_poller_fini(tp_context *context);
 /* A callback has run; token. */
 void tpr_poller_ring(tp_context *context);
-/* tp_progress() begins and ends, with the token: the callbacks in between need
- * no bell, and those before it were heard of.  The second with what the first
- * returned. */
+/* tp_progress() begins, and ends with what that returned; token.  Callbacks in
+ * between need no bell, and those before it were heard of. */
 bool tpr_poller_begin(tp_context *context);
 void tpr_poller_end(tp_context *context, bool rung);
 /* ... or has no token: the callbacks so far were heard of. */

@@ -72,9 +72,11 @@ static void memory_tell(tp_context *context, uint64_t id)
 
 /* ---- memory of the host ------------------------------------------------- */
 
+/* Peers may know it, if it has been in use. */
 static void memory_end(tp_context *context, struct tpf_memory *block)
 {
-    memory_tell(context, block->id);
+    if (block->id != 0)
+        memory_tell(context, block->id);
     memory_destroy(context, block);
 }
 
@@ -136,7 +138,7 @@ static bool memory_new_arena(tp_context *context)
         return true;
     }
     tpr_arena_end(&block);
-    memory_destroy(context, &block);
+    memory_end(context, &block);
     return false;
 }
 
@@ -177,7 +179,7 @@ tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
         return status;
     status = tpf_memory_add(&context->memories, &block);
     if (status != TP_OK) {
-        memory_destroy(context, &block);
+        memory_end(context, &block);
         return status;
     }
     *result = block.address;

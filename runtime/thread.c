@@ -50,21 +50,6 @@ static bool thread_is_auto(const tp_context *context)
     return context->mode == TP_PROGRESS_AUTO;
 }
 
-/* Do peers take what was sent by themselves?  Such as share memory with us do;
- * to others a backend may still be sending it. */
-static bool thread_is_settled(const tp_context *context)
-{
-    for (uint32_t i = 0; i < context->endpoint_count; i++) {
-        struct tpf_endpoint *endpoint = context->endpoints[i];
-        const struct tpf_backend *backend = endpoint->backend;
-
-        if (endpoint->conns > 0 && backend->presence == NULL
-            && (backend->settled == NULL || !backend->settled(endpoint)))
-            return false;
-    }
-    return true;
-}
-
 /* Is nothing under way that goes on only if it looks? */
 static bool thread_may_nap(tp_context *context)
 {
@@ -73,7 +58,7 @@ static bool thread_may_nap(tp_context *context)
            && tpr_park_timeout(context, 0) < 0
            && context->copying == 0 && context->env.helping == 0
            && tpb_list_empty(&context->done)
-           && tpb_list_empty(&context->graveyard) && thread_is_settled(context);
+           && tpb_list_empty(&context->graveyard) && tpr_is_settled(context);
 }
 
 /* ... where nobody holds the token just now, either. */
@@ -348,6 +333,11 @@ bool tpr_thread_comes(tp_context *context, bool hurries)
     if (state == TPR_THREAD_CALLED && hurries
         && atomic_load(&thread->callers) == 0)
         return false;
+    /* It naps as there was nothing under way. */
+    if (state == TPR_THREAD_NAPS && atomic_load(&thread->callers) == 0
+        && atomic_load(&context->ops) != context->free_op_count
+        && thread_step(thread, TPR_THREAD_NAPS, TPR_THREAD_CALLED))
+        thread_call(context);
     if (state != TPR_THREAD_PARKED)
         return state != TPR_THREAD_UP;
     if (hurries || !thread->habit)

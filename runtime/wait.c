@@ -8,15 +8,14 @@
 #include "runtime/core.h"
 #include "runtime/stream.h"
 
+enum { WAIT_ROUNDS = 4 };          /* of one call in an event loop */
+
 _Thread_local char tpr_me;
 
 /* Up to which callback this thread knows of a context's: those that ran between
  * its last tp_wait() or tp_progress() and the next one must end that next one,
  * whoever ran them, or its caller would sleep over what he waits for. */
-enum {
-    WAIT_KNOWN = 4,
-    WAIT_ROUNDS = 4                /* of one call in an event loop */
-};
+enum { WAIT_KNOWN = 4 };
 static _Thread_local TPR_TLS struct wait_known {
     uint64_t serial;           /* the context's; 0: unused */
     uint64_t delivered;
@@ -58,7 +57,8 @@ static void wait_arm_fd(tp_context *context, bool moved)
 {
     int limit = tpr_park_timeout(context, 0);
 
-    if (moved || !tpb_list_empty(&context->done))
+    if (moved || !tpb_list_empty(&context->done)
+        || !tpb_list_empty(&context->graveyard))
         return;
     if (!tpr_arm(context))
         tpr_touch(context);
@@ -67,15 +67,30 @@ static void wait_arm_fd(tp_context *context, bool moved)
             .it_value.tv_nsec = limit * 1000000L }, NULL);
 }
 
-/* Is it as the last call left it, and will whatever comes wake who polls? */
+bool tpr_is_settled(const tp_context *context)
+{
+    for (uint32_t i = 0; i < context->endpoint_count; i++) {
+        struct tpf_endpoint *endpoint = context->endpoints[i];
+        const struct tpf_backend *backend = endpoint->backend;
+
+        if (endpoint->conns > 0 && backend->presence == NULL
+            && (backend->settled == NULL || !backend->settled(endpoint)))
+            return false;
+    }
+    return true;
+}
+
+/* Is it as the last call left it, and will whatever comes wake who polls?  What
+ * the context's thread has heard of and not looked at is in ask_all. */
 static bool wait_is_quiet(tp_context *context)
 {
-    return context->armed && !context->dirty && context->copying == 0
-           && context->env.helping == 0
+    return context->armed && !context->dirty && !context->ask_all
+           && context->copying == 0 && context->env.helping == 0
            && atomic_load(&context->tasks) == NULL
+           && tpb_list_empty(&context->graveyard)
            && tpb_list_empty(&context->done) && tpb_list_empty(&context->late)
            && tpb_list_empty(&context->env.ready)
-           && tpr_park_timeout(context, 0) < 0;
+           && tpr_park_timeout(context, 0) < 0 && tpr_is_settled(context);
 }
 
 /* For an event loop, whose program may sleep next: what is found to do is done

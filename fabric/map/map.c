@@ -5,7 +5,7 @@
  *
  * The descriptor of a block is passed to a peer when a buffer of it is sent
  * there first, over the transport's own way for descriptors.  The peer keeps
- * its mapping until the block is freed or the two part; buffers that are
+ * its mapping until the block is destroyed or the two part; buffers that are
  * borrowed keep it longer.  The mapping is read-only.
  *
  * Where the receiver's memory is such a block, too, and the sender has nothing

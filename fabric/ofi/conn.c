@@ -38,7 +38,7 @@ void ofi_conn_init(struct ofi_conn *conn)
     tpb_list_init(&conn->lively);
     tpb_list_append(&endpoint->conns, &conn->link);
     conn->life.fd = -1;
-    conn->met = -1;
+    conn->met_fd = -1;
     conn->peer = FI_ADDR_UNSPEC;
     conn->common.max_frame = endpoint->kind->max_frame;
 }

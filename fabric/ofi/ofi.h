@@ -648,7 +648,7 @@ struct ofi_conn {
     bool heard;                    /* a message came since the last look */
     uint64_t life_ended;           /* its socket ended; 0: not */
     bool twin;                     /* RDM: the peer is in this process */
-    int met;                       /* ... the meeting's socket once more,
+    int met_fd;                    /* ... the meeting's socket once more,
                                       until life has it; -1: none */
     bool incoming;                 /* the core does not know it yet */
     bool awaited;                  /* RDM: counted in env->joining */
@@ -745,7 +745,8 @@ bool ofi_conn_send_data(struct tpf_conn *conn, const void *head,
 const void *ofi_conn_peek(struct tpf_conn *conn, size_t *size);
 void ofi_conn_pop(struct tpf_conn *conn);
 bool ofi_conn_flushed(struct tpf_conn *conn);
-/* Libfabric has sent all that it was given, and nothing comes in pieces. */
+/* Libfabric has sent all that it was given, but for short messages that it has
+ * copied, and nothing comes in pieces. */
 bool ofi_conn_settled(const struct ofi_conn *conn);
 
 /* A slot for a frame, or NULL and a promise to say when. */

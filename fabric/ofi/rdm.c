@@ -139,8 +139,8 @@ static tp_status rdm_see_twin(struct ofi_conn *conn, struct tpb_error *error)
                             &who, &length) == 0 && who.pid == getpid();
     if (!conn->twin)
         return TP_OK;
-    conn->met = fcntl(conn->meet->watch.fd, F_DUPFD_CLOEXEC, 0);
-    return conn->met >= 0 ? TP_OK : tpb_fail_errno(error, errno,
+    conn->met_fd = fcntl(conn->meet->watch.fd, F_DUPFD_CLOEXEC, 0);
+    return conn->met_fd >= 0 ? TP_OK : tpb_fail_errno(error, errno,
                                                    "a peer's socket");
 }
 
@@ -239,7 +239,7 @@ static void rdm_reap(void)
 /* True if a twin has taken over what the conn had. */
 static bool rdm_linger(struct ofi_conn *conn)
 {
-    int *fd = conn->life.fd >= 0 ? &conn->life.fd : &conn->met;
+    int *fd = conn->life.fd >= 0 ? &conn->life.fd : &conn->met_fd;
     struct rdm_twin *twin;
 
     if (!conn->twin || rdm_left(*fd))
@@ -267,9 +267,10 @@ tp_status ofi_rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
 {
     tp_status status = ofi_life_keep(conn, error);
 
-    tpb_close(&conn->met);
-    if (status == TP_OK)
+    if (status == TP_OK) {
+        tpb_close(&conn->met_fd);  /* life has it */
         ofi_meet_done(conn);
+    }
     return status;
 }
 
@@ -335,7 +336,7 @@ static void rdm_leave(struct ofi_conn *conn)
             ofi_rail_drop(conn->rail);
     }
     tpb_close(&conn->life.fd);
-    tpb_close(&conn->met);
+    tpb_close(&conn->met_fd);
     conn->rail = NULL;
     conn->ep = NULL;
     conn->av = NULL;

@@ -3,10 +3,13 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include "tests/multi/spmd.h"
 
@@ -17,7 +20,8 @@ enum {
     IDLE_LOOKS = 5000,             /* for a thread that has just begun, ms */
     IDLE_ROUNDS = 12, IDLE_LETTERS = 24, IDLE_PAUSE_US = 300,
     IDLE_TURNS = 24, IDLE_TURN_US = 8000, IDLE_PARKED_US = 70000,
-    IDLE_APART_US = 1500
+    IDLE_APART_US = 1500,
+    IDLE_LOOPS = 300, IDLE_CLOCK_NS = 100000
 };
 
 struct idle_watch {
@@ -315,11 +319,55 @@ static void idle_unattended(void)
     }
 }
 
+/* A program with an event loop, in which another descriptor of its own rings
+ * more often than the context's thread looks: whoever of the two hears of a
+ * message first, the loop gets it, and not only when something else happens. */
+static int idle_clock(void)
+{
+    struct itimerspec often = { .it_value.tv_nsec = IDLE_CLOCK_NS,
+                                .it_interval.tv_nsec = IDLE_CLOCK_NS };
+    int clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+
+    tpx_check(clock >= 0 && timerfd_settime(clock, 0, &often, NULL) == 0,
+              "timerfd");
+    return clock;
+}
+
+static void idle_loop(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct pollfd polled[] = { { .events = POLLIN }, { .events = POLLIN } };
+    unsigned came = 0, due = 0;
+    uint64_t rings;
+
+    polled[0].fd = tp_fd(tpx_me.context);
+    polled[1].fd = idle_clock();
+    tpx_meet(!tpx_me.rank);
+    for (unsigned i = 0; i < IDLE_LOOPS; i++) {
+        if ((unsigned)tpx_me.rank == i % 2) {
+            tpx_sleep_ms((int)(i % 3));
+            tpx_ok(tp_pipe_send(pipe, "l", 1));
+            continue;
+        }
+        tpx_ok(tp_pipe_read_descriptor(pipe, idle_wake, &came));
+        for (due++; __atomic_load_n(&came, __ATOMIC_ACQUIRE) < due;) {
+            poll(polled, 2, -1);
+            if (polled[1].revents != 0)
+                tpx_check(read(polled[1].fd, &rings, sizeof(rings)) > 0,
+                          "timerfd");
+            tpx_ok(tp_progress(tpx_me.context, NULL));
+        }
+    }
+    close(polled[1].fd);
+    tpx_meet(!tpx_me.rank);
+}
+
 const struct tpx_spmd tpx_idle[] = {
     { "idle_ways", idle_ways, 5, 0, 20 },
     { "idle_after_calls", idle_after_calls, 2, 0, 20 },
     { "idle_after_contact", idle_after_contact, 2, TPX_BARE, 20 },
     { "idle_undisturbed", idle_undisturbed, 2, TPX_ONCE, 30 },
     { "idle_unattended", idle_unattended, 2, 0, 30 },
+    { "idle_loop", idle_loop, 2, 0, 60 },
     { NULL }
 };

@@ -67,15 +67,22 @@ static bool has_huge(void)
     return access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0;
 }
 
+#define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/"
+
+static bool says_always(const char *path)
+{
+    char *text = tpb_read_file(path, NULL);
+    bool always = text != NULL && strstr(text, "[always]") != NULL;
+
+    tpb_free(text);
+    return always;
+}
+
 /* Without being asked the kernel makes what nobody has written, too. */
 static bool gets_unasked(void)
 {
-    char *text = tpb_read_file("/sys/kernel/mm/transparent_hugepage/enabled",
-                               NULL);
-    bool unasked = text != NULL && strstr(text, "[always]") != NULL;
-
-    tpb_free(text);
-    return unasked;
+    return says_always(HUGE_PAGES "enabled")
+           || says_always(HUGE_PAGES "hugepages-2048kB/enabled");
 }
 
 /* No huge page lies in it: nothing happens. */
@@ -150,7 +157,8 @@ START_TEST(test_other_kinds)
     tpb_pages_huge(memory, 6 * MIB, &known);    /* a hole */
     tpb_pages_huge(memory + 2 * MIB, 2 * MIB, &known);
     ck_assert_uint_eq(there(memory, 2 * MIB), 0);
-    munmap(memory, 6 * MIB);
+    munmap(memory, 2 * MIB);
+    munmap(memory + 4 * MIB, 2 * MIB);
 
     fd = tpb_shared_memory("pages", 4 * MIB);
     ck_assert_int_ge(fd, 0);
