@@ -36,10 +36,12 @@ struct tpf_memories {
     pthread_mutex_t lock;
     struct tpf_memory *blocks;     /* by address */
     size_t count, capacity;
-    struct tpf_memory kept[TPF_KEPT + 1];  /* the oldest first */
+    struct tpf_memory kept[TPF_KEPT + 1];  /* the oldest first, which goes when
+                                      there is one too many */
     size_t kept_count, kept_bytes;
     size_t kept_most;              /* bytes ... */
     bool grows;                    /* ... or more, as it turns out */
+    bool keeps;                    /* const: some */
     size_t refused;                /* length of the last one not kept */
     uint64_t next_id;
     _Atomic uint64_t stamp;        /* changes with every block that comes or

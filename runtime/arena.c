@@ -7,7 +7,10 @@
 #include "runtime/arena.h"
 #include "runtime/base/alloc.h"
 
-enum { ARENA_PAGES = 1024, ARENA_WORD = 64 };
+enum {
+    ARENA_PAGES = TPR_ARENA / 4096,    /* at most */
+    ARENA_WORD = 64
+};
 
 struct tpr_arena {
     struct tpb_list link;
@@ -24,16 +27,12 @@ void tpr_arenas_init(struct tpr_arenas *arenas)
     tpb_list_init(&arenas->list);
     arenas->empty = 0;
     arenas->page = (size_t)sysconf(_SC_PAGESIZE);
+    arenas->pages = (unsigned)(TPR_ARENA / arenas->page);
 }
 
 void tpr_arenas_fini(struct tpr_arenas *arenas)
 {
     pthread_mutex_destroy(&arenas->lock);
-}
-
-size_t tpr_arena_length(void)
-{
-    return ARENA_PAGES * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 static bool arena_is_taken(const struct tpr_arena *arena, unsigned page)
@@ -47,12 +46,13 @@ static void arena_mark(struct tpr_arena *arena, unsigned from, unsigned pages)
         arena->taken[page / ARENA_WORD] ^= UINT64_C(1) << page % ARENA_WORD;
 }
 
-/* The first gap of so many pages; ARENA_PAGES: there is none. */
-static unsigned arena_gap(const struct tpr_arena *arena, unsigned pages)
+/* The first gap of so many of `all` pages; `all`: there is none. */
+static unsigned arena_gap(const struct tpr_arena *arena, unsigned pages,
+                          unsigned all)
 {
     unsigned free = 0;
 
-    for (unsigned page = 0; page < ARENA_PAGES; page++) {
+    for (unsigned page = 0; page < all; page++) {
         if (page % ARENA_WORD == 0
             && arena->taken[page / ARENA_WORD] == UINT64_MAX) {
             free = 0;
@@ -63,7 +63,7 @@ static unsigned arena_gap(const struct tpr_arena *arena, unsigned pages)
         if (free == pages)
             return page + 1 - pages;
     }
-    return ARENA_PAGES;
+    return all;
 }
 
 static void *arena_take(struct tpr_arenas *arenas, struct tpr_arena *arena,
@@ -71,11 +71,11 @@ static void *arena_take(struct tpr_arenas *arenas, struct tpr_arena *arena,
 {
     unsigned at;
 
-    if (ARENA_PAGES - arena->used < pages
+    if (arenas->pages - arena->used < pages
         || (arena->vain > 0 && arena->vain <= pages))
         return NULL;
-    at = arena_gap(arena, pages);
-    if (at == ARENA_PAGES) {
+    at = arena_gap(arena, pages, arenas->pages);
+    if (at == arenas->pages) {
         arena->vain = pages;
         return NULL;
     }
@@ -83,12 +83,19 @@ static void *arena_take(struct tpr_arenas *arenas, struct tpr_arena *arena,
     arena->used += pages;
     arena->length[at] = (uint16_t)pages;
     arena_mark(arena, at, pages);
+    if (arena->used == arenas->pages)
+        tpb_list_unlink(&arena->link);
     return arena->memory + at * arenas->page;
+}
+
+static unsigned arena_pages(const struct tpr_arenas *arenas, size_t bytes)
+{
+    return (unsigned)((bytes + arenas->page - 1) / arenas->page);
 }
 
 void *tpr_arena_take(struct tpr_arenas *arenas, size_t bytes)
 {
-    unsigned pages = (unsigned)((bytes + arenas->page - 1) / arenas->page);
+    unsigned pages = arena_pages(arenas, bytes);
     void *memory = NULL;
 
     pthread_mutex_lock(&arenas->lock);
@@ -113,12 +120,17 @@ void tpr_arena_new(struct tpf_memory *block)
     tpb_list_init(&arena->link);
 }
 
-void tpr_arena_open(struct tpr_arenas *arenas, struct tpf_memory *block)
+void *tpr_arena_open(struct tpr_arenas *arenas, struct tpf_memory *block,
+                     size_t bytes)
 {
+    void *memory;
+
     pthread_mutex_lock(&arenas->lock);
     tpb_list_append(arenas->list.next, &block->arena->link);
     arenas->empty++;
+    memory = arena_take(arenas, block->arena, arena_pages(arenas, bytes));
     pthread_mutex_unlock(&arenas->lock);
+    return memory;
 }
 
 void tpr_arena_end(struct tpf_memory *block)
@@ -132,14 +144,15 @@ bool tpr_arena_give(struct tpr_arenas *arenas, const struct tpf_memory *block,
 {
     struct tpr_arena *arena = block->arena;
     size_t offset = (size_t)((const unsigned char *)address - block->address);
-    unsigned at = (unsigned)(offset / arenas->page), pages = 0;
+    size_t at = offset / arenas->page;
+    unsigned pages = 0;
 
     pthread_mutex_lock(&arenas->lock);
-    if (offset % arenas->page == 0)
-        pages = arena->length[at];
+    if (at < arenas->pages && offset % arenas->page == 0)
+        pages = arena->length[at];     /* the block may be longer */
     if (pages > 0) {
         arena->length[at] = 0;
-        arena_mark(arena, at, pages);
+        arena_mark(arena, (unsigned)at, pages);
         arena->used -= pages;
         arena->vain = 0;
         arenas->empty += arena->used == 0;

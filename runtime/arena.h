@@ -12,14 +12,16 @@
 #include "fabric/memory.h"
 #include "runtime/base/list.h"
 
+#define TPR_ARENA ((size_t)2 * 1024 * 1024)
 /* Longer blocks are pieces of their own. */
-#define TPR_ARENA_MOST ((size_t)256 * 1024)
+#define TPR_ARENA_MOST ((size_t)128 * 1024)
 
 struct tpr_arenas {
     pthread_mutex_t lock;
-    struct tpb_list list;          /* tpr_arena, the last used first */
+    struct tpb_list list;          /* tpr_arena with room, last used first */
     unsigned empty;                /* of them */
-    size_t page;
+    size_t page;                   /* const: bytes ... */
+    unsigned pages;                /* const: ... and how many are in one */
 };
 
 void tpr_arenas_init(struct tpr_arenas *arenas);
@@ -30,12 +32,12 @@ void tpr_arenas_fini(struct tpr_arenas *arenas);
  * room. */
 void *tpr_arena_take(struct tpr_arenas *arenas, size_t bytes);
 
-/* A new one: a block so long becomes one by tpr_arena_new(), which sets its
- * `arena` (NULL: no memory), is added to the context's, and then opened, or
- * ended. */
-size_t tpr_arena_length(void);
+/* A new one: a block of TPR_ARENA bytes becomes one by tpr_arena_new(), which
+ * sets its `arena` (NULL: no memory), is added to the context's, and then
+ * opened, for `bytes` that the opener gets; or ended. */
 void tpr_arena_new(struct tpf_memory *block);
-void tpr_arena_open(struct tpr_arenas *arenas, struct tpf_memory *block);
+void *tpr_arena_open(struct tpr_arenas *arenas, struct tpf_memory *block,
+                     size_t bytes);
 void tpr_arena_end(struct tpf_memory *block);
 
 /* Gives back what tpr_arena_take() gave.  False: nothing begins at that

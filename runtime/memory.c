@@ -125,31 +125,24 @@ static tp_status memory_on_host(tp_context *context, size_t bytes,
     return status;
 }
 
-static bool memory_new_arena(tp_context *context)
-{
-    struct tpf_memory block;
-
-    if (memory_on_host(context, tpr_arena_length(), &block) != TP_OK)
-        return false;
-    tpr_arena_new(&block);
-    if (block.arena != NULL
-        && tpf_memory_add(&context->memories, &block) == TP_OK) {
-        tpr_arena_open(&context->arenas, &block);
-        return true;
-    }
-    tpr_arena_end(&block);
-    memory_end(context, &block);
-    return false;
-}
-
-/* A short block; NULL if it has to be one of its own. */
+/* A short block; NULL if it has to be one of its own, as an arena is not worth
+ * giving up what is kept. */
 static void *memory_in_arena(tp_context *context, size_t bytes)
 {
     void *memory = tpr_arena_take(&context->arenas, bytes);
+    struct tpf_memory block;
 
-    while (memory == NULL && memory_new_arena(context))
-        memory = tpr_arena_take(&context->arenas, bytes);
-    return memory;
+    if (memory != NULL
+        || (!tpf_memory_again(&context->memories, TPR_ARENA, &block)
+            && tpf_memory_make(&block, TPR_ARENA) != TP_OK))
+        return memory;
+    tpr_arena_new(&block);
+    if (block.arena != NULL
+        && tpf_memory_add(&context->memories, &block) == TP_OK)
+        return tpr_arena_open(&context->arenas, &block, bytes);
+    tpr_arena_end(&block);
+    memory_end(context, &block);
+    return NULL;
 }
 
 /* ---- the calls ---------------------------------------------------------- */
@@ -166,7 +159,8 @@ tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
         return TP_ERR_INVALID;
     if (bytes > SIZE_MAX / 2)
         return TP_ERR_NO_MEMORY;
-    if (device.type == TP_DEVICE_CPU && bytes <= TPR_ARENA_MOST)
+    if (device.type == TP_DEVICE_CPU && bytes <= TPR_ARENA_MOST
+        && context->memories.keeps)
         memory = memory_in_arena(context, bytes);
     if (memory != NULL) {
         *result = memory;
@@ -198,7 +192,7 @@ tp_status tp_free(tp_context *context, void *address)
         && block.arena != NULL) {
         if (!tpr_arena_give(&context->arenas, &block, address))
             return TP_ERR_INVALID;
-        memory_close_arenas(context, context->memories.kept_most > 0);
+        memory_close_arenas(context, 1);
         return TP_OK;
     }
     if (!tpf_memory_take(&context->memories, address, &block))

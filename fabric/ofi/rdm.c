@@ -140,8 +140,8 @@ static tp_status rdm_see_twin(struct ofi_conn *conn, struct tpb_error *error)
     if (!conn->twin)
         return TP_OK;
     conn->met_fd = fcntl(conn->meet->watch.fd, F_DUPFD_CLOEXEC, 0);
-    return conn->met_fd >= 0 ? TP_OK : tpb_fail_errno(error, errno,
-                                                   "a peer's socket");
+    return conn->met_fd >= 0
+               ? TP_OK : tpb_fail_errno(error, errno, "a peer's socket");
 }
 
 static tp_status rdm_prepare(struct ofi_conn *conn, struct tpb_error *error)

@@ -136,6 +136,22 @@ static void alloc_kept(void)
     tpx_meet(!tpx_me.rank);
 }
 
+/* A piece that is longer than those in which short blocks lie may become one of
+ * them; what is behind its blocks is none. */
+static void alloc_longer(void)
+{
+    enum { LONGER = (2 << 20) + (128 << 10) };
+    unsigned char *memory = alloc_block(LONGER, 1), *first;
+
+    tpx_ok(tp_free(tpx_me.context, memory));
+    first = alloc_block(1, 1);
+    tpx_check(first == memory, "it is not used again");
+    for (size_t at = 1; at < LONGER; at += at % 4096 == 0 ? 1 : 4095)
+        tpx_status(tp_free(tpx_me.context, memory + at), TP_ERR_INVALID);
+    tpx_ok(tp_free(tpx_me.context, first));
+    tpx_status(tp_free(tpx_me.context, first), TP_ERR_INVALID);
+}
+
 /* Asked for again and again, longer ones are kept, too: the same memory. */
 static void alloc_long(void)
 {
@@ -204,7 +220,7 @@ static void alloc_many(void)
         tpx_equal(tpx_verify(room, got, i), got);
     }
     /* Both ranks' arenas, and the peer's as they are mapped. */
-    tpx_check(tpx_mappings("") <= 60, "%d mappings", tpx_mappings(""));
+    tpx_check(tpx_mappings("") <= 120, "%d mappings", tpx_mappings(""));
     tpx_barrier();
     for (unsigned i = 0; i < BLOCKS; i++)
         alloc_short_free(&blocks[i], i);
@@ -253,6 +269,7 @@ const struct tpx_spmd tpx_alloc[] = {
     { "alloc_again", alloc_again, 2, TPX_CHANNELS, 60 },
     { "alloc_kept", alloc_kept, 2, TPX_CHANNELS, 60 },
     { "alloc_many", alloc_many, 2, TPX_CHANNELS, 60 },
+    { "alloc_longer", alloc_longer, 1, TPX_ONCE, 20 },
     { "alloc_long", alloc_long, 1, TPX_ONCE, 60 },
     { "alloc_new", alloc_new, 2, TPX_CHANNELS, 60 },
     { NULL }
