@@ -21,7 +21,6 @@ void tpf_memories_init(struct tpf_memories *memories)
 void tpf_memories_limit(struct tpf_memories *memories, int64_t keep)
 {
     memories->grows = keep < 0;
-    memories->keeps = keep != 0;
     memories->kept_most = keep < 0 ? TPF_KEPT_BYTES : (size_t)keep;
 }
 

@@ -41,7 +41,6 @@ struct tpf_memories {
     size_t kept_count, kept_bytes;
     size_t kept_most;              /* bytes ... */
     bool grows;                    /* ... or more, as it turns out */
-    bool keeps;                    /* const: some */
     size_t refused;                /* length of the last one not kept */
     uint64_t next_id;
     _Atomic uint64_t stamp;        /* changes with every block that comes or

@@ -611,7 +611,7 @@ void tpr_tell(tp_context *context);
  * so that the caller can sleep; on false there is something to do. */
 bool tpr_park_begin(tp_context *context);
 int tpr_park_timeout(tp_context *context, uint64_t deadline);   /* ms or -1 */
-bool tpr_is_settled(const tp_context *context); /* see fabric/backend.h */
+bool tpr_is_quiet(tp_context *context); /* nothing begun needs a pass; token */
 /* Polls what epoll watches; token. */
 bool tpr_poll_watches(tp_context *context);
 /* How long to poll before parking, if `budget` is what pays without devices. */

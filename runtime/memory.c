@@ -106,15 +106,20 @@ static void memory_close_arenas(tp_context *context, unsigned most)
     }
 }
 
+/* One that is kept, or a new one. */
+static tp_status memory_get(tp_context *context, size_t bytes,
+                            struct tpf_memory *block)
+{
+    return tpf_memory_again(&context->memories, bytes, block)
+               ? TP_OK : tpf_memory_make(block, bytes);
+}
+
 /* What is kept goes before there is not enough. */
 static tp_status memory_on_host(tp_context *context, size_t bytes,
                                 struct tpf_memory *block)
 {
-    tp_status status;
+    tp_status status = memory_get(context, bytes, block);
 
-    if (tpf_memory_again(&context->memories, bytes, block))
-        return TP_OK;
-    status = tpf_memory_make(block, bytes);
     if (status != TP_OK)
         memory_close_arenas(context, 0);
     while (status != TP_OK
@@ -133,8 +138,7 @@ static void *memory_in_arena(tp_context *context, size_t bytes)
     struct tpf_memory block;
 
     if (memory != NULL
-        || (!tpf_memory_again(&context->memories, TPR_ARENA, &block)
-            && tpf_memory_make(&block, TPR_ARENA) != TP_OK))
+        || memory_get(context, TPR_ARENA, &block) != TP_OK)
         return memory;
     tpr_arena_new(&block);
     if (block.arena != NULL
@@ -160,7 +164,7 @@ tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
     if (bytes > SIZE_MAX / 2)
         return TP_ERR_NO_MEMORY;
     if (device.type == TP_DEVICE_CPU && bytes <= TPR_ARENA_MOST
-        && context->memories.keeps)
+        && context->settings.number[TPB_SET_ALLOC_KEEP] != 0)
         memory = memory_in_arena(context, bytes);
     if (memory != NULL) {
         *result = memory;

@@ -53,12 +53,10 @@ void tpr_rx_pages(tp_pipe *pipe, const struct tpr_op *op)
     if (op->borrow)
         return;
     for (size_t i = 0; i < message->payload_count; i++)
-        if (message->payloads[i].length >= TPB_PAGES_HUGE)
-            tpb_pages_huge(message->payloads[i].data,
-                           message->payloads[i].length, &pipe->resident);
+        tpb_pages_huge(message->payloads[i].data, message->payloads[i].length,
+                       &pipe->resident);
     for (size_t i = 0; i < message->tensor_count; i++)
-        if (message->tensors[i].length >= TPB_PAGES_HUGE
-            && message->tensors[i].device.type == TP_DEVICE_CPU)
+        if (message->tensors[i].device.type == TP_DEVICE_CPU)
             tpb_pages_huge(message->tensors[i].data,
                            message->tensors[i].length, &pipe->resident);
 }

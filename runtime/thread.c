@@ -54,11 +54,7 @@ static bool thread_is_auto(const tp_context *context)
 static bool thread_may_nap(tp_context *context)
 {
     return atomic_load(&context->ops) == context->free_op_count
-           && !atomic_load(&context->fd_used)
-           && tpr_park_timeout(context, 0) < 0
-           && context->copying == 0 && context->env.helping == 0
-           && tpb_list_empty(&context->done)
-           && tpb_list_empty(&context->graveyard) && tpr_is_settled(context);
+           && !atomic_load(&context->fd_used) && tpr_is_quiet(context);
 }
 
 /* ... where nobody holds the token just now, either. */

@@ -67,7 +67,7 @@ static void wait_arm_fd(tp_context *context, bool moved)
             .it_value.tv_nsec = limit * 1000000L }, NULL);
 }
 
-bool tpr_is_settled(const tp_context *context)
+static bool wait_is_settled(const tp_context *context)
 {
     for (uint32_t i = 0; i < context->endpoint_count; i++) {
         struct tpf_endpoint *endpoint = context->endpoints[i];
@@ -80,17 +80,22 @@ bool tpr_is_settled(const tp_context *context)
     return true;
 }
 
+bool tpr_is_quiet(tp_context *context)
+{
+    return context->copying == 0 && context->env.helping == 0
+           && tpb_list_empty(&context->done)
+           && tpb_list_empty(&context->graveyard)
+           && tpr_park_timeout(context, 0) < 0 && wait_is_settled(context);
+}
+
 /* Is it as the last call left it, and will whatever comes wake who polls?  What
  * the context's thread has heard of and not looked at is in ask_all. */
-static bool wait_is_quiet(tp_context *context)
+static bool wait_is_as_left(tp_context *context)
 {
     return context->armed && !context->dirty && !context->ask_all
-           && context->copying == 0 && context->env.helping == 0
            && atomic_load(&context->tasks) == NULL
-           && tpb_list_empty(&context->graveyard)
-           && tpb_list_empty(&context->done) && tpb_list_empty(&context->late)
-           && tpb_list_empty(&context->env.ready)
-           && tpr_park_timeout(context, 0) < 0 && tpr_is_settled(context);
+           && tpb_list_empty(&context->late)
+           && tpb_list_empty(&context->env.ready) && tpr_is_quiet(context);
 }
 
 /* For an event loop, whose program may sleep next: what is found to do is done
@@ -99,7 +104,7 @@ static void wait_in_loop(tp_context *context)
 {
     bool moved = true;
 
-    if (!tpr_poll_watches(context) && wait_is_quiet(context))
+    if (!tpr_poll_watches(context) && wait_is_as_left(context))
         return;
     context->ask_all = true;
     for (int round = 0; moved && round < WAIT_ROUNDS; round++) {

@@ -129,7 +129,8 @@ static void rdm_sweep(void)
         closedir(dir);
 }
 
-/* Also told of a peer that has told its name and left before we looked. */
+/* Is the peer in this process?  Then the socket is held from here on: it may
+ * look at us as soon as it has our name, which is before life has that. */
 static tp_status rdm_see_twin(struct ofi_conn *conn, struct tpb_error *error)
 {
     struct ucred who = { .pid = 0 };

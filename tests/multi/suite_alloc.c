@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "tests/multi/flow.h"
+#include "tests/multi/spmd.h"
 
 enum { ALLOC_ROUNDS = 200, ALLOC_BLOCKS = 40, ALLOC_KEPT = 16 };
 
