@@ -377,14 +377,15 @@ static void shm_commit(struct tpf_conn *base, size_t size)
 {
     struct shm_conn *conn = shm_conn(base);
     uint64_t from = conn->out.tail, before = conn->before;
-    bool lap = shm_ring_commit(&conn->out, size), answer;
+    bool lap = shm_ring_commit(&conn->out, size), answer, beside = false;
 
     shm_notify(conn);
     if (TPB_UNLIKELY(lap))
         shm_extent_lap(conn, tpb_now());
-    if (TPB_UNLIKELY(!conn->out.rests) && !base->endpoint->env->aside)
-        base->endpoint->env->beside
-            |= tpb_presence_tell(&conn->mailbox->presence);
+    if (TPB_UNLIKELY(!conn->out.rests) && !base->endpoint->env->aside) {
+        beside = tpb_presence_tell(&conn->mailbox->presence);
+        base->endpoint->env->beside |= beside;
+    }
     /* A mere head is credit, which the reader of a stream sends too. */
     if (size > sizeof(struct tpf_head))
         conn->fetch.since = 0;
@@ -397,6 +398,8 @@ static void shm_commit(struct tpf_conn *base, size_t size)
         return;
     }
     conn->before = 0;
+    if (beside)
+        return;                /* its lines are where they are needed */
     if (answer)
         shm_ring_rest(&conn->out, from, size, before);
     else
