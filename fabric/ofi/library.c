@@ -2,11 +2,10 @@
 /*
  * libfabric, loaded when it is first needed.
  *
- * Debian's libfabric drags in two libraries (libinfinipath, libpsm2) whose
- * constructors each measure the clock for 0.1 s, and its providers read
- * /proc/kallsyms; linked, every process of a job would pay for that before
- * main().  So it is loaded with dlopen(3), on a thread, once two processes
- * really want to meet.
+ * Debian's libfabric drags in six other libraries, and sets up a dozen
+ * providers; linked, every process of a job would pay for that before main().
+ * So it is loaded with dlopen(3), on a thread, once two processes really want
+ * to meet, and without what takes long for nothing (quick.h).
  */
 #include "config.h"
 
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "fabric/ofi/ofi.h"
+#include "fabric/ofi/quick.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/base/thread.h"
@@ -183,9 +183,21 @@ static void library_wake(void)
     library.functions.freeinfo(hints);
 }
 
+static void *library_open(struct ofi_quick *quick)
+{
+    void *handle;
+
+    ofi_quick_begin(quick);
+    handle = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL && ofi_quick_undo(quick))
+        handle = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
+    return handle;
+}
+
 static bool library_load(void)
 {
-    void *handle = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
+    struct ofi_quick quick;
+    void *handle = library_open(&quick);
     uint32_t (*version)(void);
 
     if (handle == NULL) {
@@ -202,7 +214,9 @@ static bool library_load(void)
     library.functions.version = version();
     if (!library_symbols(handle))
         return false;
+    ofi_quick_first(&quick, handle);
     library_wake();
+    ofi_quick_end(&quick, handle);
     return true;
 }
 

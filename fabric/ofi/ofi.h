@@ -19,6 +19,7 @@
  * at a time, so that they stay in the cache.
  *
  *   library.c   loads libfabric, asks it what it has
+ *   quick.c     spares it what takes long for hardware that is not there
  *   address.c   our network addresses, and what is published of them
  *   rdma.c      which of these an RDMA device carries
  *   listen.c    the sockets at which visitors call
