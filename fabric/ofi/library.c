@@ -187,7 +187,7 @@ static void *library_open(struct ofi_quick *quick)
 {
     void *handle;
 
-    ofi_quick_begin(quick);
+    ofi_quick_begin(quick, LIBRARY_NAME);
     handle = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL && ofi_quick_undo(quick))
         handle = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);

@@ -14,8 +14,8 @@ struct ofi_quick {
     bool hushed;                   /* it finds no /proc/kallsyms */
 };
 
-/* Before it is loaded. */
-void ofi_quick_begin(struct ofi_quick *quick);
+/* Before that `library` is loaded. */
+void ofi_quick_begin(struct ofi_quick *quick, const char *library);
 /* It could not be: is it worth another try, without us? */
 bool ofi_quick_undo(struct ofi_quick *quick);
 /* Around its first question, to which it sets up its providers. */
