@@ -349,8 +349,8 @@ struct tpr_peer {
                                       see lent.c: by this one; or NULL */
     struct tpf_link *lend;
     struct tpr_spare *spare;       /* it greeted while ours was under way */
-    bool gave_up;                  /* it has no more ways to reach us */
-    bool asked;                    /* ... was asked to try, too */
+    bool gave_up, asked;           /* it has no more ways to reach us, and was
+                                      asked to try, too */
     uint64_t trial_since;          /* when the latest connect() was */
     uint64_t asked_at;             /* ... and when it was last asked */
     uint64_t looked_at;            /* when it was asked whether it has left;
@@ -358,8 +358,7 @@ struct tpr_peer {
     uint64_t await;                /* DOUBTED, AWAITED: until when; 0:
                                       `deadline` */
     char *death;                   /* owned: what the launcher says; or NULL */
-    bool bye;                      /* it said that it leaves */
-    bool bye_sent;
+    bool bye, bye_sent;            /* it said that it leaves, so did we, ... */
     bool all_got;                  /* ... after it had got all before that */
     tp_status end;
     const char *end_text;          /* owned; table to replace */
@@ -371,7 +370,8 @@ struct tpr_peer {
     struct tpb_list blocked;       /* pipes that wait for room */
     struct tpb_list link;          /* in context->peers */
     _Atomic(tp_pipe *) ready_made; /* atomic; table to set */
-    tp_pipe *pipes;                /* table: number > 0 */
+    tp_pipe *pipes, **numbered;    /* table: number > 0, as list; by number */
+    uint32_t numbered_size, numbered_used;     /* table */
     _Atomic(const char *) name;    /* atomic: one of the two below */
     char first_name[16], full_name[128];
     _Atomic(const char *) transport;   /* atomic: a constant; "" before */

@@ -24,15 +24,15 @@ enum {
 
 /* ---- the table ---------------------------------------------------------- */
 
-static uint32_t peer_hash(int rank)
+static uint32_t peer_hash(uint32_t number)
 {
-    return (uint32_t)rank * 2654435761u;
+    return number * 2654435761u;
 }
 
 static struct tpr_peer **peer_slot(struct tpr_peer **table, uint32_t size,
                                    int rank)
 {
-    uint32_t at = peer_hash(rank) & (size - 1);
+    uint32_t at = peer_hash((uint32_t)rank) & (size - 1);
 
     while (table[at] != NULL && table[at]->rank != rank)
         at = (at + 1) & (size - 1);
@@ -130,6 +130,51 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     return pipe;
 }
 
+static tp_pipe **peer_numbered_slot(tp_pipe **table, uint32_t size,
+                                    unsigned number)
+{
+    uint32_t at = peer_hash(number) & (size - 1);
+
+    while (table[at] != NULL && table[at]->number != number)
+        at = (at + 1) & (size - 1);
+    return &table[at];
+}
+
+/* As peer_table_grow(). */
+static bool peer_numbered_grow(struct tpr_peer *peer)
+{
+    uint32_t size = peer->numbered_size == 0 ? 4 : peer->numbered_size * 2;
+    tp_pipe **table;
+
+    if (peer->numbered_used * 3 < peer->numbered_size * 2)
+        return true;
+    table = tpb_array(size, sizeof(tp_pipe *));
+    if (table == NULL)
+        return false;
+    for (tp_pipe *pipe = peer->pipes; pipe != NULL; pipe = pipe->next)
+        *peer_numbered_slot(table, size, pipe->number) = pipe;
+    tpb_free(peer->numbered);
+    peer->numbered = table;
+    peer->numbered_size = size;
+    return true;
+}
+
+/* Under table_lock. */
+static tp_pipe *peer_numbered(struct tpr_peer *peer, unsigned number)
+{
+    tp_pipe **slot, *pipe;
+
+    if (!peer_numbered_grow(peer))
+        return NULL;
+    slot = peer_numbered_slot(peer->numbered, peer->numbered_size, number);
+    if (*slot == NULL && (pipe = peer_pipe_new(peer, number)) != NULL) {
+        pipe->next = peer->pipes;
+        peer->pipes = *slot = pipe;
+        peer->numbered_used++;
+    }
+    return *slot;
+}
+
 tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number)
 {
     tp_pipe *pipe;
@@ -140,13 +185,7 @@ tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number)
         if (pipe == NULL && (pipe = peer_pipe_new(peer, 0)) != NULL)
             atomic_store(&peer->ready_made, pipe);
     } else {
-        for (pipe = peer->pipes; pipe != NULL; pipe = pipe->next)
-            if (pipe->number == number)
-                break;
-        if (pipe == NULL && (pipe = peer_pipe_new(peer, number)) != NULL) {
-            pipe->next = peer->pipes;
-            peer->pipes = pipe;
-        }
+        pipe = peer_numbered(peer, number);
     }
     pthread_mutex_unlock(&peer->context->table_lock);
     return pipe;
@@ -599,6 +638,7 @@ void tpr_peer_free(struct tpr_peer *peer)
         next = pipe->next;
         tpr_pipe_fini(pipe);
     }
+    tpb_free(peer->numbered);
     tpr_guest_free(peer->guest);
     tpb_free((char *)(uintptr_t)peer->end_text);
     tpb_free(peer->death);
