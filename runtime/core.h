@@ -349,8 +349,7 @@ struct tpr_peer {
                                       see lent.c: by this one; or NULL */
     struct tpf_link *lend;
     struct tpr_spare *spare;       /* it greeted while ours was under way */
-    bool gave_up, asked;           /* it has no more ways to reach us, and was
-                                      asked to try, too */
+    bool gave_up, asked;           /* it has no way to us; was asked to try */
     uint64_t trial_since;          /* when the latest connect() was */
     uint64_t asked_at;             /* ... and when it was last asked */
     uint64_t looked_at;            /* when it was asked whether it has left;
@@ -372,6 +371,7 @@ struct tpr_peer {
     _Atomic(tp_pipe *) ready_made; /* atomic; table to set */
     tp_pipe *pipes, **numbered;    /* table: number > 0, as list; by number */
     uint32_t numbered_size, numbered_used;     /* table */
+    tp_pipe *recent;               /* of these, the one of the last frame */
     _Atomic(const char *) name;    /* atomic: one of the two below */
     char first_name[16], full_name[128];
     _Atomic(const char *) transport;   /* atomic: a constant; "" before */

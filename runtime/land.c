@@ -39,7 +39,7 @@ static struct tpr_op *land_find(struct tpf_conn *conn, const void *bytes,
 {
     struct tpr_peer *peer = conn->peer;
     struct wire_frame frame;
-    tp_pipe *pipe = NULL;
+    tp_pipe *pipe;
 
     if (head != sizeof(frame) || peer == NULL
         || peer->state != TPR_PEER_CONNECTED)
@@ -47,10 +47,7 @@ static struct tpr_op *land_find(struct tpf_conn *conn, const void *bytes,
     memcpy(&frame, bytes, sizeof(frame));
     if (frame.type != WIRE_DATA || frame.length != size - head)
         return NULL;
-    if (frame.number == 0)
-        pipe = atomic_load(&peer->ready_made);
-    else if (peer->guest == NULL)
-        pipe = tpr_pipe_get(peer, frame.number);
+    pipe = tpr_pipe_of(peer, frame.number);
     return pipe != NULL ? land_read(pipe, frame.length, to) : NULL;
 }
 

@@ -423,15 +423,15 @@ tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
 
 /* ---- arriving ----------------------------------------------------------- */
 
-/* Is the frame a whole short message of a rank's ready-made pipe, and says
- * nothing else?  What all of these have in common is compared at once. */
+/* Is the frame a whole short message, and says nothing else?  What all of these
+ * have in common is compared at once. */
 static inline bool short_is_whole(const struct tpr_peer *peer,
                                   const tp_pipe *pipe,
                                   const unsigned char *bytes,
                                   const struct wire_frame *frame, size_t size)
 {
     const uint64_t same = tpr_frame_word(WIRE_MESSAGE, WIRE_SHORT,
-                                         peer->wished, 0);
+                                         peer->wished, frame->number);
     uint64_t first;
 
     memcpy(&first, bytes, sizeof(first));
@@ -439,12 +439,12 @@ static inline bool short_is_whole(const struct tpr_peer *peer,
            && pipe != NULL;
 }
 
-/* A frame of a rank's ready-made pipe, that says nothing besides. */
+/* One that says nothing besides. */
 static inline bool short_is_mere(const struct tpr_peer *peer,
                                  const tp_pipe *pipe,
                                  const struct wire_frame *frame, size_t size)
 {
-    return frame->wishes == peer->wished && frame->number == 0
+    return frame->wishes == peer->wished
            && frame->length == size - sizeof(*frame) && pipe != NULL;
 }
 
@@ -831,14 +831,14 @@ static inline bool short_take(tp_context *context, struct tpr_peer *peer,
                               struct tpf_conn *conn,
                               const unsigned char *bytes, size_t size)
 {
-    tp_pipe *pipe = atomic_load_explicit(&peer->ready_made,
-                                         memory_order_acquire);
     struct tpr_skeleton *skeleton;
     struct wire_frame frame;
+    tp_pipe *pipe;
 
     if (size < sizeof(frame))
         return false;
     memcpy(&frame, bytes, sizeof(frame));
+    pipe = tpr_pipe_of(peer, frame.number);
     if (!short_is_whole(peer, pipe, bytes, &frame, size))
         return short_take_lent(context, peer, pipe, conn, &frame,
                                bytes + sizeof(frame), size);

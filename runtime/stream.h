@@ -26,6 +26,20 @@ static inline uint64_t tpr_frame_word(enum wire_type type, unsigned flags,
 {
     return type | flags << 8 | (uint64_t)wishes << 16 | (uint64_t)number << 32;
 }
+/* The pipe of that number that a frame came for; with the token.  NULL: a peer
+ * outside the job has but one, or there is no memory. */
+static inline tp_pipe *tpr_pipe_of(struct tpr_peer *peer, uint32_t number)
+{
+    tp_pipe *recent = peer->recent;
+
+    if (TPB_LIKELY(number == 0))
+        return atomic_load_explicit(&peer->ready_made, memory_order_acquire);
+    if (recent != NULL && recent->number == number)
+        return recent;
+    if (peer->guest != NULL)
+        return NULL;
+    return peer->recent = tpr_pipe_get(peer, number);
+}
 /* Of a frame for post(), as struct wire_frame. */
 static inline struct tpf_head tpr_frame_head(const tp_pipe *pipe,
                                              enum wire_type type,
