@@ -472,7 +472,7 @@ struct tp_context {
     _Atomic uint32_t sleepers;     /* atomic: callers, and TPR_POLLED */
     uint32_t passes;
     uint32_t heard;                /* messages that were read */
-    uint64_t looked;               /* when epoll was asked last */
+    uint64_t looked, timers_due;   /* when epoll was asked last; peers' next */
     struct tpr_crowd crowd;
     struct tpr_patience patience;
     bool ask_all;                  /* a descriptor told something: the next

@@ -2,8 +2,9 @@
 /*
  * The desk itself: sockets, the clock, and the visitors of our listeners.
  * Whoever does not prove itself costs a socket and some KiB for some seconds;
- * there are never more than DESK_VISITORS of them, and a new one sends the
- * oldest away: who is honest is done in milliseconds.
+ * there are never more than DESK_VISITORS of them.  When more come, one that
+ * has had its DESK_GRACE_MS is sent away for each: who is honest is done in
+ * milliseconds, and a thousand of these that come at once have their turns.
  */
 #include "config.h"
 
@@ -76,7 +77,7 @@ struct tpr_visitor {
     struct tpr_line line;
     tp_listener *listener;
     enum visitor_stage stage;
-    uint64_t deadline;
+    uint64_t since, deadline;
     struct desk_nonces nonces;
 };
 
@@ -173,6 +174,17 @@ static bool visitor_welcome(struct tpr_visitor *visitor,
     return said;
 }
 
+/* Visitors may come again. */
+static void desk_resume(struct tpr_desk *desk)
+{
+    desk->full = false;
+    pthread_mutex_lock(&desk->context->table_lock);
+    TPB_LIST_EACH(node, &desk->listeners)
+        tpr_listener_pause(TPB_CONTAINER(node, struct tp_listener, link),
+                           false);
+    pthread_mutex_unlock(&desk->context->table_lock);
+}
+
 /* It has proven itself: it may connect. */
 static void visitor_promise(struct tpr_visitor *visitor,
                             const struct desk_proof *proof)
@@ -222,7 +234,8 @@ static void visitor_card(struct tpr_visitor *visitor)
     tpr_secret_mac(listener->secret, "guest", pieces, 2, mac);
     if (!tpb_equal_secret(mac, proof.mac, TPR_MAC))
         visitor_refuse(visitor, TP_ERR_DENIED, "it does not know the secret");
-    else if (listener->guests >= DESK_GUESTS)
+    else if (listener->waiting >= DESK_GUESTS
+             || listener->guests >= DESK_PROMISED)
         visitor_refuse(visitor, TP_ERR_NO_MEMORY, "too many wait for"
                        " tp_accept()");
     else
@@ -233,6 +246,7 @@ static void visitor_ready(struct tpf_watch *watch, uint32_t events)
 {
     struct tpr_visitor *visitor = TPB_CONTAINER(watch, struct tpr_visitor,
                                                 line.watch);
+    struct tpr_desk *desk = visitor->listener->context->desk;
 
     (void)events;
     while (visitor->stage != VISITOR_GONE) {
@@ -249,6 +263,23 @@ static void visitor_ready(struct tpf_watch *watch, uint32_t events)
         else if (visitor->stage == VISITOR_CARD)
             visitor_card(visitor);
     }
+    if (desk->full && desk->visitor_count <= DESK_VISITORS / 2)
+        desk_resume(desk);
+}
+
+bool tpr_visitors_full(struct tpr_desk *desk)
+{
+    const uint64_t grace = DESK_GRACE_MS * UINT64_C(1000000);
+    struct tpr_visitor *oldest;
+
+    if (desk->visitor_count < DESK_VISITORS)
+        return false;
+    oldest = TPB_CONTAINER(desk->visitors.next, struct tpr_visitor,
+                           corpse.link);
+    desk->full = tpb_now() < oldest->since + grace;
+    if (!desk->full)
+        visitor_end(oldest);
+    return desk->full;
 }
 
 void tpr_visitor_new(tp_listener *listener, int fd)
@@ -260,13 +291,12 @@ void tpr_visitor_new(tp_listener *listener, int fd)
         close(fd);
         return;
     }
-    if (desk->visitor_count >= DESK_VISITORS)
-        visitor_end(TPB_CONTAINER(desk->visitors.next, struct tpr_visitor,
-                                  corpse.link));
     visitor->listener = listener;
     visitor->line.watch = (struct tpf_watch){ .fd = fd,
                                               .ready = visitor_ready };
-    visitor->deadline = tpb_now() + DESK_PATIENCE_MS * UINT64_C(1000000);
+    visitor->since = tpb_now();
+    visitor->deadline = visitor->since
+                        + DESK_PATIENCE_MS * UINT64_C(1000000);
     tpb_list_init(&visitor->corpse.link);
     tpb_list_append(&desk->visitors, &visitor->corpse.link);
     desk->visitor_count++;
@@ -362,15 +392,6 @@ static void desk_free_dead(struct tpr_desk *desk, bool all)
         tpb_list_unlink(node);
         tpb_free(corpse);
     }
-}
-
-static void desk_resume(struct tpr_desk *desk)
-{
-    pthread_mutex_lock(&desk->context->table_lock);
-    TPB_LIST_EACH(node, &desk->listeners)
-        tpr_listener_pause(TPB_CONTAINER(node, struct tp_listener, link),
-                           false);
-    pthread_mutex_unlock(&desk->context->table_lock);
 }
 
 static void desk_ready(struct tpf_watch *watch, uint32_t events)

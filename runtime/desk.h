@@ -31,7 +31,10 @@ enum {
     DESK_VERSION = 1,
     DESK_NONCE = 32,
     DESK_VISITORS = 64,            /* that have not proven themselves */
-    DESK_GUESTS = 64,              /* proven, of one listener, not accepted */
+    DESK_GRACE_MS = 200,           /* of each, however many come */
+    DESK_GUESTS = 64,              /* proven, of one listener, connected, not
+                                      accepted; of those that connect: */
+    DESK_PROMISED = 4096,
     DESK_TICK_MS = 20,
     DESK_PATIENCE_MS = 5000        /* for each step of the other side */
 };
@@ -94,19 +97,20 @@ struct tp_listener {
     struct tpr_task task;          /* tp_listener_close() */
     _Atomic bool closing;          /* atomic: the task is under way */
     bool closed;
-    bool paused;                   /* no descriptors for visitors */
+    bool paused;                   /* no descriptors for visitors, or full */
     uint32_t entrance_count;
     struct tpr_entrance entrances[TPR_WAYS + 1];
     struct tpb_list accepts;       /* listener_accept: tp_accept() armed */
     struct tpb_list here;          /* tpr_guest: connected, not accepted */
-    uint32_t guests;               /* promised or here */
+    uint32_t guests, waiting;      /* promised or here; here */
     char secret[TPR_SECRET_TEXT];  /* const */
     char address[TPR_ADDRESS_TEXT];    /* const */
 };
 
 /* A guest of this listener is connected. */
 void tpr_listener_arrived(tp_listener *listener, struct tpr_guest *guest);
-/* The fds of visitors lack: waits a little, then goes on. */
+/* The fds of visitors lack, or there are enough of these: waits a little, then
+ * goes on. */
 void tpr_listener_pause(tp_listener *listener, bool pause);
 void tpr_listener_close(tp_listener *listener, const char *why);
 
@@ -144,6 +148,7 @@ struct tpr_desk {
     struct tpb_list listeners;     /* table */
     struct tpb_list visitors;      /* strangers at our sockets, oldest first */
     uint32_t visitor_count;
+    bool full;                     /* some wait until there are fewer */
     struct tpb_list visits;        /* tpr_visit: we, at others' desks */
     struct tpb_list promised;      /* tpr_guest: may connect */
     struct tpb_list unborn;        /* ... ended before anybody saw them */
@@ -166,6 +171,8 @@ void tpr_desk_bury(struct tpr_desk *desk, struct tpr_corpse *corpse);
 
 /* Somebody called; the descriptor is ours now. */
 void tpr_visitor_new(tp_listener *listener, int fd);
+/* Is there no room for a new one?  Then they wait with the kernel. */
+bool tpr_visitors_full(struct tpr_desk *desk);
 void tpr_visitors_end(struct tpr_desk *desk, const tp_listener *listener);
 void tpr_visitors_tick(struct tpr_desk *desk, uint64_t now);
 

@@ -15,7 +15,7 @@
 
 TPB_LOG_COMPONENT("listener");
 
-enum { LISTENER_BACKLOG = 128, LISTENER_CALLS = 8 };
+enum { LISTENER_BACKLOG = 4096, LISTENER_CALLS = 8 };
 
 /* ---- visitors come ------------------------------------------------------- */
 
@@ -39,8 +39,13 @@ static void listener_called(struct tpf_watch *watch, uint32_t events)
 
     (void)events;
     for (int i = 0; i < LISTENER_CALLS && !listener->closed; i++) {
-        int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd;
 
+        if (tpr_visitors_full(listener->context->desk)) {
+            tpr_listener_pause(listener, true);
+            return;
+        }
+        fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             tpr_visitor_new(listener, fd);
             continue;
@@ -95,6 +100,7 @@ static void listener_match(tp_listener *listener)
 
         guest->listener = NULL;
         listener->guests--;
+        listener->waiting--;
         listener_accept_end(TPB_CONTAINER(listener->accepts.next,
                                           struct listener_accept, link),
                             TP_OK, pipe);
@@ -107,6 +113,7 @@ static void listener_match(tp_listener *listener)
 void tpr_listener_arrived(tp_listener *listener, struct tpr_guest *guest)
 {
     tpb_list_append(&listener->here, &guest->link);
+    listener->waiting++;
     listener_match(listener);
 }
 
@@ -162,6 +169,7 @@ static void listener_dismiss(struct tpr_guest *guest, const char *why)
 {
     tpb_list_unlink(&guest->link);
     guest->listener->guests--;
+    guest->listener->waiting--;
     guest->listener = NULL;
     tpr_pipe_close(tpr_guest_pipe(guest), why);
 }

@@ -19,6 +19,8 @@ TPB_LOG_COMPONENT("peer");
 
 enum {
     PEER_TIMER_MS = 20,            /* while a first contact is under way */
+    PEER_TIMER_SHARE = 4,          /* so many times as long as looking at all of
+                                      them takes it is left at that */
     PEER_GRACE_MS = 5              /* for the peer to begin it */
 };
 
@@ -586,6 +588,10 @@ static void peer_too_late(struct tpr_peer *peer)
 
 void tpr_peer_timers(tp_context *context, uint64_t now)
 {
+    uint64_t begin = tpb_now(), after;
+
+    if (begin < context->timers_due)
+        return;
     if (context->bootstrap->ops->poll != NULL)
         context->bootstrap->ops->poll(context->bootstrap);
     TPB_LIST_EACH(node, &context->strangers) {
@@ -616,6 +622,9 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
         else
             peer_too_late(peer);
     }
+    /* A thousand that connect at a time have a thousand events. */
+    after = tpb_now();
+    context->timers_due = after + PEER_TIMER_SHARE * (after - begin);
 }
 
 int tpr_peer_timers_ms(const tp_context *context)

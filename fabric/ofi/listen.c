@@ -10,31 +10,39 @@
 #include "fabric/ofi/ofi.h"
 #include "runtime/base/io.h"
 
-enum { LISTEN_BACKLOG = 128 };
+enum {
+    LISTEN_BACKLOG = 4096,
+    LISTEN_LACK_MS = 100,          /* when there are no descriptors */
+    LISTEN_FULL_MS = 20            /* ... or enough strangers */
+};
 
 TPB_LOG_COMPONENT("ofi");
 
-void ofi_listen_pause(struct ofi_endpoint *endpoint, bool pause)
+void ofi_listen_pause(struct ofi_endpoint *endpoint, int64_t ms)
 {
     for (int i = 0; i < endpoint->listen_count; i++)
         tpf_watch_change(endpoint->common.env, &endpoint->listens[i].watch,
-                         pause ? 0 : EPOLLIN);
-    endpoint->listen_paused = pause;
+                         ms > 0 ? 0 : EPOLLIN);
+    endpoint->listen_paused = ms > 0 ? ofi_meet_after(ms) : 0;
 }
 
 static void listen_ready(struct tpf_watch *watch, uint32_t events)
 {
     struct ofi_listen *listener = TPB_CONTAINER(watch, struct ofi_listen,
                                                 watch);
-    int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    bool full = ofi_meet_full(listener->endpoint);
+    int fd = full ? -1 : accept4(watch->fd, NULL, NULL,
+                                 SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     (void)events;
-    if (fd >= 0)
+    if (full)
+        ofi_listen_pause(listener->endpoint, LISTEN_FULL_MS);
+    else if (fd >= 0)
         ofi_meet_stranger(listener->endpoint, fd);
     else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS
              || errno == ENOMEM)
         /* The socket would wake us all the time. */
-        ofi_listen_pause(listener->endpoint, true);
+        ofi_listen_pause(listener->endpoint, LISTEN_LACK_MS);
     ofi_meet_schedule(listener->endpoint);
 }
 

@@ -19,8 +19,7 @@
 #include "runtime/base/io.h"
 
 enum {
-    MEET_STRANGER_MS = 10000,      /* for a visitor to show the key */
-    MEET_PAUSE_MS = 100            /* when there are no descriptors */
+    MEET_STRANGER_MS = 10000       /* for a visitor to show the key */
 };
 
 TPB_LOG_COMPONENT("ofi");
@@ -241,27 +240,31 @@ static void meet_introduced(struct ofi_meet *meet)
         meet_refuse(meet, status, error.text);
 }
 
-/* The oldest stranger makes room. */
-static void meet_crowd(struct ofi_endpoint *endpoint)
+/* Of many, the oldest makes room as soon as it has had its time: who has the
+ * key shows it at once, and of a thousand such that call at once each has its
+ * turn. */
+bool ofi_meet_full(struct ofi_endpoint *endpoint)
 {
     if (endpoint->strangers < OFI_STRANGERS)
-        return;
+        return false;
     TPB_LIST_EACH(node, &endpoint->meets) {
         struct ofi_meet *meet = TPB_CONTAINER(node, struct ofi_meet, link);
 
-        if (meet->stage == OFI_STRANGER) {
-            ofi_meet_drop(meet);
-            return;
-        }
+        if (meet->stage != OFI_STRANGER)
+            continue;
+        if (ofi_meet_after(MEET_STRANGER_MS - OFI_STRANGER_MS)
+            < meet->deadline)
+            return true;
+        ofi_meet_drop(meet);
+        return false;
     }
+    return false;
 }
 
 void ofi_meet_stranger(struct ofi_endpoint *endpoint, int fd)
 {
-    struct ofi_meet *meet;
+    struct ofi_meet *meet = ofi_meet_new(endpoint);
 
-    meet_crowd(endpoint);
-    meet = ofi_meet_new(endpoint);
     if (meet == NULL) {
         close(fd);
         return;
@@ -301,6 +304,9 @@ static void meet_ready(struct tpf_watch *watch, uint32_t events)
         meet_introduced(meet);
     else if (gone || events & (EPOLLHUP | EPOLLERR))
         meet_broken(meet);
+    if (endpoint->listen_paused != 0
+        && endpoint->strangers <= OFI_STRANGERS / 2)
+        ofi_listen_pause(endpoint, 0);
     ofi_meet_schedule(endpoint);
 }
 
@@ -354,8 +360,8 @@ void ofi_meet_timers(struct ofi_endpoint *endpoint)
 {
     uint64_t now = tpb_look(&endpoint->looked);
 
-    if (endpoint->listen_paused)
-        ofi_listen_pause(endpoint, false);
+    if (endpoint->listen_paused != 0 && endpoint->listen_paused <= tpb_now())
+        ofi_listen_pause(endpoint, 0);
     for (struct ofi_meet *meet; (meet = meet_overdue(endpoint, now)) != NULL;)
         meet_late(meet);
     TPB_LIST_EACH(node, &endpoint->visits)
@@ -375,8 +381,7 @@ void ofi_meet_schedule(struct ofi_endpoint *endpoint)
     uint64_t next = ofi_life_next(endpoint);
     struct itimerspec when = { .it_value = { 0 } };
 
-    if (endpoint->listen_paused)
-        meet_sooner(&next, ofi_meet_after(MEET_PAUSE_MS));
+    meet_sooner(&next, endpoint->listen_paused);
     TPB_LIST_EACH(node, &endpoint->meets)
         meet_sooner(&next,
                     TPB_CONTAINER(node, struct ofi_meet, link)->deadline);

@@ -64,7 +64,8 @@ enum {
     OFI_SPLIT_HEAD = 64,           /* ... beside their bodies, at most */
     OFI_SPLITS = 3,                /* 2 was: bodies in pieces */
     OFI_BUNDLES = 1,
-    OFI_STRANGERS = 64             /* visitors that have not shown the key */
+    OFI_STRANGERS = 64,            /* visitors that have not shown the key */
+    OFI_STRANGER_MS = 200          /* of each, however many come */
 };
 
 #define OFI_MAGIC 0x326f7074u      /* "tpo2", before every note */
@@ -283,8 +284,8 @@ struct ofi_listen {
 tp_status ofi_listen_open(struct ofi_endpoint *endpoint,
                           struct tpb_error *error);
 void ofi_listen_close(struct ofi_endpoint *endpoint);
-/* Nobody is let in for a while, or again. */
-void ofi_listen_pause(struct ofi_endpoint *endpoint, bool pause);
+/* Nobody is let in for so long; 0: again. */
+void ofi_listen_pause(struct ofi_endpoint *endpoint, int64_t ms);
 
 /* ---- meet.c ------------------------------------------------------------ */
 
@@ -328,6 +329,8 @@ struct ofi_meet {
     size_t got;                    /* bytes of `theirs` that are there */
 };
 
+/* Is there no room for a stranger?  Then they wait with the kernel. */
+bool ofi_meet_full(struct ofi_endpoint *endpoint);
 /* Somebody has called; the descriptor is ours now. */
 void ofi_meet_stranger(struct ofi_endpoint *endpoint, int fd);
 /* Takes the conn's meeting away, or its visit, if there is one. */
@@ -834,7 +837,8 @@ struct ofi_endpoint {
     struct ofi_card card;          /* what we publish */
     struct ofi_listen listens[OFI_WHERES];
     int listen_count;
-    bool listen_paused;            /* no descriptors; the timer wakes it */
+    uint64_t listen_paused;        /* no descriptors, or many strangers: until
+                                      the timer wakes it; 0: it is not */
     struct tpf_watch timer, loaded;
     uint64_t looked;               /* when the timer was served last */
     struct tpb_list meets, dead, visits, rails, conns;

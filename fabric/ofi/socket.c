@@ -10,15 +10,20 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fabric/ofi/ofi.h"
 
 TPB_LOG_COMPONENT("ofi");
 
-enum { SOCKET_MOST = 4096 };       /* descriptors looked at: some ms */
+enum {
+    SOCKET_MOST = 4096,            /* descriptors looked at: some ms */
+    SOCKET_RECENT = 32             /* of these, first */
+};
 
 static bool socket_same(const struct sockaddr_storage *address,
                         const struct ofi_where *where)
@@ -43,9 +48,26 @@ static bool socket_is(int fd, const struct ofi_where *ours,
            && socket_same(&address, ours);
 }
 
+/* It was opened a moment ago, so it is most likely right below the lowest one
+ * that is free: with a thousand connections that is all that can be afforded
+ * for each. */
+static int socket_recent(const struct ofi_where *ours,
+                         const struct ofi_where *theirs)
+{
+    int free = open("/dev/null", O_RDONLY | O_CLOEXEC), found = -1;
+
+    for (int fd = free - 1; fd >= 0 && fd >= free - SOCKET_RECENT && found < 0;
+         fd--)
+        if (socket_is(fd, ours, theirs))
+            found = fd;
+    if (free >= 0)
+        close(free);
+    return found;
+}
+
 /* The descriptor of the connection between the two; -1: none of ours. */
-static int socket_find(const struct ofi_where *ours,
-                       const struct ofi_where *theirs)
+static int socket_search(const struct ofi_where *ours,
+                         const struct ofi_where *theirs)
 {
     DIR *all = opendir("/proc/self/fd");
     struct dirent *entry;
@@ -79,7 +101,9 @@ void ofi_socket_plain(struct ofi_conn *conn)
         || !ofi_where_from_socket(&address, &theirs)
         || !ofi_where_same(&ours, &theirs))
         return;
-    fd = socket_find(&ours, &theirs);
+    fd = socket_recent(&ours, &theirs);
+    if (fd < 0)
+        fd = socket_search(&ours, &theirs);
     if (fd < 0
         || setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4) < 0)
         tpb_debug("the congestion control within the host stays as it is");

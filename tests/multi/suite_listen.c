@@ -22,6 +22,12 @@ struct listen_guests {
     tp_pipe *pipes[64];
 };
 
+/* A byte for each of many. */
+static char listen_byte = 'x';
+static tp_payload listen_payload = { .data = &listen_byte, .length = 1 };
+static tp_message listen_letter = { .payloads = &listen_payload,
+                                    .payload_count = 1 };
+
 static void listen_accepted(tp_listener *listener, tp_status status,
                             tp_pipe *pipe, void *arg)
 {
@@ -710,6 +716,45 @@ static void listen_crowd(void)
     tpx_barrier();
 }
 
+/* One at each pipe that comes, which it then serves. */
+static void listen_serve(tp_listener *listener, tp_status status,
+                         tp_pipe *pipe, void *arg)
+{
+    unsigned *count = arg;
+
+    if (status != TP_OK)
+        return;
+    tpx_ok(tp_pipe_write(pipe, &listen_letter, NULL, NULL));
+    tpx_ok(tp_accept(listener, listen_serve, arg));
+    __atomic_fetch_add(count, 1, __ATOMIC_ACQ_REL);
+}
+
+/* More at once than may be at the desk: all of them come in. */
+static void listen_throng(void)
+{
+    enum { THRONG = 150 };
+    tp_pipe *direct = tpx_pipe(!tpx_me.rank, 0), *pipes[THRONG];
+    char address[LISTEN_TEXT], byte;
+    tp_listener *listener;
+    unsigned count = 0;
+
+    if (tpx_me.rank == 0) {
+        tpx_ok(tp_listen(tpx_me.context, NULL, &listener));
+        tpx_ok(tp_listener_address(listener, address, sizeof(address)));
+        tpx_ok(tp_accept(listener, listen_serve, &count));
+        tpx_ok(tp_pipe_send(direct, address, strlen(address) + 1));
+        tpx_until(&count, THRONG);
+    } else {
+        tpx_ok(tp_pipe_recv(direct, address, sizeof(address), NULL));
+        for (unsigned i = 0; i < THRONG; i++)
+            tpx_ok(tp_connect(tpx_me.context, address, &pipes[i]));
+        for (unsigned i = 0; i < THRONG; i++)
+            tpx_check(tp_pipe_recv(pipes[i], &byte, 1, NULL) == TP_OK,
+                      "pipe %u: %s", i, tp_pipe_error(pipes[i]));
+    }
+    tpx_barrier();
+}
+
 /* ---- arguments ----------------------------------------------------------- */
 
 /* Of an address that leads nowhere there is no pipe that could tell why. */
@@ -846,5 +891,6 @@ const struct tpx_spmd tpx_listen[] = {
     { "listen_death", listen_death, 3, TPX_BARE | TPX_KILLS },
     { "listen_many", listen_many, 2, 0 },
     { "listen_crowd", listen_crowd, 5, 0 },
+    { "listen_throng", listen_throng, 2, 0, 60 },
     { NULL }
 };

@@ -39,6 +39,22 @@ static void order_pair(void)
     tpx_flow_finish(order_flows, count);
 }
 
+/* Many pipes between two, by numbers of all kinds, found in a table that grows
+ * while messages come for all of them. */
+static void order_numbers(void)
+{
+    enum { PIPES = 300 };
+    const struct tpx_flow_plan plan = { TPX_SMALL, order_scaled(12), 3, 2 };
+    struct tpx_flow *flows = calloc(PIPES, sizeof(*flows));
+
+    tpx_check(flows != NULL, "no memory for the test itself");
+    for (unsigned i = 0; i < PIPES; i++)
+        tpx_flow_start(&flows[i], !tpx_me.rank,
+                       i < 100 ? i + 1 : i * UINT32_C(2654435761), &plan);
+    tpx_flow_finish(flows, PIPES);
+    free(flows);
+}
+
 static void order_self(void)
 {
     static const struct tpx_flow_plan plans[] = {
@@ -357,6 +373,7 @@ static void order_ends(void)
 
 const struct tpx_spmd tpx_order[] = {
     { "order_pair", order_pair, 2, TPX_LAUNCH, 60 },
+    { "order_numbers", order_numbers, 2, TPX_LAUNCH, 60 },
     { "order_self", order_self, 1, TPX_LAUNCH, 60 },
     { "order_all", order_all, 4, TPX_LAUNCH, 60 },
     { "order_neighbours", order_neighbours, 16, TPX_LAUNCH, 60 },
