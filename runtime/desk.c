@@ -3,8 +3,9 @@
  * The desk itself: sockets, the clock, and the visitors of our listeners.
  * Whoever does not prove itself costs a socket and some KiB for some seconds;
  * there are never more than DESK_VISITORS of them.  When more come, one that
- * has had its DESK_GRACE_MS is sent away for each: who is honest is done in
- * milliseconds, and a thousand of these that come at once have their turns.
+ * has had its DESK_GRACE_MS, or DESK_SILENT_MS, is sent away for each: who is
+ * honest is done in milliseconds, and a thousand of these that come at once
+ * have their turns.
  */
 #include "config.h"
 
@@ -267,30 +268,42 @@ static void visitor_ready(struct tpf_watch *watch, uint32_t events)
         desk_resume(desk);
 }
 
+/* The first one that has had its time; NULL: none. */
+static struct tpr_visitor *desk_slow(struct tpr_desk *desk)
+{
+    uint64_t now = tpb_now();
+
+    TPB_LIST_EACH(node, &desk->visitors) {
+        struct tpr_visitor *visitor = TPB_CONTAINER(node, struct tpr_visitor,
+                                                    corpse.link);
+        uint64_t grace = visitor->stage == VISITOR_NOTE ? DESK_SILENT_MS
+                                                        : DESK_GRACE_MS;
+
+        if (now >= visitor->since + grace * UINT64_C(1000000))
+            return visitor;
+    }
+    return NULL;
+}
+
 bool tpr_visitors_full(struct tpr_desk *desk)
 {
-    const uint64_t grace = DESK_GRACE_MS * UINT64_C(1000000);
-    struct tpr_visitor *oldest;
-
-    if (desk->visitor_count < DESK_VISITORS)
-        return false;
-    oldest = TPB_CONTAINER(desk->visitors.next, struct tpr_visitor,
-                           corpse.link);
-    desk->full = tpb_now() < oldest->since + grace;
-    if (!desk->full)
-        visitor_end(oldest);
+    desk->full = desk->visitor_count >= DESK_VISITORS
+                 && desk_slow(desk) == NULL;
     return desk->full;
 }
 
 void tpr_visitor_new(tp_listener *listener, int fd)
 {
     struct tpr_desk *desk = listener->context->desk;
-    struct tpr_visitor *visitor = tpb_zalloc(sizeof(*visitor));
+    struct tpr_visitor *visitor = tpb_zalloc(sizeof(*visitor)), *slow;
 
     if (visitor == NULL) {
         close(fd);
         return;
     }
+    if (desk->visitor_count >= DESK_VISITORS
+        && (slow = desk_slow(desk)) != NULL)
+        visitor_end(slow);
     visitor->listener = listener;
     visitor->line.watch = (struct tpf_watch){ .fd = fd,
                                               .ready = visitor_ready };

@@ -31,7 +31,8 @@ enum {
     DESK_VERSION = 1,
     DESK_NONCE = 32,
     DESK_VISITORS = 64,            /* that have not proven themselves */
-    DESK_GRACE_MS = 200,           /* of each, however many come */
+    DESK_GRACE_MS = 200,           /* of each, however many come ... */
+    DESK_SILENT_MS = 50,           /* ... unless it has not said a word */
     DESK_GUESTS = 64,              /* proven, of one listener, connected, not
                                       accepted; of those that connect: */
     DESK_PROMISED = 4096,
@@ -171,7 +172,8 @@ void tpr_desk_bury(struct tpr_desk *desk, struct tpr_corpse *corpse);
 
 /* Somebody called; the descriptor is ours now. */
 void tpr_visitor_new(tp_listener *listener, int fd);
-/* Is there no room for a new one?  Then they wait with the kernel. */
+/* Is there no room for a new one, and nobody to make it?  Then they wait with
+ * the kernel. */
 bool tpr_visitors_full(struct tpr_desk *desk);
 void tpr_visitors_end(struct tpr_desk *desk, const tp_listener *listener);
 void tpr_visitors_tick(struct tpr_desk *desk, uint64_t now);

@@ -20,21 +20,25 @@ TPB_LOG_COMPONENT("peer");
 enum {
     PEER_TIMER_MS = 20,            /* while a first contact is under way */
     PEER_TIMER_SHARE = 4,          /* so many times as long as looking at all of
-                                      them takes it is left at that */
+                                      them takes it is left at that, but no
+                                      longer than that */
     PEER_GRACE_MS = 5              /* for the peer to begin it */
 };
 
 /* ---- the table ---------------------------------------------------------- */
 
-static uint32_t peer_hash(uint32_t number)
+/* Where to look in a table of so many, a power of 2.  The product's upper bits
+ * depend on all of the number's: those of many have their lower bits in
+ * common. */
+static uint32_t peer_hash(uint32_t number, uint32_t size)
 {
-    return number * 2654435761u;
+    return (number * 2654435761u) >> (__builtin_clz(size) + 1);
 }
 
 static struct tpr_peer **peer_slot(struct tpr_peer **table, uint32_t size,
                                    int rank)
 {
-    uint32_t at = peer_hash((uint32_t)rank) & (size - 1);
+    uint32_t at = peer_hash((uint32_t)rank, size);
 
     while (table[at] != NULL && table[at]->rank != rank)
         at = (at + 1) & (size - 1);
@@ -135,7 +139,7 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
 static tp_pipe **peer_numbered_slot(tp_pipe **table, uint32_t size,
                                     unsigned number)
 {
-    uint32_t at = peer_hash(number) & (size - 1);
+    uint32_t at = peer_hash(number, size);
 
     while (table[at] != NULL && table[at]->number != number)
         at = (at + 1) & (size - 1);
@@ -161,20 +165,23 @@ static bool peer_numbered_grow(struct tpr_peer *peer)
     return true;
 }
 
-/* Under table_lock. */
+/* Under table_lock.  One that is there is found without memory. */
 static tp_pipe *peer_numbered(struct tpr_peer *peer, unsigned number)
 {
-    tp_pipe **slot, *pipe;
+    tp_pipe **slot = NULL, *pipe;
 
-    if (!peer_numbered_grow(peer))
+    if (peer->numbered_size > 0)
+        slot = peer_numbered_slot(peer->numbered, peer->numbered_size, number);
+    if (slot != NULL && *slot != NULL)
+        return *slot;
+    if (!peer_numbered_grow(peer)
+        || (pipe = peer_pipe_new(peer, number)) == NULL)
         return NULL;
     slot = peer_numbered_slot(peer->numbered, peer->numbered_size, number);
-    if (*slot == NULL && (pipe = peer_pipe_new(peer, number)) != NULL) {
-        pipe->next = peer->pipes;
-        peer->pipes = *slot = pipe;
-        peer->numbered_used++;
-    }
-    return *slot;
+    pipe->next = peer->pipes;
+    peer->pipes = *slot = pipe;
+    peer->numbered_used++;
+    return pipe;
 }
 
 tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number)
@@ -588,7 +595,7 @@ static void peer_too_late(struct tpr_peer *peer)
 
 void tpr_peer_timers(tp_context *context, uint64_t now)
 {
-    uint64_t begin = tpb_now(), after;
+    uint64_t begin = tpb_now(), after, pause;
 
     if (begin < context->timers_due)
         return;
@@ -624,7 +631,10 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
     }
     /* A thousand that connect at a time have a thousand events. */
     after = tpb_now();
-    context->timers_due = after + PEER_TIMER_SHARE * (after - begin);
+    pause = PEER_TIMER_SHARE * (after - begin);
+    if (pause > PEER_TIMER_MS * UINT64_C(1000000))
+        pause = PEER_TIMER_MS * UINT64_C(1000000);
+    context->timers_due = after + pause;
 }
 
 int tpr_peer_timers_ms(const tp_context *context)

@@ -24,26 +24,30 @@ void ofi_listen_pause(struct ofi_endpoint *endpoint, int64_t ms)
         tpf_watch_change(endpoint->common.env, &endpoint->listens[i].watch,
                          ms > 0 ? 0 : EPOLLIN);
     endpoint->listen_paused = ms > 0 ? ofi_meet_after(ms) : 0;
+    endpoint->listen_full = false;
 }
 
 static void listen_ready(struct tpf_watch *watch, uint32_t events)
 {
     struct ofi_listen *listener = TPB_CONTAINER(watch, struct ofi_listen,
                                                 watch);
-    bool full = ofi_meet_full(listener->endpoint);
+    struct ofi_endpoint *endpoint = listener->endpoint;
+    bool full = ofi_meet_full(endpoint);
     int fd = full ? -1 : accept4(watch->fd, NULL, NULL,
                                  SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     (void)events;
-    if (full)
-        ofi_listen_pause(listener->endpoint, LISTEN_FULL_MS);
-    else if (fd >= 0)
-        ofi_meet_stranger(listener->endpoint, fd);
-    else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS
-             || errno == ENOMEM)
+    if (full) {
+        ofi_listen_pause(endpoint, LISTEN_FULL_MS);
+        endpoint->listen_full = true;
+    } else if (fd >= 0) {
+        ofi_meet_stranger(endpoint, fd);
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS
+               || errno == ENOMEM) {
         /* The socket would wake us all the time. */
-        ofi_listen_pause(listener->endpoint, LISTEN_LACK_MS);
-    ofi_meet_schedule(listener->endpoint);
+        ofi_listen_pause(endpoint, LISTEN_LACK_MS);
+    }
+    ofi_meet_schedule(endpoint);
 }
 
 static int listen_socket(const struct sockaddr_storage *address,

@@ -242,29 +242,33 @@ static void meet_introduced(struct ofi_meet *meet)
 
 /* Of many, the oldest makes room as soon as it has had its time: who has the
  * key shows it at once, and of a thousand such that call at once each has its
- * turn. */
-bool ofi_meet_full(struct ofi_endpoint *endpoint)
+ * turn.  NULL: there are not so many, or none has. */
+static struct ofi_meet *meet_slow(struct ofi_endpoint *endpoint)
 {
     if (endpoint->strangers < OFI_STRANGERS)
-        return false;
+        return NULL;
     TPB_LIST_EACH(node, &endpoint->meets) {
         struct ofi_meet *meet = TPB_CONTAINER(node, struct ofi_meet, link);
 
-        if (meet->stage != OFI_STRANGER)
-            continue;
-        if (ofi_meet_after(MEET_STRANGER_MS - OFI_STRANGER_MS)
-            < meet->deadline)
-            return true;
-        ofi_meet_drop(meet);
-        return false;
+        if (meet->stage == OFI_STRANGER)
+            return ofi_meet_after(MEET_STRANGER_MS - OFI_STRANGER_MS)
+                   < meet->deadline ? NULL : meet;
     }
-    return false;
+    return NULL;
+}
+
+bool ofi_meet_full(struct ofi_endpoint *endpoint)
+{
+    return endpoint->strangers >= OFI_STRANGERS && meet_slow(endpoint) == NULL;
 }
 
 void ofi_meet_stranger(struct ofi_endpoint *endpoint, int fd)
 {
-    struct ofi_meet *meet = ofi_meet_new(endpoint);
+    struct ofi_meet *slow = meet_slow(endpoint), *meet;
 
+    if (slow != NULL)
+        ofi_meet_drop(slow);
+    meet = ofi_meet_new(endpoint);
     if (meet == NULL) {
         close(fd);
         return;
@@ -304,8 +308,7 @@ static void meet_ready(struct tpf_watch *watch, uint32_t events)
         meet_introduced(meet);
     else if (gone || events & (EPOLLHUP | EPOLLERR))
         meet_broken(meet);
-    if (endpoint->listen_paused != 0
-        && endpoint->strangers <= OFI_STRANGERS / 2)
+    if (endpoint->listen_full && endpoint->strangers <= OFI_STRANGERS / 2)
         ofi_listen_pause(endpoint, 0);
     ofi_meet_schedule(endpoint);
 }

@@ -65,7 +65,7 @@ enum {
     OFI_SPLITS = 3,                /* 2 was: bodies in pieces */
     OFI_BUNDLES = 1,
     OFI_STRANGERS = 64,            /* visitors that have not shown the key */
-    OFI_STRANGER_MS = 200          /* of each, however many come */
+    OFI_STRANGER_MS = 100          /* of each, however many come */
 };
 
 #define OFI_MAGIC 0x326f7074u      /* "tpo2", before every note */
@@ -329,7 +329,8 @@ struct ofi_meet {
     size_t got;                    /* bytes of `theirs` that are there */
 };
 
-/* Is there no room for a stranger?  Then they wait with the kernel. */
+/* Is there no room for a stranger, and nobody to make it?  Then they wait with
+ * the kernel. */
 bool ofi_meet_full(struct ofi_endpoint *endpoint);
 /* Somebody has called; the descriptor is ours now. */
 void ofi_meet_stranger(struct ofi_endpoint *endpoint, int fd);
@@ -839,6 +840,7 @@ struct ofi_endpoint {
     int listen_count;
     uint64_t listen_paused;        /* no descriptors, or many strangers: until
                                       the timer wakes it; 0: it is not */
+    bool listen_full;              /* ... these: or until there are fewer */
     struct tpf_watch timer, loaded;
     uint64_t looked;               /* when the timer was served last */
     struct tpb_list meets, dead, visits, rails, conns;

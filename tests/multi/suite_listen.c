@@ -732,7 +732,7 @@ static void listen_serve(tp_listener *listener, tp_status status,
 /* More at once than may be at the desk: all of them come in. */
 static void listen_throng(void)
 {
-    enum { THRONG = 150 };
+    enum { THRONG = 100 };
     tp_pipe *direct = tpx_pipe(!tpx_me.rank, 0), *pipes[THRONG];
     char address[LISTEN_TEXT], byte;
     tp_listener *listener;

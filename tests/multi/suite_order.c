@@ -40,18 +40,22 @@ static void order_pair(void)
 }
 
 /* Many pipes between two, by numbers of all kinds, found in a table that grows
- * while messages come for all of them. */
+ * while messages come; for half of them before they are opened at rank 1. */
 static void order_numbers(void)
 {
     enum { PIPES = 300 };
     const struct tpx_flow_plan plan = { TPX_SMALL, order_scaled(12), 3, 2 };
+    const unsigned part = tpx_me.rank == 0 ? PIPES : PIPES / 2;
     struct tpx_flow *flows = calloc(PIPES, sizeof(*flows));
 
     tpx_check(flows != NULL, "no memory for the test itself");
-    for (unsigned i = 0; i < PIPES; i++)
-        tpx_flow_start(&flows[i], !tpx_me.rank,
-                       i < 100 ? i + 1 : i * UINT32_C(2654435761), &plan);
-    tpx_flow_finish(flows, PIPES);
+    for (unsigned from = 0; from < PIPES; from += part) {
+        for (unsigned i = from; i < from + part; i++)
+            tpx_flow_start(&flows[i], !tpx_me.rank,
+                           i % 3 == 0 ? i + 1 : i % 3 == 1 ? i << 16
+                           : i * UINT32_C(2654435761), &plan);
+        tpx_flow_finish(flows + from, part);
+    }
     free(flows);
 }
 
