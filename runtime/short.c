@@ -423,15 +423,15 @@ tp_status tp_pipe_borrow(tp_pipe *pipe, tp_message *skeleton,
 
 /* ---- arriving ----------------------------------------------------------- */
 
-/* Is the frame a whole short message, and says nothing else?  What all of these
- * have in common is compared at once. */
+/* Is the frame a whole short message of a rank's ready-made pipe, and says
+ * nothing else?  What all of these have in common is compared at once. */
 static inline bool short_is_whole(const struct tpr_peer *peer,
                                   const tp_pipe *pipe,
                                   const unsigned char *bytes,
                                   const struct wire_frame *frame, size_t size)
 {
     const uint64_t same = tpr_frame_word(WIRE_MESSAGE, WIRE_SHORT,
-                                         peer->wished, frame->number);
+                                         peer->wished, 0);
     uint64_t first;
 
     memcpy(&first, bytes, sizeof(first));
@@ -769,25 +769,6 @@ static bool short_back(tp_context *context, tp_pipe *pipe,
     return true;
 }
 
-/* What short_take() is not for. */
-static __attribute__((noinline)) bool
-short_take_lent(tp_context *context, const struct tpr_peer *peer,
-                tp_pipe *pipe, struct tpf_conn *conn,
-                const struct wire_frame *frame, const unsigned char *body,
-                size_t size)
-{
-    if (!short_is_mere(peer, pipe, frame, size))
-        return false;
-    if (short_is_small(frame))
-        return short_small(context, pipe, conn, frame, body);
-    if (short_is_tensor(frame))
-        return short_tensor(context, pipe, conn, frame, body);
-    if (short_is_lent(frame))
-        return short_lent(context, pipe, conn, frame, body);
-    return short_is_release(frame)
-           && short_back(context, pipe, conn, frame, body);
-}
-
 /* Of one payload, for a caller of tp_pipe_recv(). */
 static bool short_direct(tp_context *context, tp_pipe *pipe,
                          struct tpf_conn *conn, const unsigned char *body,
@@ -826,33 +807,63 @@ short_caller(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
            && short_aside(context, pipe, conn, frame, body, 0, skeleton);
 }
 
-/* False: it goes the other way, nothing is done. */
+/* A whole short message.  False: it goes the other way, nothing is done. */
+static inline bool short_take_whole(tp_context *context, tp_pipe *pipe,
+                                    struct tpf_conn *conn,
+                                    const struct wire_frame *frame,
+                                    const unsigned char *body)
+{
+    struct tpr_skeleton *skeleton;
+
+    if (!short_is_due(context, pipe, frame))
+        return false;
+    if (TPB_UNLIKELY(short_reader(pipe)->sync != NULL))
+        return short_caller(context, pipe, conn, frame, body);
+    skeleton = tpr_skeleton_short(pipe, frame->length);
+    if (TPB_UNLIKELY(skeleton == NULL))
+        return false;
+    short_show(context, pipe, conn, WIRE_SHORT, body, skeleton);
+    return true;
+}
+
+/* The same of frames of other kinds, and of pipes by number. */
+static __attribute__((noinline)) bool
+short_take_other(tp_context *context, struct tpr_peer *peer, tp_pipe *pipe,
+                 struct tpf_conn *conn, const struct wire_frame *frame,
+                 const unsigned char *body, size_t size)
+{
+    if (frame->number != 0)
+        pipe = tpr_pipe_of(peer, frame->number);
+    if (!short_is_mere(peer, pipe, frame, size))
+        return false;
+    if (frame->type == WIRE_MESSAGE && frame->flags == WIRE_SHORT)
+        return short_take_whole(context, pipe, conn, frame, body);
+    if (short_is_small(frame))
+        return short_small(context, pipe, conn, frame, body);
+    if (short_is_tensor(frame))
+        return short_tensor(context, pipe, conn, frame, body);
+    if (short_is_lent(frame))
+        return short_lent(context, pipe, conn, frame, body);
+    return short_is_release(frame)
+           && short_back(context, pipe, conn, frame, body);
+}
+
 static inline bool short_take(tp_context *context, struct tpr_peer *peer,
                               struct tpf_conn *conn,
                               const unsigned char *bytes, size_t size)
 {
-    struct tpr_skeleton *skeleton;
+    tp_pipe *pipe = atomic_load_explicit(&peer->ready_made,
+                                         memory_order_acquire);
     struct wire_frame frame;
-    tp_pipe *pipe;
 
     if (size < sizeof(frame))
         return false;
     memcpy(&frame, bytes, sizeof(frame));
-    pipe = tpr_pipe_of(peer, frame.number);
     if (!short_is_whole(peer, pipe, bytes, &frame, size))
-        return short_take_lent(context, peer, pipe, conn, &frame,
-                               bytes + sizeof(frame), size);
-    if (!short_is_due(context, pipe, &frame))
-        return false;
-    if (TPB_UNLIKELY(short_reader(pipe)->sync != NULL))
-        return short_caller(context, pipe, conn, &frame,
+        return short_take_other(context, peer, pipe, conn, &frame,
+                                bytes + sizeof(frame), size);
+    return short_take_whole(context, pipe, conn, &frame,
                             bytes + sizeof(frame));
-    skeleton = tpr_skeleton_short(pipe, frame.length);
-    if (TPB_UNLIKELY(skeleton == NULL))
-        return false;
-    short_show(context, pipe, conn, WIRE_SHORT, bytes + sizeof(frame),
-               skeleton);
-    return true;
 }
 
 enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
