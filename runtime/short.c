@@ -808,10 +808,9 @@ short_caller(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
 }
 
 /* A whole short message.  False: it goes the other way, nothing is done. */
-static inline bool short_take_whole(tp_context *context, tp_pipe *pipe,
-                                    struct tpf_conn *conn,
-                                    const struct wire_frame *frame,
-                                    const unsigned char *body)
+static inline __attribute__((always_inline)) bool
+short_take_whole(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
+                 const struct wire_frame *frame, const unsigned char *body)
 {
     struct tpr_skeleton *skeleton;
 
