@@ -268,11 +268,15 @@ static void visitor_ready(struct tpf_watch *watch, uint32_t events)
         desk_resume(desk);
 }
 
-/* The first one that has had its time; NULL: none. */
+/* Of too many, the first that has had its time; NULL: there are not so many, or
+ * none has. */
 static struct tpr_visitor *desk_slow(struct tpr_desk *desk)
 {
-    uint64_t now = tpb_now();
+    uint64_t now;
 
+    if (desk->visitor_count < DESK_VISITORS)
+        return NULL;
+    now = tpb_now();
     TPB_LIST_EACH(node, &desk->visitors) {
         struct tpr_visitor *visitor = TPB_CONTAINER(node, struct tpr_visitor,
                                                     corpse.link);
@@ -301,8 +305,8 @@ void tpr_visitor_new(tp_listener *listener, int fd)
         close(fd);
         return;
     }
-    if (desk->visitor_count >= DESK_VISITORS
-        && (slow = desk_slow(desk)) != NULL)
+    slow = desk_slow(desk);
+    if (slow != NULL)
         visitor_end(slow);
     visitor->listener = listener;
     visitor->line.watch = (struct tpf_watch){ .fd = fd,

@@ -595,7 +595,7 @@ static void peer_too_late(struct tpr_peer *peer)
 
 void tpr_peer_timers(tp_context *context, uint64_t now)
 {
-    uint64_t begin = tpb_now(), after, pause;
+    uint64_t begin = context->looked, after, pause;
 
     if (begin < context->timers_due)
         return;

@@ -711,13 +711,14 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
 {
     tp_pipe *pipe = tpr_pipe_of(peer, frame->number);
 
-    if (pipe == NULL && peer->guest != NULL) {
-        rx_pop(conn);
-        tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of no pipe");
-        return;
+    if (TPB_UNLIKELY(pipe == NULL)) {
+        if (peer->guest != NULL) {
+            rx_pop(conn);
+            tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of no pipe");
+            return;
+        }
+        pipe = tpr_pipe_get(peer, frame->number);
     }
-    if (pipe == NULL && frame->number == 0)
-        pipe = tpr_pipe_get(peer, 0);
     if (pipe == NULL) {
         rx_pop(conn);
         tpr_peer_end(peer, TP_ERR_NO_MEMORY, "out of memory for a pipe");

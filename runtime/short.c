@@ -827,12 +827,12 @@ short_take_whole(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
 
 /* The same of frames of other kinds, and of pipes by number. */
 static __attribute__((noinline)) bool
-short_take_other(tp_context *context, struct tpr_peer *peer, tp_pipe *pipe,
+short_take_other(tp_context *context, struct tpr_peer *peer,
                  struct tpf_conn *conn, const struct wire_frame *frame,
                  const unsigned char *body, size_t size)
 {
-    if (frame->number != 0)
-        pipe = tpr_pipe_of(peer, frame->number);
+    tp_pipe *pipe = tpr_pipe_of(peer, frame->number);
+
     if (!short_is_mere(peer, pipe, frame, size))
         return false;
     if (frame->type == WIRE_MESSAGE && frame->flags == WIRE_SHORT)
@@ -859,7 +859,7 @@ static inline bool short_take(tp_context *context, struct tpr_peer *peer,
         return false;
     memcpy(&frame, bytes, sizeof(frame));
     if (!short_is_whole(peer, pipe, bytes, &frame, size))
-        return short_take_other(context, peer, pipe, conn, &frame,
+        return short_take_other(context, peer, conn, &frame,
                                 bytes + sizeof(frame), size);
     return short_take_whole(context, pipe, conn, &frame,
                             bytes + sizeof(frame));
