@@ -255,22 +255,22 @@ struct tp_pipe {
     struct tpb_list backlog;       /* tpr_chunk */
     struct tpb_list unread_link;   /* in context->unread */
     struct tpr_skeleton *skeleton; /* of the message that is coming in */
-    _Atomic(tp_message *) offered; /* atomic: the one that is with the user and
-                                      may be read; his until then, whatever
-                                      becomes of the pipe */
+    _Atomic(tp_message *) offered; /* atomic: with the user, who may read it;
+                                      his until then, pipe or no pipe */
     struct tpr_skeleton *free_skeletons;
     unsigned char *gather;         /* a descriptor that spans frames */
     uint64_t gathered, gather_capacity;
     struct tpr_cursor cursor;
     uint64_t missing;              /* bytes of the message still to come */
     uint32_t consumed, advertised;
-
-    bool closed;                   /* by this side */
+    bool pumping;                  /* tpr_rx_pump() takes a step */
+    bool closed;                   /* by this side ... */
+    _Atomic bool closing;          /* ... or it will be, by ... */
+    struct tpr_task closer;        /* ... this */
     bool unseen;                   /* from outside, not accepted: for no any */
     _Atomic(const char *) error;   /* atomic: "" or why it failed */
     bool error_owned;
-    _Atomic(char *) refusal;       /* atomic: NULL or what a call was refused
-                                      for, while the pipe lives */
+    _Atomic(char *) refusal;       /* atomic: NULL or why a call was refused */
     struct tpb_record_pipe *record;    /* const; counters, relaxed atomic */
     struct tpb_record_pipe unrecorded; /* ... if the job's record has no room */
 };

@@ -18,6 +18,7 @@
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/desk.h"
+#include "runtime/stream.h"
 
 TPB_LOG_COMPONENT("desk");
 
@@ -395,6 +396,7 @@ static void desk_sweep(struct tpr_desk *desk)
         tpt_entry_drop(peer->entry);
         peer->entry = NULL;
         pthread_mutex_unlock(&context->table_lock);
+        tpr_pipe_lean(atomic_load(&peer->ready_made));
     }
 }
 

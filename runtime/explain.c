@@ -72,8 +72,9 @@ tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
         return TP_ERR_INVALID;
     context = pipe->context;
     peer = pipe->peer;
-    connected = *atomic_load(&peer->transport) != '\0';
     pthread_mutex_lock(&context->table_lock);
+    connected = *atomic_load(&peer->transport) != '\0'
+                && peer->end_text == NULL;
     if (peer->entry != NULL)
         explain = explain_new(peer);
     else

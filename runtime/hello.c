@@ -16,7 +16,7 @@
 
 TPB_LOG_COMPONENT("hello");
 
-enum { HELLO_LIMIT_MS = 10000 };
+enum { HELLO_LIMIT_MS = 10000 };   /* at least */
 
 static const char hello_magic[4] = { 't', 'p', 'i', 'p' };
 /* There is room for a frame on a new conn, unless it is lost already: perhaps
@@ -194,6 +194,7 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
     peer->links = NULL;
     hello_stranger_free(hello_stranger(context, conn));
     peer->conn = conn;
+    peer->bye_sent = false;        /* the other one's was lost with it */
     conn->peer = peer;
     tpr_links_open(peer);
     tpr_links_hear(peer, verdicts);
@@ -485,6 +486,19 @@ void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
 
 /* ---- upcalls ------------------------------------------------------------ */
 
+/* Who comes in and drives himself may compute before he greets: as long as he
+ * waits for us we wait for him. */
+static uint64_t hello_deadline(const tp_context *context)
+{
+    int64_t limit = context->settings.number[TPB_SET_CONNECT_TIMEOUT];
+
+    if (limit < 0)
+        return UINT64_MAX;
+    if (limit < HELLO_LIMIT_MS)
+        limit = HELLO_LIMIT_MS;
+    return tpb_now() + (uint64_t)limit * UINT64_C(1000000);
+}
+
 static void upcall_incoming(void *core, struct tpf_conn *conn)
 {
     tp_context *context = core;
@@ -497,7 +511,7 @@ static void upcall_incoming(void *core, struct tpf_conn *conn)
         return;
     }
     stranger->conn = conn;
-    stranger->deadline = tpb_now() + HELLO_LIMIT_MS * UINT64_C(1000000);
+    stranger->deadline = hello_deadline(context);
     tpb_list_append(&context->strangers, &stranger->link);
 }
 

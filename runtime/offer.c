@@ -318,7 +318,7 @@ static void offer_refuse(tp_pipe *pipe, const struct tpf_buffer *buffer)
 
     offer_refused(pipe, buffer, &text);
     words = text.failed ? "out of memory" : text.text;
-    tpr_pipe_fail(pipe, words);
+    tpr_pipe_refuse(pipe, words);
     offer_broken(pipe, words);
     tpb_text_fini(&text);
 }

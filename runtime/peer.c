@@ -445,6 +445,7 @@ void tpr_peer_next(struct tpr_peer *peer)
         }
         tpr_conn_begin(context, peer->conn);
         peer->conn->peer = peer;
+        peer->bye_sent = false;
         tpb_debug("%s: trying %s", peer->full_name, name);
         peer->trial_since = tpb_now();
         tpr_touch(context);

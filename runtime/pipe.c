@@ -312,20 +312,11 @@ void tpr_pipe_close(tp_pipe *pipe, const char *why)
         tpr_guest_closed(pipe->peer);
 }
 
-struct pipe_close_task {
-    struct tpr_task task;
-    tp_pipe *pipe;
-};
-
-static void pipe_close_run(tp_context *context, struct tpr_task *base)
+static void pipe_close_run(tp_context *context, struct tpr_task *task)
 {
-    struct pipe_close_task *task = TPB_CONTAINER(base,
-                                                 struct pipe_close_task,
-                                                 task);
-
     (void)context;
-    tpr_pipe_close(task->pipe, "this side closed the pipe");
-    tpb_free(task);
+    tpr_pipe_close(TPB_CONTAINER(task, tp_pipe, closer),
+                   "this side closed the pipe");
 }
 
 void tpr_pipe_both_closed(tp_pipe *pipe)
@@ -340,8 +331,6 @@ void tpr_pipe_both_closed(tp_pipe *pipe)
 
 tp_status tp_pipe_close(tp_pipe *pipe)
 {
-    struct pipe_close_task *task;
-
     if (pipe == NULL)
         return TP_ERR_INVALID;
     if (tpr_enter_in_turn(pipe->context)) {
@@ -349,12 +338,10 @@ tp_status tp_pipe_close(tp_pipe *pipe)
         tpr_leave(pipe->context);
         return TP_OK;
     }
-    task = tpb_zalloc(sizeof(*task));
-    if (task == NULL)
-        return TP_ERR_NO_MEMORY;
-    task->task.run = pipe_close_run;
-    task->pipe = pipe;
-    tpr_submit(pipe->context, &task->task);
+    if (!atomic_exchange(&pipe->closing, true)) {
+        pipe->closer.run = pipe_close_run;
+        tpr_submit(pipe->context, &pipe->closer);
+    }
     return TP_OK;
 }
 
@@ -382,6 +369,12 @@ void tpr_pipe_refuse(tp_pipe *pipe, const char *text)
         tpb_free(copy);
 }
 
+void tpr_pipe_lean(tp_pipe *pipe)
+{
+    tpr_rx_gather_drop(pipe);
+    tpr_skeletons_fini(pipe);
+}
+
 void tpr_pipe_fini(tp_pipe *pipe)
 {
     struct tpr_skeleton *offered
@@ -399,7 +392,7 @@ void tpr_pipe_fini(tp_pipe *pipe)
     tpr_skeletons_fini(pipe);
     tpb_list_unlink(&pipe->late_link);
     tpb_free(pipe->late);
-    tpb_free(pipe->gather);
+    tpr_rx_gather_drop(pipe);
     tpb_free(atomic_load(&pipe->refusal));
     if (pipe->error_owned)
         tpb_free((char *)(uintptr_t)atomic_load(&pipe->error));

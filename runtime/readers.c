@@ -91,6 +91,84 @@ void tpr_rx_read(tp_pipe *pipe, struct tpr_op *op)
         tpr_rx_pump(pipe);
 }
 
+/* ---- the end ------------------------------------------------------------ */
+
+/* Is it where a message begins, of which nothing has been used yet? */
+static bool readers_begins(const struct tpr_chunk *chunk)
+{
+    return chunk->type == WIRE_MESSAGE && !chunk->started;
+}
+
+bool tpr_rx_has_all(const tp_pipe *pipe)
+{
+    uint64_t there = 0;
+
+    if (pipe->skeleton->offers != NULL)
+        return false;              /* a channel was to bring some */
+    TPB_LIST_EACH(node, &pipe->backlog) {
+        const struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk,
+                                                      link);
+
+        if (readers_begins(chunk))
+            break;                 /* the next message's */
+        there += chunk->length - chunk->taken;
+    }
+    return there >= pipe->missing;
+}
+
+/* Is its descriptor there, of which `have` bytes or more have come? */
+static bool readers_described(const struct tpr_chunk *first, uint64_t have)
+{
+    struct wire_descriptor head;
+
+    if ((first->flags & (WIRE_SHORT | WIRE_SMALL)) != 0)
+        return true;
+    if (first->length < sizeof(head))
+        return false;
+    memcpy(&head, first->bytes, sizeof(head));
+    return have >= tpr_descriptor_check(&head);
+}
+
+/* The messages in the backlog that can be told of. */
+static unsigned readers_arrived(const tp_pipe *pipe)
+{
+    const struct tpr_chunk *first = NULL;
+    unsigned arrived = 0;
+    uint64_t have = 0;
+
+    TPB_LIST_EACH(link, &pipe->backlog) {
+        const struct tpr_chunk *chunk = TPB_CONTAINER(link, struct tpr_chunk,
+                                                      link);
+
+        if (readers_begins(chunk)) {
+            first = chunk;
+            have = 0;
+            arrived++;
+        }
+        have += chunk->length;
+    }
+    /* The last one may have been cut off. */
+    if (first != NULL && !readers_described(first, have))
+        arrived--;
+    return arrived;
+}
+
+void tpr_rx_end_idle(tp_pipe *pipe)
+{
+    struct tpb_list *node = pipe->armed.next, *next;
+    unsigned arrived = readers_arrived(pipe);
+
+    for (; node != &pipe->armed; node = next) {
+        next = node->next;
+        if (arrived > 0) {
+            arrived--;
+            continue;
+        }
+        tpb_list_unlink(node);
+        tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), pipe->rx_end);
+    }
+}
+
 void tpr_rx_end(tp_pipe *pipe, tp_status status)
 {
     if (pipe->rx_end == TP_OK)

@@ -21,6 +21,7 @@ TPB_LOG_COMPONENT("rx");
 
 enum {
     RX_FRAMES = 64,                /* of one conn per turn */
+    RX_GATHER_KEPT = 65536,        /* bytes for the next descriptor */
     RX_ROUNDS = 16                 /* of callbacks over one open frame */
 };
 
@@ -277,6 +278,13 @@ static bool rx_decode(tp_pipe *pipe, const unsigned char *descriptor,
                                                 &pipe->skeleton));
 }
 
+void tpr_rx_gather_drop(tp_pipe *pipe)
+{
+    tpb_free(pipe->gather);
+    pipe->gather = NULL;
+    pipe->gather_capacity = 0;
+}
+
 static bool rx_gather_grow(tp_pipe *pipe, uint64_t need)
 {
     uint64_t capacity = pipe->gather_capacity;
@@ -292,6 +300,16 @@ static bool rx_gather_grow(tp_pipe *pipe, uint64_t need)
     pipe->gather = grown;
     pipe->gather_capacity = capacity;
     return true;
+}
+
+/* It is whole.  What a long one took is not kept for the pipe's life. */
+static bool rx_gathered(tp_pipe *pipe, uint64_t length)
+{
+    bool good = rx_decode(pipe, pipe->gather, length);
+
+    if (pipe->gather_capacity > RX_GATHER_KEPT)
+        tpr_rx_gather_drop(pipe);
+    return good;
 }
 
 /* Collects a descriptor; memory grows with what came, not with what is
@@ -331,11 +349,11 @@ static bool rx_gather(tp_pipe *pipe, struct rx_view *view)
     pipe->gathered += left;
     *view->taken += (uint32_t)left;
     if (need > sizeof(head) && pipe->gathered == need)
-        return rx_decode(pipe, pipe->gather, need);
+        return rx_gathered(pipe, need);
     if (pipe->gathered == sizeof(head)) {
         memcpy(&head, pipe->gather, sizeof(head));
         if (tpr_descriptor_check(&head) == sizeof(head))
-            return rx_decode(pipe, pipe->gather, sizeof(head));
+            return rx_gathered(pipe, sizeof(head));
     }
     return true;
 }
@@ -497,35 +515,15 @@ void tpr_rx_finish(tp_pipe *pipe)
     tpb_list_unlink(&pipe->unread_link);
 }
 
-/* Is it where a message begins, of which nothing has been used yet? */
-static bool rx_begins(const struct tpr_chunk *chunk)
-{
-    return chunk->type == WIRE_MESSAGE && !chunk->started;
-}
-
-/* The peer is dead, and its last skeleton is with the user, who may never read
- * it.  Who waits for more than what has arrived behind that hears at once. */
-static void rx_end_idle(tp_pipe *pipe)
-{
-    struct tpb_list *node = pipe->armed.next, *next;
-    unsigned arrived = 0;
-
-    TPB_LIST_EACH(link, &pipe->backlog)
-        arrived += rx_begins(TPB_CONTAINER(link, struct tpr_chunk, link));
-    for (; node != &pipe->armed; node = next) {
-        next = node->next;
-        if (arrived > 0) {
-            arrived--;
-            continue;
-        }
-        tpb_list_unlink(node);
-        tpr_op_end(TPB_CONTAINER(node, struct tpr_op, link), pipe->rx_end);
-    }
-}
-
 /* Goes on with the backlog as far as readers go. */
 void tpr_rx_pump(tp_pipe *pipe)
 {
+    if (TPB_UNLIKELY(pipe->pumping))
+        return;                    /* the pipe ends within a step */
+    /* Nobody waited for it when it was whole; who waits for any has come since,
+     * and the pipe was not among those that have something unread. */
+    if (pipe->rx_state == TPR_RX_HELD && rx_wanted(pipe))
+        tpr_rx_offer(pipe);
     while (!tpb_list_empty(&pipe->backlog)) {
         struct tpr_chunk *chunk = TPB_CONTAINER(pipe->backlog.next,
                                                 struct tpr_chunk, link);
@@ -533,8 +531,10 @@ void tpr_rx_pump(tp_pipe *pipe)
                                 chunk->bytes, chunk->length, &chunk->taken };
         uint32_t before = chunk->taken;
 
+        pipe->pumping = true;
         while (rx_step(pipe, &view))
             ;
+        pipe->pumping = false;
         if (tpb_list_empty(&pipe->backlog))
             return;                /* rx_break() has dropped it */
         TPR_COUNT(pipe->record->stats.bytes_buffered, -(int64_t)(chunk->taken
@@ -551,27 +551,11 @@ void tpr_rx_pump(tp_pipe *pipe)
         && pipe->rx_state != TPR_RX_OFFERED
         && !(pipe->rx_state == TPR_RX_HELD && pipe->missing == 0))
         tpr_rx_finish(pipe);
-    else if (TPB_UNLIKELY(pipe->rx_end == TP_ERR_PEER_FAILED)
+    else if (TPB_UNLIKELY(pipe->rx_end != TP_OK)
+             && pipe->rx_end != TP_ERR_PEER_CLOSED
              && pipe->rx_state == TPR_RX_OFFERED)
-        rx_end_idle(pipe);
+        tpr_rx_end_idle(pipe);
     rx_note_unread(pipe);
-}
-
-bool tpr_rx_has_all(const tp_pipe *pipe)
-{
-    uint64_t there = 0;
-
-    if (pipe->skeleton->offers != NULL)
-        return false;              /* a channel was to bring some */
-    TPB_LIST_EACH(node, &pipe->backlog) {
-        const struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk,
-                                                      link);
-
-        if (rx_begins(chunk))
-            break;                 /* the next message's */
-        there += chunk->length - chunk->taken;
-    }
-    return there >= pipe->missing;
 }
 
 static void rx_pop(struct tpf_conn *conn)

@@ -80,6 +80,13 @@ void tpr_descriptor_encode(const tp_message *message,
 void tpr_rx_offer(tp_pipe *pipe);
 void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op);
 void tpr_rx_finish(tp_pipe *pipe);
+/* The peer is dead, and its last skeleton is with the user, who may never read
+ * it.  Who waits for more than what has arrived behind that hears at once. */
+void tpr_rx_end_idle(tp_pipe *pipe);
+/* Frees what long descriptors were collected in, between two of them ... */
+void tpr_rx_gather_drop(tp_pipe *pipe);
+/* ... and all that a pipe needs no more that has ended for good. */
+void tpr_pipe_lean(tp_pipe *pipe);
 /* Bytes of a message have been copied, or will be now, that the pipe's peer has
  * written, who is on this host. */
 static inline void tpr_rx_copied(const tp_pipe *pipe, uint64_t length)

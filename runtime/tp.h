@@ -173,8 +173,8 @@ typedef struct tp_stats {
     uint64_t reads_pending;       /* armed descriptors and reads */
     uint64_t bytes_buffered;      /* held here for a reader that is not there */
     uint64_t blocked;             /* times a write had to wait for room */
-    char transport[24];           /* the backend that carries the pipe, "" while
-                                     not connected */
+    char transport[24];           /* the backend that carries the pipe, or did
+                                     until its end; "" before */
 } tp_stats;
 
 #ifdef __GNUC__
@@ -253,7 +253,7 @@ const char *tp_pipe_peer(const tp_pipe *pipe);
 tp_status tp_pipe_close(tp_pipe *pipe);
 
 /* The exact cause of the pipe's failure in words; while it has none, why a
- * tensor was first refused; "" if neither.  Valid until tp_finalize(). */
+ * message was first refused; "" if neither.  Valid until tp_finalize(). */
 const char *tp_pipe_error(const tp_pipe *pipe);
 
 /* ---- asynchronous ------------------------------------------------------ */

@@ -648,7 +648,7 @@ static void tx_pump_writes(tp_pipe *pipe, const struct tpr_peer *peer)
                 return;
             }
             if (answer == TPG_FAILED) {
-                tpr_pipe_fail(pipe, tpg_work_error(op->work));
+                tpr_pipe_refuse(pipe, tpg_work_error(op->work));
                 op->status = TP_ERR_BACKEND;
                 continue;
             }
@@ -682,6 +682,8 @@ void tpr_tx_pump(tp_pipe *pipe)
     bool before;
 
     tx_land(pipe);
+    if (tpb_list_empty(&pipe->writes))
+        tx_flow(pipe);             /* the one that waited was withdrawn */
     if (peer->state != TPR_PEER_CONNECTED)
         return;
     /* Before CLOSE, which ends what they may tell of. */
@@ -830,6 +832,7 @@ void tpr_tx_end(tp_pipe *pipe, tp_status status)
     while (!tpb_list_empty(&pipe->writes))
         tx_finish(pipe, TPB_CONTAINER(pipe->writes.next, struct tpr_op, link),
                   status);
+    tx_flow(pipe);
     /* Without a conn nobody touches lent memory any more, nor tells.  A peer
      * that closed the pipe pulls no more; one that is to hear of its end here
      * says so then. */

@@ -265,6 +265,43 @@ static void alloc_new(void)
     free(from);
 }
 
+/* A contract insists on a channel that takes only tp_alloc() memory: a message
+ * of other memory is refused, with words, and the pipe goes on; its end has
+ * words of its own. */
+static void alloc_words(void)
+{
+    enum { LENGTH = 1 << 20 };
+    bool insists = tpx_backend("map");
+    unsigned char *memory = malloc(LENGTH);
+    tp_pipe *pipe;
+    void *block;
+
+    tpx_check(memory != NULL, "no memory for the test itself");
+    tpx_check(!insists || setenv("TP_REQUIRE", "node:map", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    tpx_ok(tp_alloc(tpx_me.context, LENGTH, (tp_device){ TP_DEVICE_CPU, 0 },
+                    &block));
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        if (insists) {
+            tpx_status(tp_pipe_send(pipe, memory, LENGTH), TP_ERR_UNREACHABLE);
+            tpx_check(strstr(tp_pipe_error(pipe), "TP_REQUIRE") != NULL,
+                      "its words are \"%s\"", tp_pipe_error(pipe));
+        }
+        tpx_fill(block, LENGTH, 5);
+        tpx_ok(tp_pipe_send(pipe, block, LENGTH));
+        tpx_status(tp_pipe_recv(pipe, memory, 1, NULL), TP_ERR_PEER_CLOSED);
+        tpx_check(strstr(tp_pipe_error(pipe), "closed") != NULL,
+                  "its words are \"%s\"", tp_pipe_error(pipe));
+    } else {
+        tpx_ok(tp_pipe_recv(pipe, block, LENGTH, NULL));
+        tpx_equal(tpx_verify(block, LENGTH, 5), LENGTH);
+        tpx_ok(tp_pipe_close(pipe));
+    }
+    free(memory);
+}
+
 const struct tpx_spmd tpx_alloc[] = {
     { "alloc_again", alloc_again, 2, TPX_CHANNELS, 60 },
     { "alloc_kept", alloc_kept, 2, TPX_CHANNELS, 60 },
@@ -272,5 +309,6 @@ const struct tpx_spmd tpx_alloc[] = {
     { "alloc_longer", alloc_longer, 1, TPX_ONCE, 20 },
     { "alloc_long", alloc_long, 1, TPX_ONCE, 60 },
     { "alloc_new", alloc_new, 2, TPX_CHANNELS, 60 },
+    { "alloc_words", alloc_words, 2, TPX_CHANNELS | TPX_BARE | TPX_WARNS, 30 },
     { NULL }
 };

@@ -5,6 +5,8 @@
  */
 #include "config.h"
 
+#include <unistd.h>
+
 #include "tests/multi/letter.h"
 #include "tests/multi/spmd.h"
 
@@ -400,6 +402,48 @@ static void any_truncated(void)
     }
 }
 
+/* The same, but who waits for any comes in the callback of what ends together
+ * with its arrival. */
+static void any_written(tp_pipe *pipe, tp_status status, tp_message *message,
+                        void *arg)
+{
+    (void)pipe;
+    (void)message;
+    tpx_ok(status);
+    tpx_ok(tp_read_descriptor_any(tpx_me.context, any_long, arg));
+}
+
+static void any_together(void)
+{
+    enum { LONGEST = 1 << 20, FIRST = 1 << 18, MANY_MS = 50 };
+    static const size_t sizes[] = { 8, 1000, 20000, LONGEST };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    tp_payload payload = { .length = FIRST };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    void *memory;
+    char byte;
+
+    tpx_ok(tp_alloc(tpx_me.context, LONGEST, (tp_device){ TP_DEVICE_CPU, 0 },
+                    &memory));
+    tpx_ok(tp_alloc(tpx_me.context, FIRST, (tp_device){ TP_DEVICE_CPU, 0 },
+                    &payload.data));
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        if (tpx_me.rank != 0) {
+            tpx_ok(tp_pipe_recv(pipe, payload.data, FIRST, NULL));
+            tpx_fill(memory, sizes[i], i);
+            tpx_ok(tp_pipe_send(pipe, memory, sizes[i]));
+            continue;
+        }
+        any_state.plain = 0;
+        tpx_ok(tp_pipe_write(pipe, &message, any_written, memory));
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+        usleep(MANY_MS * 1000);        /* both are there by then */
+        tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_TRUNCATED);
+        tpx_until(&any_state.plain, 1);
+        tpx_equal(tpx_verify(memory, sizes[i], i), sizes[i]);
+    }
+}
+
 const struct tpx_spmd tpx_any[] = {
     { "any_turns_outside", any_turns_outside, 4, 0, 30 },
     { "any_turns_inside", any_turns_inside, 4, 0, 30 },
@@ -409,5 +453,6 @@ const struct tpx_spmd tpx_any[] = {
     { "any_ends", any_ends, 4, 0 },
     { "any_outside", any_outside, 3, 0, 30 },
     { "any_truncated", any_truncated, 2, 0, 30 },
+    { "any_together", any_together, 2, TPX_CHANNELS | TPX_MANUAL, 30 },
     { NULL }
 };

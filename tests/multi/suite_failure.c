@@ -134,7 +134,7 @@ static void failure_afterwards(int rank)
 {
     tp_pipe *pipe = tpx_pipe(rank, 0);
     unsigned before = failure_total, failed;
-    char byte = 1;
+    char byte = 1, *json;
     tp_message *skeleton;
 
     tpx_status(tp_pipe_send(pipe, &byte, 1), TP_ERR_PEER_FAILED);
@@ -149,6 +149,9 @@ static void failure_afterwards(int rank)
     tpx_until(&failure_total, before + 1);
     tpx_equal(failure_ended[TP_ERR_PEER_FAILED], failed + 1);
     tpx_check(*tp_pipe_error(pipe) != '\0', "no words for a death");
+    tpx_ok(tp_pipe_explain(pipe, &json));
+    tpx_check(strstr(json, "\"connected\": false") != NULL, "it says %s", json);
+    free(json);
     tpx_ok(tp_pipe_close(tpx_pipe(rank, 78)));
 }
 

@@ -10,6 +10,7 @@
 
 enum {
     PRESSURE_BYTES = 4096, PRESSURE_METADATA = 65536,
+    PRESSURE_LONG = 1 << 20,   /* metadata */
     PRESSURE_MOST = 6 << 20,   /* memory beside the operations themselves */
     PRESSURE_OPERATION = 400   /* bytes that one queued write may cost */
 };
@@ -222,10 +223,70 @@ static void pressure_metadata(void)
     tpx_until(&ended, count);
 }
 
+static void pressure_accepted(tp_listener *listener, tp_status status,
+                              tp_pipe *pipe, void *arg)
+{
+    (void)listener;
+    tpx_ok(status);
+    __atomic_store_n((tp_pipe **)arg, pipe, __ATOMIC_RELEASE);
+}
+
+/* A guest with a long descriptor comes, and goes. */
+static void pressure_guest(tp_listener *listener, const char *address)
+{
+    static unsigned char metadata[PRESSURE_LONG];
+    tp_message message = { .metadata = metadata,
+                           .metadata_length = PRESSURE_LONG };
+    tp_pipe *pipe = NULL;
+    tp_message *skeleton;
+    char byte;
+
+    if (tpx_me.rank != 0) {
+        tpx_ok(tp_connect(tpx_me.context, address, &pipe));
+        tpx_ok(tp_pipe_send_message(pipe, &message, -1));
+        tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_PEER_CLOSED);
+        tpx_ok(tp_pipe_close(pipe));
+        return;
+    }
+    tpx_ok(tp_accept(listener, pressure_accepted, &pipe));
+    while (__atomic_load_n(&pipe, __ATOMIC_ACQUIRE) == NULL)
+        (void)tp_wait(tpx_me.context, 5, NULL);
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+    tpx_equal(skeleton->metadata_length, PRESSURE_LONG);
+    tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
+    tpx_ok(tp_pipe_close(pipe));
+}
+
+/* What guests needed is not kept when they have gone, nor what a long
+ * descriptor needed in a pipe that stays. */
+static void pressure_guests(void)
+{
+    enum { GUESTS = 40, WARM = 10 };
+    char address[256];
+    tp_listener *listener = NULL;
+    size_t before = 0;
+
+    if (tpx_me.rank == 0) {
+        tpx_ok(tp_listen(tpx_me.context, NULL, &listener));
+        tpx_ok(tp_listener_address(listener, address, sizeof(address)));
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 0), address, sizeof(address)));
+    } else {
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 0), address, sizeof(address), NULL));
+    }
+    for (int i = 0; i < GUESTS; i++) {
+        if (i == WARM)
+            before = tpx_resident();
+        pressure_guest(listener, address);
+    }
+    tpx_meet(!tpx_me.rank);
+    pressure_bounded(before, (GUESTS - WARM) * (size_t)PRESSURE_LONG / 2);
+}
+
 const struct tpx_spmd tpx_pressure[] = {
     { "pressure_unread", pressure_unread, 2, TPX_LAUNCH, 40 },
     { "pressure_both", pressure_both, 2, 0, 40 },
     { "pressure_pipes", pressure_pipes, 2, 0, 40 },
     { "pressure_metadata", pressure_metadata, 2, 0, 40 },
+    { "pressure_guests", pressure_guests, 2, 0, 40 },
     { NULL }
 };
