@@ -214,21 +214,36 @@ void ofi_conn_broken(struct ofi_conn *conn, int code)
     ofi_conn_is_due(conn);
 }
 
-static void conn_fill(struct ofi_conn *conn, struct ofi_slot *slot)
+/* What the peer has been told of what came in; kept, as it may not be sent. */
+struct conn_told {
+    uint32_t popped, got;
+};
+
+static struct conn_told conn_fill(struct ofi_conn *conn, struct ofi_slot *slot)
 {
+    struct conn_told before = { conn->told_popped, conn->told_got };
+
     slot->head->popped = htole32(conn->popped);
     slot->head->got = htole32(conn->got);
     conn->told_popped = conn->popped;
     conn->told_got = conn->got;
+    return before;
+}
+
+/* It was not sent, so the peer knows no more than before. */
+static void conn_not_told(struct ofi_conn *conn, struct conn_told before)
+{
+    conn->told_popped = before.popped;
+    conn->told_got = before.got;
 }
 
 /* Hands a message to libfabric.  False: it cannot take it now. */
 static bool conn_submit(struct ofi_conn *conn, struct ofi_slot *slot)
 {
     size_t length = sizeof(*slot->head) + slot->size;
+    struct conn_told before = conn_fill(conn, slot);
     ssize_t code;
 
-    conn_fill(conn, slot);
     if (length <= conn->rail->inject) {
         code = fi_inject(conn->ep, slot->head, length, conn->peer);
         if (code == 0)
@@ -240,6 +255,7 @@ static bool conn_submit(struct ofi_conn *conn, struct ofi_slot *slot)
     }
     if (code == 0)
         return true;
+    conn_not_told(conn, before);
     if (code != -FI_EAGAIN)
         ofi_conn_broken(conn, (int)code);
     return false;
@@ -426,6 +442,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
                         void *token)
 {
     struct ofi_conn *conn = ofi_conn_of(common);
+    struct conn_told before;
     struct ofi_slot *slot;
     bool copy, split;
     ssize_t code;
@@ -453,7 +470,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     if (copy)
         memcpy((char *)(slot->head + 1) + head_length, data, length);
     slot->posted = true;
-    conn_fill(conn, slot);
+    before = conn_fill(conn, slot);
     if (split)
         code = ofi_land_send(conn, slot, head_length);
     else if (copy)
@@ -467,6 +484,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
         ofi_conn_stir(conn);
         return true;
     }
+    conn_not_told(conn, before);
     conn->frames_sent--;
     slot->posted = false;
     ofi_mr_drop(slot->mr);

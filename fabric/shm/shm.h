@@ -93,9 +93,11 @@ _Static_assert(sizeof(struct shm_call) == 24, "layout");
 
 enum shm_state {
     SHM_NEW,
-    SHM_RETRY,                     /* the peer's backlog is full */
+    SHM_RETRY,                     /* the peer's backlog is full, or too much
+                                      is under way */
     SHM_GREETED,                   /* hello sent, welcome to come */
     SHM_STRANGER,                  /* accepted, hello to come */
+    SHM_HEARD,                     /* ... and heard, but not answered yet */
     SHM_OPEN,
     SHM_HUNG_UP,                   /* frames may still be in the ring */
     SHM_DEAD                       /* failed was called */
@@ -141,7 +143,8 @@ struct shm_endpoint {
     struct tpf_watch listener;
     struct tpf_watch door;         /* fd -1: none */
     struct tpf_watch doorbell;
-    struct tpf_watch timer;        /* while there are retries, or paused */
+    struct tpf_watch timer;        /* while there are retries, or answers to
+                                      be sent, or paused */
     bool paused;                   /* the listener, for want of descriptors */
     bool warned;                   /* ... and that has been said */
     struct shm_mailbox *mailbox;

@@ -160,34 +160,6 @@ int shm_peer_pid(struct tpf_conn *base)
 
 /* ---- greeting ----------------------------------------------------------- */
 
-static tp_status wireup_greet(struct shm_conn *conn, struct tpb_error *error)
-{
-    struct shm_endpoint *endpoint = shm_endpoint(conn);
-    struct shm_hello hello = { .version = SHM_VERSION, .slot = conn->slot,
-                               .ring = SHM_RING };
-    int fds[3] = { shm_segment_make(), endpoint->mailbox_fd,
-                   endpoint->doorbell.fd };
-    tp_status status;
-    int code;
-
-    if (fds[0] < 0)
-        return tpb_fail_errno(error, errno, "no shared memory for a ring");
-    memcpy(hello.magic, wireup_magic, 4);
-    memcpy(hello.cookie, conn->address.cookie, sizeof(hello.cookie));
-    status = shm_segment_map(conn, fds[0], 0, error);
-    if (status == TP_OK
-        && tpb_send_fds(conn->watch.fd, &hello, sizeof(hello), fds, 3) < 0)
-        status = tpb_fail_errno(error, errno, "cannot greet the peer");
-    tpb_close(&fds[0]);
-    if (status != TP_OK)
-        return status;
-    conn->state = SHM_GREETED;
-    conn->watch.ready = wireup_ready;
-    code = tpf_watch_add(endpoint->base.env, &conn->watch,
-                         EPOLLIN | EPOLLRDHUP);
-    return code == 0 ? TP_OK : tpb_fail_errno(error, code, "epoll");
-}
-
 static void wireup_timer(struct shm_endpoint *endpoint, long ms)
 {
     struct itimerspec soon = { .it_value.tv_nsec = ms * 1000000 };
@@ -203,6 +175,50 @@ static tp_status wireup_later(struct shm_conn *conn)
     tpb_list_append(&endpoint->retries, &conn->link);
     wireup_timer(endpoint, SHM_RETRY_MS);
     return TP_OK;
+}
+
+/* The kernel lets no more descriptors of a user be under way, of all its ranks,
+ * than one process may have open.  What was begun for the peer is void. */
+static tp_status wireup_crowded(struct shm_conn *conn, struct tpb_error *error)
+{
+    shm_segment_unmap(conn);
+    tpb_close(&conn->watch.fd);
+    conn->called = false;
+    conn->watch.fd = wireup_socket();
+    return conn->watch.fd >= 0 ? wireup_later(conn)
+                               : tpb_fail_errno(error, errno, "socket");
+}
+
+static tp_status wireup_greet(struct shm_conn *conn, struct tpb_error *error)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+    struct shm_hello hello = { .version = SHM_VERSION, .slot = conn->slot,
+                               .ring = SHM_RING };
+    int fds[3] = { shm_segment_make(), endpoint->mailbox_fd,
+                   endpoint->doorbell.fd };
+    tp_status status;
+    int code = 0;
+
+    if (fds[0] < 0)
+        return tpb_fail_errno(error, errno, "no shared memory for a ring");
+    memcpy(hello.magic, wireup_magic, 4);
+    memcpy(hello.cookie, conn->address.cookie, sizeof(hello.cookie));
+    status = shm_segment_map(conn, fds[0], 0, error);
+    if (status == TP_OK
+        && tpb_send_fds(conn->watch.fd, &hello, sizeof(hello), fds, 3) < 0) {
+        code = errno;
+        status = tpb_fail_errno(error, code, "cannot greet the peer");
+    }
+    tpb_close(&fds[0]);
+    if (code == ETOOMANYREFS)
+        return wireup_crowded(conn, error);
+    if (status != TP_OK)
+        return status;
+    conn->state = SHM_GREETED;
+    conn->watch.ready = wireup_ready;
+    code = tpf_watch_add(endpoint->base.env, &conn->watch,
+                         EPOLLIN | EPOLLRDHUP);
+    return code == 0 ? TP_OK : tpb_fail_errno(error, code, "epoll");
 }
 
 /* Nobody is let in for a while, or again: who waits at the listener would wake
@@ -286,6 +302,8 @@ static tp_status wireup_try(struct shm_conn *conn, struct tpb_error *error)
     return tpb_fail_errno(error, errno, "connect");
 }
 
+static void wireup_answer_again(struct shm_endpoint *endpoint);
+
 static void wireup_retry(struct tpf_watch *watch, uint32_t events)
 {
     struct shm_endpoint *endpoint = TPB_CONTAINER(watch, struct shm_endpoint,
@@ -296,6 +314,7 @@ static void wireup_retry(struct tpf_watch *watch, uint32_t events)
     tpb_eventfd_drain(watch->fd);
     if (endpoint->paused)
         wireup_pause(endpoint, false);
+    wireup_answer_again(endpoint);
     tpb_list_init(&again);
     while ((node = tpb_list_take(&endpoint->retries)) != NULL)
         tpb_list_append(&again, node);
@@ -414,8 +433,9 @@ static tp_status wireup_hello(struct shm_conn *conn, struct tpb_error *error)
 }
 
 /* The peer may be gone already; what it left in the ring still counts, so a
- * failure to answer is not an error here: the hang-up will tell. */
-static void wireup_answer(struct shm_conn *conn, tp_status status)
+ * failure to answer is not an error here: the hang-up will tell.  False if it
+ * is to be tried again, see wireup_crowded(). */
+static bool wireup_answer(struct shm_conn *conn, tp_status status)
 {
     struct shm_endpoint *endpoint = shm_endpoint(conn);
     struct shm_welcome welcome = { .version = SHM_VERSION,
@@ -425,30 +445,19 @@ static void wireup_answer(struct shm_conn *conn, tp_status status)
 
     memcpy(welcome.magic, wireup_magic, 4);
     if (tpb_send_fds(conn->watch.fd, &welcome, sizeof(welcome), fds,
-                     status == TP_OK ? 2 : 0) < 0)
-        tpb_debug("cannot answer a hello: %s", strerror(errno));
+                     status == TP_OK ? 2 : 0) >= 0)
+        return true;
+    if (errno == ETOOMANYREFS)
+        return false;
+    tpb_debug("cannot answer a hello: %s", strerror(errno));
+    return true;
 }
 
-static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
+static void wireup_let_in(struct shm_conn *conn)
 {
-    struct shm_conn *conn = TPB_CONTAINER(watch, struct shm_conn, watch);
     struct shm_endpoint *endpoint = shm_endpoint(conn);
     struct tpf_env *env = endpoint->base.env;
-    struct tpb_error error = { "" };
-    tp_status status;
 
-    (void)events;
-    if (watch->fd < 0)
-        return;                    /* evicted by an earlier event */
-    status = wireup_hello(conn, &error);
-    if (status == TP_ERR_INVALID)
-        return;
-    wireup_answer(conn, status);
-    if (status != TP_OK) {
-        tpb_info("refused a connection: %s", error.text);
-        wireup_forget(conn);
-        return;
-    }
     tpb_list_unlink(&conn->link);
     endpoint->stranger_count--;
     conn->state = SHM_OPEN;
@@ -459,6 +468,54 @@ static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
     env->upcalls->incoming(env->core, &conn->base);
     shm_watch_ring(conn);
     tpf_conn_ready(&conn->base);   /* it may have written before we mapped */
+}
+
+/* Those whose answer could not be sent. */
+static void wireup_answer_again(struct shm_endpoint *endpoint)
+{
+    struct tpb_list *node = endpoint->strangers.next;
+
+    while (node != &endpoint->strangers) {
+        struct shm_conn *conn = TPB_CONTAINER(node, struct shm_conn, link);
+
+        node = node->next;
+        if (conn->state != SHM_HEARD)
+            continue;
+        if (!wireup_answer(conn, TP_OK)) {
+            wireup_timer(endpoint, SHM_RETRY_MS);
+            return;
+        }
+        wireup_let_in(conn);
+    }
+}
+
+static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
+{
+    struct shm_conn *conn = TPB_CONTAINER(watch, struct shm_conn, watch);
+    struct tpb_error error = { "" };
+    bool answered;
+    tp_status status;
+
+    if (watch->fd < 0)
+        return;                    /* evicted by an earlier event */
+    if (conn->state == SHM_HEARD) {
+        if ((events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) != 0)
+            wireup_forget(conn);
+        return;
+    }
+    status = wireup_hello(conn, &error);
+    if (status == TP_ERR_INVALID)
+        return;
+    answered = wireup_answer(conn, status);
+    if (status != TP_OK) {
+        tpb_info("refused a connection: %s", error.text);
+        wireup_forget(conn);
+    } else if (answered) {
+        wireup_let_in(conn);
+    } else {
+        conn->state = SHM_HEARD;
+        wireup_timer(shm_endpoint(conn), SHM_RETRY_MS);
+    }
 }
 
 /* Somebody is at the other end of this socket; it is ours now. */

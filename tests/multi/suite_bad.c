@@ -2,6 +2,7 @@
 /* Damaged cards and notes, and memory that runs out. */
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,14 +96,30 @@ static _Atomic bool bad_notes;         /* atomic: the context's thread sends */
 static _Atomic unsigned bad_noted;
 static unsigned char bad_room[BAD_NOTED];
 
+static _Atomic int bad_crowd;          /* atomic: as before */
+
+/* Several descriptors at a time are passed as two processes meet. */
+static bool bad_refuses(const struct msghdr *message)
+{
+    return message->msg_controllen > 0
+           && CMSG_FIRSTHDR(message)->cmsg_len >= CMSG_LEN(2 * sizeof(int))
+           && bad_crowd > 0 && bad_crowd-- > 0;
+}
+
 /* In the place of libc's, for all of this program. */
 __attribute__((__visibility__("default")))
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
-    ssize_t sent = syscall(SYS_sendmsg, fd, message, flags);
     struct msghdr damaged = *message;
     struct iovec piece;
     char bytes[64];
+    ssize_t sent;
+
+    if (bad_refuses(message)) {
+        errno = ETOOMANYREFS;
+        return -1;
+    }
+    sent = syscall(SYS_sendmsg, fd, message, flags);
 
     if (bad_notes && message->msg_controllen > 0 && message->msg_iovlen == 1
         && message->msg_iov[0].iov_len <= sizeof(bytes)) {
@@ -191,6 +208,25 @@ static void bad_note(void)
     for (int rank = 1; rank <= BAD_PEERS; rank++)
         if (rank != tpx_me.rank)
             tpx_meet(rank);
+}
+
+/* More descriptors are under way, of all ranks of this user, than the kernel
+ * lets be: both say theirs again, and nobody goes another way. */
+static void bad_crowded(void)
+{
+    enum { TIMES = 4 };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tp_stats stats;
+
+    bad_crowd = TIMES;
+    for (int i = 0; i < 3; i++)
+        tpx_meet(!tpx_me.rank);
+    tpx_ok(tp_pipe_stats(pipe, &stats));
+    if (strcmp(stats.transport, "shm") == 0)
+        tpx_check(bad_crowd == 0, "%d were not tried", (int)bad_crowd);
+    else
+        tpx_check(!tpx_backend("shm") || bad_crowd == TIMES,
+                  "it went by %s", stats.transport);
 }
 
 /* ---- memory ------------------------------------------------------------- */
@@ -357,6 +393,7 @@ const struct tpx_spmd tpx_bad[] = {
       TPX_BARE | TPX_WARNS | TPX_ONCE, 20 },
     { "bad_card_version", bad_card_version, 3,
       TPX_BARE | TPX_WARNS | TPX_ONCE, 20 },
+    { "bad_crowded", bad_crowded, 2, TPX_WARNS },
     { "bad_note", bad_note, 1 + BAD_PEERS, TPX_WARNS | TPX_CHANNELS, 20 },
     { "bad_alloc", bad_alloc, 1,
       TPX_BARE | TPX_WARNS | TPX_MANUAL | TPX_REAL, 60 },
