@@ -184,21 +184,6 @@ static void gpu_nics(const struct tpt_topology *topology, const char *root,
 
 /* ---- which are seen ----------------------------------------------------- */
 
-/* Which GPU a word of CUDA_VISIBLE_DEVICES means; -1: none. */
-static int gpu_named(const struct tpt_gpus *there, const char *word)
-{
-    char *end;
-    long index = strtol(word, &end, 10);
-
-    if (end != word && *end == '\0')
-        return index >= 0 && index < there->count ? (int)index : -1;
-    for (int i = 0; i < there->count; i++)
-        if (strncmp(word, "GPU-", 4) == 0 && strlen(word) > 4
-            && strncmp(there->list[i].uuid, word, strlen(word)) == 0)
-            return i;
-    return -1;
-}
-
 /* As CUDA does it: the first word that means nothing ends the list. */
 static void gpu_restrict(const struct tpt_gpus *there, const char *visible,
                          const struct tpt_card_gpu *gpus,
@@ -209,13 +194,25 @@ static void gpu_restrict(const struct tpt_gpus *there, const char *visible,
 
     for (; word != NULL && card->gpu_count < TPT_CARD_GPUS;
          word = strtok_r(NULL, ", ", &save)) {
-        int index = gpu_named(there, word);
+        int index = tpt_gpus_named(there, word);
 
         if (index < 0)
             break;
         card->gpus[card->gpu_count++] = gpus[index];
     }
     tpb_free(copy);
+}
+
+/* What is hidden from this process is not on its card, and has no number. */
+static uint32_t gpu_open(struct tpt_gpus *there, struct tpt_card_gpu *gpus)
+{
+    uint32_t count = 0;
+
+    for (int i = 0; i < there->count; i++)
+        if (!there->list[i].hidden)
+            gpus[count++] = gpus[i];
+    tpt_gpus_open(there);
+    return count;
 }
 
 /* Does a daemon of CUDA's multi-process service run here?  Then all processes
@@ -233,7 +230,7 @@ static bool gpu_mps(const struct tpt_topology *topology, const char *root)
 }
 
 static void gpu_all(const struct tpt_topology *topology, const char *root,
-                    const struct tpt_gpus *there, const char *visible,
+                    struct tpt_gpus *there, const char *visible,
                     struct tpt_card *card)
 {
     uint32_t count = (uint32_t)there->count;
@@ -251,6 +248,7 @@ static void gpu_all(const struct tpt_topology *topology, const char *root,
     gpu_nics(topology, root, card, gpus, count);
     if (gpu_is_recorded(topology, root))
         gpu_recorded_links(topology, gpus, count);
+    count = gpu_open(there, gpus);
     if (visible != NULL) {
         gpu_restrict(there, visible, gpus, card);
     } else {
@@ -271,9 +269,10 @@ int tpt_topology_gpus(struct tpt_topology *topology, const char *root,
     /* A recorded one is needed whole. */
     if (!topology->table->this_machine && *root == '\0')
         (void)tpt_topology_handle(topology);
-    if (there != NULL
-        && tpt_gpus_find(topology, root, NULL, there, NULL) == TP_OK)
+    if (there != NULL) {
+        tpt_gpus_all(topology, root, there);
         count = there->count;
+    }
     if (count > 0)
         gpu_all(topology, root, there, visible, card);
     tpb_free(there);

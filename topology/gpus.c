@@ -3,8 +3,10 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
@@ -22,6 +24,7 @@ static struct tpt_gpu *gpus_add(struct tpt_gpus *gpus, const char *bus)
     gpu = &gpus->list[gpus->count++];
     memset(gpu, 0, sizeof(*gpu));
     strcpy(gpu->bus, bus);
+    gpu->minor = -1;
     return gpu;
 }
 
@@ -70,15 +73,19 @@ static void gpus_read(const char *root, const char *bus,
                       struct tpt_gpus *gpus)
 {
     struct tpt_gpu *gpu = gpus_add(gpus, bus);
-    char path[512], *text;
+    char path[512], number[16], *text;
 
     if (gpu == NULL)
         return;
     snprintf(path, sizeof(path), "%s/proc/driver/nvidia/gpus/%s/information",
              root, bus);
     text = tpb_read_file(path, NULL);
-    if (text != NULL)
+    if (text != NULL) {
         gpus_information(text, "GPU UUID", gpu->uuid, sizeof(gpu->uuid));
+        gpus_information(text, "Device Minor", number, sizeof(number));
+        if (*number != '\0')
+            gpu->minor = atoi(number);
+    }
     tpb_free(text);
     snprintf(path, sizeof(path), "%s/sys/bus/pci/devices/%s/local_cpulist",
              root, bus);
@@ -111,10 +118,33 @@ static void gpus_machine(const char *root, struct tpt_gpus *gpus)
     closedir(folder);
 }
 
+/* Which may not be opened?  Whose file is missing is hidden only where others
+ * are there: the driver's helper makes all of them when one is first needed. */
+static void gpus_hide(const char *root, struct tpt_gpus *gpus)
+{
+    bool missing[TPT_GPUS] = { false }, any = false;
+
+    for (int i = 0; i < gpus->count; i++) {
+        struct tpt_gpu *gpu = &gpus->list[i];
+        char path[256];
+
+        if (gpu->minor < 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/dev/nvidia%d", root, gpu->minor);
+        if (access(path, R_OK | W_OK) == 0)
+            any = true;
+        else if (errno == ENOENT)
+            missing[i] = true;
+        else
+            gpu->hidden = any = true;
+    }
+    for (int i = 0; i < gpus->count; i++)
+        gpus->list[i].hidden |= any && missing[i];
+}
+
 /* ---- what CUDA_VISIBLE_DEVICES leaves ---------------------------------- */
 
-/* Which GPU a word of the list means; -1: none that we know. */
-static int gpus_named(const struct tpt_gpus *gpus, const char *word)
+int tpt_gpus_named(const struct tpt_gpus *gpus, const char *word)
 {
     char *end;
     long index = strtol(word, &end, 10);
@@ -140,7 +170,7 @@ static tp_status gpus_restrict(struct tpt_gpus *gpus, const char *visible,
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     for (char *word = strtok_r(copy, ", ", &save); word != NULL;
          word = strtok_r(NULL, ", ", &save)) {
-        int index = gpus_named(gpus, word);
+        int index = tpt_gpus_named(gpus, word);
 
         if (index >= 0)
             keep[index] = true;
@@ -160,20 +190,39 @@ static tp_status gpus_restrict(struct tpt_gpus *gpus, const char *visible,
     return TP_OK;
 }
 
-tp_status tpt_gpus_find(struct tpt_topology *topology, const char *root,
-                        const char *visible, struct tpt_gpus *gpus,
-                        struct tpb_error *error)
+void tpt_gpus_all(struct tpt_topology *topology, const char *root,
+                  struct tpt_gpus *gpus)
 {
     bool recorded = !topology->table->this_machine && *root == '\0';
     hwloc_topology_t hwloc = recorded ? tpt_topology_handle(topology) : NULL;
 
     memset(gpus, 0, sizeof(*gpus));
-    if (hwloc != NULL)
+    if (hwloc != NULL) {
         gpus_recorded(hwloc, gpus);
-    else if (!recorded)
+    } else if (!recorded) {
         gpus_machine(root, gpus);
+        gpus_hide(root, gpus);
+    }
     qsort(gpus->list, (size_t)gpus->count, sizeof(gpus->list[0]),
           gpus_compare);
+}
+
+void tpt_gpus_open(struct tpt_gpus *gpus)
+{
+    int count = 0;
+
+    for (int i = 0; i < gpus->count; i++)
+        if (!gpus->list[i].hidden)
+            gpus->list[count++] = gpus->list[i];
+    gpus->count = count;
+}
+
+tp_status tpt_gpus_find(struct tpt_topology *topology, const char *root,
+                        const char *visible, struct tpt_gpus *gpus,
+                        struct tpb_error *error)
+{
+    tpt_gpus_all(topology, root, gpus);
+    tpt_gpus_open(gpus);
     /* Numbers count in this order because the ranks get
      * CUDA_DEVICE_ORDER=PCI_BUS_ID. */
     for (int i = 0; i < gpus->count; i++)
@@ -210,8 +259,9 @@ tp_status tpt_gpus_assign(const struct tpt_gpus *gpus, const int *want,
     if (needed > 0 && gpus->count == 0)
         return tpb_fail(error, TP_ERR_INVALID,
                         "--gpus-per-rank: there is no GPU here that the "
-                        "NVIDIA driver knows (nvidia-smi), or "
-                        "CUDA_VISIBLE_DEVICES leaves none");
+                        "NVIDIA driver knows (nvidia-smi) and this process "
+                        "may open (/dev/nvidia*), or CUDA_VISIBLE_DEVICES "
+                        "leaves none");
     if (needed > gpus->count)
         return tpb_fail(error, TP_ERR_INVALID,
                         "--gpus-per-rank: the ranks need %ld GPUs, there %s "

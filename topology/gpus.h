@@ -15,6 +15,9 @@ struct tpt_gpu {
     char uuid[48];                 /* "GPU-..."; "" if not known */
     char visible[48];              /* its word for CUDA_VISIBLE_DEVICES */
     char near[256];                /* cpus, "0-15,32-47"; "" if not known */
+    int minor;                     /* of /dev/nvidiaN; -1 if not known */
+    bool hidden;                   /* this process may not open that: CUDA does
+                                      not count it */
 };
 
 struct tpt_gpus {
@@ -23,8 +26,22 @@ struct tpt_gpus {
 };
 
 /*
- * Those of a recorded machine from its topology, those of this one from the
- * driver's files below `root` ("" outside tests).  `visible` is what
+ * All that the machine has, in PCI order: those of a recorded one from its
+ * topology, those of this one from the driver's files below `root` ("" outside
+ * tests).  The driver shows all of them to everybody; a container or a cgroup
+ * (Slurm's ConstrainDevices) leaves a process the device files of some.
+ */
+void tpt_gpus_all(struct tpt_topology *topology, const char *root,
+                  struct tpt_gpus *gpus);
+
+/* Leaves those that are not hidden, as CUDA numbers them. */
+void tpt_gpus_open(struct tpt_gpus *gpus);
+
+/* Which of them a word of CUDA_VISIBLE_DEVICES means; -1: none. */
+int tpt_gpus_named(const struct tpt_gpus *gpus, const char *word);
+
+/*
+ * Those that are not hidden.  `visible` is what
  * CUDA_VISIBLE_DEVICES says, NULL if nothing: only those remain, in PCI order.
  * INVALID with words if it names what cannot be matched.
  */

@@ -16,7 +16,10 @@
 #include "runtime/base/io.h"
 #include "topology/private.h"
 
-enum { NICS_SEEN = 128 };          /* before the fastest are chosen */
+enum {
+    NICS_SEEN = 128,               /* before the fastest are chosen */
+    NICS_OTHERS = 4                /* interfaces that devices leave a place */
+};
 
 struct nics {
     uint32_t count;
@@ -227,12 +230,30 @@ static int nics_compare(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+/*
+ * The fastest that the card has room for.  Each RDMA device may have an
+ * interface as well, so those leave the devices all places but a few: each GPU
+ * wants the device that is near to it, and of the interfaces no more are used.
+ */
 static uint32_t nics_choose(struct nics *seen, struct tpt_nic nics[TPT_NICS])
 {
-    uint32_t count = seen->count < TPT_NICS ? seen->count : TPT_NICS;
+    uint32_t devices = 0, others, count = 0, room[2];    /* others, devices */
 
+    for (uint32_t i = 0; i < seen->count; i++)
+        devices += seen->list[i].kind == TPT_NIC_RDMA;
+    others = seen->count - devices < NICS_OTHERS ? seen->count - devices
+                                                 : NICS_OTHERS;
+    room[1] = devices < TPT_NICS - others ? devices : TPT_NICS - others;
+    room[0] = TPT_NICS - room[1];
     qsort(seen->list, seen->count, sizeof(seen->list[0]), nics_compare);
-    memcpy(nics, seen->list, count * sizeof(nics[0]));
+    for (uint32_t i = 0; i < seen->count; i++) {
+        uint32_t *left = &room[seen->list[i].kind == TPT_NIC_RDMA];
+
+        if (*left > 0) {
+            nics[count++] = seen->list[i];
+            --*left;
+        }
+    }
     return count;
 }
 

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "gpu/cuda_gdr/gdr.h"
+#include "gpu/cuda_late.h"
 #include "gpu/mutants.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
@@ -180,10 +181,9 @@ static tp_status port_try(struct gdr_channel *channel, struct gdr_port *port,
     }
     if (status == TP_OK)
         status = port_trial_on(channel, port, cuda, memory, trial, error);
-    if (memory != 0 && tpg_cuda_enter(cuda, port->device, NULL) == TP_OK) {
-        cuda->cuMemFree_v2(memory);
-        tpg_cuda_leave(cuda);
-    }
+    /* Freed at once it would wait for what the program runs there. */
+    if (memory != 0)
+        tpg_late(cuda, TPG_LATE_MEMORY, port->device, memory, 2 * PORT_TRIAL);
     tpb_free(trial);
     return status;
 }

@@ -275,13 +275,21 @@ static bool ipc_progress(struct tpf_channel *base)
 {
     struct ipc_channel *channel = (struct ipc_channel *)base;
     const struct tpg_cuda *cuda = tpg_cuda_loaded();
-    struct tpb_list *node = tpb_list_take(&channel->pulls);
+    struct tpb_list *first = NULL, *node;
+    bool moved = false;
 
-    /* One at a time, in turn: an upcall may change the list. */
-    if (node == NULL)
-        return false;
-    tpb_list_append(&channel->pulls, node);
-    return ipc_step(cuda, TPB_CONTAINER(node, struct ipc_pull, base.node));
+    /* In turn, until one has moved: its upcall may have changed the list.  Who
+     * sleeps between two passes is to see all that is over. */
+    while (!moved && (node = tpb_list_take(&channel->pulls)) != NULL) {
+        tpb_list_append(&channel->pulls, node);
+        if (node == first)
+            break;
+        if (first == NULL)
+            first = node;
+        moved = ipc_step(cuda, TPB_CONTAINER(node, struct ipc_pull,
+                                             base.node));
+    }
+    return moved;
 }
 
 /* Waits for the copies of that link, which are our own and end soon. */

@@ -231,6 +231,7 @@ START_TEST(test_gpus_of_driver)
 {
     char root[] = "/tmp/tpx-gpus-XXXXXX", command[64];
     struct tpt_topology *topology = tpx_machine("small-vm");
+    struct tpt_card *card = calloc(1, sizeof(*card));
     struct tpt_gpus gpus;
 
     ck_assert_ptr_nonnull(mkdtemp(root));
@@ -249,6 +250,32 @@ START_TEST(test_gpus_of_driver)
                      TP_OK);
     ck_assert_int_eq(gpus.count, 1);
     ck_assert_str_eq(gpus.list[0].visible, "1");
+    /* Device files: none yet, so all may come; then one of the two. */
+    put(root, "/proc/driver/nvidia/gpus/0000:b1:00.0", "information",
+        "GPU UUID: \t GPU-bbbbbbbb-0000-0000-0000-000000000001\n"
+        "Device Minor: \t 0\n");
+    put(root, "/proc/driver/nvidia/gpus/0000:17:00.0", "information",
+        "GPU UUID: \t GPU-aaaaaaaa-0000-0000-0000-000000000002\n"
+        "Device Minor: \t 1\n");
+    ck_assert_int_eq(tpt_gpus_find(topology, root, NULL, &gpus, NULL), TP_OK);
+    ck_assert_int_eq(gpus.count, 2);
+    put(root, "/dev", "nvidia0", "");
+    ck_assert_int_eq(tpt_gpus_find(topology, root, NULL, &gpus, NULL), TP_OK);
+    ck_assert_int_eq(gpus.count, 1);
+    ck_assert_str_eq(gpus.list[0].bus, "0000:b1:00.0");
+    ck_assert_str_eq(gpus.list[0].visible, "0");
+    /* The card of who sees one: that one, whatever comes before it. */
+    ck_assert_ptr_nonnull(card);
+    ck_assert_int_eq(tpt_topology_gpus(topology, root, NULL, card), 2);
+    ck_assert_int_eq(card->gpu_count, 1);
+    ck_assert_int_eq(card->gpus[0].uuid[0], 0xbb);
+    ck_assert_int_eq(tpt_topology_gpus(topology, root, "0", card), 2);
+    ck_assert_int_eq(card->gpu_count, 1);
+    ck_assert_int_eq(card->gpus[0].uuid[0], 0xbb);
+    put(root, "/dev", "nvidia1", "");
+    ck_assert_int_eq(tpt_topology_gpus(topology, root, NULL, card), 2);
+    ck_assert_int_eq(card->gpu_count, 2);
+    free(card);
     snprintf(command, sizeof(command), "rm -rf '%s'", root);
     ck_assert_int_eq(system(command), 0);
     tpt_topology_free(topology);

@@ -404,6 +404,38 @@ START_TEST(test_nics_of_sysfs)
 }
 END_TEST
 
+/* Ports that are a device and an interface each, all as fast: the card keeps
+ * the devices, which GPUs are assigned to, and some of the interfaces. */
+START_TEST(test_nics_many)
+{
+    static const struct {
+        int devices, interfaces, kept, kept_interfaces;
+    } cases[] = { { 12, 12, 12, 4 }, { 16, 16, 12, 4 }, { 10, 3, 10, 3 },
+                  { 2, 20, 2, 14 }, { 20, 0, 16, 0 }, { 0, 20, 0, 16 } };
+    struct tpt_topology *machine = tpx_machine("two-socket");
+    char root[] = "/tmp/tp-test-XXXXXX", command[512];
+    struct tpt_nic nics[TPT_NICS];
+    int kept[2] = { 0 };
+
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    snprintf(command, sizeof(command), "cd %s && mkdir -p class/infiniband"
+             " class/net && for i in $(seq %d); do d=class/infiniband/mlx5_$i;"
+             " mkdir -p $d/ports/1 $d/device; echo ACTIVE > $d/ports/1/state;"
+             " echo '400 Gb/sec (4X NDR)' > $d/ports/1/rate; done;"
+             " for i in $(seq %d); do d=class/net/ib$i; mkdir $d;"
+             " echo up > $d/operstate; echo 400000 > $d/speed; done",
+             root, cases[_i].devices, cases[_i].interfaces);
+    ck_assert_int_eq(system(command), 0);
+    for (uint32_t i = tpt_topology_nics_at(machine, root, nics); i-- > 0;)
+        kept[nics[i].kind == TPT_NIC_IP]++;
+    snprintf(command, sizeof(command), "rm -rf %s", root);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(kept[0], cases[_i].kept);
+    ck_assert_int_eq(kept[1], cases[_i].kept_interfaces);
+    tpt_topology_free(machine);
+}
+END_TEST
+
 /* ---- broken files ------------------------------------------------------ */
 
 static char scratch[64];
@@ -804,6 +836,7 @@ int main(void)
     tcase_add_test(tests, test_place);
     tcase_add_test(tests, test_nics);
     tcase_add_test(tests, test_nics_of_sysfs);
+    tcase_add_loop_test(tests, test_nics_many, 0, 6);
     tcase_add_test(tests, test_stays_where_it_is);
     tcase_add_test(tests, test_this_machine);
     tcase_add_test(tests, test_free_nothing);
