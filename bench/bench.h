@@ -254,7 +254,8 @@ double bench_memory(void);
 double bench_waited_ns(void);
 
 /* Binds this process to the n-th of the cpus that it may use, modulo their
- * number.  Failing that is not fatal: false, and it is said. */
+ * number: all cores before the second thread of any, as launchers do.  Failing
+ * that is not fatal: false, and it is said. */
 bool bench_pin(int n);
 
 #endif

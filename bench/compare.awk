@@ -45,7 +45,8 @@ NR == 1 || $14 == "" { next }
     there[head, $6] = 1
 }
 
-# Of one row: its figures, the best of the others, the spread of the first.
+# Of one row: its figures, the best of the others, the spread of ours, which is
+# the first of tp's.
 function print_row(row, head,    s, value, ours, peer, floor, spread, first,
                    higher, key) {
     higher = head ~ /\/s$/
@@ -54,7 +55,8 @@ function print_row(row, head,    s, value, ours, peer, floor, spread, first,
     first = ours = peer = floor = spread = ""
     for (s = 1; s <= systems; s++) {
         if (!((head, name[s]) in there)) continue
-        if (first == "") first = name[s]
+        # Where tp is missing nobody else is held against the others.
+        if (first == "" && name[s] ~ /^tp($|\+)/) first = name[s]
         value = ""
         if ((row, name[s]) in all) {
             sort(all[row, name[s]])
@@ -70,7 +72,7 @@ function print_row(row, head,    s, value, ours, peer, floor, spread, first,
         } else if (name[s] ~ /^floor\//) {
             if (floor == "" || (higher ? value > floor : value < floor))
                 floor = value
-        } else if (index(name[s], first "+") != 1 &&
+        } else if (name[s] !~ /^tp($|\+)/ &&
                    (peer == "" || (higher ? value > peer : value < peer)))
             peer = value
     }

@@ -99,7 +99,7 @@ function size(bytes) {
 }
 
 function judge(g,    n, list, i, ours, theirs, higher, limit, ratio, text, all,
-               met, off, alone, before) {
+               met, off, alone, before, fewer) {
     higher = goal[g, 9] ~ /^>=/
     limit = substr(goal[g, 9], 4) + 0
     n = split(goal[g, 6], list, ",")
@@ -115,9 +115,10 @@ function judge(g,    n, list, i, ours, theirs, higher, limit, ratio, text, all,
         ratio = ours / theirs
         if (goal[g, 8] ~ /^growth@/) {
             before = substr(goal[g, 8], 8)
-            ratio = (ours - figure(goal[g, 2], goal[g, 3], goal[g, 4], before,
-                                   list[i], goal[g, 7], higher)) \
-                    / (goal[g, 5] - before)
+            fewer = figure(goal[g, 2], goal[g, 3], goal[g, 4], before, list[i],
+                           goal[g, 7], higher)
+            if (fewer == "") continue
+            ratio = (ours - fewer) / (goal[g, 5] - before)
         }
         all++
         met += higher ? ratio >= limit : ratio <= limit

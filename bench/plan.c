@@ -208,18 +208,23 @@ static struct plan_figures plan_rounds(const struct bench_job *job, int ranks)
 /*
  * Of all pairs: how long all of them took for their rounds, the best, and the
  * worst tail.  Not the mean of their own times: where cpus are few, pairs that
- * spin take turns, and each is quick in its own.
+ * spin take turns, and each is quick in its own.  But of fresh buffers, as
+ * their rewriting is not timed.
  */
 static void plan_merge(struct plan_figures *merged, const double *all,
                        int ranks, const struct bench_job *job, uint64_t ticks)
 {
+    double sum = 0;
+
     for (int rank = 0; rank < ranks; rank += 2) {
         const double *row = all + 3 * (size_t)rank;
 
+        sum += row[0];
         merged->best = fmin(merged->best, row[1]);
         merged->p99 = fmax(merged->p99, row[2]);
     }
-    merged->value = bench_ns(ticks) / 1e3 / 2 / (double)job->count;
+    merged->value = job->fresh ? sum / (ranks / 2)
+                    : bench_ns(ticks) / 1e3 / 2 / (double)job->count;
 }
 
 static struct plan_figures plan_speed(const struct bench_job *job)

@@ -437,9 +437,10 @@ static bool special_idle(struct perf *perf)
     if (!bench_gather(driver, driver->size, &share, 1, &all))
         return false;
     if (all != NULL) {
-        bench_sort(all, (size_t)driver->size);
+        /* The last rank did not wait, and measured nothing. */
+        bench_sort(all, (size_t)driver->size - 1);
         special_spread(perf, "idle", "%", share, all[0],
-                       all[driver->size - 1]);
+                       all[driver->size - 2]);
     }
     free(all);
     return true;
