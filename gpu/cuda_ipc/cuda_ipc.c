@@ -21,6 +21,9 @@ struct ipc_pull {
     struct ipc_import *import;         /* NULL: memory of this process */
     cu_pointer from;
     int device;                        /* whose stream copies */
+    int source;                        /* another one, which has the bytes, if
+                                          the copy is between two contexts; or
+                                          -1 */
     cu_event copied;                   /* without flags */
     bool flagged;
     uint32_t turn;                     /* of the flag */
@@ -108,6 +111,23 @@ static cu_result ipc_mark(const struct tpg_cuda *cuda, struct ipc_pull *pull)
     return code;
 }
 
+/* Memory of cuMemMap may be mapped for the device that has it alone: a plain
+ * copy by another one's stream would not reach it. */
+static cu_result ipc_enqueue(const struct tpg_cuda *cuda,
+                             const struct ipc_pull *pull, cu_stream stream)
+{
+    cu_pointer to = (cu_pointer)(uintptr_t)pull->base.to.data
+                    + pull->base.moved;
+    cu_pointer from = pull->from + pull->base.moved;
+    cu_context here, there;
+
+    if (pull->source < 0
+        || tpg_cuda_context(cuda, pull->device, &here, NULL) != TP_OK
+        || tpg_cuda_context(cuda, pull->source, &there, NULL) != TP_OK)
+        return cuda->cuMemcpyAsync(to, from, pull->part, stream);
+    return cuda->cuMemcpyPeerAsync(to, here, from, there, pull->part, stream);
+}
+
 /* The next copy: all of it to a device; to the host, where the driver may wait
  * for it, a stride. */
 static tp_status ipc_copy(const struct tpg_cuda *cuda, struct ipc_pull *pull,
@@ -122,9 +142,7 @@ static tp_status ipc_copy(const struct tpg_cuda *cuda, struct ipc_pull *pull,
         return status;
     pull->part = base->to.device.type == TP_DEVICE_CUDA
                  ? base->to.length - base->moved : tpf_stride(base);
-    code = cuda->cuMemcpyAsync((cu_pointer)(uintptr_t)base->to.data
-                               + base->moved, pull->from + base->moved,
-                               pull->part, gpu->devices[pull->device].in);
+    code = ipc_enqueue(cuda, pull, gpu->devices[pull->device].in);
     if (code == CU_OK)
         code = ipc_mark(cuda, pull);
     tpg_cuda_leave(cuda);
@@ -173,6 +191,19 @@ static bool ipc_find(struct ipc_link *link, const struct tpg_cuda *cuda,
     return true;
 }
 
+/* Is the copy one between two contexts?  What is opened here is so on the device
+ * that copies, or that may use it; a region may be mapped for its own alone. */
+static bool ipc_goes_across(const struct ipc_pull *pull)
+{
+    const struct ipc_import *import = pull->import;
+
+    if (pull->source < 0 || pull->source == pull->device)
+        return false;
+    return import == NULL
+           || (import->form == IPC_REGION
+               && (import->allowed >> pull->device & 1) == 0);
+}
+
 static enum tpf_progress ipc_pull(struct tpf_pull *base,
                                   struct tpb_error *error)
 {
@@ -199,9 +230,12 @@ static enum tpf_progress ipc_pull(struct tpf_pull *base,
     if (!ipc_find(link, cuda, &source, to_device ? base->to.device.index : -1,
                   &pull->import, &pull->from, &refusal, error))
         return refusal;
+    pull->source = tpg_cuda_find(cuda, &source.device);
     pull->device = to_device ? base->to.device.index
                    : pull->import != NULL ? pull->import->device
-                   : tpg_cuda_find(cuda, &source.device);
+                   : pull->source;
+    if (!ipc_goes_across(pull))
+        pull->source = -1;
     if (pull->device < 0 || ipc_copy(cuda, pull, error) != TP_OK) {
         ipc_end(cuda, pull);
         return TPF_PULL_REFUSED;

@@ -371,12 +371,10 @@ cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_pointer address,
 /* An import is there for the device in whose context it was opened; opened with
  * that of its memory it is like this process's own.  A mapping is there for
  * those that were let at it. */
-static void stream_reaches(const struct cu_stream_s *stream,
-                           cu_pointer pointer)
+static void stream_reaches(int device, cu_pointer pointer)
 {
     struct double_range *range
         = double_range_find_locked((void *)(uintptr_t)pointer);
-    int device = stream->context->device;
 
     if (range == NULL || range->freed)
         return;
@@ -385,15 +383,15 @@ static void stream_reaches(const struct cu_stream_s *stream,
         double_report("a copy on device %d uses an import that was opened on"
                       " device %d, which has not that memory either", device,
                       range->device);
-    if (range->kind == DOUBLE_VMM && (range->access & 1u << device) == 0
-        && (range->access & 1u << range->device) == 0)
+    if (range->kind == DOUBLE_VMM && (range->access & 1u << device) == 0)
         double_report("a copy on device %d uses a mapping that only others"
                       " were let at", device);
 }
 
-/* The driver looks at both when it is called. */
-static void stream_copy_enqueue(struct cu_stream_s *stream, cu_pointer to,
-                                cu_pointer from, size_t size)
+/* The driver looks at both when it is called.  For which device is each? */
+static void stream_copy_across(struct cu_stream_s *stream, cu_pointer to,
+                               int to_device, cu_pointer from,
+                               int from_device, size_t size)
 {
     size_t part = size;
 
@@ -402,10 +400,18 @@ static void stream_copy_enqueue(struct cu_stream_s *stream, cu_pointer to,
     double_bytes_locked(to, &part, "a copy to");
     part = size;
     double_bytes_locked(from, &part, "a copy from");
-    stream_reaches(stream, to);
-    stream_reaches(stream, from);
+    stream_reaches(to_device, to);
+    stream_reaches(from_device, from);
     stream_enqueue(stream, (struct stream_op){ .what = STREAM_COPY, .to = to,
                                                .from = from, .size = size });
+}
+
+static void stream_copy_enqueue(struct cu_stream_s *stream, cu_pointer to,
+                                cu_pointer from, size_t size)
+{
+    int device = stream->context->device;
+
+    stream_copy_across(stream, to, device, from, device, size);
 }
 
 /* From the host to a device, with rows that leave nothing out. */
@@ -433,6 +439,19 @@ cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t size,
     if (stream == NULL)
         return double_end(CU_INVALID_CONTEXT);
     stream_copy_enqueue(stream, to, from, size);
+    return double_end(CU_OK);
+}
+
+cu_result cuMemcpyPeerAsync(cu_pointer to, cu_context to_context,
+                            cu_pointer from, cu_context from_context,
+                            size_t size, cu_stream stream)
+{
+    DOUBLE_BEGIN();
+    stream = double_stream_locked(stream);
+    if (stream == NULL || to_context == NULL || from_context == NULL)
+        return double_end(CU_INVALID_CONTEXT);
+    stream_copy_across(stream, to, to_context->device, from,
+                       from_context->device, size);
     return double_end(CU_OK);
 }
 
