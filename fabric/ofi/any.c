@@ -122,6 +122,7 @@ static tp_status any_visit(struct ofi_conn *conn, struct tpb_error *error)
 
 static void any_leave(struct ofi_conn *conn)
 {
+    ofi_rdm_await(conn, false);
     ofi_rdm_close(conn->ep, conn->av, conn->cq);
     conn->ep = NULL;
     conn->av = NULL;
@@ -134,6 +135,6 @@ const struct ofi_join ofi_join_any = {
     .host = any_insert,
     .answered = ofi_rdm_answered,
     .visit = any_visit,
-    .first = ofi_conn_joined,
+    .first = ofi_rdm_first,
     .leave = any_leave
 };

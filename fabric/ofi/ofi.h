@@ -126,9 +126,13 @@ tp_status ofi_rdm_open(struct ofi_conn *conn, struct tpb_error *error);
 tp_status ofi_rdm_insert(struct ofi_conn *conn, const char *what,
                          struct tpb_error *error);
 /* The host's answer has been written; the visitor has taken it in, and pings,
- * so that the host knows. */
+ * so that the host knows; that ping, or the answer to it, is here. */
 tp_status ofi_rdm_answered(struct ofi_conn *conn, struct tpb_error *error);
 tp_status ofi_rdm_visited(struct ofi_conn *conn, struct tpb_error *error);
+void ofi_rdm_first(struct ofi_conn *conn);
+/* Whoever drives has to look for the visitor's first ping, as nothing wakes;
+ * ends with that, or when the conn is left. */
+void ofi_rdm_await(struct ofi_conn *conn, bool await);
 /* What a conn of datagrams has; each may be NULL. */
 void ofi_rdm_close(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq);
 

@@ -264,7 +264,7 @@ static bool rdm_linger(struct ofi_conn *conn)
 
 /* ---- joining ----------------------------------------------------------- */
 
-tp_status ofi_rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
+static tp_status rdm_met(struct ofi_conn *conn, struct tpb_error *error)
 {
     tp_status status = ofi_life_keep(conn, error);
 
@@ -277,7 +277,7 @@ tp_status ofi_rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
 
 tp_status ofi_rdm_visited(struct ofi_conn *conn, struct tpb_error *error)
 {
-    tp_status status = ofi_rdm_answered(conn, error);
+    tp_status status = rdm_met(conn, error);
 
     if (status != TP_OK)
         return status;
@@ -286,8 +286,7 @@ tp_status ofi_rdm_visited(struct ofi_conn *conn, struct tpb_error *error)
     return TP_OK;
 }
 
-/* Whoever drives has to look for the visitor's first ping, as nothing wakes. */
-static void rdm_await(struct ofi_conn *conn, bool await)
+void ofi_rdm_await(struct ofi_conn *conn, bool await)
 {
     struct tpf_env *env = conn->common.endpoint->env;
 
@@ -296,13 +295,19 @@ static void rdm_await(struct ofi_conn *conn, bool await)
     conn->awaited = await;
 }
 
-static tp_status rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
+tp_status ofi_rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
 {
-    tp_status status = ofi_rdm_answered(conn, error);
+    tp_status status = rdm_met(conn, error);
 
     if (status == TP_OK)
-        rdm_await(conn, true);
+        ofi_rdm_await(conn, true);
     return status;
+}
+
+void ofi_rdm_first(struct ofi_conn *conn)
+{
+    ofi_rdm_await(conn, false);
+    ofi_conn_joined(conn);
 }
 
 /* The visitor's ping, or the host's answer to it: the other side has mapped
@@ -310,8 +315,7 @@ static tp_status rdm_answered(struct ofi_conn *conn, struct tpb_error *error)
 static void rdm_first(struct ofi_conn *conn)
 {
     shm_unlink(conn->name);
-    rdm_await(conn, false);
-    ofi_conn_joined(conn);
+    ofi_rdm_first(conn);
 }
 
 static tp_status rdm_visit(struct ofi_conn *conn, struct tpb_error *error)
@@ -328,7 +332,7 @@ static void rdm_leave(struct ofi_conn *conn)
     struct tpf_env *env = conn->common.endpoint->env;
 
     rdm_reap();
-    rdm_await(conn, false);
+    ofi_rdm_await(conn, false);
     if (conn->life.fd >= 0)
         tpf_watch_remove(env, &conn->life);
     if (!rdm_linger(conn)) {
@@ -348,7 +352,7 @@ const struct ofi_join ofi_join_rdm = {
     .name_first = true,
     .prepare = rdm_prepare,
     .host = rdm_insert,
-    .answered = rdm_answered,
+    .answered = ofi_rdm_answered,
     .visit = rdm_visit,
     .first = rdm_first,
     .leave = rdm_leave

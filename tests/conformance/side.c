@@ -458,9 +458,22 @@ void tpx_side_calm(struct tpx_side *side, struct tpx_side *other)
     }
 }
 
+/* Where nothing wakes the core, it looks as long as there is a conn, or one is
+ * to come. */
+static bool side_polls(const struct tpx_side *side)
+{
+    bool any = side->env.joining > 0;
+
+    if ((side->backend->flags & TPF_POLLED) == 0)
+        return false;
+    TPB_LIST_EACH(node, &side->links)
+        any |= TPB_CONTAINER(node, struct tpx_link, node)->conn != NULL;
+    return any;
+}
+
 void tpx_side_sleep(struct tpx_side *side, int ms)
 {
-    if (side->backend->flags & TPF_POLLED && ms > SIDE_POLL_MS)
+    if (side_polls(side) && ms > SIDE_POLL_MS)
         ms = SIDE_POLL_MS;
     if (side->backend->arm(side->endpoint))
         side_watches(side, ms);

@@ -2,6 +2,7 @@
 /* Two processes: sleeping and waking, leaving, dying. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "tests/conformance/suite.h"
@@ -16,7 +17,10 @@ static struct tpx_stream life_stream(life_size *size)
     return (struct tpx_stream){ .seed = 20, .size = size, .fixed = 8 };
 }
 
-/* In the child: opens, tells its address, waits for its visitor. */
+/* Who is not woken sleeps beyond the deadline. */
+enum { LIFE_LONG_MS = TPX_DEADLINE_MS + 1000 };
+
+/* In the child: opens, tells its address, sleeps until its visitor is there. */
 static struct tpx_side *life_receive(int control, life_size *size,
                                      struct tpx_link **link)
 {
@@ -24,7 +28,7 @@ static struct tpx_side *life_receive(int control, life_size *size,
 
     tpx_tell(control, side->address, side->address_length);
     side->expect = life_stream(size);
-    TPX_UNTIL(tpx_side_sleep(side, 100), side->incoming == 1);
+    TPX_UNTIL(tpx_side_sleep(side, LIFE_LONG_MS), side->incoming == 1);
     *link = tpx_incoming(side, 0);
     return side;
 }
@@ -77,9 +81,6 @@ static void life_kill(struct tpx_child *child)
 
 /* ---- sleeping ---------------------------------------------------------- */
 
-/* Who is not woken sleeps beyond the deadline. */
-enum { LIFE_LONG_MS = TPX_DEADLINE_MS + 1000 };
-
 /* Where nothing wakes who sleeps each takes a look's time. */
 static uint64_t life_turns(void)
 {
@@ -109,6 +110,37 @@ static void life_pong(int control, void *arg)
     life_expect_failure(link);
     tpx_side_close(side);
 }
+
+static void life_host(int control, void *arg)
+{
+    struct tpx_link *link;
+    struct tpx_side *side = life_receive(control, tpx_size_fixed, &link);
+
+    (void)arg;
+    tpx_tell(control, "s", 1);
+    TPX_UNTIL(tpx_side_sleep(side, 100), link->failed);
+    life_expect_failure(link);
+    tpx_side_close(side);
+}
+
+/* Nothing but the visitor wakes who sleeps, not even a look at whether it is
+ * still there. */
+START_TEST(test_sleeping_host)
+{
+    struct tpx_child child;
+    struct tpx_link *link;
+    struct tpx_side *side;
+    char word[8];
+
+    setenv("TP_HEARTBEAT", "0", 1);
+    tpx_child_start(&child, life_host, NULL);
+    side = life_visit(&child, tpx_size_fixed, &link);
+    TPX_UNTIL(tpx_side_sleep(side, 100), tpx_told(child.control));
+    tpx_hear(child.control, word, sizeof(word));
+    tpx_side_close(side);
+    tpx_child_end(&child);
+}
+END_TEST
 
 /* A lost wake-up would cost the deadline. */
 START_TEST(test_sleeping_ping_pong)
@@ -508,6 +540,7 @@ void tpx_add_life_tests(Suite *suite)
     tcase_add_test(tests, test_cycles);
     if (tpx_backend->flags & TPF_SELF)
         return;                    /* there is no other process */
+    tcase_add_test(tests, test_sleeping_host);
     tcase_add_test(tests, test_sleeping_ping_pong);
     tcase_add_test(tests, test_sleeping_stream);
     tcase_add_test(tests, test_disconnect_delivers);
