@@ -96,6 +96,8 @@ static tp_status listen_at(struct ofi_endpoint *endpoint,
             return TP_OK;
         }
         code = errno;
+    } else {
+        tpb_close(&listener->watch.fd);    /* it is not among those opened */
     }
     return tpb_fail_errno(error, code, "listening at %s", text);
 }

@@ -267,6 +267,34 @@ START_TEST(test_words)
 }
 END_TEST
 
+/* Nothing is left of sockets that cannot be watched. */
+START_TEST(test_unwatched)
+{
+    static const struct ofi_kind kinds[] = {
+        { .backend = "ofi:tcp" },
+        { .backend = "ofi:shm", .within_host = true }
+    };
+    struct tpb_error error = { "" };
+    struct tpb_settings settings;
+    struct tpf_env env = { .epoll = -1, .settings = &settings };
+    struct ofi_endpoint endpoint = { .common.env = &env };
+    int before;
+
+    setenv("TP_IFACE", "lo", 1);
+    ck_assert_int_eq(tpb_settings_load(&settings, &error), TP_OK);
+    before = tpx_fd_count();
+    for (size_t i = 0; i < TPB_COUNT(kinds); i++) {
+        endpoint.kind = &kinds[i];
+        ck_assert_int_ne(ofi_listen_open(&endpoint, &error), TP_OK);
+        ck_assert_msg(strstr(error.text, "listening at") != NULL, "%s",
+                      error.text);
+        ofi_listen_close(&endpoint);
+        ck_assert_int_eq(tpx_fd_count(), before);
+    }
+    tpb_settings_fini(&settings);
+}
+END_TEST
+
 START_TEST(test_no_interface)
 {
     struct tpb_error error = { "" };
@@ -294,6 +322,7 @@ int main(void)
     tcase_add_test(tests, test_ipv6);
     tcase_add_test(tests, test_next_address);
     tcase_add_test(tests, test_words);
+    tcase_add_test(tests, test_unwatched);
     tcase_add_test(tests, test_no_interface);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
