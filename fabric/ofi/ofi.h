@@ -385,6 +385,9 @@ struct ofi_visit {
     struct ofi_meet *calls[OFI_WHERES];    /* under way, one per address */
     bool done[OFI_WHERES];         /* it leads nowhere */
     unsigned tries[OFI_WHERES], round;     /* those late are called again */
+    uint64_t again[OFI_WHERES];    /* others were in the way there: it is not
+                                      called before that time; 0: they were
+                                      not */
     bool loading;                  /* no note can be made without the library */
     uint64_t next;                 /* when to call the next one; 0: not */
     struct tpb_text history;       /* what each answered */

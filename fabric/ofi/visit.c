@@ -26,7 +26,9 @@ enum {
                                       doubled every round */
     VISIT_NEXT_MS = 250,           /* until the next address is called, while
                                       one is silent (RFC 8305, section 5) */
-    VISIT_BUSY_MS = 1000           /* ... or has taken the call */
+    VISIT_BUSY_MS = 1000,          /* ... or has taken the call */
+    VISIT_FULL_MS = 10             /* until one is called again where too many
+                                      wait to be let in */
 };
 
 TPB_LOG_COMPONENT("ofi");
@@ -70,6 +72,9 @@ void ofi_visit_words(const struct ofi_visit *visit, struct tpb_text *text)
         if (visit->calls[at] != NULL)
             tpb_text_add(text, " %s: %s;", visit_where(visit, at, where),
                          waits[visit->calls[at]->stage]);
+        else if (visit->again[at] != 0)
+            tpb_text_add(text, " %s: many call it, and it is called again;",
+                         visit_where(visit, at, where));
 }
 
 /* One way is over: notes what it answered and goes on. */
@@ -111,7 +116,23 @@ static void visit_lost(struct ofi_meet *meet, tp_status status,
 void ofi_visit_failed(struct ofi_conn *conn, tp_status status,
                       const char *text)
 {
+    struct ofi_endpoint *endpoint = ofi_endpoint_of(conn->common.endpoint);
+
     visit_lost(conn->meet, status, text);
+    ofi_meet_schedule(endpoint);   /* another call may have to wait */
+}
+
+/* This call was for nothing, and does not count: others were in the way. */
+static void visit_again(struct ofi_meet *meet, int64_t ms)
+{
+    struct ofi_visit *visit = meet->visit;
+    int at = meet->at;
+
+    visit_hang_up(meet);
+    visit->tries[at]--;
+    visit->again[at] = ofi_meet_after(ms);
+    visit->next = 0;
+    visit_next(visit);
 }
 
 /* ---- from the first call to the answer --------------------------------- */
@@ -186,6 +207,7 @@ static void visit_call(struct ofi_visit *visit, int at)
                                                  &address);
 
     visit->tries[at]++;
+    visit->again[at] = 0;
     if (meet == NULL) {
         visit_over(visit, at, TP_ERR_NO_MEMORY, "no memory for a meeting");
         return;
@@ -195,6 +217,12 @@ static void visit_call(struct ofi_visit *visit, int at)
     meet->stage = OFI_DIALING;
     visit->calls[at] = meet;
     meet->watch.fd = visit_dial(visit, at, &address, length);
+    if (meet->watch.fd < 0 && errno == EAGAIN
+        && visit->endpoint->kind->within_host) {
+        /* A Unix socket's calls do not wait in the kernel. */
+        visit_again(meet, VISIT_FULL_MS);
+        return;
+    }
     if (meet->watch.fd < 0
         || tpf_watch_add(visit->endpoint->common.env, &meet->watch, EPOLLOUT)
                != 0) {
@@ -297,14 +325,29 @@ static void visit_give_up(struct ofi_visit *visit)
     ofi_visit_end(visit);
 }
 
-/* The best address that has not been called in this round; -1: none. */
+/* The best address that has not been called in this round, and need not wait
+ * for it; -1: none. */
 static int visit_pick(const struct ofi_visit *visit)
 {
+    uint64_t now = tpb_now();
+
     for (int at = 0; at < visit_ways(visit); at++)
         if (!visit->done[at] && visit->calls[at] == NULL
-            && visit->tries[at] <= visit->round)
+            && visit->tries[at] <= visit->round && visit->again[at] <= now)
             return at;
     return -1;
+}
+
+/* When the first of those that have to wait may be called; 0: there are
+ * none. */
+static uint64_t visit_wait(const struct ofi_visit *visit)
+{
+    uint64_t first = 0;
+
+    for (int at = 0; at < visit_ways(visit); at++)
+        if (visit->again[at] != 0 && (first == 0 || visit->again[at] < first))
+            first = visit->again[at];
+    return first;
 }
 
 /* The best call that has been answered; *open counts all. */
@@ -330,6 +373,7 @@ static void visit_next(struct ofi_visit *visit)
     struct tpb_error error = { "" };
     struct ofi_meet *best;
     tp_status status = TP_OK;
+    uint64_t wait;
     int open, at;
 
     best = visit_best(visit, &open);
@@ -351,16 +395,17 @@ static void visit_next(struct ofi_visit *visit)
     if (open > 0 && (alone || visit->next > tpb_now()))
         return;
     at = visit_pick(visit);
-    if (at < 0 && open == 0 && visit_has_other(visit, -1)) {
+    wait = visit_wait(visit);
+    if (at < 0 && open == 0 && wait == 0 && visit_has_other(visit, -1)) {
         visit->round++;
         at = visit_pick(visit);
     }
     if (at >= 0)
         visit_call(visit, at);
-    else if (open == 0)
+    else if (open == 0 && wait == 0)
         visit_give_up(visit);
     else
-        visit->next = 0;           /* all have been called */
+        visit->next = wait;        /* all the others have been called */
 }
 
 /* ---- what moves it on -------------------------------------------------- */

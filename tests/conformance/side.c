@@ -513,6 +513,19 @@ struct tpx_link *tpx_connect(struct tpx_side *side, const void *address,
     return link;
 }
 
+bool tpx_trying(const struct tpx_link *link, const char *words)
+{
+    struct tpb_text text = { 0 };
+    bool found;
+
+    if (!link->connected && !link->failed)
+        link->conn->backend->trying(link->conn, &text);
+    ck_assert(!text.failed);
+    found = text.length > 0 && strstr(text.text, words) != NULL;
+    tpb_text_fini(&text);
+    return found;
+}
+
 /* ---- two sides --------------------------------------------------------- */
 
 bool tpx_pair_step(struct tpx_pair *pair)

@@ -102,6 +102,9 @@ struct tpx_link *tpx_connect(struct tpx_side *side, const void *address,
                              size_t length);
 void tpx_disconnect(struct tpx_link *link);
 
+/* Is it not connected yet, and do the words for what it tries have these? */
+bool tpx_trying(const struct tpx_link *link, const char *words);
+
 /* The n-th incoming link (0 is the first), or NULL. */
 struct tpx_link *tpx_incoming(struct tpx_side *side, unsigned n);
 

@@ -3,9 +3,14 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
+#include <sys/un.h>
 
+#include "runtime/base/io.h"
 #include "tests/conformance/suite.h"
+
+enum { SHM_CALLERS = 16 };
 
 /* libfabric's shm gives its memory names, which have to go in time. */
 static int shm_left_behind(pid_t pid)
@@ -23,10 +28,84 @@ static int shm_left_behind(pid_t pid)
     return count;
 }
 
+/* The socket at which the only endpoint of this process listens. */
+static int shm_listener(struct sockaddr_un *name, socklen_t *length)
+{
+    for (int fd = 0; fd < 1024; fd++) {
+        socklen_t size = sizeof(int);
+        int listens = 0;
+
+        *length = sizeof(*name);
+        memset(name, 0, sizeof(*name));
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0
+            && listens
+            && getsockname(fd, (struct sockaddr *)name, length) == 0
+            && name->sun_family == AF_UNIX
+            && strncmp(name->sun_path + 1, "tp.ofi.", 7) == 0)
+            return fd;
+    }
+    ck_abort_msg("no socket listens");
+}
+
+/* Calls until there is no more room; returns how many wait. */
+static int shm_crowd(const struct sockaddr_un *name, socklen_t length,
+                     int callers[SHM_CALLERS])
+{
+    for (int count = 0; count < SHM_CALLERS; count++) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                        0);
+
+        ck_assert_int_ge(fd, 0);
+        callers[count] = fd;
+        if (connect(fd, (const struct sockaddr *)name, length) < 0) {
+            ck_assert_int_eq(errno, EAGAIN);
+            tpb_close(&callers[count]);
+            return count;
+        }
+    }
+    ck_abort_msg("there is always room");
+}
+
+/* The host computes, and more have called than the kernel lets wait: who comes
+ * then calls again, and is let in when the host looks. */
+START_TEST(test_full_listener)
+{
+    struct tpx_side *host = tpx_side_open(tpx_backend), *visitor;
+    int callers[SHM_CALLERS], listener, count;
+    struct tpx_link *link;
+    struct sockaddr_un name;
+    socklen_t length;
+
+    listener = shm_listener(&name, &length);
+    ck_assert_int_eq(listen(listener, 1), 0);
+    count = shm_crowd(&name, length, callers);
+    visitor = tpx_side_open(tpx_backend);
+    link = tpx_connect(visitor, host->address, host->address_length);
+    TPX_UNTIL(tpx_side_sleep(visitor, 100),
+              link->failed || tpx_trying(link, "called again"));
+    for (int i = 0; i < 50; i++)
+        tpx_side_sleep(visitor, 100);
+    ck_assert_msg(!link->failed, "%s", link->text);
+    TPX_UNTIL((tpx_side_step(host), tpx_side_sleep(visitor, 100)),
+              link->failed || (link->connected && host->incoming == 1));
+    ck_assert_msg(!link->failed, "%s", link->text);
+    for (int i = 0; i < count; i++)
+        tpb_close(&callers[i]);
+    tpx_side_close(visitor);
+    tpx_side_close(host);
+}
+END_TEST
+
+static void shm_more(Suite *suite)
+{
+    tcase_add_test(tpx_tcase(suite, "crowd"), test_full_listener);
+}
+
 int main(void)
 {
     static const struct tpx_target target = {
-        .name = "ofi:shm", .left_behind = shm_left_behind
+        .name = "ofi:shm", .left_behind = shm_left_behind,
+        .more = shm_more
     };
 
     return tpx_conform(&target);
