@@ -388,6 +388,7 @@ struct ofi_visit {
     uint64_t again[OFI_WHERES];    /* others were in the way there: it is not
                                       called before that time; 0: they were
                                       not */
+    unsigned hung_up[OFI_WHERES];  /* how often it has, without an answer */
     bool loading;                  /* no note can be made without the library */
     uint64_t next;                 /* when to call the next one; 0: not */
     struct tpb_text history;       /* what each answered */

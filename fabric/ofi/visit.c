@@ -27,8 +27,10 @@ enum {
     VISIT_NEXT_MS = 250,           /* until the next address is called, while
                                       one is silent (RFC 8305, section 5) */
     VISIT_BUSY_MS = 1000,          /* ... or has taken the call */
-    VISIT_FULL_MS = 10             /* until one is called again where too many
+    VISIT_FULL_MS = 10,            /* until one is called again where too many
                                       wait to be let in */
+    VISIT_HUNG_UP_MS = 100,        /* ... or that has hung up; then doubled */
+    VISIT_HANG_UPS = 3             /* ... of which the last one is final */
 };
 
 TPB_LOG_COMPONENT("ofi");
@@ -133,6 +135,20 @@ static void visit_again(struct ofi_meet *meet, int64_t ms)
     visit->again[at] = ofi_meet_after(ms);
     visit->next = 0;
     visit_next(visit);
+}
+
+/* It hung up without an answer.  Of many callers the host sends those away who
+ * were late to show the key (meet.c), which is no reason to give it up. */
+static void visit_hung_up(struct ofi_meet *meet)
+{
+    unsigned times = ++meet->visit->hung_up[meet->at];
+
+    if (times < VISIT_HANG_UPS)
+        visit_again(meet, VISIT_HUNG_UP_MS << (times - 1));
+    else
+        visit_lost(meet, TP_ERR_UNREACHABLE,
+                   "hung up without an answer, each time: another process "
+                   "lives there, it just ended, or too many call it");
 }
 
 /* ---- from the first call to the answer --------------------------------- */
@@ -266,7 +282,7 @@ static void visit_ask(struct ofi_meet *meet)
     if (!ofi_meet_say(meet)
         || tpf_watch_change(meet->endpoint->common.env, &meet->watch, EPOLLIN)
                != 0) {
-        visit_lost(meet, TP_ERR_UNREACHABLE, "hung up at once");
+        visit_hung_up(meet);
         return;
     }
     meet->stage = OFI_ASKED;
@@ -420,9 +436,7 @@ void ofi_visit_ready(struct ofi_meet *meet, uint32_t events)
         visit_answered(meet);
     else if (meet->stage == OFI_ASKED
              && (gone || events & (EPOLLHUP | EPOLLERR)))
-        visit_lost(meet, TP_ERR_UNREACHABLE,
-                   "hung up without an answer: another process lives there, "
-                   "or it just ended");
+        visit_hung_up(meet);
     else if (meet->stage != OFI_ASKED && !ofi_meet_settled(meet))
         visit_lost(meet, TP_ERR_UNREACHABLE, "hung up while joining");
 }

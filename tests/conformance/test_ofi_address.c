@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "fabric/ofi/ofi.h"
 #include "tests/conformance/side.h"
@@ -234,6 +235,85 @@ START_TEST(test_next_address)
 }
 END_TEST
 
+/* Of more than it has room for, a host sends one away who has not shown the key
+ * for a while, as its process got no cpu: it calls again. */
+START_TEST(test_crowd)
+{
+    int callers[OFI_STRANGERS], count = 0;
+    struct sockaddr_storage address;
+    struct tpb_error error = { "" };
+    uint8_t bytes[TPT_ADDRESS];
+    struct tpx_side *a, *b;
+    struct tpx_link *link;
+    struct ofi_card card;
+    socklen_t size;
+    size_t length;
+
+    setenv("TP_IFACE", "lo", 1);
+    if (!address_possible("lo", 4))
+        return;
+    a = tpx_side_open(address_backend);
+    b = tpx_side_open(address_backend);
+    length = address_only(b, 4, bytes);
+    ck_assert_int_eq(ofi_card_decode(&card, bytes, length, &error), TP_OK);
+    size = ofi_where_to_socket(&card.wheres[0], &address);
+    link = tpx_connect(a, bytes, length);
+    for (; count < OFI_STRANGERS; count++) {
+        /* The last one finds it full, and late. */
+        TPX_UNTIL(tpx_side_step(b), ofi_endpoint_of(b->endpoint)->strangers
+                                        == (unsigned)count + 1);
+        if (count == OFI_STRANGERS - 1)
+            usleep(2000 * OFI_STRANGER_MS);
+        callers[count] = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC,
+                                0);
+        ck_assert_int_eq(connect(callers[count],
+                                 (const struct sockaddr *)&address, size), 0);
+    }
+    for (int i = 0; i < 20; i++)
+        tpx_side_step(b);
+    TPX_UNTIL(tpx_side_step(a),
+              link->failed || tpx_trying(link, "called again"));
+    ck_assert_msg(!link->failed, "%s", link->text);
+    for (int i = 0; i < count; i++)
+        close(callers[i]);
+    TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)),
+              link->failed || (link->connected && b->incoming == 1));
+    ck_assert_msg(!link->failed, "%s", link->text);
+    tpx_side_close(a);
+    tpx_side_close(b);
+}
+END_TEST
+
+/* Where something else hangs up each time, that is the end. */
+START_TEST(test_hangs_up)
+{
+    struct tpb_error error = { "" };
+    uint8_t bytes[TPT_ADDRESS];
+    struct tpx_side *a, *b;
+    struct tpx_link *link;
+    struct ofi_card card;
+    size_t length;
+
+    setenv("TP_IFACE", "lo", 1);
+    if (!address_possible("lo", 4))
+        return;
+    a = tpx_side_open(address_backend);
+    b = tpx_side_open(address_backend);
+    length = address_only(b, 4, bytes);
+    ck_assert_int_eq(ofi_card_decode(&card, bytes, length, &error), TP_OK);
+    card.key[0] ^= 1;
+    length = ofi_card_encode(&card, bytes, sizeof(bytes));
+    link = tpx_connect(a, bytes, length);
+    TPX_UNTIL((tpx_side_sleep(a, 10), tpx_side_step(b)), link->failed);
+    ck_assert_int_eq(link->status, TP_ERR_UNREACHABLE);
+    ck_assert_msg(strstr(link->text, "hung up without an answer") != NULL,
+                  "%s", link->text);
+    ck_assert_uint_eq(b->incoming, 0);
+    tpx_side_close(a);
+    tpx_side_close(b);
+}
+END_TEST
+
 /* Every address tried is named, with what it answered. */
 START_TEST(test_words)
 {
@@ -321,6 +401,8 @@ int main(void)
     tcase_add_test(tests, test_ipv4);
     tcase_add_test(tests, test_ipv6);
     tcase_add_test(tests, test_next_address);
+    tcase_add_test(tests, test_crowd);
+    tcase_add_test(tests, test_hangs_up);
     tcase_add_test(tests, test_words);
     tcase_add_test(tests, test_unwatched);
     tcase_add_test(tests, test_no_interface);

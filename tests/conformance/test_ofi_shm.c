@@ -6,11 +6,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "runtime/base/io.h"
 #include "tests/conformance/suite.h"
 
-enum { SHM_CALLERS = 16 };
+enum {
+    SHM_CALLERS = 16,
+    SHM_STRANGERS = 64             /* that a host has room for ... */
+};
 
 /* libfabric's shm gives its memory names, which have to go in time. */
 static int shm_left_behind(pid_t pid)
@@ -96,9 +100,54 @@ START_TEST(test_full_listener)
 }
 END_TEST
 
+/* The host has let in more than it has room for, and sends the first one away,
+ * who got no cpu to say what it wants: it calls again, with another name. */
+START_TEST(test_sent_away)
+{
+    struct tpx_side *host = tpx_side_open(tpx_backend), *visitor;
+    struct tpx_link *first, *link;
+    int callers[SHM_STRANGERS];
+    struct sockaddr_un name;
+    socklen_t length;
+
+    shm_listener(&name, &length);
+    visitor = tpx_side_open(tpx_backend);
+    /* With libfabric loaded it calls at once. */
+    first = tpx_connect(visitor, host->address, host->address_length);
+    TPX_UNTIL((tpx_side_step(host), tpx_side_step(visitor)),
+              first->failed || (first->connected && host->incoming == 1));
+    ck_assert_msg(!first->failed, "%s", first->text);
+    link = tpx_connect(visitor, host->address, host->address_length);
+    for (int i = 0; i < SHM_STRANGERS; i++) {
+        if (i == SHM_STRANGERS - 1)
+            usleep(200000);
+        for (int k = 0; k < 3; k++)
+            tpx_side_step(host);
+        callers[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ck_assert_int_eq(connect(callers[i], (struct sockaddr *)&name,
+                                 length), 0);
+    }
+    for (int k = 0; k < 20; k++)
+        tpx_side_step(host);
+    TPX_UNTIL(tpx_side_step(visitor),
+              link->failed || tpx_trying(link, "called again"));
+    ck_assert_msg(!link->failed, "%s", link->text);
+    for (int i = 0; i < SHM_STRANGERS; i++)
+        tpb_close(&callers[i]);
+    TPX_UNTIL((tpx_side_step(host), tpx_side_step(visitor)),
+              link->failed || (link->connected && host->incoming == 2));
+    ck_assert_msg(!link->failed, "%s", link->text);
+    tpx_side_close(visitor);
+    tpx_side_close(host);
+}
+END_TEST
+
 static void shm_more(Suite *suite)
 {
-    tcase_add_test(tpx_tcase(suite, "crowd"), test_full_listener);
+    TCase *tests = tpx_tcase(suite, "crowd");
+
+    tcase_add_test(tests, test_full_listener);
+    tcase_add_test(tests, test_sent_away);
 }
 
 int main(void)
