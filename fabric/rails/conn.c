@@ -16,13 +16,23 @@ enum {
 
 TPB_LOG_COMPONENT("rails");
 
+/* Its memory stays until the next progress(): epoll may have returned an event
+ * for it together with the one that brought us here. */
+static void rail_bury(struct rails_endpoint *endpoint, struct tpf_conn *conn)
+{
+    conn->backend->disconnect(conn);
+    conn->peer = NULL;
+    tpb_list_unlink(&conn->gathered);
+    tpb_list_unlink(&conn->ready);
+    tpb_list_append(&endpoint->dead, &conn->ready);
+}
+
 void rails_rail_free(struct rails_rail *rail)
 {
     if (rail->group == NULL && rail->link.next != &rail->link)
         rail->endpoint->stranger_count--;
     tpb_list_unlink(&rail->link);
-    rail->conn->backend->disconnect(rail->conn);
-    tpf_conn_free(rail->conn);
+    rail_bury(rail->endpoint, rail->conn);
     tpb_free(rail);
 }
 

@@ -292,6 +292,7 @@ static tp_status endpoint_open(struct tpf_endpoint *common,
     tpb_list_init(&endpoint->due);
     tpb_list_init(&endpoint->strangers);
     tpb_list_init(&endpoint->graves);
+    tpb_list_init(&endpoint->dead);
     tpb_random(endpoint->key, sizeof(endpoint->key));
     endpoint->timer.ready = endpoint_timer;
     endpoint->timer.fd = timerfd_create(CLOCK_MONOTONIC,
@@ -317,6 +318,8 @@ static void endpoint_bury(struct rails_endpoint *endpoint)
         conn->backend->disconnect(conn);
         tpf_conn_free(conn);
     }
+    while ((node = tpb_list_take(&endpoint->dead)) != NULL)
+        tpf_conn_free(TPB_CONTAINER(node, struct tpf_conn, ready));
 }
 
 static void endpoint_close(struct tpf_endpoint *common)

@@ -237,7 +237,9 @@ struct rails_endpoint {
     uint8_t key[RAILS_KEY];
     unsigned sub_count;
     struct rails_sub subs[RAILS_SUBS];
-    struct tpb_list conns, due, strangers, graves;
+    struct tpb_list conns, due, strangers;
+    struct tpb_list graves;        /* of the backends' conns: to be given up */
+    struct tpb_list dead;          /* ... that is done */
     unsigned stranger_count;
     struct tpf_watch timer;
     bool ticking;

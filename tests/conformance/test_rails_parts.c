@@ -3,7 +3,9 @@
  * in the middle of a transfer. */
 #include "config.h"
 
+#include <malloc.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "fabric/rails/rails.h"
@@ -332,6 +334,43 @@ START_TEST(test_both_cut_off)
 }
 END_TEST
 
+/* A rail is given up while its socket has just told the same: what epoll has
+ * returned together is served in turn, and finds nothing freed. */
+START_TEST(test_lost_twice)
+{
+    struct epoll_event events[16];
+    struct rails_rail *rail;
+    struct tpx_pair pair;
+    unsigned place;
+    int count;
+
+    if (!parts_possible())
+        return;
+    mallopt(M_PERTURB, 0x5a);      /* what is freed is of no use */
+    tpx_pair_open(&pair, parts_backend);
+    TPX_UNTIL(tpx_pair_step(&pair),
+              rails_conn_of(pair.ab->conn)->up == 3
+                  && rails_conn_of(pair.ba->conn)->up == 3);
+    tpx_side_calm(pair.a, pair.b);
+    rail = parts_a_rail(pair.ba, 0);
+    place = rail->place;
+    rails_lose(rail, TP_ERR_PEER_FAILED, "by the test");
+    count = epoll_wait(pair.a->env.epoll, events, TPB_COUNT(events),
+                       TPX_DEADLINE_MS);
+    ck_assert_int_gt(count, 0);
+    rails_lose(rails_conn_of(pair.ab->conn)->rails[place], TP_ERR_PEER_FAILED,
+               "by the test");
+    for (int i = 0; i < count; i++) {
+        struct tpf_watch *watch = events[i].data.ptr;
+
+        watch->ready(watch, events[i].events);
+    }
+    tpx_stream_set(pair.ab, pair.ba, 56, tpx_size_random, 0);
+    TPX_UNTIL(parts_step(&pair, pair.ab), pair.ba->in.next >= 100);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 /* The last one: the connection ends, on both sides. */
 START_TEST(test_all_lost)
 {
@@ -367,6 +406,7 @@ int main(void)
     tcase_add_test(tests, test_lent_and_lost);
     tcase_add_test(tests, test_peer_computes);
     tcase_add_test(tests, test_both_cut_off);
+    tcase_add_test(tests, test_lost_twice);
     tcase_add_test(tests, test_all_lost);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
