@@ -316,6 +316,10 @@ struct tpf_backend {
      * backend with presence() that is always so. */
     bool (*settled)(struct tpf_endpoint *endpoint);
 
+    /* May be NULL.  A block of tp_alloc() is freed: what the backend keeps of
+     * it, as a registration, goes, or does with the last frame in it. */
+    void (*freed)(struct tpf_endpoint *endpoint, uint64_t block);
+
     /* May be NULL.  Has this conn, which is connected, a frame?  Looks up to
      * `times` times, and does nothing else: for the conn that the next frame is
      * expected on, between two calls of progress(). */

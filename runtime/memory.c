@@ -44,11 +44,23 @@ struct memory_task {
     uint64_t id;
 };
 
+/* Whoever keeps something of the block; token. */
+static void memory_freed(tp_context *context, uint64_t id)
+{
+    for (uint32_t i = 0; i < context->endpoint_count; i++) {
+        struct tpf_endpoint *endpoint = context->endpoints[i];
+
+        if (endpoint->backend->freed != NULL)
+            endpoint->backend->freed(endpoint, id);
+    }
+    tpr_channels_freed(context, id);
+}
+
 static void memory_freed_run(tp_context *context, struct tpr_task *base)
 {
     struct memory_task *task = TPB_CONTAINER(base, struct memory_task, task);
 
-    tpr_channels_freed(context, task->id);
+    memory_freed(context, task->id);
     tpb_free(task);
 }
 
@@ -58,7 +70,7 @@ static void memory_tell(tp_context *context, uint64_t id)
     struct memory_task *task;
 
     if (tpr_enter(context)) {
-        tpr_channels_freed(context, id);
+        memory_freed(context, id);
         tpr_leave(context);
         return;
     }

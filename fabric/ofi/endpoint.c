@@ -4,7 +4,6 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -105,27 +104,6 @@ static void endpoint_timer(struct tpf_watch *watch, uint32_t events)
         ofi_meet_timers(endpoint);
 }
 
-/* All of this process, of whatever context. */
-static pthread_mutex_t endpoint_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tpb_list endpoint_all = { &endpoint_all, &endpoint_all };
-
-void ofi_endpoints_freed(const struct tpf_env *env, uint64_t block)
-{
-    pthread_mutex_lock(&endpoint_lock);
-    TPB_LIST_EACH(node, &endpoint_all) {
-        struct ofi_endpoint *endpoint = TPB_CONTAINER(node,
-                                                      struct ofi_endpoint,
-                                                      all);
-
-        /* Rails have an env of their own for each endpoint below them. */
-        if (endpoint->common.env->memories != env->memories)
-            continue;
-        TPB_LIST_EACH(rail, &endpoint->rails)
-            ofi_mr_freed(TPB_CONTAINER(rail, struct ofi_rail, link), block);
-    }
-    pthread_mutex_unlock(&endpoint_lock);
-}
-
 struct ofi_conn *ofi_conn_if(struct tpf_conn *conn)
 {
     return conn->backend->connect == ofi_conn_connect ? ofi_conn_of(conn)
@@ -134,10 +112,6 @@ struct ofi_conn *ofi_conn_if(struct tpf_conn *conn)
 
 static void endpoint_init(struct ofi_endpoint *endpoint)
 {
-    tpb_list_init(&endpoint->all);
-    pthread_mutex_lock(&endpoint_lock);
-    tpb_list_append(&endpoint_all, &endpoint->all);
-    pthread_mutex_unlock(&endpoint_lock);
     tpb_list_init(&endpoint->meets);
     tpb_list_init(&endpoint->dead);
     tpb_list_init(&endpoint->visits);
@@ -213,9 +187,6 @@ static void endpoint_close(struct tpf_endpoint *common)
     }
     endpoint_unwatch(endpoint, &endpoint->timer);
     endpoint_unwatch(endpoint, &endpoint->loaded);
-    pthread_mutex_lock(&endpoint_lock);
-    tpb_list_unlink(&endpoint->all);
-    pthread_mutex_unlock(&endpoint_lock);
 }
 
 static size_t endpoint_address(struct tpf_endpoint *common, void *buffer,
@@ -304,6 +275,12 @@ static bool endpoint_progress(struct tpf_endpoint *common)
     return ofi_conn_upcalls(endpoint) || any;
 }
 
+static void endpoint_freed(struct tpf_endpoint *common, uint64_t block)
+{
+    TPB_LIST_EACH(node, &ofi_endpoint_of(common)->rails)
+        ofi_mr_freed(TPB_CONTAINER(node, struct ofi_rail, link), block);
+}
+
 static bool endpoint_settled(struct tpf_endpoint *common)
 {
     struct ofi_endpoint *endpoint = ofi_endpoint_of(common);
@@ -350,6 +327,7 @@ static void endpoint_disarm(struct tpf_endpoint *common)
     .close = endpoint_close, \
     .address = endpoint_address, \
     .settled = endpoint_settled, \
+    .freed = endpoint_freed, \
     .connect = ofi_conn_connect, \
     .disconnect = ofi_conn_disconnect, \
     .trying = ofi_conn_trying, \

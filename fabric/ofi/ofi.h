@@ -841,7 +841,6 @@ void ofi_rma_leave(struct ofi_conn *conn);
 
 struct ofi_endpoint {
     struct tpf_endpoint common;
-    struct tpb_list all;           /* among those of the process */
     const struct ofi_kind *kind;
     struct ofi_card card;          /* what we publish */
     struct ofi_listen listens[OFI_WHERES];
@@ -868,7 +867,5 @@ static inline struct ofi_endpoint *ofi_endpoint_of(struct tpf_endpoint *e)
 
 /* The conn as ours; NULL if another backend has it. */
 struct ofi_conn *ofi_conn_if(struct tpf_conn *conn);
-/* A block of tp_alloc() is freed in that context. */
-void ofi_endpoints_freed(const struct tpf_env *env, uint64_t block);
 
 #endif

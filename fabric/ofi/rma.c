@@ -99,11 +99,6 @@ static void rma_unlink(struct tpf_link *link)
     (void)link;
 }
 
-static void rma_freed(struct tpf_channel *channel, uint64_t id)
-{
-    ofi_endpoints_freed(channel->env, id);
-}
-
 /* ---- the sender ---------------------------------------------------------- */
 
 static size_t rma_describe(struct tpf_link *link,
@@ -341,7 +336,6 @@ const struct tpf_channel_kind tpf_rma = {
     .close = rma_close,
     .link = rma_link,
     .unlink = rma_unlink,
-    .freed = rma_freed,
     .describe = rma_describe,
     .forget = rma_forget,
     .pull = rma_pull,

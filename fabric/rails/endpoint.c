@@ -462,6 +462,18 @@ static void endpoint_disarm(struct tpf_endpoint *common)
     }
 }
 
+static void endpoint_freed(struct tpf_endpoint *common, uint64_t block)
+{
+    struct rails_endpoint *endpoint = rails_of(common);
+
+    for (unsigned i = 0; i < endpoint->sub_count; i++) {
+        struct tpf_endpoint *below = endpoint->subs[i].open;
+
+        if (below->backend->freed != NULL)
+            below->backend->freed(below, block);
+    }
+}
+
 const struct tpf_backend tpf_rails = {
     .name = "rails",
     .reach = TPT_REACH_NETWORK,
@@ -487,6 +499,7 @@ const struct tpf_backend tpf_rails = {
     .pop = rails_pop,
     .flushed = rails_flushed,
     .progress = endpoint_progress,
+    .freed = endpoint_freed,
     .arm = endpoint_arm,
     .disarm = endpoint_disarm
 };

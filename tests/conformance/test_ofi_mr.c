@@ -3,10 +3,12 @@
  * shared, what is kept, what ends when, and what happens without room. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "fabric/memory.h"
 #include "fabric/ofi/ofi.h"
+#include "fabric/rails/rails.h"
 #include "tests/conformance/side.h"
 #include "tests/lib/tpx.h"
 
@@ -289,30 +291,33 @@ START_TEST(test_refused)
 }
 END_TEST
 
-/* Also where rails are between the core and the endpoint, with an env of their
- * own for it. */
-START_TEST(test_free_below_rails)
+/* The endpoint tells all of its rails; also where it is below the rails of the
+ * backend of that name. */
+START_TEST(test_free_by_backend)
 {
+    static const char *const names[] = { "ofi:tcp", "rails" };
     struct tpb_error error = { "" };
-    struct tpx_side *side = tpx_side_try(tpf_backend_find("ofi:tcp"), &error);
     struct tpf_memory block, taken;
     struct ofi_endpoint *endpoint;
-    struct tpf_env core;
+    struct tpx_side *side;
 
+    setenv("TP_RAILS", "2", 1);
+    setenv("TP_IFACE", "lo", 1);
+    side = tpx_side_try(tpf_backend_find(names[_i]), &error);
     if (side == NULL) {
         tpx_skip("ofi mr", error.text);
         return;
     }
-    endpoint = ofi_endpoint_of(side->endpoint);
-    side->env.memories = &mr.memories;
-    core = side->env;
+    endpoint = ofi_endpoint_of(_i == 0 ? side->endpoint
+                               : rails_of(side->endpoint)->subs[0].open);
+    endpoint->common.env->memories = &mr.memories;
     mr.rail.endpoint = endpoint;
     tpb_list_append(&endpoint->rails, &mr.rail.link);
     block = mr_alloc();
     ofi_mr_drop(mr_hold(block.address, 1, FI_READ));
     ck_assert_int_eq(mr.open, 1);
     ck_assert(tpf_memory_take(&mr.memories, block.address, &taken));
-    ofi_endpoints_freed(&core, block.id);
+    side->backend->freed(side->endpoint, block.id);
     tpf_memory_destroy(&taken);
     ck_assert_int_eq(mr.open, 0);
     tpb_list_unlink(&mr.rail.link);
@@ -330,7 +335,7 @@ int main(void)
     tcase_add_test(tests, test_edges);
     tcase_add_test(tests, test_block);
     tcase_add_test(tests, test_free);
-    tcase_add_test(tests, test_free_below_rails);
+    tcase_add_loop_test(tests, test_free_by_backend, 0, 2);
     tcase_add_loop_test(tests, test_eviction, 0, 2);
     tcase_add_test(tests, test_full);
     tcase_add_test(tests, test_refused);
