@@ -20,6 +20,7 @@
 #include "launcher/guard.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/leavings.h"
 
 enum {
     GUARD_COUNT = 2,               /* one may be killed along with tprun */
@@ -183,6 +184,7 @@ static void guard_kill(void)
          * time to fork. */
         nanosleep(&pause, NULL);
     }
+    tpb_leavings_remove(guard.groups, guard.ranks);
 }
 
 /* Our own environment must not carry the marker of a job that this tprun is a

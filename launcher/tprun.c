@@ -32,6 +32,7 @@
 #include "launcher/starving.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/leavings.h"
 #include "runtime/base/log.h"
 
 enum {
@@ -351,10 +352,26 @@ static int tprun_run(void)
     return tprun.job.status;
 }
 
+/* What ranks that were killed as they met had no time to remove. */
+static void tprun_sweep(void)
+{
+    int ranks = tprun.options.ranks;
+    pid_t *pids = tprun.job.status == 0 || tprun.job.ranks == NULL ? NULL
+                  : tpb_array((size_t)ranks, sizeof(*pids));
+
+    if (pids == NULL)
+        return;
+    for (int i = 0; i < ranks; i++)
+        pids[i] = tprun.job.ranks[i].pid;
+    tpb_leavings_remove(pids, ranks);
+    tpb_free(pids);
+}
+
 /* Everything but libpmix, whose ways to end itself can hang; it has nothing
  * outside this process. */
 static void tprun_clean_up(void)
 {
+    tprun_sweep();
     tpl_job_fini(&tprun.job);
     tpl_guard_dismiss();
     tpl_input_close();

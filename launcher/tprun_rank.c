@@ -41,6 +41,7 @@
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
 #include "runtime/base/io.h"
+#include "runtime/base/leavings.h"
 
 enum {
     RANK_EXIT_USAGE = TPL_EXIT_USAGE,
@@ -459,5 +460,7 @@ int main(int argc, char **argv)
     if (rank.report >= 0)
         rank_listen();
     rank_sweep(signals);
+    if (status != 0)
+        tpb_leavings_remove(&rank.pid, 1);
     return rank_end(status, signals);
 }

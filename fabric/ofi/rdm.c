@@ -23,6 +23,7 @@
 #include "fabric/ofi/ofi.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/leavings.h"
 
 enum { RDM_SWEEP_SECONDS = 10 };
 
@@ -100,7 +101,8 @@ static void rdm_name(struct ofi_conn *conn)
     uint64_t random[2];            /* libfabric never forgets a name */
 
     tpb_random(random, sizeof(random));
-    snprintf(conn->name, sizeof(conn->name), "tp.ofi.%d.%016llx%016llx",
+    snprintf(conn->name, sizeof(conn->name),
+             TPB_LEAVINGS "%d.%016llx%016llx",
              getpid(), (unsigned long long)random[0],
              (unsigned long long)random[1]);
 }
@@ -116,7 +118,7 @@ static void rdm_sweep(void)
         struct stat about;
         int pid = 0;
 
-        if (sscanf(entry->d_name, "tp.ofi.%d.", &pid) != 1 || pid <= 0
+        if (sscanf(entry->d_name, TPB_LEAVINGS "%d.", &pid) != 1 || pid <= 0
             || fstatat(dirfd(dir), entry->d_name, &about,
                        AT_SYMLINK_NOFOLLOW) < 0)
             continue;
@@ -175,8 +177,10 @@ static tp_status rdm_insert(struct ofi_conn *conn, struct tpb_error *error)
 
     /* Only names such as we give: it becomes a path. */
     if (memchr(name, '\0', OFI_NAME) == NULL
-        || strncmp(name, "tp.ofi.", 7) != 0
-        || strspn(name + 7, "0123456789abcdef.") != strlen(name + 7))
+        || strncmp(name, TPB_LEAVINGS, strlen(TPB_LEAVINGS)) != 0
+        || name[strlen(TPB_LEAVINGS)
+                + strspn(name + strlen(TPB_LEAVINGS), "0123456789abcdef.")]
+           != '\0')
         return tpb_fail(error, TP_ERR_PROTOCOL,
                         "the other side's endpoint has an impossible name");
     return ofi_rdm_insert(conn, "the other side's memory", error);

@@ -57,6 +57,40 @@ START_TEST(test_left_thread)
 }
 END_TEST
 
+/* A name in /dev/shm of a rank that is killed before it can remove it, or with
+ * tprun; not that of another process. */
+START_TEST(test_left_names)
+{
+    static const char *const how[] = { "kill -9 $$", "exit 3",
+                                       "echo left; sleep 100" };
+    struct tpx_launch launch = { 0 };
+    char script[200], other[64];
+    int left = 1;
+
+    snprintf(other, sizeof(other), "/dev/shm/tp.ofi.%d.0", (int)getpid());
+    close(open(other, O_WRONLY | O_CREAT, 0600));
+    snprintf(script, sizeof(script), "echo $$; : >/dev/shm/tp.ofi.$$.0ab; %s",
+             how[_i]);
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "1", "sh", "-c",
+               script, NULL });
+    if (_i == 2) {
+        tpx_await_output(&launch, "left", 1);
+        kill(launch.pid, SIGKILL);
+    }
+    tpx_finish(&launch, 30);
+    ck_assert_int_eq(launch.status, _i == 1 ? 3 : 137);
+    snprintf(script, sizeof(script), "/dev/shm/tp.ofi.%d.0ab",
+             atoi(launch.out));
+    for (int i = 0; i < (_i == 2 ? 6000 : 1) && left; i++) {
+        left = access(script, F_OK) == 0;
+        tpx_doze(left ? 0.01 : 0);
+    }
+    ck_assert_int_eq(left, 0);
+    ck_assert_int_eq(unlink(other), 0);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* What a rank leaves may be somebody whom we cannot end.  Then tprun says so,
  * and ends all the same, though its output is held open. */
 START_TEST(test_left_untouchable)
@@ -370,6 +404,7 @@ int main(void)
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_left_behind, 0, 2);
     tcase_add_loop_test(tests, test_left_thread, 0, 2);
+    tcase_add_loop_test(tests, test_left_names, 0, 3);
     tcase_add_test(tests, test_left_untouchable);
     tcase_add_loop_test(tests, test_heir, 0, 3);
     tcase_add_test(tests, test_stubborn_left_behind);

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Names of memory in /dev/shm that processes have left behind. */
+#ifndef TPB_LEAVINGS_H
+#define TPB_LEAVINGS_H
+
+#include <sys/types.h>
+
+/* What they begin with; the process's PID and a period follow. */
+#define TPB_LEAVINGS "tp.ofi."
+
+/* Removes those of `count` processes, all of which have ended; of 0 there are
+ * none.  System calls and static memory only: one thread at a time. */
+void tpb_leavings_remove(const pid_t *pids, int count);
+
+#endif
