@@ -55,6 +55,8 @@ static struct run {
     pid_t pid;                     /* of the engine; 0: ended */
     int raw;                       /* its wait status */
     int status;                    /* of the job */
+    int kept;                      /* with --keep-going: of the first rank that
+                                    * failed; 0: none did */
     int signal;                    /* that ended it; 0: none */
     enum run_weight weight;
     uint64_t failed_at;
@@ -261,6 +263,19 @@ static void run_began(const struct tpl_mark *mark)
         snprintf(run.step, sizeof(run.step), "%.63s", mark->words);
 }
 
+/* With --keep-going a rank's failure is told when it happens, and ends nothing:
+ * what ends the job later, as --timeout, still counts.  After that, it is why
+ * ranks fail. */
+static void run_keep(const struct tpl_mark *mark, const char *text)
+{
+    if (run.weight != RUN_NONE)
+        return;
+    if (run.kept == 0)
+        run.kept = run_mark_status(mark);
+    if (!run.options->verbose)
+        run_say("%s", text);
+}
+
 static void run_marked(const struct tpl_mark *mark, void *arg)
 {
     enum run_weight weight = run_weigh(mark);
@@ -281,21 +296,20 @@ static void run_marked(const struct tpl_mark *mark, void *arg)
             tpl_iof_end(run.output.iof, mark->rank);
     }
     run_describe(mark, text, sizeof(text));
-    if (run.options->verbose
-        || (weight != RUN_NONE && run.options->keep_going
-            && mark->kind != TPL_MARK_ABORT))
+    if (run.options->verbose)
         run_say("%s", text);
-    if (weight != RUN_NONE) {
+    if (weight != RUN_NONE && run.options->keep_going
+        && mark->kind != TPL_MARK_ABORT) {
+        run_keep(mark, text);
+    } else if (weight != RUN_NONE) {
         run_fail(weight, run_mark_status(mark), "%s", text);
-        if (!run.options->keep_going || mark->kind == TPL_MARK_ABORT) {
-            tpl_engine_text_hush(&run.text);
-            /* srun waits for the others; mpirun and prterun are at it. */
-            run_settle(run.plan->engine == TPL_ENGINE_SLURM ? 1
-                                                            : RUN_SETTLE);
-        }
+        tpl_engine_text_hush(&run.text);
+        /* srun waits for the others; mpirun and prterun are at it. */
+        run_settle(run.plan->engine == TPL_ENGINE_SLURM ? 1 : RUN_SETTLE);
     }
     /* Open MPI 4.1 sometimes misses the end of a short program. */
     if (run.over == run.options->ranks) {
+        tpl_timer_set(&run.loop, &run.timeout, 0);
         tpl_engine_text_hush(&run.text);
         /* All they wrote is here: tprun-rank may go (rank_rest). */
         if (run.plan->framed && run.pid > 0
@@ -536,7 +550,10 @@ static int run_unexplained(void)
                                       : WEXITSTATUS(run.raw);
     const struct tpb_text *held = &run.text.held;
 
-    if (status == 0 && !run.lost)
+    /* With --keep-going tprun-rank says to the engine that all is well, so what
+     * that says tells nothing of ranks whose own word was lost. */
+    if (status == 0 && !run.lost
+        && (!run.options->keep_going || run.over == run.options->ranks))
         return 0;
     /* It crashed, or we had to end it, after all was well.  Open MPI 4.1 does
      * the one now and then, and needs the other. */
@@ -603,12 +620,12 @@ static int run_finish(void)
         && run.plan->engine == TPL_ENGINE_SLURM)
         run_ask_srun();
     status = run.status;
-    if (run.report[0] == '\0')
-        status = run_unexplained();
-    /* With --keep-going each was told when it happened. */
-    else if (!run.options->keep_going || run.signal != 0
-             || run.status == RUN_EXIT_TIMEOUT)
+    if (run.report[0] != '\0')
         run_say("%s", run.report);
+    else if (run.kept == 0 || run.over < run.options->ranks)
+        status = run_unexplained();
+    if (run.report[0] == '\0' && run.kept != 0)
+        status = run.kept;
     if (status == 0 && run.output.iof != NULL
         && tpl_iof_lost(run.output.iof) != 0)
         status = 1;

@@ -153,12 +153,6 @@ static const char *rank_step(void)
     return step;
 }
 
-static int rank_refuse(int status, const struct tpb_error *error)
-{
-    rank_tell(TPL_MARK_REFUSED, status, error->text);
-    return rank.keep_going ? 0 : status;
-}
-
 /* DIR/RANK.out, DIR/RANK.err; -1 with words. */
 static int rank_file(const char *suffix, struct tpb_error *error)
 {
@@ -402,6 +396,15 @@ static int rank_rest(int signals)
         signal = tpl_signals_next(signals);
     }
     return 0;
+}
+
+/* The program could not be started.  From before tprun knows that, its signal
+ * must not be missed. */
+static int rank_refuse(int status, const struct tpb_error *error)
+{
+    tpl_signals_block();
+    rank_tell(TPL_MARK_REFUSED, status, error->text);
+    return rank.keep_going ? rank_rest(tpl_signals_open()) : status;
 }
 
 /* Ends as the rank did, so that the engine knows by its own rules. */

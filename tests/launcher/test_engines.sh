@@ -13,7 +13,8 @@ away=192.0.2.1                      # nobody's address, by RFC 5737
 mkdir "$work/bin"
 unset SLURM_JOB_ID SLURM_JOB_NODELIST
 
-# engine NAME WORDS [PLUGINS]: a stand-in whose --version says WORDS.
+# engine NAME WORDS [PLUGINS]: a stand-in whose --version says WORDS, and that
+# tells of ranks that have ended well.
 engine()
 {
     cat >"$work/bin/$1" <<END
@@ -21,14 +22,24 @@ engine()
 case "\$1" in
 --version) echo "$2" ;;
 --mpi=list) echo "${3:-}" ;;
-*) printf '%s\n' "\$@" >"$work/arguments"; echo "\$BETA" >"$work/beta" ;;
+*)
+    printf '%s\n' "\$@" >"$work/arguments"
+    echo "\$BETA" >"$work/beta"
+    ranks=0
+    while [ \$# -gt 0 ] && [ "\${1##*/}" != tprun-rank ]; do
+        [ "\$1" != -n ] || ranks=\$2
+        shift
+    done
+    while [ \$((ranks -= 1)) -ge 0 ]; do
+        printf '\036tp%s E %d 1 0 host \036\n' "\$3" "\$ranks" >&2
+    done ;;
 esac
 END
     chmod +x "$work/bin/$1"
 }
 
 # Only our engines are in PATH, and what the stand-ins themselves need.
-for tool in sh printf echo cat ssh true sleep setsid; do
+for tool in sh bash printf echo cat ssh true sleep setsid; do
     for folder in /usr/bin /bin; do
         [ ! -x $folder/$tool ] || ln -sf $folder/$tool "$work/bin/$tool"
     done
@@ -169,11 +180,95 @@ if [ -e /dev/full ]; then
     done
 fi
 
+# ---- ranks that fail, and others that go on ----
+
+# All ranks run here; with LOST nothing comes but that the first one has begun.
+cat >"$work/bin/prterun" <<'END'
+#!/bin/sh
+[ "$1" != --version ] || { echo 'prterun (PRRTE) 3.0.2'; exit; }
+while [ "${1##*/}" != tprun-rank ]; do
+    [ "$1" != -n ] || ranks=$2
+    shift
+done
+if [ -n "${LOST:-}" ]; then
+    printf '\036tp%s S 0 1 0 host \036\n' "$3" >&2
+    exit
+fi
+while [ $((ranks -= 1)) -ge 0 ]; do
+    PMIX_RANK=$ranks "$@" &
+done
+wait
+END
+chmod +x "$work/bin/prterun"
+
+# at_last WORDS: that is the last line.
+at_last()
+{
+    if tail -n 1 "$work/err" | grep -q -e "$1"; then
+        pass
+    else
+        fail "the last line is not: $1"
+        cat "$work/err"
+    fi
+}
+
+fails='test $PMIX_RANK = 1 || exit 3'
+try 3 'rank 0 on .* with status 3$' --engine prrte --host $away:2 --keep-going \
+    sh -c "$fails"
+# What ends the job later is what counts.
+try 124 'rank 0 on .* with status 3$' --engine prrte --host $away:2 \
+    --keep-going --timeout 2 sh -c "$fails; exec sleep 60"
+at_last '^tprun: the job ran longer than --timeout 2; still running: rank 1 '
+try 7 '' --engine prrte --host $away:2 --keep-going bash -c "$fails; sleep 1
+    printf 'A 7 no such model' >&\$TP_REPORT; exec sleep 60"
+at_last '^tprun: rank 1 on .* ended the job with status 7: no such model$'
+PATH=$work/bin "$tprun" --engine prrte --host $away:2 --keep-going sh -c \
+    "$fails; exec sleep 60" >"$work/out" 2>"$work/err" </dev/null &
+killed=$!
+for _ in $(seq 6000); do
+    ! grep -q 'status 3$' "$work/err" || break
+    sleep 0.01
+done
+sleep 0.5
+kill $killed
+wait $killed
+status=$?
+if [ $status -eq 143 ]; then
+    pass
+else
+    fail "SIGTERM after a failure: status $status"
+fi
+at_last '^tprun: signal 15 (SIGTERM) ended the job$'
+try 127 'tpx-no: no such program' --engine prrte --host $away:2 --keep-going \
+    tpx-no
+LOST=yes try 1 '^tprun: prterun ended with status 0 before the ranks did$' \
+    --engine prrte --host $away:2 --keep-going true
+
+rm "$work/bin/prterun"
+
 # ---- an engine that is killed ----
 
-# The rank goes, and what it has started, also in a session of its own.
 version=$(sed -n 's/^#define PACKAGE_VERSION "\(.*\)"/\1/p' "$build/config.h")
 keeper="$build/launcher/tprun-rank -j 1 -V $version"
+
+# mpirun would throw away that there is no such program, if nobody stayed.
+# shellcheck disable=SC2086 # several words
+PMIX_RANK=0 $keeper -f -k -- tpx-no 2>"$work/marks" </dev/null &
+killed=$!
+for _ in $(seq 6000); do
+    [ ! -s "$work/marks" ] || break
+    sleep 0.01
+done
+sleep 0.3
+if grep -q '^State:.[^ZX]' /proc/$killed/status; then
+    pass
+else
+    fail "tprun-rank does not wait until tprun knows"
+fi
+kill -USR2 $killed
+wait $killed || fail "tprun-rank does not end well with --keep-going"
+
+# The rank goes, and what it has started, also in a session of its own.
 PMIX_RANK=0 sh -c "$keeper -- sh -c 'setsid sleep 600 & echo \$!; sleep 600 &
     echo \$!; echo all; wait'; true" >"$work/out" 2>/dev/null </dev/null &
 killed=$!
