@@ -431,6 +431,8 @@ static void run_clear_environment(void)
             ? strncmp(*entry, "PMIX_MCA_", 9) == 0
             : strncmp(*entry, "TP_LAUNCHER=", 12) != 0
               && strncmp(*entry, "TP_TOPOLOGY_SHARED=", 19) != 0
+              && strncmp(*entry, "TP_RECORD=", 10) != 0
+              && strncmp(*entry, "TP_DOOR=", 8) != 0
               && strncmp(*entry, "TP_CPUS=", 8) != 0
               && strncmp(*entry, "TP_REPORT=", 10) != 0)
             *keep++ = *entry;

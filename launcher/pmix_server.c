@@ -369,6 +369,7 @@ static bool server_foreign(const char *entry)
            || strncmp(entry, "TP_LAUNCHER=", 12) == 0
            || strncmp(entry, "TP_RECORD=", 10) == 0
            || strncmp(entry, "TP_DOOR=", 8) == 0
+           || strncmp(entry, "TP_REPORT=", 10) == 0
            || strncmp(entry, "TP_TOPOLOGY_SHARED=", 19) == 0;
 }
 

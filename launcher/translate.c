@@ -90,7 +90,8 @@ bool tpl_translate_stays(const char *entry)
     static const char *const names[] = {
         "HOME", "USER", "LOGNAME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD",
         "_", "HOST", "HOSTNAME", "DISPLAY", "XAUTHORITY", "TERM_PROGRAM",
-        "TP_LAUNCHER", "TP_TOPOLOGY_SHARED", "TP_REPORT", "TP_CPUS",
+        "TP_LAUNCHER", "TP_TOPOLOGY_SHARED", "TP_RECORD", "TP_DOOR",
+        "TP_REPORT", "TP_CPUS",
     };
     static const char *const families[] = {
         "OMPI_", "PMIX_", "PMI_", "PRTE_", "ORTE_", "SLURM_", "SSH_", "XDG_",

@@ -244,6 +244,15 @@ try 127 'tpx-no: no such program' --engine prrte --host $away:2 --keep-going \
 LOST=yes try 1 '^tprun: prterun ended with status 0 before the ranks did$' \
     --engine prrte --host $away:2 --keep-going true
 
+# What an outer tprun has told its rank is not for these.
+export TP_DOOR=8:9:1:2:name:1:1:2 TP_RECORD=8:64
+try 0 '^<>$' --engine prrte --host $away sh -c 'echo "<$TP_DOOR$TP_RECORD>"'
+try 0 'tprun-rank' --dry-run --engine prrte --host $away true
+grep -E 'TP_(DOOR|RECORD)' "$work/out" | empty "variables of a rank are passed on"
+unset TP_DOOR TP_RECORD
+export TP_REPORT=9
+try 0 '^<>$' sh -c 'echo "<$TP_REPORT>"'
+unset TP_REPORT
 rm "$work/bin/prterun"
 
 # ---- an engine that is killed ----
