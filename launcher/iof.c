@@ -52,10 +52,8 @@ void tpl_iof_free(struct tpl_iof *iof)
         tpl_watch_close(iof->loop, &iof->streams[i].watch);
         tpb_free(iof->streams[i].buffer);
     }
-    for (size_t i = 0; i < TPB_COUNT(iof->outputs); i++) {
-        tpl_watch_set(iof->loop, &iof->outputs[i].watch, 0);
-        tpl_timer_set(iof->loop, &iof->outputs[i].timer, 0);
-    }
+    for (size_t i = 0; i < TPB_COUNT(iof->outputs); i++)
+        tpl_output_fini(&iof->outputs[i]);
     tpb_free(iof->own.buffer);
     tpb_free(iof->streams);
     tpb_free(iof);

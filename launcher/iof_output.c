@@ -4,14 +4,17 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/iof_private.h"
+#include "runtime/base/io.h"
 
 enum { OUTPUT_PREFIX = 32 };       /* "12:46:30.123 [65535] " and more */
 
@@ -197,7 +200,8 @@ static void output_failed(struct tpl_output *output, int code)
 /*
  * Writes what it can without waiting.  A pipe that poll() calls writable takes
  * PIPE_BUF bytes at once; its description may be shared with a shell, so it
- * is not made non-blocking.  Returns -1 with EAGAIN when it would wait.
+ * is not made non-blocking.  A terminal promises nothing, but can be opened
+ * again (output_reopen).  Returns -1 with EAGAIN when it would wait.
  */
 static ssize_t output_some(struct tpl_output *output)
 {
@@ -285,18 +289,41 @@ static void output_rested(struct tpl_timer *timer)
     tpl_output_pump(TPB_CONTAINER(timer, struct tpl_output, timer));
 }
 
+/* The same terminal by a description of our own, which does not wait; -1 where
+ * that may not be, as after su(1).  What makes terminals makes a new one each
+ * time that it is opened. */
+static int output_reopen(int fd)
+{
+    char path[64];
+    int number;
+
+    if (ioctl(fd, TIOCGPTN, &number) == 0)
+        return -1;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+}
+
 void tpl_output_init(struct tpl_output *output, struct tpl_iof *iof,
                      int fd, const struct stat *file)
 {
-    output->watch = (struct tpl_watch){ fd, 0, output_writable };
+    output->terminal = isatty(fd);
+    output->own = output->terminal ? output_reopen(fd) : -1;
+    output->watch = (struct tpl_watch){ output->own >= 0 ? output->own : fd,
+                                        0, output_writable };
     output->timer.fire = output_rested;
     output->iof = iof;
-    output->terminal = isatty(fd);
     tpb_list_init(&output->streams);
     if (S_ISFIFO(file->st_mode) || output->terminal)
         output->kind = TPL_IOF_PIPE;
     else if (S_ISSOCK(file->st_mode))
         output->kind = TPL_IOF_SOCKET;
+}
+
+void tpl_output_fini(struct tpl_output *output)
+{
+    tpl_watch_set(output->iof->loop, &output->watch, 0);
+    tpl_timer_set(output->iof->loop, &output->timer, 0);
+    tpb_close(&output->own);
 }
 
 bool tpl_output_empty(const struct tpl_output *output)

@@ -49,6 +49,7 @@ struct tpl_output {
     uint64_t ran;                  /* for how.starving */
     enum tpl_iof_kind kind;
     bool terminal;
+    int own;                       /* a descriptor for it; -1: none */
     int failed;                    /* errno; everything is dropped */
     size_t start, end;
     char stage[TPL_OUTPUT_STAGE];  /* what is to be written, in order */
@@ -106,6 +107,7 @@ void tpl_stream_moved(struct tpl_stream *stream);
 
 void tpl_output_init(struct tpl_output *output, struct tpl_iof *iof,
                      int fd, const struct stat *file);
+void tpl_output_fini(struct tpl_output *output);
 
 /* Moves data from the streams out, as long as it goes without waiting. */
 void tpl_output_pump(struct tpl_output *output);

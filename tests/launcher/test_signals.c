@@ -380,6 +380,22 @@ START_TEST(test_terminal_interrupt)
 }
 END_TEST
 
+/* A terminal that shows nothing any more, as after ^S, keeps tprun from
+ * nothing. */
+START_TEST(test_terminal_stuck)
+{
+    char one;
+    pid_t pid;
+    int master = on_terminal(&pid, (const char *const[]){ "yes", NULL });
+
+    ck_assert_int_eq(read(master, &one, 1), 1);
+    tpx_doze(1);
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(ended(pid), 143);
+    close(master);
+}
+END_TEST
+
 /* A terminal that is not the one of tprun's session: what is typed there comes
  * all the same, and so does its end. */
 START_TEST(test_terminal_elsewhere)
@@ -555,6 +571,7 @@ int main(void)
     tcase_add_test(tests, test_much_input);
     tcase_add_test(tests, test_terminal);
     tcase_add_test(tests, test_terminal_interrupt);
+    tcase_add_test(tests, test_terminal_stuck);
     tcase_add_test(tests, test_terminal_elsewhere);
     tcase_add_test(tests, test_terminal_program);
     tcase_add_test(tests, test_state);
