@@ -204,7 +204,7 @@ void tpl_job_end(struct tpl_job *job, int status, const char *format, ...)
 }
 
 /* A signal to end what is ending already: no more patience. */
-static void job_hasten(struct tpl_job *job)
+static void job_hasten(struct tpl_job *job, int signal)
 {
     switch (job->phase) {
     case TPL_RUNNING:
@@ -220,8 +220,17 @@ static void job_hasten(struct tpl_job *job)
         job_set_grace(job, JOB_STUCK);
         break;
     case TPL_DRAINING:
-    case TPL_DONE:
+        /* All ranks did well, but not all that they wrote is out. */
+        if (job->status == 0) {
+            job->signal = signal;
+            job->status = 128 + signal;
+            tpl_iof_say(job->iof, "signal %s ended the job; what nobody has "
+                        "read of its output is lost",
+                        tpl_signal_name(signal));
+        }
         job->phase = TPL_DONE;
+        break;
+    case TPL_DONE:
         break;
     }
 }
@@ -237,7 +246,7 @@ void tpl_job_signal(struct tpl_job *job, int signal)
         else if (signal == SIGCONT)
             tpl_input_resume();
     } else if (job->phase != TPL_RUNNING) {
-        job_hasten(job);
+        job_hasten(job, signal);
     } else {
         job->signal = signal;
         if (signal == SIGQUIT)

@@ -148,6 +148,36 @@ START_TEST(test_rank_away)
 }
 END_TEST
 
+/* All ranks have ended, and nobody reads what they wrote. */
+START_TEST(test_unread)
+{
+    static const int ending[] = { SIGINT, SIGTERM };
+    struct tpx_launch launch = { 0 }, said = { 0 };
+    int ends[2];
+
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    launch.out_fd = ends[1];
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "1", "-v", "seq",
+               "20000", NULL });
+    close(ends[1]);
+    said.pid = launch.pid;
+    said.out_fd = launch.err_fd;
+    tpx_await_output(&said, "exited with status 0", 1);
+    /* All processes that it might have left are looked for. */
+    tpx_doze(0.5);
+    kill(launch.pid, ending[_i]);
+    launch.out_fd = memfd_create("none", MFD_CLOEXEC);
+    tpx_finish(&launch, 90);
+    close(ends[0]);
+    ck_assert_msg(launch.status == 128 + ending[_i], "status %d: %s",
+                  launch.status, launch.err);
+    ck_assert(!WIFSIGNALED(launch.raw) == (ending[_i] != SIGINT));
+    ck_assert_int_eq(tpx_count(launch.err, "ended the job; what nobody has "
+                               "read of its output is lost\n"), 1);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* SIGTSTP stops ranks and tprun; SIGCONT lets all go on. */
 START_TEST(test_suspend)
 {
@@ -564,6 +594,7 @@ int main(void)
     tcase_add_loop_test(tests, test_stubborn, 0, 2);
     tcase_add_test(tests, test_stopped_rank);
     tcase_add_test(tests, test_rank_away);
+    tcase_add_loop_test(tests, test_unread, 0, 2);
     tcase_add_test(tests, test_suspend);
     tcase_add_test(tests, test_ignored_stays_ignored);
     tcase_add_test(tests, test_idle);
