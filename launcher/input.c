@@ -54,9 +54,14 @@ void tpl_input_close(void)
     for (int i = 0; i < input.count; i++)
         tpl_watch_close(input.loop, &input.readers[i].pipe);
     tpl_timer_set(input.loop, &input.timer, 0);
+    input.count = 0;
+}
+
+void tpl_input_fini(void)
+{
+    tpl_input_close();
     tpb_free(input.readers);
     input.readers = NULL;
-    input.count = 0;
 }
 
 /* Asks for what can happen next: room where there is none, else more to read.
@@ -146,8 +151,11 @@ static void input_writable(struct tpl_watch *watch, uint32_t events)
     struct input_reader *reader = TPB_CONTAINER(watch, struct input_reader,
                                                 pipe);
 
-    (void)events;
-    input_write(reader);
+    /* Without anything to write a write would not tell. */
+    if ((events & (EPOLLERR | EPOLLHUP)) != 0)
+        tpl_watch_close(input.loop, &reader->pipe);
+    else
+        input_write(reader);
     input_continue();
 }
 
@@ -204,6 +212,11 @@ tp_status tpl_input_open(struct tpl_loop *loop, int who, int ranks,
 
 static void input_add(int fd)
 {
+    /* It has ended before this rank was started. */
+    if (input.source.fd < 0) {
+        close(fd);
+        return;
+    }
     input.readers[input.count++].pipe =
         (struct tpl_watch){ fd, 0, input_writable };
     fcntl(fd, F_SETFL, O_NONBLOCK);

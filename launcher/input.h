@@ -31,4 +31,7 @@ void tpl_input_resume(void);
 /* Also gives the terminal its settings back. */
 void tpl_input_close(void);
 
+/* Closes it and frees what the loop may have named until now. */
+void tpl_input_fini(void);
+
 #endif

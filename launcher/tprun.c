@@ -374,7 +374,7 @@ static void tprun_clean_up(void)
     tprun_sweep();
     tpl_job_fini(&tprun.job);
     tpl_guard_dismiss();
-    tpl_input_close();
+    tpl_input_fini();
     tpl_iof_free(tprun.iof);
     tpl_door_close(&tprun.loop);
     tpl_watch_close(&tprun.loop, &tprun.signals);

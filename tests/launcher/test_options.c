@@ -165,6 +165,45 @@ START_TEST(test_stdin_all)
 }
 END_TEST
 
+/* The input ends, and then a reader, and tprun hears of both at once. */
+START_TEST(test_stdin_all_ends)
+{
+    char directory[] = "/tmp/tpx-options-XXXXXX";
+    struct tpx_launch launch = { 0 };
+    int ends[2];
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(chdir(directory), 0);
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    tpx_launch(&launch, ends[0], (const char *const[]){ "-n", "2", "--stdin",
+               "all", "sh", "-c", "echo ready; cd $0; "
+               "until test -e go; do sleep 0.02; done; exec <&-; "
+               ": >gone$PMIX_RANK; until test -e end; do sleep 0.02; done",
+               directory, NULL });
+    tpx_await_output(&launch, "ready\n", 2);
+    kill(launch.pid, SIGSTOP);
+    tpx_await_stopped(launch.pid);
+    close(ends[0]);
+    close(ends[1]);
+    close(open("go", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    for (int i = 0; i < 6000 && (access("gone0", F_OK) < 0
+                                 || access("gone1", F_OK) < 0); i++)
+        tpx_doze(0.01);
+    kill(launch.pid, SIGCONT);
+    tpx_doze(0.1);
+    close(open("end", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    tpx_finish(&launch, 90);
+    unlink("go");
+    unlink("gone0");
+    unlink("gone1");
+    unlink("end");
+    rmdir(directory);
+    ck_assert_msg(launch.status == 0, "status %d: %s", launch.status,
+                  launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 START_TEST(test_stdin_one)
 {
     struct tpx_launch launch = { 0 };
@@ -462,6 +501,7 @@ int main(void)
     tcase_add_test(tests, test_merge);
     tcase_add_test(tests, test_timestamp);
     tcase_add_test(tests, test_stdin_all);
+    tcase_add_test(tests, test_stdin_all_ends);
     tcase_add_loop_test(tests, test_stdin_one, 0, 2);
     tcase_add_test(tests, test_pty);
     tcase_add_test(tests, test_map_shown);

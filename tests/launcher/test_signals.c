@@ -426,6 +426,35 @@ START_TEST(test_terminal_stuck)
 }
 END_TEST
 
+/* What is typed for a rank that does not want it is left to the next who
+ * reads. */
+START_TEST(test_terminal_unwanted)
+{
+    struct tpx_launch launch = { 0 };
+    int master, slave;
+    char text[16] = "";
+
+    ck_assert_int_eq(openpty(&master, &slave, NULL, NULL, NULL), 0);
+    fcntl(master, F_SETFD, FD_CLOEXEC);
+    fcntl(slave, F_SETFD, FD_CLOEXEC);
+    setsid();
+    tpx_launch(&launch, slave, (const char *const[]){ "-n", "1", "sh", "-c",
+               "exec <&-; echo closed; sleep 600", NULL });
+    tpx_await_output(&launch, "closed\n", 1);
+    ck_assert_int_eq(write(master, "typed\n", 6), 6);
+    tpx_doze(0.3);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 143);
+    fcntl(slave, F_SETFL, O_NONBLOCK);
+    ck_assert_int_eq(read(slave, text, sizeof(text)), 6);
+    ck_assert_str_eq(text, "typed\n");
+    close(slave);
+    close(master);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* A terminal that is not the one of tprun's session: what is typed there comes
  * all the same, and so does its end. */
 START_TEST(test_terminal_elsewhere)
@@ -603,6 +632,7 @@ int main(void)
     tcase_add_test(tests, test_terminal);
     tcase_add_test(tests, test_terminal_interrupt);
     tcase_add_test(tests, test_terminal_stuck);
+    tcase_add_test(tests, test_terminal_unwanted);
     tcase_add_test(tests, test_terminal_elsewhere);
     tcase_add_test(tests, test_terminal_program);
     tcase_add_test(tests, test_state);
