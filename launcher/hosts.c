@@ -394,6 +394,8 @@ static void hosts_close_gaps(char *line)
 static tp_status hosts_line(struct hosts_parse *parse, char *line)
 {
     static const char blank[] = " \t\r\f\v";
+    static const char rankfile[] = "this is a rankfile; a hostfile names "
+                                   "hosts";
     char *save = NULL, *item, *word, *name;
     tp_status status;
 
@@ -407,13 +409,15 @@ static tp_status hosts_line(struct hosts_parse *parse, char *line)
     if (*item == '^' || *item == '+')
         return hosts_bad(parse, "%s: Open MPI's ^ and + are not understood; "
                          "name the hosts", item);
-    if (strncmp(item, "rank ", 5) == 0 || strncmp(item, "rank=", 5) == 0)
-        return hosts_bad(parse, "this is a rankfile; a hostfile names hosts");
+    if (strncmp(item, "rank=", 5) == 0)
+        return hosts_bad(parse, rankfile);
     status = hosts_item(parse, item, &name);
     while (status == TP_OK
            && (word = strtok_r(NULL, blank, &save)) != NULL) {
         char *equals = strchr(word, '=');
 
+        if (strcmp(name, "rank") == 0 && isdigit((unsigned char)*word))
+            return hosts_bad(parse, rankfile);
         if (equals == NULL)
             return hosts_bad(parse, "%s: expected slots=N, or the next host "
                              "on a line of its own", word);

@@ -175,6 +175,19 @@ static bool *options_flag(enum tpl_option id, struct tpl_options *options)
     }
 }
 
+/* mpirun and srun take other hosts for each program, or add them up. */
+static tp_status options_apply_hosts(enum tpl_option id, const char *argument,
+                                     const char **place,
+                                     struct tpb_error *error)
+{
+    if (*place != NULL)
+        return tpb_fail(error, TP_ERR_INVALID, "%s %s: it is for the whole "
+                        "job; name all hosts once",
+                        tpl_option_name(id), argument);
+    *place = argument;
+    return TP_OK;
+}
+
 static tp_status options_apply(enum tpl_option id, const char *argument,
                                struct tpl_options *options,
                                struct tpb_error *error)
@@ -197,11 +210,9 @@ static tp_status options_apply(enum tpl_option id, const char *argument,
     case TPL_OPTION_STDIN:
         return tpl_value_stdin(argument, &options->input, error);
     case TPL_OPTION_HOST:
-        options->host = argument;
-        break;
+        return options_apply_hosts(id, argument, &options->host, error);
     case TPL_OPTION_HOSTFILE:
-        options->hostfile = argument;
-        break;
+        return options_apply_hosts(id, argument, &options->hostfile, error);
     case TPL_OPTION_OUTPUT:
         options->output = argument;
         break;

@@ -228,7 +228,7 @@ static void make_file(const char *name, const char *contents, mode_t mode)
 }
 
 static const struct {
-    const char *args[6];
+    const char *args[8];
     int status;
     const char *words;
 } refusals[] = {
@@ -267,6 +267,10 @@ static const struct {
     { { ":", "true" }, 2, "which program?" },
     { { "true", ":", "-n", "0", "true" }, 2, "-n 0: expected" },
     { { "true", ":", "tpx-no-such-program" }, 127, "no such program" },
+    { { "--host", "localhost", "true", ":", "--host", "b", "true" }, 2,
+      "--host b: it is for the whole job" },
+    { { "--hostfile", "a", "--hostfile", "b", "true" }, 2,
+      "--hostfile b: it is for the whole job" },
     { { "-x", "TPX_NOT_SET", "true" }, 2, "not in the environment" },
     { { "-x", "=3", "true" }, 2, "expected NAME or NAME=VALUE" },
     { { "-x", "TP_SPIN=soon", "true" }, 2, "TP_SPIN=soon: expected" },

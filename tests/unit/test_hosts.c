@@ -116,7 +116,8 @@ static const struct {
     { "a ifname=eth1\n", true, "f:1: ifname= is of MPICH only" },
     { "a binding=core\n", true, "use --bind-to" },
     { "^a\n", true, "f:1: ^a: Open MPI's ^ and +" },
-    { "rank 0=a slot=1\n", true, "f:1: " },
+    { "rank 0=a slot=1\n", true, "f:1: this is a rankfile" },
+    { "rank 1 = +n0 slot=1\n", true, "f:1: this is a rankfile" },
     { "a slots=4 max_slots=2\n", true, "f:1: a: 4 slots, but max_slots is 2" },
 };
 
