@@ -67,12 +67,15 @@ int tpl_spawn_explain(const char *path, int code, struct tpb_error *error)
     return TPL_EXIT_NOT_RUN;
 }
 
-/* Looks through PATH; the errno that tells most if nothing is found. */
-static int spawn_search(const char *name, char path[PATH_MAX])
+/* Looks through `place`, or PATH if NULL; the errno that tells most if nothing
+ * is found. */
+static int spawn_search(const char *name, const char *place,
+                        char path[PATH_MAX])
 {
-    const char *place = getenv("PATH");
     int result = ENOENT;
 
+    if (place == NULL)
+        place = getenv("PATH");
     if (place == NULL)
         place = "/usr/local/bin:/usr/bin:/bin";
     for (;;) {
@@ -95,8 +98,9 @@ static int spawn_search(const char *name, char path[PATH_MAX])
     return result;
 }
 
-int tpl_spawn_find(const char *name, char path[PATH_MAX],
-                   struct tpb_error *error)
+/* As tpl_spawn_find(), in `place` instead of PATH if that is not NULL. */
+static int spawn_find(const char *name, const char *place,
+                      char path[PATH_MAX], struct tpb_error *error)
 {
     int code;
 
@@ -105,7 +109,7 @@ int tpl_spawn_find(const char *name, char path[PATH_MAX],
         return TPL_EXIT_NOT_FOUND;
     }
     if (strchr(name, '/') == NULL) {
-        code = spawn_search(name, path);
+        code = spawn_search(name, place, path);
         if (code == 0)
             return 0;
         if (code == ENOENT && spawn_check(name) == EISDIR)
@@ -124,14 +128,27 @@ int tpl_spawn_find(const char *name, char path[PATH_MAX],
     return code == 0 ? 0 : tpl_spawn_explain(name, code, error);
 }
 
-char *tpl_spawn_find_in(const char *wdir, const char *name, int *status,
-                        struct tpb_error *error)
+int tpl_spawn_find(const char *name, char path[PATH_MAX],
+                   struct tpb_error *error)
+{
+    return spawn_find(name, NULL, path, error);
+}
+
+char *tpl_spawn_find_in(const char *wdir, const char *place, const char *name,
+                        int *status, struct tpb_error *error)
 {
     int here = -1;
     char path[PATH_MAX], *copy = NULL;
 
     if (wdir != NULL) {
-        here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        /* It need not be readable. */
+        here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (here < 0) {
+            *status = 1;
+            tpb_fail_errno(error, errno, "--wdir %s: the current folder",
+                           wdir);
+            return NULL;
+        }
         if (chdir(wdir) < 0) {
             *status = TPL_EXIT_USAGE;
             tpb_fail_errno(error, errno, "--wdir %s: cannot go there", wdir);
@@ -139,12 +156,12 @@ char *tpl_spawn_find_in(const char *wdir, const char *name, int *status,
             return NULL;
         }
     }
-    *status = tpl_spawn_find(name, path, error);
+    *status = spawn_find(name, place, path, error);
     if (*status == TPL_EXIT_NOT_FOUND && wdir != NULL && name[0] != '/'
         && strchr(name, '/') != NULL)
         tpb_fail(error, TP_ERR_NOT_FOUND, "%s: no such program in --wdir %s, "
                  "where its path begins", name, wdir);
-    if (wdir != NULL && (here < 0 || fchdir(here) < 0) && *status == 0) {
+    if (wdir != NULL && fchdir(here) < 0 && *status == 0) {
         *status = 1;
         tpb_fail_errno(error, errno, "cannot go back from --wdir %s", wdir);
     }

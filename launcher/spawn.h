@@ -57,11 +57,11 @@ struct tpl_spawn {
 int tpl_spawn(const struct tpl_spawn *spawn, pid_t *pid, bool *executing);
 
 /*
- * Looks `name` up as from the folder `wdir` (NULL: this one) and gives the
- * path, which the caller frees; NULL and the exit status, with words,
- * otherwise.
+ * Looks `name` up as from the folder `wdir` (NULL: this one), in the folders of
+ * `place` (NULL: those of PATH), and gives the path, which the caller frees;
+ * NULL and the exit status, with words, otherwise.
  */
-char *tpl_spawn_find_in(const char *wdir, const char *name, int *status,
-                        struct tpb_error *error);
+char *tpl_spawn_find_in(const char *wdir, const char *place, const char *name,
+                        int *status, struct tpb_error *error);
 
 #endif

@@ -19,13 +19,24 @@
 
 enum { START_BATCH = 16 };         /* ranks between two looks at the loop */
 
+/* The PATH that one of several programs is given by -x; NULL: ours. */
+static const char *start_place(const struct tpl_app *app)
+{
+    const char *place = NULL;
+
+    for (size_t i = 0; i < app->environment_count; i++)
+        if (strncmp(app->environment[i], "PATH=", 5) == 0)
+            place = app->environment[i] + 5;
+    return place;
+}
+
 /* As tpl_spawn_find_in(), and what is wrong is the option's. */
 static char *start_find_wrap(const struct tpl_app *app, size_t index,
                              int *status, struct tpb_error *error)
 {
     struct tpb_error why = { "" };
-    char *path = tpl_spawn_find_in(app->wdir, app->wraps[index].words[0],
-                                   status, &why);
+    char *path = tpl_spawn_find_in(app->wdir, start_place(app),
+                                   app->wraps[index].words[0], status, &why);
 
     if (*status != 0)
         tpb_fail(error, TP_ERR_NOT_FOUND, "--wrap: %s", why.text);
@@ -39,8 +50,8 @@ int tpl_start_find(struct tpl_options *options, struct tpb_error *error)
     for (int i = 0; i < options->app_count && status == 0; i++) {
         struct tpl_app *app = &options->apps[i];
 
-        app->path = tpl_spawn_find_in(app->wdir, app->program[0], &status,
-                                      error);
+        app->path = tpl_spawn_find_in(app->wdir, start_place(app),
+                                      app->program[0], &status, error);
         for (size_t j = 0; j < app->wrap_count && status == 0; j++)
             app->wraps[j].path = start_find_wrap(app, j, &status, error);
     }

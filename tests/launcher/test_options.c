@@ -53,6 +53,53 @@ START_TEST(test_programs_one_job)
 }
 END_TEST
 
+/* Each program is looked for in its own PATH, if it is given one. */
+START_TEST(test_programs_path)
+{
+    char directory[] = "/tmp/tpx-options-XXXXXX", path[64], option[64];
+    struct tpx_launch launch = { 0 };
+    int fd;
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(path, sizeof(path), "%s/tpx-one", directory);
+    snprintf(option, sizeof(option), "PATH=%s", directory);
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0755);
+    ck_assert_int_eq(tpb_write_all(fd, "#!/bin/sh\necho one\n", 19), 0);
+    close(fd);
+    tpx_run_tprun(&launch, "-x", "PATH=/nonexistent", "-x", option,
+                  "tpx-one", ":", "echo", "two", ":", "-x", option, "--wrap",
+                  "tpx-one", "/bin/echo");
+    unlink(path);
+    rmdir(directory);
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_int_eq(tpx_count(launch.out, "one\n"), 2);
+    ck_assert_int_eq(tpx_count(launch.out, "two\n"), 1);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* From a folder that may be left, but not be read. */
+START_TEST(test_wdir_unreadable)
+{
+    char directory[] = "/tmp/tpx-options-XXXXXX";
+    struct tpx_launch launch = { 0 };
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(chdir(directory), 0);
+    ck_assert_int_eq(chmod(directory, 0111), 0);
+    rmdir(directory);
+    if (geteuid() == 0)
+        ck_assert_int_eq(setresuid(65534, 65534, 65534), 0);
+    if (access(tpx_program("launcher/tprun"), X_OK) < 0) {
+        tpx_skip("open", "others than root cannot run the build");
+        return;
+    }
+    tpx_run_tprun(&launch, "--wdir", "/", "pwd");
+    check_lines(&launch, 0, (const char *const[]){ "/\n", NULL });
+    tpx_release(&launch);
+}
+END_TEST
+
 START_TEST(test_wrap)
 {
     struct tpx_launch launch = { 0 };
@@ -496,6 +543,8 @@ int main(void)
     tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_programs);
     tcase_add_test(tests, test_programs_one_job);
+    tcase_add_test(tests, test_programs_path);
+    tcase_add_test(tests, test_wdir_unreadable);
     tcase_add_test(tests, test_wrap);
     tcase_add_test(tests, test_output_files);
     tcase_add_test(tests, test_merge);
