@@ -133,6 +133,10 @@ static void job_timed_out(struct tpl_timer *timer)
     int first = 0;
     char more[32] = "";
 
+    /* Who has ended by now was in time. */
+    tpl_job_reap(job);
+    if (job->running == 0 || job->phase != TPL_RUNNING)
+        return;
     while (first < job->options->ranks - 1 && job->ranks[first].ended)
         first++;
     tpl_postmortem_all(job);

@@ -215,6 +215,30 @@ START_TEST(test_timeout)
 }
 END_TEST
 
+/* The rank ends, and then its time is over, while tprun is stopped. */
+START_TEST(test_timeout_too_late)
+{
+    struct tpx_launch launch = { 0 };
+    int input[2];
+
+    ck_assert_int_eq(pipe2(input, O_CLOEXEC), 0);
+    tpx_launch(&launch, input[0], (const char *const[]){ "--timeout", "4",
+               "sh", "-c", "echo ready; read line", NULL });
+    tpx_await_output(&launch, "ready\n", 1);
+    kill(launch.pid, SIGSTOP);
+    tpx_await_stopped(launch.pid);
+    ck_assert_int_eq(write(input[1], "\n", 1), 1);
+    tpx_doze(5);
+    kill(launch.pid, SIGCONT);
+    close(input[0]);
+    close(input[1]);
+    tpx_finish(&launch, 90);
+    ck_assert_msg(launch.status == 0, "status %d: %s", launch.status,
+                  launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* Files that cannot be run, in the current directory. */
 static void make_file(const char *name, const char *contents, mode_t mode)
 {
@@ -368,6 +392,7 @@ int main(void)
     tcase_add_test(tests, test_signal_before_status);
     tcase_add_test(tests, test_stubborn);
     tcase_add_test(tests, test_timeout);
+    tcase_add_test(tests, test_timeout_too_late);
     tcase_add_loop_test(tests, test_refusals, 0, TPB_COUNT(refusals));
     tcase_add_test(tests, test_too_few_descriptors);
     tcase_add_test(tests, test_strange_parent);
