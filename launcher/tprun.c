@@ -449,7 +449,7 @@ static int tprun_check_local(struct tpb_error *error)
 {
     int status = tpl_start_find(&tprun.options, error);
 
-    if (status == 0 && tprun.options.output != NULL
+    if (status == 0 && tprun.options.output != NULL && !tprun.options.dry_run
         && mkdir(tprun.options.output, 0777) < 0 && errno != EEXIST) {
         tpb_fail_errno(error, errno, "--output %s: cannot make this folder "
                        "(the one above must be there)", tprun.options.output);

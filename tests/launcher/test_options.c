@@ -121,6 +121,10 @@ START_TEST(test_output_files)
 
     ck_assert_ptr_nonnull(mkdtemp(directory));
     snprintf(path, sizeof(path), "%s/new", directory);
+    tpx_run_tprun(&launch, "--dry-run", "--output", path, "true");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_int_lt(access(path, F_OK), 0);
+    tpx_release(&launch);
     tpx_run_tprun(&launch, "-n", "3", "--output", path, "sh", "-c",
                   "echo out $PMIX_RANK; echo err $PMIX_RANK >&2");
     ck_assert_msg(launch.status == 0, "%s", launch.err);
