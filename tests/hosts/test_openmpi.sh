@@ -143,6 +143,9 @@ jobs_fail()
     on host1 30 "$tprun" --host $three "$mourn" abort
     check "tp_abort" ended 42 '^' \
         'rank 2 on host3 .*status 42: the disk of this node is full$'
+    on host1 30 "$tprun" --host $three --keep-going "$mourn" abort
+    check "tp_abort, --keep-going" ended 42 '^' \
+        'rank 2 on host3 .*status 42: the disk of this node is full$'
     on host1 30 "$tprun" --host $three "$mourn" leave
     check "no tp_finalize" ended 1 '^' 'rank 2 on host3 .* without tp_finalize'
     on host1 30 "$tprun" --host $three --keep-going "$mourn" leave
@@ -154,6 +157,9 @@ jobs_fail()
     check "an exit status" ended 7 '' ''"rank 1 on host2 .*status 7"
     on host1 30 "$tprun" --host host2,host3 ./nothing
     check "no such program" ended 127 '' ': ./nothing: no such program'
+    on host1 30 "$tprun" --host host2,host3 --keep-going ./nothing
+    check "no such program, --keep-going" ended 127 '' \
+        'rank 1 on host3: ./nothing: no such program'
     on host1 30 "$tprun" --host host2 --wdir /nonexistent true
     check "no such directory" [ "$status" = 2 ]
     on host1 30 "$tprun" --host $three --timeout 1 sleep 600
