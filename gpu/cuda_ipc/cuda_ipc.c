@@ -191,8 +191,8 @@ static bool ipc_find(struct ipc_link *link, const struct tpg_cuda *cuda,
     return true;
 }
 
-/* Is the copy one between two contexts?  What is opened here is so on the device
- * that copies, or that may use it; a region may be mapped for its own alone. */
+/* Is the copy one between two contexts?  What is opened here is so for the
+ * device that copies; but a region may be mapped for its own alone. */
 static bool ipc_goes_across(const struct ipc_pull *pull)
 {
     const struct ipc_import *import = pull->import;
