@@ -5,6 +5,11 @@
  * it where it is busy, see ring.h.  As memory is what that costs, only a few
  * rings of an endpoint are wide at a time; one that was not busy lately makes
  * room for another, and gives its memory back.
+ *
+ * Where the two take turns with short records all of it may be worse than the
+ * first few of them, which stay in the first-level cache of both: on some
+ * processors these take three quarters of the time, on others half as much
+ * again.  Nobody tells which; so both are tried.
  */
 #include "config.h"
 
@@ -22,7 +27,21 @@ enum {
     EXTENT_IDLE_NS = 100000000,    /* no lap of a wide one for so long */
     EXTENT_GROWTH = 4,
     EXTENT_RECORDS = 8,            /* it shall hold more than so many */
-    EXTENT_SCARCE_NS = 1000000000  /* until it is tried again */
+    EXTENT_SCARCE_NS = 1000000000, /* until it is tried again */
+    EXTENT_TURNS = 4,              /* records that it holds where they are
+                                      written in turns, at least */
+    EXTENT_TURN = SHM_SMALL,       /* bytes of the longest of them */
+    EXTENT_TRIED = 1024 * 1024,    /* bytes of a trial that is not wide */
+    EXTENT_TRIALS = 2,             /* of each, of which the better one counts */
+    EXTENT_KEPT = 16,              /* MiB until they are repeated, twice as
+                                      many each time, ... */
+    EXTENT_KEPT_MOST = 1024        /* ... up to that */
+};
+
+/* What a trial does next. */
+enum extent_stage {
+    EXTENT_IDLE, EXTENT_NARROW, EXTENT_COLD, EXTENT_WIDE, EXTENT_AGAIN,
+    EXTENT_DECIDED
 };
 
 /* The pages between two offsets, if any. */
@@ -97,13 +116,14 @@ static uint32_t extent_next(const struct shm_producer *out)
 /* Would more help?  If the consumer is behind, or records are long: of each
  * time round it costs both sides a line or two that it begins again.  Or if it
  * could go on then. */
-static bool extent_is_short(const struct shm_producer *out, size_t size)
+static bool extent_is_short(const struct shm_producer *out, size_t size,
+                            size_t records)
 {
     if (out->extent >= SHM_NARROW)
         return false;
     if (shm_ring_ends(out, shm_ring_next(out->tail, size)))
         return out->tail - out->head > out->extent / 2
-               || size > out->extent / EXTENT_RECORDS;
+               || size > out->extent / records;
     return !shm_ring_fits(out, size)
            && !shm_ring_may_jump(out, out->extent)
            && shm_ring_may_jump(out, extent_next(out));
@@ -112,10 +132,12 @@ static bool extent_is_short(const struct shm_producer *out, size_t size)
 void shm_extent_end(struct shm_conn *conn, size_t size)
 {
     struct shm_producer *out = &conn->out;
+    size_t records = shm_in_turns(conn) ? EXTENT_TURNS : EXTENT_RECORDS;
 
+    conn->record = (uint32_t)size;
     if (!shm_ring_look(out) || !shm_ring_reaches(out, size))
         return;
-    if (extent_is_short(out, size)) {
+    if (extent_is_short(out, size, records)) {
         uint64_t now = tpb_now();
 
         if (now >= shm_endpoint(conn)->scarce)
@@ -138,28 +160,164 @@ static bool extent_busy(struct shm_conn *conn, uint64_t now)
     return conn->busy_bytes >= EXTENT_BUSY;
 }
 
-void shm_extent_lap(struct shm_conn *conn, uint64_t now)
+/* All of its memory, if there is some to be had. */
+static bool extent_widen(struct shm_conn *conn, uint64_t now)
 {
     struct shm_endpoint *endpoint = shm_endpoint(conn);
     struct shm_conn **place = NULL;
 
-    conn->lapped = now;
-    if (shm_ring_wide(&conn->out) || !conn->out.rests
-        || !extent_busy(conn, now) || now < endpoint->scarce)
-        return;
+    if (now < endpoint->scarce)
+        return false;
     for (size_t i = 0; i < SHM_WIDE; i++) {
         struct shm_conn **wide = &endpoint->wide[i];
 
+        if (*wide == conn) {           /* it has the memory still */
+            shm_ring_extend(&conn->out, SHM_RING);
+            return true;
+        }
         if (place == NULL || *wide == NULL
             || (*place != NULL && (*wide)->lapped < (*place)->lapped))
             place = wide;
     }
     if (*place != NULL) {
         if (now - (*place)->lapped < EXTENT_IDLE_NS)
-            return;
+            return false;
         extent_narrow(*place);
     }
     *place = extent_extend(conn, SHM_RING, now) ? conn : NULL;
+    return *place != NULL;
+}
+
+/* ---- in turns ------------------------------------------------------------ */
+
+static void extent_try(struct shm_fit *fit, enum extent_stage stage)
+{
+    fit->stage = stage;
+    fit->bytes = fit->took = 0;
+}
+
+/* Records of another length than before: what was found does not hold for
+ * them. */
+static void extent_fit(struct shm_conn *conn, uint64_t now)
+{
+    struct shm_fit *fit = &conn->fit;
+    uint32_t extent = SHM_SMALL, length = 1;
+
+    while (conn->record > extent / EXTENT_TURNS)
+        extent *= EXTENT_GROWTH;
+    while (conn->record > length)
+        length *= 2;
+    if (extent == fit->extent && length == fit->length)
+        fit->other = 0;
+    else
+        fit->other += conn->out.extent;
+    if (fit->other == 0 || (extent <= fit->extent && fit->other < EXTENT_TRIED))
+        return;
+    *fit = (struct shm_fit){ .extent = extent, .length = length };
+    if (conn->out.extent >= extent || extent_extend(conn, extent, now))
+        shm_ring_extend(&conn->out, extent);
+}
+
+static void extent_decide(struct shm_conn *conn)
+{
+    struct shm_fit *fit = &conn->fit;
+
+    fit->wide = fit->best[1] < fit->best[0];
+    fit->kept = fit->kept == 0 ? EXTENT_KEPT
+                : fit->kept < EXTENT_KEPT_MOST ? 2 * fit->kept : fit->kept;
+    fit->left = fit->kept;
+    extent_try(fit, EXTENT_DECIDED);
+    if (!fit->wide)
+        shm_ring_extend(&conn->out, fit->extent);
+}
+
+/* The better one of several trials of the same. */
+static void extent_tried(uint64_t *best, const struct shm_fit *fit)
+{
+    uint64_t per_mib = (fit->took << 20) / fit->bytes;
+
+    if (*best == 0 || per_mib < *best)
+        *best = per_mib;
+}
+
+/* It is as it was found to be better, for a while. */
+static void extent_keep(struct shm_conn *conn, uint64_t now)
+{
+    struct shm_fit *fit = &conn->fit;
+
+    if (fit->wide && !shm_ring_wide(&conn->out))
+        (void)extent_widen(conn, now);
+    else if (!fit->wide && conn->out.extent > fit->extent)
+        shm_ring_extend(&conn->out, fit->extent);
+    if (fit->bytes < EXTENT_TRIED)
+        return;
+    fit->bytes = 0;
+    if (--fit->left == 0)
+        *fit = (struct shm_fit){ .extent = fit->extent, .length = fit->length,
+                                 .kept = fit->kept };
+}
+
+/* A lap of a ring whose records are written in turns took so long. */
+static void extent_turn(struct shm_conn *conn, uint64_t now, uint64_t took)
+{
+    struct shm_fit *fit = &conn->fit;
+
+    extent_fit(conn, now);
+    fit->bytes += conn->out.extent;
+    fit->took += took;
+    switch (fit->stage) {
+    case EXTENT_IDLE:
+        if (conn->out.extent > fit->extent)
+            shm_ring_extend(&conn->out, fit->extent);
+        else if (extent_busy(conn, now))
+            extent_try(fit, EXTENT_NARROW);
+        break;
+    case EXTENT_NARROW:
+        if (fit->bytes < EXTENT_TRIED)
+            break;
+        extent_tried(&fit->best[0], fit);
+        extent_try(fit, EXTENT_COLD);
+        if (!extent_widen(conn, now)) {
+            fit->best[1] = UINT64_MAX;
+            extent_decide(conn);
+        }
+        break;
+    case EXTENT_COLD:                  /* its memory is new to both */
+        extent_try(fit, EXTENT_WIDE);
+        break;
+    case EXTENT_WIDE:
+        extent_tried(&fit->best[1], fit);
+        if (++fit->trials == EXTENT_TRIALS) {
+            extent_decide(conn);
+            break;
+        }
+        shm_ring_extend(&conn->out, fit->extent);
+        extent_try(fit, EXTENT_AGAIN);
+        break;
+    case EXTENT_AGAIN:
+        extent_try(fit, EXTENT_NARROW);
+        break;
+    case EXTENT_DECIDED:
+        extent_keep(conn, now);
+        break;
+    }
+}
+
+void shm_extent_lap(struct shm_conn *conn, uint64_t now)
+{
+    uint64_t took = now - conn->lapped;
+
+    conn->lapped = now;
+    if (!conn->out.rests)
+        return;
+    if (shm_in_turns(conn) && conn->record <= EXTENT_TURN) {
+        extent_turn(conn, now, took);
+        return;
+    }
+    if (conn->fit.stage != EXTENT_DECIDED)
+        extent_try(&conn->fit, EXTENT_IDLE);
+    if (!shm_ring_wide(&conn->out) && extent_busy(conn, now))
+        (void)extent_widen(conn, now);
 }
 
 void shm_extent_forget(struct shm_conn *conn)

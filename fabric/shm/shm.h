@@ -103,6 +103,20 @@ enum shm_state {
     SHM_DEAD                       /* failed was called */
 };
 
+/* See extent.c: how much of a ring those use who take turns. */
+struct shm_fit {
+    uint32_t extent;               /* what their records need; 0: not known */
+    uint32_t length;               /* they are no longer than this, and longer
+                                      than half of it */
+    uint32_t other;                /* bytes of others since then */
+    uint32_t stage;                /* enum extent_stage */
+    uint32_t trials;               /* that are over, of all of it ... */
+    uint64_t best[2];              /* ns for 1 MiB; all of it: [1]; 0: none */
+    bool wide;                     /* ... which was better */
+    uint32_t kept, left;           /* MiB until that is tried again */
+    uint64_t bytes, took;          /* of the trial, or of that */
+};
+
 struct shm_conn {
     struct tpf_conn base;
     enum shm_state state;
@@ -114,7 +128,9 @@ struct shm_conn {
     struct shm_consumer in;
     struct tpb_way way;            /* into `out` */
     struct tpb_fetch fetch;        /* out of `in` */
-    uint64_t lapped;               /* when `out` began its memory again */
+    uint64_t lapped;               /* when `out` began its memory again, */
+    uint32_t record;               /* ... and the size of the last one before */
+    struct shm_fit fit;
     uint64_t busy_since;           /* how many bytes since then, see extent.c */
     uint64_t busy_bytes;
     uint64_t answered;             /* how far we had read as we last wrote */

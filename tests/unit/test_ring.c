@@ -336,20 +336,21 @@ static void busy(struct shm_conn *conn, uint64_t now, bool enough)
 /* A wide ring becomes a small one: another, which is busy, takes its place. */
 static void narrow(void)
 {
-    static struct shm_conn others[SHM_WIDE];
+    static struct shm_conn others[SHM_WIDE], another;
     static _Alignas(4096) unsigned char elsewhere[SHM_RING];
 
     memset(others, 0, sizeof(others));
+    memset(&another, 0, sizeof(another));
     grown.out = producer;
     for (int k = 0; k < SHM_WIDE; k++) {
         others[k].lapped = UINT64_MAX / 2;
         endpoint.wide[k] = &others[k];
     }
     endpoint.wide[2] = &grown;
-    others[0].base.endpoint = &endpoint.base;
-    shm_producer_init(&others[0].out, &side, elsewhere, true);
-    busy(&others[0], UINT64_MAX / 2, true);
-    ck_assert(!wide(&grown) && wide(&others[0]));
+    another.base.endpoint = &endpoint.base;
+    shm_producer_init(&another.out, &side, elsewhere, true);
+    busy(&another, UINT64_MAX / 2, true);
+    ck_assert(!wide(&grown) && wide(&another));
     producer = grown.out;
 }
 
@@ -460,6 +461,62 @@ START_TEST(test_extent_choice)
     shm_extent_forget(&conns[2]);
     busy(&conns[3], now + 121 * MS, true);
     ck_assert(wide(&conns[3]));
+}
+END_TEST
+
+/* Laps of records that are written in turns, so many MiB, each of which takes
+ * `narrow` or, where all of the memory is used, `all` ns. */
+static void take_turns(struct shm_conn *conn, uint64_t *now, unsigned mib,
+                       uint32_t record, unsigned narrow, unsigned all)
+{
+    uint64_t bytes = (uint64_t)mib << 20, done = 0;
+
+    conn->turns = SHM_TURNS_MOST;
+    conn->record = record;
+    while (done < bytes) {
+        done += conn->out.extent;
+        *now += conn->out.extent * (uint64_t)(wide(conn) ? all : narrow)
+                / (1 << 20);
+        shm_extent_lap(conn, *now);
+    }
+}
+
+/* Who takes turns uses as much of a ring as is found to be quicker, for records
+ * of that length, and finds out again. */
+START_TEST(test_extent_turns)
+{
+    enum { QUICK = 500000, SLOW = 700000, MANY = 120 };
+    static struct shm_conn conn;
+    uint64_t now = tpb_now();
+
+    memset(&conn, 0, sizeof(conn));
+    memset(&endpoint, 0, sizeof(endpoint));
+    conn.base.endpoint = &endpoint.base;
+    shm_producer_init(&conn.out, &side, memory, true);
+    conn.lapped = now;
+    take_turns(&conn, &now, MANY, 4112, QUICK, SLOW);
+    ck_assert_uint_eq(conn.out.extent, SHM_SMALL);
+    take_turns(&conn, &now, MANY, 4112, SLOW, QUICK);
+    ck_assert(wide(&conn));
+    take_turns(&conn, &now, MANY, 1040, QUICK, SLOW);   /* of others */
+    ck_assert_uint_eq(conn.out.extent, SHM_SMALL);
+    take_turns(&conn, &now, MANY, 16400, QUICK, SLOW);
+    ck_assert_uint_eq(conn.out.extent, 4 * SHM_SMALL);
+    /* A stream has all of it; then it is as it was found before. */
+    conn.turns = 0;
+    for (int i = 0; i < 100; i++)
+        shm_extent_lap(&conn, now += 80000);
+    ck_assert(wide(&conn));
+    take_turns(&conn, &now, 3, 16400, QUICK, SLOW);
+    ck_assert_uint_eq(conn.out.extent, 4 * SHM_SMALL);
+    /* Not busy: small, and nothing is tried. */
+    shm_extent_forget(&conn);
+    shm_producer_init(&conn.out, &side, memory, true);
+    memset(&conn.fit, 0, sizeof(conn.fit));
+    take_turns(&conn, &now, MANY, 40, 40 * SLOW, QUICK);
+    ck_assert_uint_eq(conn.out.extent, SHM_SMALL);
+    ck_assert_uint_eq(conn.fit.best[0], 0);
+    shm_extent_forget(&conn);
 }
 END_TEST
 
@@ -760,6 +817,7 @@ int main(void)
     tcase_add_loop_test(tests, test_extents, 0, 2);
     tcase_add_test(tests, test_extent_between);
     tcase_add_test(tests, test_extent_choice);
+    tcase_add_test(tests, test_extent_turns);
     tcase_add_test(tests, test_extent_grows);
     tcase_add_test(tests, test_burst);
     tcase_add_test(tests, test_extent_stays);
