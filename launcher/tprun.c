@@ -361,8 +361,9 @@ static void tprun_sweep(void)
 
     if (pids == NULL)
         return;
-    for (int i = 0; i < ranks; i++)
-        pids[i] = tprun.job.ranks[i].pid;
+    for (int i = 0; i < ranks; i++)    /* unless somebody else has it by now */
+        if (kill(tprun.job.ranks[i].pid, 0) < 0 && errno == ESRCH)
+            pids[i] = tprun.job.ranks[i].pid;
     tpb_leavings_remove(pids, ranks);
     tpb_free(pids);
 }

@@ -380,10 +380,12 @@ static void rank_sweep(int signals)
 /*
  * All is well, and mpirun throws away what it has not written yet when its last
  * process is gone.  So we stay until tprun has it all, and says so by a signal
- * (engine_run.c), or whatever else ends the job.
+ * (engine_run.c), or whatever else ends the job; or, where output is not in
+ * frames, for a moment, where only our word tells of failures.
  */
 static int rank_rest(int signals)
 {
+    struct timespec pause = { 0, RANK_PASS_MS * 1000000L };
     struct pollfd polls[] = { { signals, POLLIN, 0 },
                               { rank.parent, POLLIN, 0 } };
     int signal = 0;
@@ -395,6 +397,8 @@ static int rank_rest(int signals)
             _exit(128 + SIGKILL);
         signal = tpl_signals_next(signals);
     }
+    if (!rank.frames && rank.keep_going)
+        nanosleep(&pause, NULL);
     return 0;
 }
 

@@ -22,6 +22,7 @@ enum {
     PEER_TIMER_SHARE = 4,          /* so many times as long as looking at all of
                                       them takes it is left at that, but no
                                       longer than that */
+    PEER_STRANGERS_MS = 1000,      /* while only others have yet to greet */
     PEER_GRACE_MS = 5              /* for the peer to begin it */
 };
 
@@ -640,6 +641,8 @@ void tpr_peer_timers(tp_context *context, uint64_t now)
 
 int tpr_peer_timers_ms(const tp_context *context)
 {
+    if (tpb_list_empty(&context->contacts))
+        return PEER_STRANGERS_MS;
     TPB_LIST_EACH(node, &context->contacts)
         if (peer_has_grace(TPB_CONTAINER(node, struct tpr_peer,
                                          contact_link)))

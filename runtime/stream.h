@@ -80,8 +80,9 @@ void tpr_descriptor_encode(const tp_message *message,
 void tpr_rx_offer(tp_pipe *pipe);
 void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op);
 void tpr_rx_finish(tp_pipe *pipe);
-/* The peer is dead, and its last skeleton is with the user, who may never read
- * it.  Who waits for more than what has arrived behind that hears at once. */
+/* The pipe has ended otherwise than by the peer's leave, and its last skeleton
+ * is with the user, who may never read it.  Who waits for more than what has
+ * arrived behind that hears at once. */
 void tpr_rx_end_idle(tp_pipe *pipe);
 /* Frees what long descriptors were collected in, between two of them ... */
 void tpr_rx_gather_drop(tp_pipe *pipe);

@@ -199,13 +199,16 @@ char *tpt_plan_json_unknown(bool connected, const char *reason)
 
 /* ---- for people -------------------------------------------------------- */
 
-/* "from 24 KiB" */
+/* "from 24 KiB"; of three digits, so no 1000 of anything. */
 static void explain_size(uint64_t bytes, struct tpb_text *text)
 {
-    if (bytes < 1 << 20)
-        tpb_text_add(text, "from %.3g KiB", (double)bytes / (1 << 10));
-    else
-        tpb_text_add(text, "from %.3g MiB", (double)bytes / (1 << 20));
+    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB" };
+    double size = (double)bytes / 1024;
+    size_t unit = 0;
+
+    for (; size >= 999.5 && unit + 1 < TPB_COUNT(units); unit++)
+        size /= 1024;
+    tpb_text_add(text, "from %.3g %s", size, units[unit]);
 }
 
 static void explain_from(const struct tpt_candidate *candidate,

@@ -75,8 +75,10 @@ void ofi_visit_words(const struct ofi_visit *visit, struct tpb_text *text)
             tpb_text_add(text, " %s: %s;", visit_where(visit, at, where),
                          waits[visit->calls[at]->stage]);
         else if (visit->again[at] != 0)
-            tpb_text_add(text, " %s: many call it, and it is called again;",
-                         visit_where(visit, at, where));
+            tpb_text_add(text, " %s: %s, and is called again;",
+                         visit_where(visit, at, where),
+                         visit->hung_up[at] > 0 ? "it hung up"
+                                                : "many call it");
 }
 
 /* One way is over: notes what it answered and goes on. */

@@ -549,6 +549,7 @@ static tp_status shm_open(struct tpf_endpoint *base, struct tpb_error *error)
     endpoint->mailbox_fd = -1;
     tpb_list_init(&endpoint->retries);
     tpb_list_init(&endpoint->strangers);
+    tpb_list_init(&endpoint->heard);
     tpb_list_init(&endpoint->watched);
     tpb_list_init(&endpoint->wanting);
     endpoint->slots = tpb_array(SHM_SLOTS, sizeof(*endpoint->slots));

@@ -122,7 +122,7 @@ struct shm_conn {
     enum shm_state state;
     struct tpf_watch watch;        /* the socket; its hang-up is death */
     struct tpf_watch death;        /* a pidfd, while OPEN; or -1 */
-    struct tpb_list link;          /* in retries, strangers or watched */
+    struct tpb_list link;          /* in retries, strangers, heard or watched */
     struct tpb_list want_link;     /* in wanting while `wanted` is set */
     struct shm_producer out;
     struct shm_consumer in;
@@ -144,6 +144,7 @@ struct shm_conn {
     int side;                      /* ... of which this is ours */
     int doorbell;                  /* the peer's */
     bool hung_up;                  /* the peer's process has */
+    bool dialed;                   /* it has our call, but not our hello */
     bool called;                   /* we made both ends of the socket ... */
     pid_t peer_pid;                /* ... so it does not know who has one */
     uint32_t slot;                 /* mine; SHM_SLOTS: none */
@@ -168,7 +169,7 @@ struct shm_endpoint {
     struct shm_address address;
     struct shm_conn **slots;       /* SHM_SLOTS entries */
     uint32_t next_slot;
-    struct tpb_list retries, strangers;
+    struct tpb_list retries, strangers, heard;
     uint32_t stranger_count;
     struct shm_conn *evicted[SHM_WAYS_IN]; /* the last ones */
     uint32_t evictions;

@@ -178,10 +178,15 @@ static tp_status wireup_later(struct shm_conn *conn)
 }
 
 /* The kernel lets no more descriptors of a user be under way, of all its ranks,
- * than one process may have open.  What was begun for the peer is void. */
-static tp_status wireup_crowded(struct shm_conn *conn, struct tpb_error *error)
+ * than one process may have open: the hello is said again on the same socket.
+ * Or the peer has sent us away meanwhile: then it is called again. */
+static tp_status wireup_crowded(struct shm_conn *conn, int code,
+                                struct tpb_error *error)
 {
     shm_segment_unmap(conn);
+    conn->dialed = code == ETOOMANYREFS;
+    if (conn->dialed)
+        return wireup_later(conn);
     tpb_close(&conn->watch.fd);
     conn->called = false;
     conn->watch.fd = wireup_socket();
@@ -210,8 +215,8 @@ static tp_status wireup_greet(struct shm_conn *conn, struct tpb_error *error)
         status = tpb_fail_errno(error, code, "cannot greet the peer");
     }
     tpb_close(&fds[0]);
-    if (code == ETOOMANYREFS)
-        return wireup_crowded(conn, error);
+    if (code == ETOOMANYREFS || (code == EPIPE && conn->dialed))
+        return wireup_crowded(conn, code, error);
     if (status != TP_OK)
         return status;
     conn->state = SHM_GREETED;
@@ -228,7 +233,8 @@ static void wireup_pause(struct shm_endpoint *endpoint, bool pause)
     tpf_watch_change(endpoint->base.env, &endpoint->listener,
                      pause ? 0 : EPOLLIN);
     endpoint->paused = pause;
-    if (pause && tpb_list_empty(&endpoint->retries))
+    if (pause && tpb_list_empty(&endpoint->retries)
+        && tpb_list_empty(&endpoint->heard))
         wireup_timer(endpoint, SHM_PAUSE_MS);
 }
 
@@ -288,6 +294,8 @@ static tp_status wireup_try(struct shm_conn *conn, struct tpb_error *error)
     struct sockaddr_un name;
     socklen_t length = wireup_name(&conn->address, &name);
 
+    if (conn->dialed)
+        return wireup_greet(conn, error);
     if (mine != 0 && theirs != 0 && mine != theirs)
         return wireup_apart(conn, error);
     if (connect(conn->watch.fd, (struct sockaddr *)&name, length) == 0)
@@ -365,7 +373,7 @@ static void wireup_hush(struct shm_conn *conn)
     struct shm_endpoint *endpoint = shm_endpoint(conn);
 
     tpb_list_unlink(&conn->link);
-    endpoint->stranger_count--;
+    endpoint->stranger_count -= conn->state == SHM_STRANGER;
     tpf_watch_remove(endpoint->base.env, &conn->watch);
     tpb_close(&conn->watch.fd);
     shm_segment_unmap(conn);
@@ -459,7 +467,10 @@ static void wireup_let_in(struct shm_conn *conn)
     struct tpf_env *env = endpoint->base.env;
 
     tpb_list_unlink(&conn->link);
-    endpoint->stranger_count--;
+    if (conn->state == SHM_STRANGER)
+        endpoint->stranger_count--;
+    else
+        tpf_watch_change(env, &conn->watch, EPOLLIN | EPOLLRDHUP);
     conn->state = SHM_OPEN;
     shm_death_watch(conn);
     conn->watch.ready = wireup_ready;
@@ -470,17 +481,26 @@ static void wireup_let_in(struct shm_conn *conn)
     tpf_conn_ready(&conn->base);   /* it may have written before we mapped */
 }
 
-/* Those whose answer could not be sent. */
+/* It is no stranger any more, but cannot be answered now.  It has nothing to
+ * say until it is. */
+static void wireup_hold(struct shm_conn *conn)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+
+    tpb_list_unlink(&conn->link);
+    endpoint->stranger_count--;
+    tpb_list_append(&endpoint->heard, &conn->link);
+    conn->state = SHM_HEARD;
+    tpf_watch_change(endpoint->base.env, &conn->watch, EPOLLRDHUP);
+    wireup_timer(endpoint, SHM_RETRY_MS);
+}
+
 static void wireup_answer_again(struct shm_endpoint *endpoint)
 {
-    struct tpb_list *node = endpoint->strangers.next;
+    while (!tpb_list_empty(&endpoint->heard)) {
+        struct shm_conn *conn = TPB_CONTAINER(endpoint->heard.next,
+                                              struct shm_conn, link);
 
-    while (node != &endpoint->strangers) {
-        struct shm_conn *conn = TPB_CONTAINER(node, struct shm_conn, link);
-
-        node = node->next;
-        if (conn->state != SHM_HEARD)
-            continue;
         if (!wireup_answer(conn, TP_OK)) {
             wireup_timer(endpoint, SHM_RETRY_MS);
             return;
@@ -498,9 +518,9 @@ static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
 
     if (watch->fd < 0)
         return;                    /* evicted by an earlier event */
-    if (conn->state == SHM_HEARD) {
-        if ((events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) != 0)
-            wireup_forget(conn);
+    (void)events;
+    if (conn->state == SHM_HEARD) {    /* a hang-up */
+        wireup_forget(conn);
         return;
     }
     status = wireup_hello(conn, &error);
@@ -513,8 +533,7 @@ static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
     } else if (answered) {
         wireup_let_in(conn);
     } else {
-        conn->state = SHM_HEARD;
-        wireup_timer(shm_endpoint(conn), SHM_RETRY_MS);
+        wireup_hold(conn);
     }
 }
 
@@ -641,6 +660,9 @@ tp_status shm_listen(struct shm_endpoint *endpoint, struct tpb_error *error)
 
 void shm_unlisten(struct shm_endpoint *endpoint)
 {
+    while (!tpb_list_empty(&endpoint->heard))
+        wireup_forget(TPB_CONTAINER(endpoint->heard.next, struct shm_conn,
+                                    link));
     while (!tpb_list_empty(&endpoint->strangers))
         wireup_forget(TPB_CONTAINER(endpoint->strangers.next, struct shm_conn,
                                     link));

@@ -111,21 +111,31 @@ static cu_result ipc_mark(const struct tpg_cuda *cuda, struct ipc_pull *pull)
     return code;
 }
 
+static const char ipc_copying[] = "a copy between processes";
+
 /* Memory of cuMemMap may be mapped for the device that has it alone: a plain
  * copy by another one's stream would not reach it. */
-static cu_result ipc_enqueue(const struct tpg_cuda *cuda,
-                             const struct ipc_pull *pull, cu_stream stream)
+static tp_status ipc_enqueue(const struct tpg_cuda *cuda,
+                             const struct ipc_pull *pull, cu_stream stream,
+                             struct tpb_error *error)
 {
     cu_pointer to = (cu_pointer)(uintptr_t)pull->base.to.data
                     + pull->base.moved;
     cu_pointer from = pull->from + pull->base.moved;
     cu_context here, there;
+    tp_status status;
 
-    if (pull->source < 0
-        || tpg_cuda_context(cuda, pull->device, &here, NULL) != TP_OK
-        || tpg_cuda_context(cuda, pull->source, &there, NULL) != TP_OK)
-        return cuda->cuMemcpyAsync(to, from, pull->part, stream);
-    return cuda->cuMemcpyPeerAsync(to, here, from, there, pull->part, stream);
+    if (pull->source < 0)
+        return tpg_cuda_fail(cuda, cuda->cuMemcpyAsync(to, from, pull->part,
+                                                       stream),
+                             ipc_copying, error);
+    status = tpg_cuda_context(cuda, pull->device, &here, error);
+    if (status == TP_OK)
+        status = tpg_cuda_context(cuda, pull->source, &there, error);
+    return status != TP_OK ? status
+           : tpg_cuda_fail(cuda, cuda->cuMemcpyPeerAsync(to, here, from, there,
+                                                         pull->part, stream),
+                           ipc_copying, error);
 }
 
 /* The next copy: all of it to a device; to the host, where the driver may wait
@@ -136,17 +146,16 @@ static tp_status ipc_copy(const struct tpg_cuda *cuda, struct ipc_pull *pull,
     struct tpf_pull *base = &pull->base;
     struct tpg_gpu *gpu = ipc_gpu(base);
     tp_status status = tpg_device_enter(gpu, cuda, pull->device, error);
-    cu_result code;
 
     if (status != TP_OK)
         return status;
     pull->part = base->to.device.type == TP_DEVICE_CUDA
                  ? base->to.length - base->moved : tpf_stride(base);
-    code = ipc_enqueue(cuda, pull, gpu->devices[pull->device].in);
-    if (code == CU_OK)
-        code = ipc_mark(cuda, pull);
+    status = ipc_enqueue(cuda, pull, gpu->devices[pull->device].in, error);
+    if (status == TP_OK)
+        status = tpg_cuda_fail(cuda, ipc_mark(cuda, pull), ipc_copying, error);
     tpg_cuda_leave(cuda);
-    return tpg_cuda_fail(cuda, code, "a copy between processes", error);
+    return status;
 }
 
 /* The source as the peer wrote it: nonsense is told by words. */
@@ -285,7 +294,7 @@ static bool ipc_step(const struct tpg_cuda *cuda, struct ipc_pull *pull)
 
     if (code == CU_NOT_READY)
         return false;
-    status = tpg_cuda_fail(cuda, code, "a copy between processes", &error);
+    status = tpg_cuda_fail(cuda, code, ipc_copying, &error);
     if (status == TP_OK) {
         pull->base.moved += pull->part;
         if (pull->base.moved < pull->base.to.length) {

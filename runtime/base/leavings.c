@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,9 +32,18 @@ static bool leavings_of(const char *name, const pid_t *pids, int count)
     return false;
 }
 
+/* Root may remove those of others, too. */
+static bool leavings_mine(int folder, const char *name)
+{
+    struct stat about;
+
+    return fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) == 0
+           && about.st_uid == geteuid();
+}
+
 void tpb_leavings_remove(const pid_t *pids, int count)
 {
-    static char entries[LEAVINGS_CHUNK];
+    static _Alignas(struct dirent64) char entries[LEAVINGS_CHUNK];
     int folder = open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     long got;
 
@@ -45,7 +55,8 @@ void tpb_leavings_remove(const pid_t *pids, int count)
             const struct dirent64 *entry = (const void *)(entries + at);
 
             at += entry->d_reclen;
-            if (leavings_of(entry->d_name, pids, count))
+            if (leavings_of(entry->d_name, pids, count)
+                && leavings_mine(folder, entry->d_name))
                 unlinkat(folder, entry->d_name, 0);
         }
     close(folder);

@@ -8,8 +8,9 @@
 /* What they begin with; the process's PID and a period follow. */
 #define TPB_LEAVINGS "tp.ofi."
 
-/* Removes those of `count` processes, all of which have ended; of 0 there are
- * none.  System calls and static memory only: one thread at a time. */
+/* Removes this user's names of `count` processes, all of which have ended; of 0
+ * there are none.  By PID: processes in a namespace of their own have others.
+ * System calls and static memory only: one thread at a time. */
 void tpb_leavings_remove(const pid_t *pids, int count);
 
 #endif

@@ -217,8 +217,8 @@ try 3 'rank 0 on .* with status 3$' --engine prrte --host $away:2 --keep-going \
     sh -c "$fails"
 # What ends the job later is what counts.
 try 124 'rank 0 on .* with status 3$' --engine prrte --host $away:2 \
-    --keep-going --timeout 2 sh -c "$fails; exec sleep 60"
-at_last '^tprun: the job ran longer than --timeout 2; still running: rank 1 '
+    --keep-going --timeout 10 sh -c "$fails; exec sleep 60"
+at_last '^tprun: the job ran longer than --timeout 10; still running: rank 1 '
 try 7 '' --engine prrte --host $away:2 --keep-going bash -c "$fails; sleep 1
     printf 'A 7 no such model' >&\$TP_REPORT; exec sleep 60"
 at_last '^tprun: rank 1 on .* ended the job with status 7: no such model$'

@@ -221,7 +221,7 @@ START_TEST(test_stdin_all_ends)
 {
     char directory[] = "/tmp/tpx-options-XXXXXX";
     struct tpx_launch launch = { 0 };
-    int ends[2];
+    int ends[2], gone;
 
     ck_assert_ptr_nonnull(mkdtemp(directory));
     ck_assert_int_eq(chdir(directory), 0);
@@ -240,6 +240,7 @@ START_TEST(test_stdin_all_ends)
     for (int i = 0; i < 6000 && (access("gone0", F_OK) < 0
                                  || access("gone1", F_OK) < 0); i++)
         tpx_doze(0.01);
+    gone = access("gone0", F_OK) == 0 && access("gone1", F_OK) == 0;
     kill(launch.pid, SIGCONT);
     tpx_doze(0.1);
     close(open("end", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
@@ -249,6 +250,7 @@ START_TEST(test_stdin_all_ends)
     unlink("gone1");
     unlink("end");
     rmdir(directory);
+    ck_assert_int_eq(gone, 1);
     ck_assert_msg(launch.status == 0, "status %d: %s", launch.status,
                   launch.err);
     tpx_release(&launch);

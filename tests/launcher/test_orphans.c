@@ -65,7 +65,7 @@ START_TEST(test_left_names)
                                        "echo left; sleep 100" };
     struct tpx_launch launch = { 0 };
     char script[200], other[64];
-    int left = 1;
+    int left = 1, kept;
 
     snprintf(other, sizeof(other), "/dev/shm/tp.ofi.%d.0", (int)getpid());
     close(open(other, O_WRONLY | O_CREAT, 0600));
@@ -78,15 +78,17 @@ START_TEST(test_left_names)
         kill(launch.pid, SIGKILL);
     }
     tpx_finish(&launch, 30);
-    ck_assert_int_eq(launch.status, _i == 1 ? 3 : 137);
     snprintf(script, sizeof(script), "/dev/shm/tp.ofi.%d.0ab",
              atoi(launch.out));
     for (int i = 0; i < (_i == 2 ? 6000 : 1) && left; i++) {
         left = access(script, F_OK) == 0;
         tpx_doze(left ? 0.01 : 0);
     }
+    unlink(script);
+    kept = unlink(other) == 0;
     ck_assert_int_eq(left, 0);
-    ck_assert_int_eq(unlink(other), 0);
+    ck_assert_int_eq(kept, 1);
+    ck_assert_int_eq(launch.status, _i == 1 ? 3 : 137);
     tpx_release(&launch);
 }
 END_TEST
