@@ -255,13 +255,40 @@ static bool shm_progress(struct tpf_endpoint *base)
     return moved;
 }
 
+/* Has it read a stream up to here?  So many bytes since it wrote something
+ * itself, and some since it last let the writer go ahead. */
+static inline bool shm_streams(const struct shm_conn *conn)
+{
+    return conn->in.head - conn->ahead >= SHM_AHEAD_LEAST
+           && conn->in.head - conn->wrote >= SHM_STREAM && conn->out.rests;
+}
+
+/*
+ * Who looks for each record of a stream as it is written takes every line away
+ * from its writer, who then waits for it again, and both are as slow as that;
+ * where several have been written there are none to be taken away.  Nobody
+ * waits for an answer.
+ */
+static __attribute__((noinline)) void shm_let_ahead(struct shm_conn *conn)
+{
+    uint64_t until = tpb_now() + SHM_AHEAD_NS;
+
+    conn->ahead = conn->in.head;
+    do
+        tpb_pause();
+    while (tpb_now() < until);
+}
+
 static bool shm_glance(struct tpf_conn *base, unsigned times)
 {
-    const struct shm_conn *conn = shm_conn(base);
+    struct shm_conn *conn = shm_conn(base);
 
-    for (; times > 0; times--)
+    for (; times > 0; times--) {
         if (shm_ready(conn))
             return true;
+        if (TPB_UNLIKELY(shm_streams(conn)))
+            shm_let_ahead(conn);
+    }
     if (shm_awaits(conn))
         shm_ring_fetch_second(&conn->in);
     return false;
@@ -387,8 +414,10 @@ static void shm_commit(struct tpf_conn *base, size_t size)
         base->endpoint->env->beside |= beside;
     }
     /* A mere head is credit, which the reader of a stream sends too. */
-    if (size > sizeof(struct tpf_head))
+    if (size > sizeof(struct tpf_head)) {
         conn->fetch.since = 0;
+        conn->wrote = conn->in.head;
+    }
     answer = shm_turns(conn);
     /* One that is not the answer yet, or not all of it: its lines are needed
      * here again, and stores to others would be in the way of the next. */
