@@ -137,6 +137,7 @@ struct shm_consumer {
     uint64_t due;              /* once `head` is there, it is published */
     uint32_t size;             /* of the frame that peek showed; 0: none */
     uint32_t last;             /* the size of the one before */
+    uint32_t count;            /* of those before, modulo 2^32 */
     bool broken;               /* the producer wrote what is not a record */
 };
 
@@ -523,6 +524,7 @@ static inline bool shm_ring_publish(struct shm_consumer *c)
 static inline bool shm_ring_pop(struct shm_consumer *c)
 {
     c->last = c->size;
+    c->count++;
     c->head = shm_ring_next(c->head, c->size);
     c->size = 0;
     return shm_ring_publish(c);

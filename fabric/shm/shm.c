@@ -255,25 +255,34 @@ static bool shm_progress(struct tpf_endpoint *base)
     return moved;
 }
 
-/* Has it read a stream up to here?  So many bytes since it wrote something
- * itself, and some since it last let the writer go ahead. */
-static inline bool shm_streams(const struct shm_conn *conn)
-{
-    return conn->in.head - conn->ahead >= SHM_AHEAD_LEAST
-           && conn->in.head - conn->wrote >= SHM_STREAM && conn->out.rests;
-}
-
 /*
  * Who looks for each record of a stream as it is written takes every line away
  * from its writer, who then waits for it again, and both are as slow as that;
- * where several have been written there are none to be taken away.  Nobody
- * waits for an answer.
+ * where several have been written there are none to be taken away.  So, having
+ * read much and written nothing, we look away for a while whenever we have read
+ * all.  If that was for a few records it is no stream: somebody passes one on
+ * at a time, and it has come later for that; it is tried again seldom.
  */
-static __attribute__((noinline)) void shm_let_ahead(struct shm_conn *conn)
+static __attribute__((noinline)) void shm_look_away(struct shm_conn *conn)
 {
-    uint64_t until = tpb_now() + SHM_AHEAD_NS;
+    uint32_t count = conn->in.count, read = count - conn->looked;
+    uint64_t until;
 
-    conn->ahead = conn->in.head;
+    if (!conn->out.rests) {
+        conn->next_look = count + SHM_APART_MOST;
+        return;
+    }
+    if (read < SHM_ROW && read * conn->in.last < SHM_ROW_BYTES) {
+        if (conn->apart < SHM_APART_MOST)
+            conn->apart = conn->apart > 0 ? 2 * conn->apart : SHM_APART;
+        conn->next_look = count + conn->apart;
+        return;
+    }
+    if (conn->next_look - conn->looked == 1)
+        conn->apart = 0;               /* all came since the last time */
+    conn->looked = count;
+    conn->next_look = count + 1;
+    until = tpb_now() + SHM_AWAY_NS;
     do
         tpb_pause();
     while (tpb_now() < until);
@@ -286,8 +295,8 @@ static bool shm_glance(struct tpf_conn *base, unsigned times)
     for (; times > 0; times--) {
         if (shm_ready(conn))
             return true;
-        if (TPB_UNLIKELY(shm_streams(conn)))
-            shm_let_ahead(conn);
+        if (TPB_UNLIKELY((int32_t)(conn->in.count - conn->next_look) >= 0))
+            shm_look_away(conn);
     }
     if (shm_awaits(conn))
         shm_ring_fetch_second(&conn->in);
@@ -416,7 +425,7 @@ static void shm_commit(struct tpf_conn *base, size_t size)
     /* A mere head is credit, which the reader of a stream sends too. */
     if (size > sizeof(struct tpf_head)) {
         conn->fetch.since = 0;
-        conn->wrote = conn->in.head;
+        conn->next_look = conn->in.count + SHM_STREAM;
     }
     answer = shm_turns(conn);
     /* One that is not the answer yet, or not all of it: its lines are needed

@@ -26,10 +26,12 @@ enum {
     SHM_WATCHED_RINGS = 8,
     SHM_WINDOW = 2 * SHM_NARROW,   /* of a pipe: sent, and not consumed */
     SHM_WIDE = 8,                  /* rings that we write all of */
-    SHM_STREAM = 16 * 1024,        /* bytes that are one */
-    SHM_AHEAD_LEAST = 1024,        /* bytes of one between two times that its
-                                      writer is let go ahead, ... */
-    SHM_AHEAD_NS = 1500,           /* ... for so long */
+    SHM_STREAM = 256,              /* records that may be one ... */
+    SHM_ROW = 16,                  /* ... where so many of them come ... */
+    SHM_ROW_BYTES = 8 * 1024,      /* ... or so many bytes, together ... */
+    SHM_AWAY_NS = 2500,            /* ... as we look away for so long */
+    SHM_APART = 64,                /* records until that is tried again, ... */
+    SHM_APART_MOST = 4096,         /* ... twice as many each time, up to that */
     SHM_TURNS = 3,                 /* of struct shm_conn; so they count */
     SHM_TURNS_MOST = 6,
     SHM_CONTROL = 4096,            /* the segment's first page */
@@ -137,9 +139,11 @@ struct shm_conn {
     struct shm_fit fit;
     uint64_t busy_since;           /* how many bytes since then, see extent.c */
     uint64_t busy_bytes;
-    uint64_t answered;             /* how far we had read as we last wrote, */
-    uint64_t wrote;                /* ... more than credit */
-    uint64_t ahead;                /* ... as we last let the writer go ahead */
+    uint64_t answered;             /* how far we had read as we last wrote */
+    uint32_t looked;               /* records read as we last looked away */
+    uint32_t next_look;            /* ... and when that is due again, if not
+                                      more than credit is written before */
+    uint32_t apart;                /* records until then; 0: a stream */
     uint64_t before;               /* bytes written since the last record that
                                       was not followed by another at once */
     bool follows;                  /* the first of those followed one read */
