@@ -292,14 +292,13 @@ static bool shm_glance(struct tpf_conn *base, unsigned times)
 {
     struct shm_conn *conn = shm_conn(base);
 
-    for (; times > 0; times--) {
+    for (; times > 0; times--)
         if (shm_ready(conn))
             return true;
-        if (TPB_UNLIKELY((int32_t)(conn->in.count - conn->next_look) >= 0))
-            shm_look_away(conn);
-    }
     if (shm_awaits(conn))
         shm_ring_fetch_second(&conn->in);
+    else if (TPB_UNLIKELY((int32_t)(conn->in.count - conn->next_look) >= 0))
+        shm_look_away(conn);
     return false;
 }
 
