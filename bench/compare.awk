@@ -45,8 +45,7 @@ NR == 1 || $14 == "" { next }
     there[head, $6] = 1
 }
 
-# Of one row: its figures, the best of the others, the spread of ours, which is
-# the first of tp's.
+# Of one row: its figures, the best of the others, the spread of ours.
 function print_row(row, head,    s, value, ours, peer, floor, spread, first,
                    higher, key) {
     higher = head ~ /\/s$/
@@ -55,8 +54,10 @@ function print_row(row, head,    s, value, ours, peer, floor, spread, first,
     first = ours = peer = floor = spread = ""
     for (s = 1; s <= systems; s++) {
         if (!((head, name[s]) in there)) continue
-        # Where tp is missing nobody else is held against the others.
-        if (first == "" && name[s] ~ /^tp($|\+)/) first = name[s]
+        # Where tp is missing nobody else is held against the others; of the
+        # user's own programs the first one is.
+        if (first == "" && (heads[head] == "own" || name[s] ~ /^tp($|\+)/))
+            first = name[s]
         value = ""
         if ((row, name[s]) in all) {
             sort(all[row, name[s]])
@@ -72,7 +73,7 @@ function print_row(row, head,    s, value, ours, peer, floor, spread, first,
         } else if (name[s] ~ /^floor\//) {
             if (floor == "" || (higher ? value > floor : value < floor))
                 floor = value
-        } else if (name[s] !~ /^tp($|\+)/ &&
+        } else if (name[s] !~ /^tp($|\+)/ && index(name[s], first "+") != 1 &&
                    (peer == "" || (higher ? value > peer : value < peer)))
             peer = value
     }

@@ -197,11 +197,12 @@ static void extent_try(struct shm_fit *fit, enum extent_stage stage)
 }
 
 /* Records of another length than before: what was found does not hold for
- * them. */
+ * them.  Where all laps but few end so; with several lengths some do. */
 static void extent_fit(struct shm_conn *conn, uint64_t now)
 {
     struct shm_fit *fit = &conn->fit;
     uint32_t extent = SHM_SMALL, length = 1;
+    uint32_t enough = shm_ring_wide(&conn->out) ? 4 * SHM_RING : EXTENT_TRIED;
 
     while (conn->record > extent / EXTENT_TURNS)
         extent *= EXTENT_GROWTH;
@@ -211,11 +212,13 @@ static void extent_fit(struct shm_conn *conn, uint64_t now)
         fit->other = 0;
     else
         fit->other += conn->out.extent;
-    if (fit->other == 0 || (extent <= fit->extent && fit->other < EXTENT_TRIED))
+    if (fit->other == 0 || (extent <= fit->extent && fit->other < enough))
         return;
     *fit = (struct shm_fit){ .extent = extent, .length = length };
-    if (conn->out.extent >= extent || extent_extend(conn, extent, now))
+    if (conn->out.extent > extent)
         shm_ring_extend(&conn->out, extent);
+    else if (conn->out.extent < extent && now >= shm_endpoint(conn)->scarce)
+        (void)extent_extend(conn, extent, now);
 }
 
 static void extent_decide(struct shm_conn *conn)
