@@ -30,7 +30,6 @@ enum {
     EXTENT_SCARCE_NS = 1000000000, /* until it is tried again */
     EXTENT_TURNS = 4,              /* records that it holds where they are
                                       written in turns, at least */
-    EXTENT_TURN = SHM_SMALL,       /* bytes of the longest of them */
     EXTENT_TRIED = 1024 * 1024,    /* bytes of a trial that is not wide */
     EXTENT_TRIALS = 2,             /* of each, of which the better one counts */
     EXTENT_KEPT = 16,              /* MiB until they are repeated, twice as
@@ -160,6 +159,18 @@ static bool extent_busy(struct shm_conn *conn, uint64_t now)
     return conn->busy_bytes >= EXTENT_BUSY;
 }
 
+/* It is better without: who needs its place may have that at once. */
+static bool extent_is_spare(const struct shm_conn *conn)
+{
+    return conn->fit.stage == EXTENT_DECIDED && !conn->fit.wide
+           && !shm_ring_wide(&conn->out);
+}
+
+static uint64_t extent_last(const struct shm_conn *conn)
+{
+    return extent_is_spare(conn) ? 0 : conn->lapped;
+}
+
 /* All of its memory, if there is some to be had. */
 static bool extent_widen(struct shm_conn *conn, uint64_t now)
 {
@@ -176,11 +187,11 @@ static bool extent_widen(struct shm_conn *conn, uint64_t now)
             return true;
         }
         if (place == NULL || *wide == NULL
-            || (*place != NULL && (*wide)->lapped < (*place)->lapped))
+            || (*place != NULL && extent_last(*wide) < extent_last(*place)))
             place = wide;
     }
     if (*place != NULL) {
-        if (now - (*place)->lapped < EXTENT_IDLE_NS)
+        if (now - extent_last(*place) < EXTENT_IDLE_NS)
             return false;
         extent_narrow(*place);
     }
@@ -193,6 +204,7 @@ static bool extent_widen(struct shm_conn *conn, uint64_t now)
 static void extent_try(struct shm_fit *fit, enum extent_stage stage)
 {
     fit->stage = stage;
+    fit->other = 0;
     fit->bytes = fit->took = 0;
 }
 
@@ -212,7 +224,7 @@ static void extent_fit(struct shm_conn *conn, uint64_t now)
         fit->other = 0;
     else
         fit->other += conn->out.extent;
-    if (fit->other == 0 || (extent <= fit->extent && fit->other < enough))
+    if (fit->extent > 0 && fit->other < enough)
         return;
     *fit = (struct shm_fit){ .extent = extent, .length = length };
     if (conn->out.extent > extent)
@@ -248,7 +260,7 @@ static void extent_keep(struct shm_conn *conn, uint64_t now)
 {
     struct shm_fit *fit = &conn->fit;
 
-    if (fit->wide && !shm_ring_wide(&conn->out))
+    if (fit->wide && !shm_ring_wide(&conn->out) && extent_busy(conn, now))
         (void)extent_widen(conn, now);
     else if (!fit->wide && conn->out.extent > fit->extent)
         shm_ring_extend(&conn->out, fit->extent);
@@ -268,6 +280,10 @@ static void extent_turn(struct shm_conn *conn, uint64_t now, uint64_t took)
     extent_fit(conn, now);
     fit->bytes += conn->out.extent;
     fit->took += took;
+    /* Another ring needed its place in the middle of a trial. */
+    if ((fit->stage == EXTENT_COLD || fit->stage == EXTENT_WIDE)
+        && !shm_ring_wide(&conn->out))
+        extent_try(fit, EXTENT_IDLE);
     switch (fit->stage) {
     case EXTENT_IDLE:
         if (conn->out.extent > fit->extent)
@@ -285,7 +301,7 @@ static void extent_turn(struct shm_conn *conn, uint64_t now, uint64_t took)
             extent_decide(conn);
         }
         break;
-    case EXTENT_COLD:                  /* its memory is new to both */
+    case EXTENT_COLD:                  /* it is not in the caches of both */
         extent_try(fit, EXTENT_WIDE);
         break;
     case EXTENT_WIDE:
@@ -309,11 +325,13 @@ static void extent_turn(struct shm_conn *conn, uint64_t now, uint64_t took)
 void shm_extent_lap(struct shm_conn *conn, uint64_t now)
 {
     uint64_t took = now - conn->lapped;
+    bool several = conn->several;      /* long messages: a stream each */
 
     conn->lapped = now;
+    conn->several = false;
     if (!conn->out.rests)
         return;
-    if (shm_in_turns(conn) && conn->record <= EXTENT_TURN) {
+    if (shm_in_turns(conn) && !several) {
         extent_turn(conn, now, took);
         return;
     }

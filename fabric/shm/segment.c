@@ -71,6 +71,7 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
     conn->base.fetch = conn->out.rests ? &conn->fetch : NULL;
     tpb_way_init(&conn->way);
     conn->base.way = conn->out.rests ? &conn->way : NULL;
+    conn->next_look = SHM_STREAM;
     return TP_OK;
 }
 

@@ -255,6 +255,22 @@ static bool shm_progress(struct tpf_endpoint *base)
     return moved;
 }
 
+/* Has anybody else written something? */
+static bool shm_others_wait(struct shm_conn *conn)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+
+    TPB_LIST_EACH(node, &endpoint->watched) {
+        const struct shm_conn *other = TPB_CONTAINER(node, struct shm_conn,
+                                                     link);
+
+        if (other != conn && shm_ring_ready(&other->in))
+            return true;
+    }
+    return atomic_load_explicit(&endpoint->mailbox->any,
+                                memory_order_relaxed) != 0;
+}
+
 /*
  * Who looks for each record of a stream as it is written takes every line away
  * from its writer, who then waits for it again, and both are as slow as that;
@@ -272,7 +288,8 @@ static __attribute__((noinline)) void shm_look_away(struct shm_conn *conn)
         conn->next_look = count + SHM_APART_MOST;
         return;
     }
-    if (read < SHM_ROW && read * conn->in.last < SHM_ROW_BYTES) {
+    if (read < 2
+        || (read < SHM_ROW && read * conn->in.last < SHM_ROW_BYTES)) {
         if (conn->apart < SHM_APART_MOST)
             conn->apart = conn->apart > 0 ? 2 * conn->apart : SHM_APART;
         conn->next_look = count + conn->apart;
@@ -285,19 +302,21 @@ static __attribute__((noinline)) void shm_look_away(struct shm_conn *conn)
     until = tpb_now() + SHM_AWAY_NS;
     do
         tpb_pause();
-    while (tpb_now() < until);
+    while (tpb_now() < until && !shm_others_wait(conn));
 }
 
 static bool shm_glance(struct tpf_conn *base, unsigned times)
 {
     struct shm_conn *conn = shm_conn(base);
+    bool waits = times > 1;
 
     for (; times > 0; times--)
         if (shm_ready(conn))
             return true;
     if (shm_awaits(conn))
         shm_ring_fetch_second(&conn->in);
-    else if (TPB_UNLIKELY((int32_t)(conn->in.count - conn->next_look) >= 0))
+    else if (TPB_UNLIKELY((int32_t)(conn->in.count - conn->next_look) >= 0)
+             && waits)
         shm_look_away(conn);
     return false;
 }
@@ -431,6 +450,7 @@ static void shm_commit(struct tpf_conn *base, size_t size)
      * here again, and stores to others would be in the way of the next. */
     if (TPB_UNLIKELY(base->more)) {
         base->more = false;
+        conn->several = true;
         conn->before += size;
         return;
     }

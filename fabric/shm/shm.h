@@ -114,12 +114,13 @@ struct shm_fit {
     uint32_t extent;               /* what their records need; 0: not known */
     uint32_t length;               /* they are no longer than this, and longer
                                       than half of it */
-    uint32_t other;                /* bytes of others since then */
+    uint32_t other;                /* bytes of laps that ended with others, one
+                                      after the other */
     uint32_t stage;                /* enum extent_stage */
-    uint32_t trials;               /* that are over, of all of it ... */
+    uint32_t trials;               /* that are over, of all of the ring */
     uint64_t best[2];              /* ns for 1 MiB; all of it: [1]; 0: none */
-    bool wide;                     /* ... which was better */
-    uint32_t kept, left;           /* MiB until that is tried again */
+    bool wide;                     /* that was better */
+    uint32_t kept, left;           /* MiB, about, until it is tried again */
     uint64_t bytes, took;          /* of the trial, or of that */
 };
 
@@ -135,7 +136,9 @@ struct shm_conn {
     struct tpb_way way;            /* into `out` */
     struct tpb_fetch fetch;        /* out of `in` */
     uint64_t lapped;               /* when `out` began its memory again, */
-    uint32_t record;               /* ... and the size of the last one before */
+    uint32_t record;               /* ... the size of the last one before, */
+    bool several;                  /* ... and whether messages were of several
+                                      since then */
     struct shm_fit fit;
     uint64_t busy_since;           /* how many bytes since then, see extent.c */
     uint64_t busy_bytes;
