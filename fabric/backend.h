@@ -322,8 +322,8 @@ struct tpf_backend {
 
     /* May be NULL.  Has this conn, which is connected, a frame?  Looks up to
      * `times` times, more than once only for who waits, and then maybe with a
-     * pause of some us, as in a stream; and does nothing else: for the conn that
-     * the next frame is expected on, between two calls of progress(). */
+     * pause of some us, as in a stream; and does nothing else: for the conn
+     * that the next frame is expected on, between two calls of progress(). */
     bool (*glance)(struct tpf_conn *conn, unsigned times);
 
     /* May be NULL.  Whether the process at the other end runs just now, or
