@@ -18,6 +18,7 @@
 #include "launcher/engine.h"
 #include "launcher/engine_output.h"
 #include "launcher/engine_text.h"
+#include "launcher/environment.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
 #include "runtime/base/alloc.h"
@@ -420,25 +421,6 @@ static void run_waits(struct tpl_timer *timer)
 
 /* ---- the whole ---------------------------------------------------------- */
 
-/* The environment of an outer launcher would make the engine believe that it
- * is a rank itself; Slurm's is its ticket. */
-static void run_clear_environment(void)
-{
-    char **keep = environ;
-
-    for (char **entry = environ; *entry != NULL; entry++)
-        if (strncmp(*entry, "PMIX_", 5) == 0
-            ? strncmp(*entry, "PMIX_MCA_", 9) == 0
-            : strncmp(*entry, "TP_LAUNCHER=", 12) != 0
-              && strncmp(*entry, "TP_TOPOLOGY_SHARED=", 19) != 0
-              && strncmp(*entry, "TP_RECORD=", 10) != 0
-              && strncmp(*entry, "TP_DOOR=", 8) != 0
-              && strncmp(*entry, "TP_CPUS=", 8) != 0
-              && strncmp(*entry, "TP_REPORT=", 10) != 0)
-            *keep++ = *entry;
-    *keep = NULL;
-}
-
 static int run_start(struct tpb_error *error)
 {
     const struct tpl_iof_how how = {
@@ -455,7 +437,8 @@ static int run_start(struct tpb_error *error)
         tpb_fail_errno(error, errno, "cannot make a pipe");
         return 1;
     }
-    run_clear_environment();
+    /* It would believe that it is a rank itself; Slurm's is its ticket. */
+    tpl_environment_clear(true);
     run.pid = fork();
     if (run.pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -622,12 +605,14 @@ static int run_finish(void)
         && run.plan->engine == TPL_ENGINE_SLURM)
         run_ask_srun();
     status = run.status;
-    if (run.report[0] != '\0')
+    if (run.report[0] != '\0') {
         run_say("%s", run.report);
-    else if (run.kept == 0 || run.over < run.options->ranks)
-        status = run_unexplained();
-    if (run.report[0] == '\0' && run.kept != 0)
-        status = run.kept;
+    } else {
+        if (run.kept == 0 || run.over < run.options->ranks)
+            status = run_unexplained();
+        if (run.kept != 0)
+            status = run.kept;
+    }
     if (status == 0 && run.output.iof != NULL
         && tpl_iof_lost(run.output.iof) != 0)
         status = 1;

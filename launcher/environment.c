@@ -1,14 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The environment of one rank. */
+/* See environment.h. */
 #include "config.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "launcher/environment.h"
 #include "runtime/base/alloc.h"
 
 /* CUDA would sort by speed otherwise; the numbers follow the bus. */
 static const char environment_order[] = "CUDA_DEVICE_ORDER=PCI_BUS_ID";
+
+bool tpl_environment_told(const char *entry)
+{
+    static const char *const names[] = {
+        "TP_LAUNCHER=", "TP_TOPOLOGY_SHARED=", "TP_RECORD=", "TP_DOOR=",
+        "TP_REPORT=",
+    };
+
+    for (size_t i = 0; i < TPB_COUNT(names); i++)
+        if (strncmp(entry, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+void tpl_environment_clear(bool cpus)
+{
+    char **keep = environ;
+
+    for (char **entry = environ; *entry != NULL; entry++)
+        if (strncmp(*entry, "PMIX_", 5) == 0
+            ? strncmp(*entry, "PMIX_MCA_", 9) == 0
+            : !tpl_environment_told(*entry)
+              && !(cpus && strncmp(*entry, "TP_CPUS=", 8) == 0))
+            *keep++ = *entry;
+    *keep = NULL;
+}
 
 /* Replaces the entry of that name, or appends; there is room. */
 static void environment_set(char **environment, const char *entry)

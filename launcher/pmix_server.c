@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "launcher/environment.h"
 #include "launcher/pmix_private.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
@@ -360,29 +361,6 @@ static pmix_status_t server_init(void)
     return status;
 }
 
-/* An outer launcher's words must not reach our libpmix or our ranks.  Its
- * parameters (PMIX_MCA_*) may: the user sets those, too. */
-static bool server_foreign(const char *entry)
-{
-    return (strncmp(entry, "PMIX_", 5) == 0
-            && strncmp(entry, "PMIX_MCA_", 9) != 0)
-           || strncmp(entry, "TP_LAUNCHER=", 12) == 0
-           || strncmp(entry, "TP_RECORD=", 10) == 0
-           || strncmp(entry, "TP_DOOR=", 8) == 0
-           || strncmp(entry, "TP_REPORT=", 10) == 0
-           || strncmp(entry, "TP_TOPOLOGY_SHARED=", 19) == 0;
-}
-
-static void server_clear_environment(void)
-{
-    char **keep = environ;
-
-    for (char **entry = environ; *entry != NULL; entry++)
-        if (!server_foreign(*entry))
-            *keep++ = *entry;
-    *keep = NULL;
-}
-
 /* Stays until all of them are there. */
 static void *server_no_work(void *arg)
 {
@@ -424,7 +402,7 @@ static bool server_memory_limited(void)
 
 void tpl_pmix_prepare(void)
 {
-    server_clear_environment();
+    tpl_environment_clear(false);  /* for our libpmix and our ranks */
     /* The other stores share memory under locks that a killed rank leaves
      * locked, and make files. */
     setenv("PMIX_MCA_gds", "hash", 1);

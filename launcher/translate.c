@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "launcher/environment.h"
 #include "launcher/translate.h"
 #include "runtime/base/alloc.h"
 
@@ -90,8 +91,7 @@ bool tpl_translate_stays(const char *entry)
     static const char *const names[] = {
         "HOME", "USER", "LOGNAME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD",
         "_", "HOST", "HOSTNAME", "DISPLAY", "XAUTHORITY", "TERM_PROGRAM",
-        "TP_LAUNCHER", "TP_TOPOLOGY_SHARED", "TP_RECORD", "TP_DOOR",
-        "TP_REPORT", "TP_CPUS",
+        "TP_CPUS",
     };
     static const char *const families[] = {
         "OMPI_", "PMIX_", "PMI_", "PRTE_", "ORTE_", "SLURM_", "SSH_", "XDG_",
@@ -99,6 +99,8 @@ bool tpl_translate_stays(const char *entry)
     };
     size_t length = strcspn(entry, "=");
 
+    if (tpl_environment_told(entry))
+        return true;
     for (size_t i = 0; i < TPB_COUNT(names); i++)
         if (strlen(names[i]) == length
             && strncmp(entry, names[i], length) == 0)

@@ -8,16 +8,13 @@
  */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fabric/ofi/ofi.h"
@@ -107,30 +104,6 @@ static void rdm_name(struct ofi_conn *conn)
              (unsigned long long)random[1]);
 }
 
-/* Names whose process died in the moment between making one and having been
- * mapped by the other side. */
-static void rdm_sweep(void)
-{
-    DIR *dir = opendir("/dev/shm");
-    struct dirent *entry;
-
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        struct stat about;
-        int pid = 0;
-
-        if (sscanf(entry->d_name, TPB_LEAVINGS "%d.", &pid) != 1 || pid <= 0
-            || fstatat(dirfd(dir), entry->d_name, &about,
-                       AT_SYMLINK_NOFOLLOW) < 0)
-            continue;
-        /* The pid may be alive where we cannot see it, so only old ones. */
-        if (about.st_uid == geteuid() && kill(pid, 0) < 0 && errno == ESRCH
-            && about.st_mtime + RDM_SWEEP_SECONDS < time(NULL))
-            unlinkat(dirfd(dir), entry->d_name, 0);
-    }
-    if (dir != NULL)
-        closedir(dir);
-}
-
 /* Is the peer in this process?  Then the socket is held from here on: it may
  * look at us as soon as it has our name, which is before life has that. */
 static tp_status rdm_see_twin(struct ofi_conn *conn, struct tpb_error *error)
@@ -155,8 +128,9 @@ static tp_status rdm_prepare(struct ofi_conn *conn, struct tpb_error *error)
     conn->rail = ofi_rail_get(endpoint, NULL, error);
     if (conn->rail == NULL)
         return TP_ERR_BACKEND;
+    /* Of those who died between making one and having been mapped. */
     if (conn->rail->holds++ == 1)
-        rdm_sweep();
+        tpb_leavings_sweep(RDM_SWEEP_SECONDS);
     status = ofi_conn_buffers(conn, error);
     rdm_name(conn);
     if (status == TP_OK)

@@ -159,16 +159,14 @@ static bool extent_busy(struct shm_conn *conn, uint64_t now)
     return conn->busy_bytes >= EXTENT_BUSY;
 }
 
-/* It is better without: who needs its place may have that at once. */
-static bool extent_is_spare(const struct shm_conn *conn)
-{
-    return conn->fit.stage == EXTENT_DECIDED && !conn->fit.wide
-           && !shm_ring_wide(&conn->out);
-}
-
+/* When it last needed its place.  Who is better without, and does without, may
+ * lose that at once. */
 static uint64_t extent_last(const struct shm_conn *conn)
 {
-    return extent_is_spare(conn) ? 0 : conn->lapped;
+    bool spare = conn->fit.stage == EXTENT_DECIDED && !conn->fit.wide
+                 && !shm_ring_wide(&conn->out);
+
+    return spare ? 0 : conn->lapped;
 }
 
 /* All of its memory, if there is some to be had. */

@@ -123,19 +123,21 @@ static tp_status ipc_enqueue(const struct tpg_cuda *cuda,
                     + pull->base.moved;
     cu_pointer from = pull->from + pull->base.moved;
     cu_context here, there;
+    cu_result code;
     tp_status status;
 
-    if (pull->source < 0)
-        return tpg_cuda_fail(cuda, cuda->cuMemcpyAsync(to, from, pull->part,
-                                                       stream),
-                             ipc_copying, error);
-    status = tpg_cuda_context(cuda, pull->device, &here, error);
-    if (status == TP_OK)
-        status = tpg_cuda_context(cuda, pull->source, &there, error);
-    return status != TP_OK ? status
-           : tpg_cuda_fail(cuda, cuda->cuMemcpyPeerAsync(to, here, from, there,
-                                                         pull->part, stream),
-                           ipc_copying, error);
+    if (pull->source < 0) {
+        code = cuda->cuMemcpyAsync(to, from, pull->part, stream);
+    } else {
+        status = tpg_cuda_context(cuda, pull->device, &here, error);
+        if (status == TP_OK)
+            status = tpg_cuda_context(cuda, pull->source, &there, error);
+        if (status != TP_OK)
+            return status;
+        code = cuda->cuMemcpyPeerAsync(to, here, from, there, pull->part,
+                                       stream);
+    }
+    return tpg_cuda_fail(cuda, code, ipc_copying, error);
 }
 
 /* The next copy: all of it to a device; to the host, where the driver may wait

@@ -3,47 +3,42 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/leavings.h"
 
-enum { LEAVINGS_CHUNK = 32768 };
+enum { LEAVINGS_CHUNK = 8192 };
 
-static bool leavings_of(const char *name, const pid_t *pids, int count)
+/* Which go: by the PID that made them, and what the kernel says of them. */
+typedef bool leavings_goes_fn(pid_t pid, const struct stat *about,
+                              const void *arg);
+
+/* 0: it is no such name. */
+static pid_t leavings_pid(const char *name)
 {
     const size_t length = sizeof(TPB_LEAVINGS) - 1;
     char *end;
     long pid;
 
     if (strncmp(name, TPB_LEAVINGS, length) != 0)
-        return false;
+        return 0;
     pid = strtol(name + length, &end, 10);
-    if (pid <= 0 || *end != '.')
-        return false;
-    for (int i = 0; i < count; i++)
-        if (pids[i] == (pid_t)pid)
-            return true;
-    return false;
+    return pid > 0 && *end == '.' ? (pid_t)pid : 0;
 }
 
-/* Root may remove those of others, too. */
-static bool leavings_mine(int folder, const char *name)
+/* Of this user: root may remove those of others, too. */
+static void leavings_each(leavings_goes_fn *goes, const void *arg)
 {
-    struct stat about;
-
-    return fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) == 0
-           && about.st_uid == geteuid();
-}
-
-void tpb_leavings_remove(const pid_t *pids, int count)
-{
-    static _Alignas(struct dirent64) char entries[LEAVINGS_CHUNK];
+    _Alignas(struct dirent64) char entries[LEAVINGS_CHUNK];
     int folder = open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     long got;
 
@@ -53,11 +48,49 @@ void tpb_leavings_remove(const pid_t *pids, int count)
            > 0)
         for (long at = 0; at < got;) {
             const struct dirent64 *entry = (const void *)(entries + at);
+            pid_t pid = leavings_pid(entry->d_name);
+            struct stat about;
 
             at += entry->d_reclen;
-            if (leavings_of(entry->d_name, pids, count)
-                && leavings_mine(folder, entry->d_name))
+            if (pid > 0
+                && fstatat(folder, entry->d_name, &about, AT_SYMLINK_NOFOLLOW)
+                   == 0
+                && about.st_uid == geteuid() && goes(pid, &about, arg))
                 unlinkat(folder, entry->d_name, 0);
         }
     close(folder);
+}
+
+struct leavings_list {
+    const pid_t *pids;
+    int count;
+};
+
+static bool leavings_listed(pid_t pid, const struct stat *about,
+                            const void *arg)
+{
+    const struct leavings_list *list = arg;
+
+    (void)about;
+    for (int i = 0; i < list->count; i++)
+        if (list->pids[i] == pid)
+            return true;
+    return false;
+}
+
+void tpb_leavings_remove(const pid_t *pids, int count)
+{
+    leavings_each(leavings_listed, &(struct leavings_list){ pids, count });
+}
+
+/* The PID may be alive where we cannot see it, so only old ones. */
+static bool leavings_old(pid_t pid, const struct stat *about, const void *arg)
+{
+    return kill(pid, 0) < 0 && errno == ESRCH
+           && about->st_mtime + *(const int *)arg < time(NULL);
+}
+
+void tpb_leavings_sweep(int seconds)
+{
+    leavings_each(leavings_old, &seconds);
 }

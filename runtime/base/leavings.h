@@ -10,7 +10,10 @@
 
 /* Removes this user's names of `count` processes, all of which have ended; of 0
  * there are none.  By PID: processes in a namespace of their own have others.
- * System calls and static memory only: one thread at a time. */
+ * System calls and the stack only. */
 void tpb_leavings_remove(const pid_t *pids, int count);
+
+/* ... of processes that are not there any more, if older than that. */
+void tpb_leavings_sweep(int seconds);
 
 #endif
