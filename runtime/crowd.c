@@ -300,7 +300,10 @@ void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
                             ? 2 * crowd->apart_next + 1 : CROWD_APART;
         crowd->apart = crowd->apart_next;
     } else if (turn > 1) {
-        crowd->apart_next /= 2;
+        /* Where one of three is late, as of those that talk to several, the
+         * looks for it cost more than the two yields that were saved. */
+        if (crowd->trust >= CROWD_LATE)
+            crowd->apart_next /= 2;
         crowd->trust += crowd->trust < CROWD_TRUST;
     }
     crowd->first = 0;

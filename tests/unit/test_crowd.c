@@ -98,6 +98,28 @@ START_TEST(patience_follows_the_answers)
 }
 END_TEST
 
+/* Two answers of three come at once, as where several are talked to: the third
+ * costs more looks than these save yields, so hardly any wait looks. */
+START_TEST(one_of_three_is_late)
+{
+    enum { WAITS = 3000 };
+    struct tpr_crowd crowd;
+    uint32_t looks, looking = 0, yielding = 0;
+
+    crowd_homeless(&crowd, 4);
+    for (int i = 0; i < WAITS; i++) {
+        tpr_crowd_begin(&crowd);
+        looks = crowd_looks(&crowd, 1000);
+        if (looks == 0)
+            tpr_crowd_end(&crowd, 2 + (yielding++ > 0));
+        else
+            tpr_crowd_end(&crowd, looking++ % 3 == 2 ? looks + 2 : 5);
+    }
+    ck_assert_uint_gt(looking, 0);
+    ck_assert_uint_lt(looking, WAITS / 20);
+}
+END_TEST
+
 /* Where switches take long it pays to look for longer before one. */
 START_TEST(looks_are_worth_a_switch)
 {
@@ -474,6 +496,7 @@ int main(void)
 
     tcase_add_test(tests, neighbours_live_apart);
     tcase_add_test(tests, patience_follows_the_answers);
+    tcase_add_test(tests, one_of_three_is_late);
     tcase_add_test(tests, looks_are_worth_a_switch);
     tcase_add_test(tests, turns_are_earned);
     tcase_add_test(tests, two_per_cpu_stay);
