@@ -237,12 +237,8 @@ static void visit_round(struct tpr_visit *visit)
 static void visit_dialed(struct tpr_visit *visit)
 {
     struct desk_note note = { .version = DESK_VERSION };
-    socklen_t length = sizeof(int);
-    int code = 0;
+    int code = tpb_socket_dialed(visit->line.watch.fd);
 
-    if (getsockopt(visit->line.watch.fd, SOL_SOCKET, SO_ERROR, &code, &length)
-        < 0)
-        code = errno;
     if (code != 0) {
         visit_answered(visit, TP_ERR_UNREACHABLE, strerror(code));
         return;

@@ -260,11 +260,8 @@ static void visit_ask(struct ofi_meet *meet)
     const struct ofi_join *join = meet->endpoint->kind->join;
     struct ofi_visit *visit = meet->visit;
     struct tpb_error error = { "" };
-    socklen_t length = sizeof(int);
-    int code = 0;
+    int code = tpb_socket_dialed(meet->watch.fd);
 
-    if (getsockopt(meet->watch.fd, SOL_SOCKET, SO_ERROR, &code, &length) < 0)
-        code = errno;
     if (code == 0 && !ofi_meet_note(meet, visit->card.key))
         code = errno;
     if (code != 0) {

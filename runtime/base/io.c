@@ -345,3 +345,31 @@ ssize_t tpb_recv_fds_from(int fd, void *data, size_t length, int *fds,
     }
     return got;
 }
+
+static bool io_meets_itself(int fd)
+{
+    struct sockaddr_storage own, other;
+    socklen_t length = sizeof(own), size = sizeof(other);
+
+    memset(&own, 0, sizeof(own));
+    memset(&other, 0, sizeof(other));
+    return getsockname(fd, (struct sockaddr *)&own, &length) == 0
+           && getpeername(fd, (struct sockaddr *)&other, &size) == 0
+           && (own.ss_family == AF_INET || own.ss_family == AF_INET6)
+           && length == size && memcmp(&own, &other, length) == 0;
+}
+
+int tpb_socket_dialed(int fd)
+{
+    struct linger none = { .l_onoff = 1 };
+    socklen_t length = sizeof(int);
+    int code = 0;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &length) < 0)
+        return errno;
+    if (code != 0 || !io_meets_itself(fd))
+        return code;
+    /* Who is to listen there shall find the port free, not in TIME_WAIT. */
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    return ECONNREFUSED;
+}

@@ -74,4 +74,9 @@ ssize_t tpb_recv_fds(int fd, void *data, size_t length, int *fds, int *count);
 ssize_t tpb_recv_fds_from(int fd, void *data, size_t length, int *fds,
                           int *count, pid_t *pid);
 
+/* How a connect() that was under way ended: 0 or the cause.  ECONNREFUSED also
+ * where it has met itself: a TCP socket that calls a port of the range that
+ * callers get theirs from may be given that very port, if nobody listens. */
+int tpb_socket_dialed(int fd);
+
 #endif

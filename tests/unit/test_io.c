@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -282,6 +283,61 @@ START_TEST(test_passed_too_many)
 }
 END_TEST
 
+/* A socket of this family, bound to any port of this host, and its name. */
+static int own_socket(struct sockaddr_storage *name, socklen_t *length,
+                      int family)
+{
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    memset(name, 0, sizeof(*name));
+    name->ss_family = (sa_family_t)family;
+    if (family == AF_INET)
+        ((struct sockaddr_in *)name)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    else
+        ((struct sockaddr_in6 *)name)->sin6_addr = in6addr_loopback;
+    *length = family == AF_INET ? sizeof(struct sockaddr_in)
+                                : sizeof(struct sockaddr_in6);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)name, *length), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)name, length), 0);
+    return fd;
+}
+
+START_TEST(test_dialed)
+{
+    struct sockaddr_storage name;
+    struct pollfd ended = { .events = POLLOUT };
+    int families[] = { AF_INET, AF_INET6 }, fd, other;
+    socklen_t length;
+
+    for (int i = 0; i < 2; i++) {
+        /* Itself. */
+        fd = own_socket(&name, &length, families[i]);
+        ck_assert_int_eq(connect(fd, (struct sockaddr *)&name, length), 0);
+        ck_assert_int_eq(tpb_socket_dialed(fd), ECONNREFUSED);
+        close(fd);
+        /* Nobody. */
+        other = own_socket(&name, &length, families[i]);
+        fd = socket(families[i], SOCK_STREAM | SOCK_NONBLOCK, 0);
+        if (connect(fd, (struct sockaddr *)&name, length) < 0
+            && errno == EINPROGRESS) {
+            ended.fd = fd;
+            ck_assert_int_eq(poll(&ended, 1, -1), 1);
+            ck_assert_int_eq(tpb_socket_dialed(fd), ECONNREFUSED);
+        }
+        close(fd);
+        /* Who listens. */
+        ck_assert_int_eq(listen(other, 1), 0);
+        fd = socket(families[i], SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ck_assert_int_eq(connect(fd, (struct sockaddr *)&name, length), 0);
+        ck_assert_int_eq(tpb_socket_dialed(fd), 0);
+        close(fd);
+        close(other);
+    }
+    ck_assert_int_eq(tpb_socket_dialed(-1), EBADF);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("io");
@@ -295,6 +351,7 @@ int main(void)
     tcase_add_test(tests, test_shared_memory_too_much);
     tcase_add_test(tests, test_shared_memory_too_long);
     tcase_add_test(tests, test_shared_memory_signals);
+    tcase_add_test(tests, test_dialed);
     tcase_add_test(tests, test_passing);
     tcase_add_test(tests, test_passed_too_many);
     suite_add_tcase(suite, tests);
