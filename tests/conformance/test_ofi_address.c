@@ -144,46 +144,82 @@ static bool address_possible(const char *ifaces, uint8_t family)
     return false;
 }
 
-/* Only the addresses of that family are left on the card. */
-static size_t address_only(struct tpx_side *side, uint8_t family,
-                           uint8_t bytes[TPT_ADDRESS])
+/* Two sides, and the card of the second: the first calls who is on it. */
+struct address_pair {
+    struct tpx_side *a, *b;
+    struct ofi_card card;
+    struct tpx_link *link;
+};
+
+static struct ofi_card address_card(const struct tpx_side *side)
 {
     struct tpb_error error = { "" };
     struct ofi_card card;
-    int kept = 0;
 
     ck_assert_int_eq(ofi_card_decode(&card, side->address,
                                      side->address_length, &error), TP_OK);
-    for (int i = 0; i < card.count; i++)
-        if (card.wheres[i].family == family)
-            card.wheres[kept++] = card.wheres[i];
-    card.count = (uint8_t)kept;
-    return ofi_card_encode(&card, bytes, TPT_ADDRESS);
+    return card;
+}
+
+/* With the addresses of that family alone, over loopback.  False: it has none;
+ * the test is skipped. */
+static bool address_open(struct address_pair *pair, uint8_t family)
+{
+    int kept = 0;
+
+    setenv("TP_IFACE", "lo", 1);
+    if (!address_possible("lo", family))
+        return false;
+    pair->a = tpx_side_open(address_backend);
+    pair->b = tpx_side_open(address_backend);
+    pair->card = address_card(pair->b);
+    for (int i = 0; i < pair->card.count; i++)
+        if (pair->card.wheres[i].family == family)
+            pair->card.wheres[kept++] = pair->card.wheres[i];
+    pair->card.count = (uint8_t)kept;
+    return true;
+}
+
+static void address_call(struct address_pair *pair)
+{
+    uint8_t bytes[TPT_ADDRESS];
+    size_t length = ofi_card_encode(&pair->card, bytes, sizeof(bytes));
+
+    pair->link = tpx_connect(pair->a, bytes, length);
+}
+
+/* The call leads to the second side, while a third one, if any, goes on. */
+static void address_meet(struct address_pair *pair, struct tpx_side *other)
+{
+    TPX_UNTIL((tpx_side_step(pair->a), tpx_side_step(pair->b),
+               other != NULL ? tpx_side_step(other) : (void)0),
+              pair->link->failed
+                  || (pair->link->connected && pair->b->incoming == 1));
+    ck_assert_msg(!pair->link->failed, "%s", pair->link->text);
+}
+
+static void address_close(struct address_pair *pair)
+{
+    tpx_side_close(pair->a);
+    tpx_side_close(pair->b);
 }
 
 static void address_family(uint8_t family)
 {
-    uint8_t bytes[TPT_ADDRESS];
-    struct tpx_side *a, *b;
-    struct tpx_link *link;
-    size_t length;
+    struct address_pair pair;
+    struct tpx_link *in;
 
-    setenv("TP_IFACE", "lo", 1);
-    if (!address_possible("lo", family))
+    if (!address_open(&pair, family))
         return;
-    a = tpx_side_open(address_backend);
-    b = tpx_side_open(address_backend);
-    length = address_only(b, family, bytes);
-    link = tpx_connect(a, bytes, length);
-    TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)),
-              link->failed || (link->connected && b->incoming == 1));
-    ck_assert_msg(!link->failed, "%s", link->text);
-    tpx_stream_set(link, tpx_incoming(b, 0), 1, tpx_size_random, 0);
-    TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)), tpx_send(link));
-    TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)),
-              tpx_incoming(b, 0)->in.next == 1);
-    tpx_side_close(a);
-    tpx_side_close(b);
+    address_call(&pair);
+    address_meet(&pair, NULL);
+    in = tpx_incoming(pair.b, 0);
+    tpx_stream_set(pair.link, in, 1, tpx_size_random, 0);
+    TPX_UNTIL((tpx_side_step(pair.a), tpx_side_step(pair.b)),
+              tpx_send(pair.link));
+    TPX_UNTIL((tpx_side_step(pair.a), tpx_side_step(pair.b)),
+              in->in.next == 1);
+    address_close(&pair);
 }
 
 START_TEST(test_ipv4)
@@ -201,36 +237,22 @@ END_TEST
 /* A dead address before the living one, and a stranger's before both. */
 START_TEST(test_next_address)
 {
-    struct tpb_error error = { "" };
-    uint8_t bytes[TPT_ADDRESS];
-    struct tpx_side *a, *b, *other;
-    struct ofi_card card, wrong;
-    struct tpx_link *link;
-    size_t length;
+    struct address_pair pair;
+    struct ofi_where *wheres = pair.card.wheres;
+    struct tpx_side *other;
 
-    setenv("TP_IFACE", "lo", 1);
-    if (!address_possible("lo", 4))
+    if (!address_open(&pair, 4))
         return;
-    a = tpx_side_open(address_backend);
-    b = tpx_side_open(address_backend);
     other = tpx_side_open(address_backend);
-    ck_assert_int_eq(ofi_card_decode(&card, b->address, b->address_length,
-                                     &error), TP_OK);
-    ck_assert_int_eq(ofi_card_decode(&wrong, other->address,
-                                     other->address_length, &error), TP_OK);
-    card.wheres[2] = card.wheres[0];
-    card.wheres[0] = wrong.wheres[0];       /* somebody else lives there */
-    card.wheres[1] = card.wheres[2];
-    card.wheres[1].port = htole16(1);       /* nobody lives there */
-    card.count = 3;
-    length = ofi_card_encode(&card, bytes, sizeof(bytes));
-    link = tpx_connect(a, bytes, length);
-    TPX_UNTIL((tpx_side_step(a), tpx_side_step(b), tpx_side_step(other)),
-              link->failed || (link->connected && b->incoming == 1));
-    ck_assert_msg(!link->failed, "%s", link->text);
+    wheres[2] = wheres[0];
+    wheres[0] = address_card(other).wheres[0];  /* somebody else lives there */
+    wheres[1] = wheres[2];
+    wheres[1].port = htole16(1);                /* nobody lives there */
+    pair.card.count = 3;
+    address_call(&pair);
+    address_meet(&pair, other);
     ck_assert_uint_eq(other->incoming, 0);
-    tpx_side_close(a);
-    tpx_side_close(b);
+    address_close(&pair);
     tpx_side_close(other);
 }
 END_TEST
@@ -241,27 +263,18 @@ START_TEST(test_crowd)
 {
     int callers[OFI_STRANGERS], count = 0;
     struct sockaddr_storage address;
-    struct tpb_error error = { "" };
-    uint8_t bytes[TPT_ADDRESS];
-    struct tpx_side *a, *b;
-    struct tpx_link *link;
-    struct ofi_card card;
+    struct address_pair pair;
     socklen_t size;
-    size_t length;
 
-    setenv("TP_IFACE", "lo", 1);
-    if (!address_possible("lo", 4))
+    if (!address_open(&pair, 4))
         return;
-    a = tpx_side_open(address_backend);
-    b = tpx_side_open(address_backend);
-    length = address_only(b, 4, bytes);
-    ck_assert_int_eq(ofi_card_decode(&card, bytes, length, &error), TP_OK);
-    size = ofi_where_to_socket(&card.wheres[0], &address);
-    link = tpx_connect(a, bytes, length);
+    size = ofi_where_to_socket(&pair.card.wheres[0], &address);
+    address_call(&pair);
     for (; count < OFI_STRANGERS; count++) {
         /* The last one finds it full, and late. */
-        TPX_UNTIL(tpx_side_step(b), ofi_endpoint_of(b->endpoint)->strangers
-                                        == (unsigned)count + 1);
+        TPX_UNTIL(tpx_side_step(pair.b),
+                  ofi_endpoint_of(pair.b->endpoint)->strangers
+                      == (unsigned)count + 1);
         if (count == OFI_STRANGERS - 1)
             usleep(2000 * OFI_STRANGER_MS);
         callers[count] = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC,
@@ -270,80 +283,57 @@ START_TEST(test_crowd)
                                  (const struct sockaddr *)&address, size), 0);
     }
     for (int i = 0; i < 20; i++)
-        tpx_side_step(b);
-    TPX_UNTIL(tpx_side_step(a),
-              link->failed || tpx_trying(link, "called again"));
-    ck_assert_msg(!link->failed, "%s", link->text);
+        tpx_side_step(pair.b);
+    TPX_UNTIL(tpx_side_step(pair.a),
+              pair.link->failed || tpx_trying(pair.link, "called again"));
+    ck_assert_msg(!pair.link->failed, "%s", pair.link->text);
     for (int i = 0; i < count; i++)
         close(callers[i]);
-    TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)),
-              link->failed || (link->connected && b->incoming == 1));
-    ck_assert_msg(!link->failed, "%s", link->text);
-    tpx_side_close(a);
-    tpx_side_close(b);
+    address_meet(&pair, NULL);
+    address_close(&pair);
 }
 END_TEST
 
 /* Where something else hangs up each time, that is the end. */
 START_TEST(test_hangs_up)
 {
-    struct tpb_error error = { "" };
-    uint8_t bytes[TPT_ADDRESS];
-    struct tpx_side *a, *b;
-    struct tpx_link *link;
-    struct ofi_card card;
-    size_t length;
+    struct address_pair pair;
 
-    setenv("TP_IFACE", "lo", 1);
-    if (!address_possible("lo", 4))
+    if (!address_open(&pair, 4))
         return;
-    a = tpx_side_open(address_backend);
-    b = tpx_side_open(address_backend);
-    length = address_only(b, 4, bytes);
-    ck_assert_int_eq(ofi_card_decode(&card, bytes, length, &error), TP_OK);
-    card.key[0] ^= 1;
-    length = ofi_card_encode(&card, bytes, sizeof(bytes));
-    link = tpx_connect(a, bytes, length);
-    TPX_UNTIL((tpx_side_sleep(a, 10), tpx_side_step(b)), link->failed);
-    ck_assert_int_eq(link->status, TP_ERR_UNREACHABLE);
-    ck_assert_msg(strstr(link->text, "hung up without an answer") != NULL,
-                  "%s", link->text);
-    ck_assert_uint_eq(b->incoming, 0);
-    tpx_side_close(a);
-    tpx_side_close(b);
+    pair.card.key[0] ^= 1;
+    address_call(&pair);
+    TPX_UNTIL((tpx_side_sleep(pair.a, 10), tpx_side_step(pair.b)),
+              pair.link->failed);
+    ck_assert_int_eq(pair.link->status, TP_ERR_UNREACHABLE);
+    ck_assert_msg(strstr(pair.link->text, "hung up without an answer")
+                      != NULL, "%s", pair.link->text);
+    ck_assert_uint_eq(pair.b->incoming, 0);
+    address_close(&pair);
 }
 END_TEST
 
 /* Every address tried is named, with what it answered. */
 START_TEST(test_words)
 {
-    struct tpb_error error = { "" };
-    uint8_t bytes[TPT_ADDRESS];
-    struct tpx_side *a, *b;
-    struct ofi_card card;
-    struct tpx_link *link;
+    struct address_pair pair;
+    const char *said;
     char text[64];
-    size_t length;
 
-    setenv("TP_IFACE", "lo", 1);
-    if (!address_possible("lo", 4))
+    if (!address_open(&pair, 4))
         return;
-    a = tpx_side_open(address_backend);
-    b = tpx_side_open(address_backend);
-    length = b->address_length;
-    memcpy(bytes, b->address, length);
-    tpx_side_close(b);
-    ck_assert_int_eq(ofi_card_decode(&card, bytes, length, &error), TP_OK);
-    link = tpx_connect(a, bytes, length);
-    TPX_UNTIL(tpx_side_sleep(a, 100), link->failed);
-    ck_assert_int_eq(link->status, TP_ERR_UNREACHABLE);
-    for (int i = 0; i < card.count; i++)
-        ck_assert_msg(strstr(link->text,
-                             ofi_where_text(&card.wheres[i], true, text))
-                          != NULL,
-                      "%s is not in: %s", text, link->text);
-    ck_assert_msg(strstr(link->text, "refused") != NULL, "%s", link->text);
-    tpx_side_close(a);
+    pair.card = address_card(pair.b);
+    tpx_side_close(pair.b);
+    address_call(&pair);
+    TPX_UNTIL(tpx_side_sleep(pair.a, 100), pair.link->failed);
+    ck_assert_int_eq(pair.link->status, TP_ERR_UNREACHABLE);
+    said = pair.link->text;
+    for (int i = 0; i < pair.card.count; i++)
+        ck_assert_msg(strstr(said, ofi_where_text(&pair.card.wheres[i], true,
+                                                  text)) != NULL,
+                      "%s is not in: %s", text, said);
+    ck_assert_msg(strstr(said, "refused") != NULL, "%s", said);
+    tpx_side_close(pair.a);
 }
 END_TEST
 
