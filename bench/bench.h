@@ -27,6 +27,7 @@ enum bench_test {
     BENCH_RATE,
     BENCH_PAIRS,
     BENCH_RING,
+    BENCH_STAR,
     BENCH_MESH,
     BENCH_TESTS
 };
@@ -218,6 +219,10 @@ bool bench_run(struct bench_driver *driver,
 /* The plain loops, made of driver->send and driver->receive. */
 bool bench_exchange(struct bench_driver *driver, struct bench_job *job);
 bool bench_stream(struct bench_driver *driver, struct bench_job *job);
+
+/* Rank 0 has a message of each other rank and answers each; the round is its
+ * sample.  Made of driver->send and driver->receive. */
+bool bench_star(struct bench_driver *driver, struct bench_job *job);
 
 /* Every rank with each other, from the first message on; rank 0 reports.  Made
  * of driver->send and driver->receive, with the first buffers of the job. */

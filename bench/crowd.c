@@ -41,8 +41,8 @@ struct crowd_rank {
     struct crowd_line from[PEER_RANKS];
 };
 
-/* What one rank has under way: the loops of rings and pairs send and receive
- * one message at a time. */
+/* What one rank has under way: the loops send and receive one message at a
+ * time. */
 struct crowd {
     uint64_t sent[PEER_RANKS], received[PEER_RANKS];
     struct peer_request *send, *receive;
@@ -218,7 +218,8 @@ static bool crowd_stream(struct bench_driver *driver, struct bench_job *job)
 {
     (void)driver;
     (void)job;
-    bench_say("crowd measures latency, pairs and ring; see floors for others");
+    bench_say("crowd measures latency, pairs, ring and star; see floors for "
+              "others");
     return false;
 }
 

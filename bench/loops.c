@@ -13,7 +13,9 @@ struct bench_role bench_role(const struct bench_job *job, int rank, int size)
     int ranks = bench_participants(job->test, size);
     struct bench_role role = { .takes_part = rank < ranks };
 
-    if (job->test == BENCH_RING) {
+    if (job->test == BENCH_STAR) {
+        role.leads = rank == 0;
+    } else if (job->test == BENCH_RING) {
         role.leads = rank == 0;
         role.out = (rank + 1) % ranks;
         role.in = (rank + ranks - 1) % ranks;
@@ -32,7 +34,7 @@ int bench_participants(enum bench_test test, int size)
     case BENCH_PAIRS:
         return size - size % 2;
     case BENCH_INIT: case BENCH_MEMORY: case BENCH_IDLE: case BENCH_RING:
-    case BENCH_MESH:
+    case BENCH_STAR: case BENCH_MESH:
         return size;
     default:
         return 2;
@@ -115,6 +117,51 @@ bool bench_exchange(struct bench_driver *driver, struct bench_job *job)
 
     for (uint64_t k = 0; k < job->count; k++)
         if (!loops_round(driver, job, &role, k))
+            return false;
+    return true;
+}
+
+static bool loops_star_center(struct bench_driver *driver,
+                              struct bench_job *job, uint64_t k)
+{
+    void *send = bench_out(job, k);
+    void *receive = bench_in(job, k);
+    uint64_t number = job->sequence + k, begun;
+
+    bench_touch(job, send, number);
+    begun = bench_ticks();
+    for (int rank = 1; rank < driver->size; rank++) {
+        if (!driver->receive(driver, rank, receive, job->bytes))
+            return false;
+        if (!bench_right(job, receive, number))
+            return bench_wrong(job, number);
+    }
+    for (int rank = 1; rank < driver->size; rank++)
+        if (!driver->send(driver, rank, send, job->bytes))
+            return false;
+    job->samples[k] = bench_ticks() - begun;
+    return true;
+}
+
+static bool loops_star_ray(struct bench_driver *driver, struct bench_job *job,
+                           uint64_t k)
+{
+    void *send = bench_out(job, k);
+    void *receive = bench_in(job, k);
+    uint64_t number = job->sequence + k;
+
+    bench_touch(job, send, number);
+    if (!driver->send(driver, 0, send, job->bytes)
+        || !driver->receive(driver, 0, receive, job->bytes))
+        return false;
+    return bench_right(job, receive, number) || bench_wrong(job, number);
+}
+
+bool bench_star(struct bench_driver *driver, struct bench_job *job)
+{
+    for (uint64_t k = 0; k < job->count; k++)
+        if (!(driver->rank == 0 ? loops_star_center(driver, job, k)
+                                : loops_star_ray(driver, job, k)))
             return false;
     return true;
 }

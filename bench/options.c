@@ -40,6 +40,7 @@ static const struct option_test {
     [BENCH_RATE] = { "rate", "a stream of small messages, in messages" },
     [BENCH_PAIRS] = { "pairs", "latency in all pairs 0-1, 2-3, ... at once" },
     [BENCH_RING] = { "ring", "one message going round all ranks, per hop" },
+    [BENCH_STAR] = { "star", "all to rank 0 and back, per message" },
     [BENCH_MESH] = { "mesh", "each rank with each other, the first 50 rounds" },
 };
 
@@ -366,17 +367,19 @@ static bool options_agree(const struct bench_usage *usage,
     if ((tests & BENCH_BIT(BENCH_MEMORY)) && tests != BENCH_BIT(BENCH_MEMORY))
         return options_mistake(usage, status,
                                "memory is to be measured alone", "");
-    if ((tests & BENCH_BIT(BENCH_RING)) && options->fresh)
+    if ((tests & (BENCH_BIT(BENCH_RING) | BENCH_BIT(BENCH_STAR)))
+        && options->fresh)
         return options_mistake(usage, status,
-                               "ring passes one message on: not --fresh", "");
+                               "ring and star go without --fresh", "");
     if (options->blocking && (tests & BENCH_BIT(BENCH_BIDIRECTIONAL)))
         return options_mistake(usage, status,
                                "bidirectional cannot be --blocking", "");
-    if ((options->blocking || (tests & BENCH_BIT(BENCH_MESH)))
+    if ((options->blocking
+         || (tests & (BENCH_BIT(BENCH_STAR) | BENCH_BIT(BENCH_MESH))))
         && (options_shaped(options) || options->on_device))
-        return options_mistake(usage, status, "--blocking and mesh go without "
-                               "--borrow, --poll, --tensors, --metadata, "
-                               "--buffers and --memory cuda", "");
+        return options_mistake(usage, status, "--blocking, star and mesh go "
+                               "without --borrow, --poll, --tensors, "
+                               "--metadata, --buffers and --memory cuda", "");
     if (options->borrow && options->buffers > 1)
         return options_mistake(usage, status,
                                "--borrow goes without --buffers", "");

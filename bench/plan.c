@@ -42,7 +42,8 @@ struct plan {
 
 static bool plan_exchanges(enum bench_test test)
 {
-    return test == BENCH_LATENCY || test == BENCH_PAIRS || test == BENCH_RING;
+    return test == BENCH_LATENCY || test == BENCH_PAIRS || test == BENCH_RING
+           || test == BENCH_STAR;
 }
 
 /* ---- buffers ------------------------------------------------------------ */
@@ -174,6 +175,8 @@ static bool plan_move(struct plan *plan)
     struct bench_driver *driver = plan->driver;
     struct bench_job *job = &plan->job;
 
+    if (job->test == BENCH_STAR)
+        return bench_star(driver, job);
     if (plan_exchanges(job->test))
         return (driver->exchange != NULL ? driver->exchange
                                          : bench_exchange)(driver, job);
@@ -189,7 +192,8 @@ static bool plan_move(struct plan *plan)
  */
 static struct plan_figures plan_rounds(const struct bench_job *job, int ranks)
 {
-    double ways = job->test == BENCH_RING ? ranks : 2;
+    double ways = job->test == BENCH_RING   ? ranks
+                  : job->test == BENCH_STAR ? 2 * (ranks - 1) : 2;
     uint64_t scale = 1000000;
     double us = bench_ns(scale) / (double)scale / ways / 1e3;
     struct plan_figures figures = { NAN, NAN, NAN };
@@ -337,6 +341,7 @@ static void plan_report(struct plan *plan, double waited)
 {
     static const char *const units[BENCH_TESTS] = {
         [BENCH_LATENCY] = "us", [BENCH_PAIRS] = "us", [BENCH_RING] = "us",
+        [BENCH_STAR] = "us",
         [BENCH_BANDWIDTH] = "MB/s", [BENCH_BIDIRECTIONAL] = "MB/s",
         [BENCH_RATE] = "M/s"
     };
@@ -475,7 +480,7 @@ static unsigned plan_choose_sizes(const struct plan *plan,
         *sizes = plan_mesh_sizes;
         return PLAN_COUNT(plan_mesh_sizes);
     }
-    if (test == BENCH_PAIRS || test == BENCH_RING) {
+    if (test == BENCH_PAIRS || test == BENCH_RING || test == BENCH_STAR) {
         *sizes = plan_many_sizes;
         return PLAN_COUNT(plan_many_sizes);
     }

@@ -69,8 +69,8 @@ suite()
         results 30
     done
     for ranks in 2 3 4; do
-        job $ranks $brief --csv --verify pairs ring init mesh
-        results 9
+        job $ranks $brief --csv --verify pairs ring star init mesh
+        results 11
         job $ranks $brief --csv --verify --memory tp mesh
         results 2
     done
@@ -162,16 +162,20 @@ mistakes()
     job 2 memory latency
     refused 'memory is to be measured alone'
     job 2 --fresh ring
-    refused 'not --fresh'
+    refused 'ring and star go without --fresh'
+    job 2 --fresh star
+    refused 'ring and star go without --fresh'
     job 2 --blocking --poll
-    refused '--blocking and mesh go without'
+    refused '--blocking, star and mesh go without'
     job 2 --borrow --buffers 2
     refused '--borrow goes without --buffers'
     for also in --borrow --poll --tensors '--metadata 8' '--buffers 2' \
         '--memory cuda'; do
         # shellcheck disable=SC2086
         job 2 $also mesh
-        refused '--blocking and mesh go without'
+        refused '--blocking, star and mesh go without'
+        job 2 $also star
+        refused '--blocking, star and mesh go without'
     done
     run "$tpperf" $brief
     [ "$status" -eq 1 ] && grep -q 'at least 2 ranks' "$work/err"
