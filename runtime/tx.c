@@ -149,11 +149,14 @@ static void tx_head(tp_pipe *pipe, unsigned char *to, enum wire_type type,
     pipe->advertised = pipe->consumed;
 }
 
-/* For the record: a write waits from now on, if it did not before. */
+/* For the record: a write waits from now on, if it did not before; for room in
+ * the backend, or for its reader to take what was sent. */
 static void tx_stall(tp_pipe *pipe)
 {
-    if (TPB_RECORD_GET(pipe->record->blocked_since) == 0)
-        TPB_RECORD_SET(pipe->record->blocked_since, tpb_now());
+    if (TPB_RECORD_GET(pipe->record->blocked_since) != 0)
+        return;
+    TPB_RECORD_SET(pipe->record->blocked_since, tpb_now());
+    TPR_COUNT(pipe->record->stats.blocked, 1);
 }
 
 static void tx_flow(tp_pipe *pipe)
@@ -166,7 +169,6 @@ static void tx_block(tp_pipe *pipe)
 {
     if (tpb_list_empty(&pipe->blocked_link))
         tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
-    TPR_COUNT(pipe->record->stats.blocked, 1);
     tpr_touch(pipe->context);
 }
 
