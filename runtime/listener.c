@@ -310,6 +310,13 @@ static tp_status listener_name(tp_listener *listener,
                              error);
 }
 
+/* Does this HOST mean every address of this one, or every one of a family? */
+static bool listener_means_all(const char *host)
+{
+    return *host == '\0' || strcmp(host, "*") == 0
+           || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+}
+
 static tp_status listener_by_hand(tp_listener *listener,
                                   const struct tpr_address *given,
                                   struct tpr_address *published,
@@ -318,13 +325,11 @@ static tp_status listener_by_hand(tp_listener *listener,
     const char *ifaces = listener->context->settings.text[TPB_SET_IFACE];
     bool v4 = strcmp(given->host, "0.0.0.0") == 0;
     bool v6 = strcmp(given->host, "::") == 0;
-    bool all = v4 || v6 || given->host[0] == '\0'
-               || strcmp(given->host, "*") == 0;
     struct tpr_way ways[TPR_WAYS];
     uint32_t count = 0, used = 0;
     tp_status status;
 
-    if (!all) {
+    if (!listener_means_all(given->host)) {
         status = tpr_resolve(given->host, given->port, true, ways, &count,
                              error);
         return status != TP_OK ? status
@@ -517,8 +522,8 @@ static bool listener_leads(const char *address, struct tpr_address *parts,
     if (tpr_address_parse(address, parts, error) != TP_OK)
         return false;
     if (!parts->local
-        && (!parts->by_hand || (parts->port != 0 && parts->host[0] != '\0'
-                                && strcmp(parts->host, "*") != 0)))
+        && (!parts->by_hand || (parts->port != 0
+                                && !listener_means_all(parts->host))))
         return true;
     tpb_fail(error, TP_ERR_INVALID, "\"%s\" is an address to listen at only;"
              " tp_listener_address() writes the one to connect to", address);

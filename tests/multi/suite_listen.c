@@ -785,8 +785,8 @@ static void listen_arguments(void)
 {
     static const char *const bad[] = {
         "", "tp:1;", "tp:1;tcp=nonsense", "tp:2;tcp=127.0.0.1:1", "host",
-        "host:", "host:99999", ":0", "*:4711", "[::1:5", "tcp://", "local",
-        "a b:1" };
+        "host:", "host:99999", ":0", "*:4711", "0.0.0.0:4711", "[::]:4711",
+        "[::1:5", "tcp://", "local", "a b:1" };
     tp_listener *listener;
     tp_pipe *pipe;
     char address[LISTEN_TEXT];
