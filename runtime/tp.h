@@ -290,7 +290,8 @@ tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
  * Instead of tp_pipe_read(): the runtime fills in `data`, in place at the
  * sender where that memory can be mapped, else in a copy.  Read-only.  Valid
  * until tp_pipe_release(), which every borrowed message needs, also after the
- * pipe's end; only then does the sender's write complete.
+ * pipe's end; only then does the sender's write complete, unless the message
+ * was copied whole.
  *
  * Errors at once: INVALID (not an arrived skeleton of this pipe, or no `done`;
  * release: not borrowed from this pipe, or released before), NO_MEMORY.
@@ -306,10 +307,10 @@ tp_status tp_pipe_release(tp_pipe *pipe, tp_message *borrowed);
 tp_status tp_pipe_send(tp_pipe *pipe, const void *data, size_t length);
 
 /*
- * Receives the next message into `data`: its payloads and CPU tensors one
- * after the other.  *length (may be NULL) gets their total length.  A message
- * longer than `capacity` stays in place: TP_ERR_TRUNCATED, and *length tells
- * what it needs.
+ * Receives the next message into `data`, memory of the host: its payloads, then
+ * its tensors, wherever they are at the sender.  *length (may be NULL) gets
+ * their total length.  A message longer than `capacity` stays in place:
+ * TP_ERR_TRUNCATED, and *length tells what it needs.
  */
 tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
                        size_t *length);
@@ -319,8 +320,8 @@ tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
  * no limit, 0 to try once, less is TP_ERR_INVALID.  On TP_ERR_TIMEOUT nothing
  * happened, with one exception: a message of which a part has already been sent
  * or received cannot be taken back, so the pipe is closed to return the
- * caller's memory; tp_pipe_error() then says so and later calls give
- * TP_ERR_CLOSED.
+ * caller's memory; tp_pipe_error() then says so, later calls give
+ * TP_ERR_CLOSED, and a skeleton that was being received is gone.
  */
 tp_status tp_pipe_send_message(tp_pipe *pipe, tp_message *message,
                                int timeout_ms);
@@ -359,8 +360,7 @@ tp_status tp_progress(tp_context *context, int *completed);
  * loop that looks at what callbacks set, then waits, misses nothing.
  * *completed (may be NULL) gets the number of callbacks run since then.
  * timeout_ms: -1 for no limit, 0 to try once, less is TP_ERR_INVALID.
- * TP_ERR_TIMEOUT if nothing
- * completed.  Blocks.
+ * TP_ERR_TIMEOUT if nothing completed.  Blocks.
  */
 tp_status tp_wait(tp_context *context, int timeout_ms, int *completed);
 
@@ -393,8 +393,8 @@ tp_status tp_free(tp_context *context, void *memory);
  * Lets processes in that no common launcher knows.  `address`: NULL for every
  * transport and any free port; "HOST:PORT" or "tcp://HOST:PORT" for one TCP
  * address (HOST a name, an IPv4 address, an IPv6 address in brackets or "*"
- * for all of this host's; PORT 0 for any free one); "local" for processes of
- * this host only.  Who connects must prove that it knows TP_SECRET (or
+ * for all that TP_IFACE allows; PORT 0 for any free one); "local" for processes
+ * of this host only.  Who connects must prove that it knows TP_SECRET (or
  * options.secret), or, if there is none, the key in tp_listener_address().
  * Blocks while a name is looked up.  The handle stays valid until
  * tp_finalize(), closed or not.
