@@ -17,6 +17,17 @@ else
     skip mandoc "not installed (apt-get install mandoc)"
 fi
 
+# groff breaks the cells of a table that is too wide for the terminal, and puts
+# the rest of them far to the right.  Examples may be some columns wider.
+if command -v groff >/dev/null; then
+    for page in $pages; do
+        groff -mandoc -Tascii -rLL=78n -P-cbou "$page" 2>/dev/null |
+            awk -v page="$page" 'length > 90 { print page ": " $0 }'
+    done | empty "tables too wide for 80 columns"
+else
+    skip groff "not installed (apt-get install groff-base)"
+fi
+
 # names PAGE: what stands under NAME, each with the section: "tp_init 3".
 names()
 {
