@@ -468,7 +468,7 @@ static void context_free(tp_context *context)
 {
     struct tpb_list *node;
 
-    tpr_thread_stop(context);
+    tpr_thread_stop(context, NULL);
     if (context->bootstrap != NULL && context->bootstrap->ops->quiet != NULL)
         context->bootstrap->ops->quiet(context->bootstrap);
     tpr_bury_now(context);
@@ -643,7 +643,7 @@ static bool context_flush(tp_context *context)
     }
 }
 
-static void context_end_operations(tp_context *context, bool flushed)
+static void context_end_operations(tp_context *context)
 {
     struct tpb_list *node;
 
@@ -652,7 +652,7 @@ static void context_end_operations(tp_context *context, bool flushed)
         struct tpr_peer *peer = TPB_CONTAINER(peer_node, struct tpr_peer,
                                               link);
 
-        if (!flushed && peer->state != TPR_PEER_ENDED
+        if (!context->flushed && peer->state != TPR_PEER_ENDED
             && !context_peer_safe(peer))
             tpr_peer_end(peer, TP_ERR_TIMEOUT,
                          "it did not take what was written before"
@@ -691,14 +691,9 @@ static void context_end_calls(tp_context *context)
     } while (tpr_dispatch(context) > 0);
 }
 
-tp_status tp_finalize(tp_context *context)
+/* All of tp_finalize() that runs callbacks. */
+static void context_finish(tp_context *context)
 {
-    bool flushed;
-
-    if (context == NULL || tpr_holds(context)
-        || context->card.pid != (uint32_t)getpid())    /* the parent's */
-        return TP_ERR_INVALID;
-    tpr_thread_stop(context);
     context_enter(context);
     tpr_record_phase(context, TPB_PHASE_FINALIZE);
     context->closing = true;
@@ -707,12 +702,23 @@ tp_status tp_finalize(tp_context *context)
      * at once would wait for each other. */
     TPB_LIST_EACH(node, &context->peers)
         tpr_peer_stop_reading(TPB_CONTAINER(node, struct tpr_peer, link));
-    flushed = context_flush(context);
+    context->flushed = context_flush(context);
     if (context->bootstrap->ops->leave != NULL)
         context->bootstrap->ops->leave(context->bootstrap);
-    context_end_operations(context, flushed);
+    context_end_operations(context);
     context_end_calls(context);
     tpr_leave(context);
+}
+
+tp_status tp_finalize(tp_context *context)
+{
+    bool flushed;
+
+    if (context == NULL || tpr_holds(context)
+        || context->card.pid != (uint32_t)getpid())    /* the parent's */
+        return TP_ERR_INVALID;
+    tpr_thread_stop(context, context_finish);
+    flushed = context->flushed;
     tpr_contract_leave(context);
     context_free(context);
     return flushed ? TP_OK : TP_ERR_TIMEOUT;

@@ -519,7 +519,8 @@ struct tp_context {
     _Atomic(struct tpr_desk *) desk;   /* atomic; table to set; NULL: no peer
                                           from outside */
 
-    bool closing;                  /* in tp_finalize() */
+    bool closing;                  /* in tp_finalize() ... */
+    bool flushed;                  /* ... which got all of it off */
     bool closed;                   /* ... and nothing new is accepted */
     bool explain;                  /* const */
 };
@@ -624,7 +625,9 @@ void tpr_progress_mine(const tp_context *context);
 /* ---- thread.c ----------------------------------------------------------- */
 
 tp_status tpr_thread_start(tp_context *context, struct tpb_error *error);
-void tpr_thread_stop(tp_context *context);
+/* `last`, which may be NULL, is done by the thread if callbacks are always its,
+ * else by the caller. */
+void tpr_thread_stop(tp_context *context, void (*last)(tp_context *context));
 /* A caller begins to drive, is about to sleep in epoll, ends. */
 void tpr_thread_caller_enters(tp_context *context);
 void tpr_thread_caller_parks(tp_context *context);

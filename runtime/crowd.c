@@ -20,8 +20,10 @@ enum {
     CROWD_LINGER = 40,             /* looks after each yield, while who is
                                       waited for has something to do, at least
                                       ... */
-    CROWD_VAIN = 8,                /* ... but not where that is mostly in vain:
-                                      then once in so many turns */
+    CROWD_WORTH = 16,              /* ... but not where that is mostly in vain,
+                                      by a count up to this, either way: then
+                                      once in ... */
+    CROWD_SELDOM = 8,              /* ... so many turns */
     CROWD_LONG_DEAR = 40 * 1024,   /* bytes of a long message where ... */
     CROWD_CALL_NS = 500,           /* ... a system call takes longer than that,
                                       and so does a switch */
@@ -159,6 +161,7 @@ void tpr_crowd_meet(struct tpr_crowd *crowd, bool meeting)
 void tpr_crowd_begin(struct tpr_crowd *crowd)
 {
     crowd->stay = crowd->linger = crowd->first = 0;
+    crowd->looked_on = false;
     crowd->timed = 0;
     if (crowd->strangers > 0)
         crowd->strangers--;
@@ -254,15 +257,31 @@ static bool crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
         crowd_time(crowd, turn);
         return true;
     }
-    if (theirs != NULL && crowd->linger > 0) {
-        if (--crowd->linger == 0)
-            crowd->vain++;
-        return true;
-    }
-    if (theirs != NULL || crowd->stay == 0)
+    if (theirs != NULL ? crowd->linger == 0 : crowd->stay == 0)
         return false;
-    crowd->stay--;
+    if (theirs != NULL)
+        crowd->linger--;
+    else
+        crowd->stay--;
+    crowd->looked_on = true;
     return true;
+}
+
+/*
+ * Was it right to look on after the last yield?  Not if the next one came all
+ * the same: then others of this cpu had to wait for it.  Where one answers many
+ * each learns his own part: who is the last one to ask finds the answer, the
+ * others do not.
+ */
+static void crowd_judge(struct tpr_crowd *crowd, bool found)
+{
+    if (!crowd->looked_on)
+        return;
+    crowd->looked_on = false;
+    if (found && crowd->worth < CROWD_WORTH)
+        crowd->worth++;
+    else if (!found && crowd->worth > -CROWD_WORTH)
+        crowd->worth--;
 }
 
 bool tpr_crowd_apart(const struct tpr_crowd *crowd)
@@ -275,27 +294,32 @@ bool tpr_crowd_stays(struct tpr_crowd *crowd, uint32_t turn, bool beside,
 {
     bool stays = !beside && crowd_stays(crowd, turn, theirs);
 
-    if (!stays && crowd->first == 0)
-        crowd->first = turn;
-    return stays;
+    if (stays)
+        return true;
+    crowd_judge(crowd, false);
+    if (crowd->first == 0)
+        crowd->first = beside ? 1 : turn;
+    return false;
 }
 
 void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
 {
+    bool late;
+
     if (crowd->patience < crowd->enough)
         crowd->patience += CROWD_EARNED_NS;
     if (crowd->longs > 0 && --crowd->longs < CROWD_LONGS_LEAST)
         crowd_count(crowd, false);
-    /* It was found out without a yield. */
-    if (crowd->linger > 0)
-        crowd->vain = 0;
+    /* Who was waited for gave his cpu away meanwhile, or took too long. */
+    late = crowd->first > 1 || turn > crowd->together;
+    crowd_judge(crowd, true);
     if (crowd->apart > 0) {
         crowd->apart--;
-    } else if (crowd->first > 0 && crowd->first <= crowd->together) {
-        /* Who is waited for had no cpu: that says nothing. */
-    } else if (turn > crowd->together && crowd->trust >= CROWD_LATE) {
+    } else if (crowd->first == 1) {
+        /* He had none: that says nothing. */
+    } else if (late && crowd->trust >= CROWD_LATE) {
         crowd->trust -= CROWD_LATE;
-    } else if (turn > crowd->together) {
+    } else if (late) {
         crowd->apart_next = crowd->apart_next < CROWD_APART / 2
                             ? 2 * crowd->apart_next + 1 : CROWD_APART;
         crowd->apart = crowd->apart_next;
@@ -398,9 +422,10 @@ static void crowd_turn(struct tpr_crowd *crowd, uint64_t now, uint64_t took)
 
 static void crowd_back(struct tpr_crowd *crowd)
 {
-    crowd->stay = crowd->stays;
-    crowd->linger = crowd->vain < CROWD_VAIN || crowd->vain++ % CROWD_VAIN == 0
-                    ? crowd->lingers : 0;
+    bool on = crowd->worth >= 0 || crowd->turns++ % CROWD_SELDOM == 0;
+
+    crowd->stay = on ? crowd->stays : 0;
+    crowd->linger = on ? crowd->lingers : 0;
 }
 
 /* The clock is a fifth of what a rank does in a turn that is as short as can

@@ -53,8 +53,12 @@ struct tpr_crowd {
     struct tpb_presence *mine;     /* where others see whether we run */
     uint32_t linger;               /* looks to come while who is waited for
                                       runs */
-    uint32_t vain;                 /* lingerings in vain, one after the other */
-    uint32_t first;                /* the look before this wait's first yield */
+    bool looked_on;                /* since the last yield */
+    int32_t worth;                 /* how often that was right, of late ... */
+    uint32_t turns;                /* ... and turns where it was not */
+    uint32_t first;                /* the look before this wait's first yield;
+                                      1 also where somebody beside us had
+                                      something to do */
     struct tpr_queue queue;
     uint64_t settled, away;        /* when it was looked whether this is home,
                                       and for how long that holds */

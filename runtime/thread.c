@@ -260,6 +260,8 @@ static void *thread_main(void *arg)
             thread_park(context, &seen);
         }
     }
+    if (thread->last != NULL)
+        thread->last(context);
     return NULL;
 }
 
@@ -373,9 +375,12 @@ tp_status tpr_thread_start(tp_context *context, struct tpb_error *error)
     return TP_OK;
 }
 
-void tpr_thread_stop(tp_context *context)
+void tpr_thread_stop(tp_context *context, void (*last)(tp_context *context))
 {
+    bool own = context->thread.runs && context->mode == TP_PROGRESS_THREAD;
+
     if (context->thread.runs) {
+        context->thread.last = own ? last : NULL;
         atomic_store(&context->thread.stop, 1);
         tpb_eventfd_ring(context->thread.kick);
         pthread_join(context->thread.id, NULL);
@@ -384,4 +389,6 @@ void tpr_thread_stop(tp_context *context)
     tpb_close(&context->thread.timer);
     tpb_close(&context->thread.kick);
     tpb_close(&context->thread.epoll);
+    if (!own && last != NULL)
+        last(context);
 }

@@ -31,6 +31,8 @@ struct tpr_thread {
     _Atomic uint32_t activity;     /* atomic: grows as callers drive */
     _Atomic uint32_t left;         /* atomic: `activity` as the timer was set */
     _Atomic uint32_t stop;         /* atomic */
+    void (*last)(struct tp_context *context);  /* what it does at its end, or
+                                      NULL; set before stop */
     bool habit;                    /* callers came again since it parked last */
 };
 

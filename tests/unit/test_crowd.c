@@ -90,8 +90,10 @@ START_TEST(patience_follows_the_answers)
     }
     ck_assert_uint_gt(before, 10);
     /* And back again. */
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 100; i++) {
+        tpr_crowd_begin(&crowd);
         tpr_crowd_end(&crowd, 5);
+    }
     tpr_crowd_begin(&crowd);
     tpr_crowd_end(&crowd, crowd_looks(&crowd, 1000) + 2);
     ck_assert_uint_eq(crowd_looks(&crowd, 1), 1);
@@ -269,6 +271,50 @@ START_TEST(looks_on_while_the_other_is_busy)
     ck_assert_uint_eq(atomic_load(&mine.place) & TPB_PRESENT, 0);
     tpr_crowd_return(&crowd);
     ck_assert_uint_ne(atomic_load(&mine.place) & TPB_PRESENT, 0);
+}
+END_TEST
+
+/* Who looks on and has to yield all the same does so hardly ever in the end;
+ * and so does who looks before his first yield at one who goes then. */
+START_TEST(looks_on_where_that_is_right)
+{
+    enum { TURNS = 400 };
+    uint32_t elsewhere = 2 * (tpb_presence_cpu() + 7), on = 0, before = 0;
+    struct tpb_presence mine = { .place = 0 }, theirs = { .place = 0 };
+    struct tpr_crowd crowd;
+
+    crowd_homeless(&crowd, 8);
+    crowd.mine = &mine;
+    for (int i = 0; i < TURNS; i++) {
+        tpr_crowd_begin(&crowd);
+        atomic_store(&theirs.place, elsewhere | TPB_PRESENT);
+        before += tpr_crowd_stays(&crowd, 1, false, &theirs);
+        atomic_store(&theirs.place, elsewhere);
+        ck_assert(!tpr_crowd_stays(&crowd, 2, false, &theirs));
+        crowd.strangers = 0;       /* this machine may be busy */
+        tpr_crowd_yield(&crowd, tpb_now());
+        atomic_store(&theirs.place, elsewhere | TPB_PRESENT);
+        on += tpr_crowd_stays(&crowd, 3, false, &theirs);
+        atomic_store(&theirs.place, elsewhere);
+        ck_assert(!tpr_crowd_stays(&crowd, 4, false, &theirs));
+        tpr_crowd_end(&crowd, 5);
+    }
+    ck_assert_uint_gt(on, 0);
+    ck_assert_uint_lt(on, TURNS / 4);
+    ck_assert_uint_gt(before, 0);
+    ck_assert_uint_lt(before, TURNS / 4);
+    /* And where it finds the answer it does so at each turn again. */
+    for (int i = 0; i < TURNS; i++) {
+        tpr_crowd_begin(&crowd);
+        crowd.apart = 1;
+        ck_assert(!tpr_crowd_stays(&crowd, 1, false, &theirs));
+        crowd.strangers = 0;
+        tpr_crowd_yield(&crowd, tpb_now());
+        atomic_store(&theirs.place, elsewhere | TPB_PRESENT);
+        on = tpr_crowd_stays(&crowd, 2, false, &theirs);
+        tpr_crowd_end(&crowd, 3);
+    }
+    ck_assert_uint_eq(on, 1);
 }
 END_TEST
 
@@ -501,6 +547,7 @@ int main(void)
     tcase_add_test(tests, turns_are_earned);
     tcase_add_test(tests, two_per_cpu_stay);
     tcase_add_test(tests, looks_on_while_the_other_is_busy);
+    tcase_add_test(tests, looks_on_where_that_is_right);
     tcase_add_test(tests, yields_to_whom_it_has_written);
     tcase_add_test(tests, short_turns_are_sampled);
     tcase_add_test(tests, long_messages_bring_neighbours_together);
