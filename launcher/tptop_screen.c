@@ -45,6 +45,20 @@ void tptop_screen_close(void)
     screen.terminal = NULL;
 }
 
+/* Not printw(): that of ncurses 6.4 crashes when a text is longer than the
+ * whole screen. */
+static void screen_print(const char *format, ...) TPB_PRINTF(1, 2);
+static void screen_print(const char *format, ...)
+{
+    char text[256];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    addstr(text);
+}
+
 /* "1.23M": at most six places. */
 static const char *screen_number(double number, char text[16])
 {
@@ -67,12 +81,13 @@ static void screen_rates(const struct tptop_rates *rates)
 {
     char a[16], b[16], c[16], d[16], e[16], f[16];
 
-    printw(" %8s %8s %8s %8s %7s %8s", screen_number(rates->messages_out, a),
-           screen_number(rates->bytes_out, b),
-           screen_number(rates->messages_in, c),
-           screen_number(rates->bytes_in, d),
-           screen_number((double)rates->queued, e),
-           screen_number((double)rates->buffered, f));
+    screen_print(" %8s %8s %8s %8s %7s %8s",
+                 screen_number(rates->messages_out, a),
+                 screen_number(rates->bytes_out, b),
+                 screen_number(rates->messages_in, c),
+                 screen_number(rates->bytes_in, d),
+                 screen_number((double)rates->queued, e),
+                 screen_number((double)rates->buffered, f));
 }
 
 static void screen_since(uint64_t since)
@@ -80,9 +95,9 @@ static void screen_since(uint64_t since)
     uint64_t now = screen.sample->now.at;
 
     if (since != 0 && now > since)
-        printw(" %8.1f", (double)(now - since) * 1e-9);
+        screen_print(" %8.1f", (double)(now - since) * 1e-9);
     else
-        printw(" %8s", "");
+        screen_print(" %8s", "");
 }
 
 static void screen_rank(uint32_t index)
@@ -94,7 +109,7 @@ static void screen_rank(uint32_t index)
     char state[32];
 
     tptop_state(rank, state, sizeof(state));
-    printw("%5u %7u %-18s", index, rank->record.pid, state);
+    screen_print("%5u %7u %-18s", index, rank->record.pid, state);
     screen_since(waits ? rank->record.wait_since : 0);
     screen_rates(&rates);
 }
@@ -105,8 +120,9 @@ static void screen_pair(uint32_t index, uint32_t slot)
         &screen.sample->now.ranks[index].pipes[slot];
     struct tptop_rates rates = tptop_pipe_rates(screen.sample, index, slot);
 
-    printw("%5u %5d %4u %-13s", index, (int)pipe->peer, pipe->number,
-           pipe->stats.transport[0] != '\0' ? pipe->stats.transport : "-");
+    screen_print("%5u %5d %4u %-13s", index, (int)pipe->peer, pipe->number,
+                 pipe->stats.transport[0] != '\0' ? pipe->stats.transport
+                 : "-");
     screen_since(pipe->blocked_since);
     screen_rates(&rates);
 }
@@ -148,19 +164,21 @@ static void screen_draw(void)
     long rows;
 
     erase();
-    printw("%.*s: %u ranks, every %.1f s    p: %s  arrows: scroll  q: leave",
-           (int)sizeof(screen.sample->file->job), screen.sample->file->job,
-           screen.sample->now.count, screen.sample->seconds,
-           screen.pairs ? "ranks" : "pairs");
+    screen_print("%.*s: %u ranks, every %.1f s    p: %s  arrows: scroll  "
+                 "q: leave", (int)sizeof(screen.sample->file->job),
+                 screen.sample->file->job, screen.sample->now.count,
+                 screen.sample->seconds, screen.pairs ? "ranks" : "pairs");
     screen_cut(0);
     attron(A_REVERSE);
-    mvprintw(1, 0, screen.pairs
-             ? "%5s %5s %4s %-13s" : "%5s %7.0s%7s %-11s",
-             "RANK", screen.pairs ? "PEER" : "", screen.pairs ? "PIPE" : "PID",
-             screen.pairs ? "BACKEND" : "STATE");
-    mvprintw(1, screen.pairs ? 30 : 32, " %8s %8s %8s %8s %8s %7s %8s",
-             screen.pairs ? "BLOCKED" : "WAITS", "MSG/S>", "B/S>", "MSG/S<",
-             "B/S<", "QUEUED", "BUFFERED");
+    if (move(1, 0) == OK)
+        screen_print(screen.pairs ? "%5s %5s %4s %-13s" : "%5s %7.0s%7s %-11s",
+                     "RANK", screen.pairs ? "PEER" : "",
+                     screen.pairs ? "PIPE" : "PID",
+                     screen.pairs ? "BACKEND" : "STATE");
+    if (move(1, screen.pairs ? 30 : 32) == OK)
+        screen_print(" %8s %8s %8s %8s %8s %7s %8s",
+                     screen.pairs ? "BLOCKED" : "WAITS", "MSG/S>", "B/S>",
+                     "MSG/S<", "B/S<", "QUEUED", "BUFFERED");
     attroff(A_REVERSE);
     screen_cut(1);
     rows = screen_rows(2);
@@ -173,6 +191,12 @@ void tptop_screen_show(const struct tptop_sample *sample)
 {
     screen.sample = sample;
     screen_draw();
+}
+
+/* The rows that a key for pages scrolls by. */
+static long screen_page(void)
+{
+    return LINES > 3 ? LINES - 2 : 1;
 }
 
 /* False: the user wants to leave. */
@@ -193,10 +217,11 @@ static bool screen_key(int key)
         screen.first -= screen.first > 0;
         break;
     case KEY_NPAGE:
-        screen.first += LINES - 2;
+        screen.first += screen_page();
         break;
     case KEY_PPAGE:
-        screen.first -= screen.first > LINES - 2 ? LINES - 2 : screen.first;
+        screen.first -= screen.first > screen_page() ? screen_page()
+                                                     : screen.first;
         break;
     default:
         break;

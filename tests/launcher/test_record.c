@@ -478,6 +478,30 @@ START_TEST(test_screen_narrow)
 }
 END_TEST
 
+/* Not even the title fits: tptop once crashed. */
+START_TEST(test_screen_tiny)
+{
+    static const struct winsize windows[] = {
+        { 1, 1, 0, 0 }, { 1, 30, 0, 0 }, { 3, 20, 0, 0 },
+    };
+    struct tpx_launch launch = { 0 };
+
+    talk(&launch, "2", "ring");
+    for (size_t i = 0; i < TPB_COUNT(windows); i++) {
+        int master;
+        pid_t child = screen(launch.pid, &windows[i], &master);
+
+        /* That comes, too, where nothing to read fits. */
+        await_screen(master, "\33[");
+        ck_assert_int_eq(write(master, "p", 1), 1);
+        leave_screen(child, master);
+    }
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* The terminal goes, and no SIGHUP comes or it is ignored: tptop once went on
  * for ever, as busy as can be. */
 START_TEST(test_screen_gone)
@@ -630,6 +654,7 @@ int main(void)
     tcase_add_test(tests, test_top);
     tcase_add_test(tests, test_screen);
     tcase_add_test(tests, test_screen_narrow);
+    tcase_add_test(tests, test_screen_tiny);
     tcase_add_test(tests, test_screen_gone);
     tcase_add_test(tests, test_top_refusals);
     tcase_add_test(tests, test_top_unreaped);
