@@ -334,15 +334,15 @@ static void run_read(struct tpl_watch *watch, uint32_t events)
         tpl_watch_close(&run.loop, watch);
 }
 
-static void run_signal(int signal)
+static void run_signal(int signal, bool typed)
 {
     if (!tpl_signal_ends(signal)) {
         /* Engines pass on the first two, and stop at the third.  What a
          * terminal says of its size they hear themselves. */
         if (signal != SIGALRM && signal != SIGWINCH && run.pid > 0)
             kill(run.pid, signal);
-        if (signal == SIGTSTP)
-            tpl_signals_stop();
+        if (signal == SIGTSTP && !tpl_signals_stop(typed) && run.pid > 0)
+            kill(run.pid, SIGCONT);
         return;
     }
     if (run.signal != 0) {
@@ -377,14 +377,15 @@ static void run_reap(void)
 
 static void run_signalled(struct tpl_watch *watch, uint32_t events)
 {
+    bool typed;
     int signal;
 
     (void)events;
-    while ((signal = tpl_signals_next(watch->fd)) != 0)
+    while ((signal = tpl_signals_next(watch->fd, &typed)) != 0)
         if (signal == SIGCHLD)
             run_reap();
         else
-            run_signal(signal);
+            run_signal(signal, typed);
 }
 
 static void run_timed_out(struct tpl_timer *timer)

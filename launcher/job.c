@@ -239,14 +239,14 @@ static void job_hasten(struct tpl_job *job, int signal)
     }
 }
 
-void tpl_job_signal(struct tpl_job *job, int signal)
+void tpl_job_signal(struct tpl_job *job, int signal, bool typed)
 {
     if (!tpl_signal_ends(signal)) {
         if (signal == SIGWINCH)
             tpl_iof_resize(job->iof);
         job_signal_ranks(job, signal);
-        if (signal == SIGTSTP)
-            tpl_signals_stop();
+        if (signal == SIGTSTP && !tpl_signals_stop(typed))
+            job_signal_ranks(job, SIGCONT);
         else if (signal == SIGCONT)
             tpl_input_resume();
     } else if (job->phase != TPL_RUNNING) {

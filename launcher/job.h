@@ -69,8 +69,8 @@ void tpl_job_begin(struct tpl_job *job);
 void tpl_job_end(struct tpl_job *job, int status, const char *format, ...)
     TPB_PRINTF(3, 4);
 
-/* A signal came to tprun. */
-void tpl_job_signal(struct tpl_job *job, int signal);
+/* A signal came to tprun; by a key? */
+void tpl_job_signal(struct tpl_job *job, int signal, bool typed);
 
 /* What a rank did, from the PMIx server. */
 void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event);

@@ -65,7 +65,7 @@ int tpl_signals_open(void)
     return signalfd(-1, &signals_ours, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-int tpl_signals_next(int fd)
+int tpl_signals_next(int fd, bool *typed)
 {
     struct signalfd_siginfo info;
     ssize_t got;
@@ -73,6 +73,8 @@ int tpl_signals_next(int fd)
     do
         got = read(fd, &info, sizeof(info));
     while (got < 0 && errno == EINTR);
+    if (got == (ssize_t)sizeof(info) && typed != NULL)
+        *typed = info.ssi_code == SI_KERNEL;
     return got == (ssize_t)sizeof(info) ? (int)info.ssi_signo : 0;
 }
 
@@ -94,11 +96,25 @@ void tpl_signals_restore(void)
     sigprocmask(SIG_SETMASK, &signals_original, NULL);
 }
 
-void tpl_signals_stop(void)
+bool tpl_signals_stop(bool typed)
 {
-    /* SIGSTOP, because our SIGTSTP is blocked; SIGCONT then arrives by the
-     * descriptor and is passed on like any other. */
-    kill(getpid(), SIGSTOP);
+    sigset_t stop, pending;
+
+    /* Batch systems stop jobs so, and know how to continue them.  SIGSTOP,
+     * because our SIGTSTP is blocked; SIGCONT then arrives by the descriptor
+     * and is passed on like any other. */
+    if (!typed) {
+        kill(getpid(), SIGSTOP);
+        return true;
+    }
+    /* Only the kernel knows whether there is such a shell. */
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    raise(SIGTSTP);
+    pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
+    pthread_sigmask(SIG_BLOCK, &stop, NULL);
+    /* What has continued us waits at the descriptor. */
+    return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
 }
 
 void tpl_signals_die(int signal)

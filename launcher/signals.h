@@ -27,8 +27,9 @@ void tpl_signals_unblock(void);
 /* The signalfd from which the loop reads; -1 with errno. */
 int tpl_signals_open(void);
 
-/* The next signal that has come, 0 if there is none. */
-int tpl_signals_next(int fd);
+/* The next signal that has come, 0 if there is none.  *typed, unless NULL: did
+ * a terminal send it, as for a key, and not kill(2)? */
+int tpl_signals_next(int fd, bool *typed);
 
 /* Does it end the job (INT, TERM, HUP, QUIT), or is it passed on? */
 bool tpl_signal_ends(int signal);
@@ -36,8 +37,12 @@ bool tpl_signal_ends(int signal);
 /* In a new rank, before exec: mask and dispositions as tprun got them. */
 void tpl_signals_restore(void);
 
-/* Stops this process as an unhandled SIGTSTP would; returns once continued. */
-void tpl_signals_stop(void);
+/*
+ * Stops this process because of a SIGTSTP; returns once continued.  A SIGTSTP
+ * that was typed stops nobody whom no shell could continue, as the kernel has
+ * it (setpgid(2), orphaned process groups): false then, at once.
+ */
+bool tpl_signals_stop(bool typed);
 
 /* Ends this process by the signal itself, so that a shell sees it. */
 void tpl_signals_die(int signal) __attribute__((__noreturn__));

@@ -286,14 +286,15 @@ static tp_status tprun_prepare(struct tpb_error *error)
 
 static void tprun_signalled(struct tpl_watch *watch, uint32_t events)
 {
+    bool typed;
     int signal;
 
     (void)events;
-    while ((signal = tpl_signals_next(watch->fd)) != 0)
+    while ((signal = tpl_signals_next(watch->fd, &typed)) != 0)
         if (signal == SIGCHLD)
             tpl_job_reap(&tprun.job);
         else
-            tpl_job_signal(&tprun.job, signal);
+            tpl_job_signal(&tprun.job, signal, typed);
 }
 
 static void tprun_event(const struct tpl_pmix_event *event, void *arg)

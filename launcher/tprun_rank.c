@@ -339,7 +339,7 @@ static void rank_turn(int signals, int limit)
     /* Not PR_SET_PDEATHSIG: that is about the thread that started us. */
     if (polls[2].revents != 0)
         rank_vanish();
-    while (tpl_signals_next(signals) != 0)
+    while (tpl_signals_next(signals, NULL) != 0)
         ;
     if (rank.report >= 0)
         rank_listen();
@@ -395,7 +395,7 @@ static int rank_rest(int signals)
         poll(polls, TPB_COUNT(polls), -1);
         if (polls[1].revents != 0)
             _exit(128 + SIGKILL);
-        signal = tpl_signals_next(signals);
+        signal = tpl_signals_next(signals, NULL);
     }
     if (!rank.frames && rank.keep_going)
         nanosleep(&pause, NULL);

@@ -332,10 +332,12 @@ START_TEST(test_much_input)
 }
 END_TEST
 
-/* Runs tprun on a terminal of its own; returns the master's descriptor. */
-static int on_terminal(pid_t *pid, const char *const *args)
+/* Runs that program on a terminal of its own; returns the master's
+ * descriptor. */
+static int any_on_terminal(pid_t *pid, const char *program,
+                           const char *const *args)
 {
-    const char *argv[16] = { tpx_program("launcher/tprun") };
+    const char *argv[16] = { program };
     int master;
 
     for (int i = 0; args[i] != NULL; i++)
@@ -349,6 +351,11 @@ static int on_terminal(pid_t *pid, const char *const *args)
         _exit(255);
     }
     return master;
+}
+
+static int on_terminal(pid_t *pid, const char *const *args)
+{
+    return any_on_terminal(pid, tpx_program("launcher/tprun"), args);
 }
 
 /* Reads from the terminal until `text` has come. */
@@ -407,6 +414,50 @@ START_TEST(test_terminal_interrupt)
     expect(master, "signal 2 (SIGINT) ended the job");
     ck_assert_int_eq(ended(pid), 130);
     close(master);
+}
+END_TEST
+
+/* Where no shell could continue the job, as after `ssh -t`, ^Z stops nothing:
+ * once it did, and ^C found a tprun that was stopped. */
+START_TEST(test_terminal_alone)
+{
+    pid_t pid;
+    int master = on_terminal(&pid, (const char *const[]){ "-n", "2", "sh",
+                             "-c", "echo ready; test $PMIX_RANK = 0 || "
+                             "exit 0; while read word; do "
+                             "echo \"got $word\"; done", NULL });
+
+    expect(master, "ready\r\nready\r\n");
+    ck_assert_int_eq(write(master, "\032", 1), 1);
+    expect(master, "^Z");
+    ck_assert_int_eq(write(master, "this\n", 5), 5);
+    expect(master, "got this");
+    ck_assert_int_eq(write(master, "\003", 1), 1);
+    expect(master, "signal 2 (SIGINT) ended the job");
+    ck_assert_int_eq(ended(pid), 130);
+    close(master);
+}
+END_TEST
+
+/* Where one could, ^Z stops tprun and its ranks until it does. */
+START_TEST(test_terminal_shell)
+{
+    char script[1024];
+    pid_t pid;
+    int master;
+
+    snprintf(script, sizeof(script), "%s -n 1 sh -c 'trap word=go CONT; "
+             "word=run; echo $word$word; while test $word = run; do "
+             "sleep 0.1; done; echo $word$word'; echo halted; fg; sleep 600",
+             tpx_program("launcher/tprun"));
+    master = any_on_terminal(&pid, "/bin/sh",
+                             (const char *const[]){ "-mc", script, NULL });
+    expect(master, "runrun");
+    ck_assert_int_eq(write(master, "\032", 1), 1);
+    expect(master, "halted");
+    expect(master, "gogo");
+    close(master);
+    ck_assert_int_eq(ended(pid), 129);
 }
 END_TEST
 
@@ -631,6 +682,8 @@ int main(void)
     tcase_add_test(tests, test_much_input);
     tcase_add_test(tests, test_terminal);
     tcase_add_test(tests, test_terminal_interrupt);
+    tcase_add_test(tests, test_terminal_alone);
+    tcase_add_test(tests, test_terminal_shell);
     tcase_add_test(tests, test_terminal_stuck);
     tcase_add_test(tests, test_terminal_unwanted);
     tcase_add_test(tests, test_terminal_elsewhere);
