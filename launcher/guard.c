@@ -283,6 +283,10 @@ tp_status tpl_guard_start(const char *job, int ranks,
                                            "PMIX_NAMESPACE=%s", job) + 1;
     for (int i = 0; i < GUARD_COUNT && status == TP_OK; i++)
         status = guard_fork(&guard.processes[i], error);
+    if (status != TP_OK) {
+        tpl_guard_dismiss();
+        tpl_guard_stop();
+    }
     return status;
 }
 

@@ -21,7 +21,7 @@
 /*
  * Starts the guards of the job of that name, for up to `ranks` groups.  Called
  * before any thread exists and before anything is open that it should not
- * hold.  `job` stays the caller's and valid.
+ * hold.  `job` stays the caller's and valid.  After an error there is no guard.
  */
 tp_status tpl_guard_start(const char *job, int ranks,
                           struct tpb_error *error);

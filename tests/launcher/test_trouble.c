@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
@@ -115,6 +117,23 @@ START_TEST(test_processes)
                   && strstr(text, "the limit of processes") != NULL, "%s",
                   text);
     tpb_free(text);
+}
+END_TEST
+
+/* One guard may start and the second not: the first is not left to init, which
+ * in a container may wait for nobody. */
+START_TEST(test_one_guard)
+{
+    char *text;
+
+    ck_assert_int_eq(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    text = limited("--nproc=2:2", "true");
+    if (text == NULL)
+        return;
+    ck_assert_msg(strstr(text, "cannot start a process") != NULL, "%s", text);
+    tpb_free(text);
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+    ck_assert_int_eq(errno, ECHILD);
 }
 END_TEST
 
@@ -342,6 +361,7 @@ int main(void)
     tcase_add_loop_test(tests, test_slips, 0, TPB_COUNT(slips));
     tcase_add_test(tests, test_full);
     tcase_add_test(tests, test_processes);
+    tcase_add_test(tests, test_one_guard);
     tcase_add_test(tests, test_stack);
     tcase_add_test(tests, test_files);
     tcase_add_test(tests, test_long_files);
