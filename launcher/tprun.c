@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,6 +39,7 @@
 enum {
     TPRUN_FDS_PER_RANK = 3,        /* two pipes, one PMIx connection */
     TPRUN_FDS_OWN = 64,
+    TPRUN_FDS_PMIX = 16,           /* more than libpmix's server starts with */
     TPRUN_STACK = 1 << 20          /* libpmix takes 200 KiB of it at once */
 };
 
@@ -120,12 +122,33 @@ static tp_status tprun_limit_files(struct tpb_error *error)
     return TP_OK;
 }
 
+/* libpmix waits with select(2), and the C library ends it by abort(3) where a
+ * descriptor is too high for that, as after a parent that leaves many open. */
+static tp_status tprun_limit_numbers(struct tpb_error *error)
+{
+    int fds[TPRUN_FDS_PMIX], count = 0, last = -1;
+
+    while (count < TPRUN_FDS_PMIX
+           && (fds[count] = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)) >= 0)
+        last = fds[count++];
+    while (count > 0)
+        close(fds[--count]);
+    if (last < FD_SETSIZE)
+        return TP_OK;
+    return tpb_fail(error, TP_ERR_SYSTEM, "tprun was started with about %d "
+                    "file descriptors open, and libpmix needs some below %d; "
+                    "who starts tprun should close them, or set "
+                    "close-on-exec", last - TPRUN_FDS_PMIX, FD_SETSIZE);
+}
+
 /* What tprun needs itself; ranks get what the user has. */
 static tp_status tprun_limits(struct tpb_error *error)
 {
     tp_status status = tprun_limit_stack(error);
 
-    return status == TP_OK ? tprun_limit_files(error) : status;
+    if (status == TP_OK)
+        status = tprun_limit_files(error);
+    return status == TP_OK ? tprun_limit_numbers(error) : status;
 }
 
 /* The name tells whose job it is, and cannot be guessed. */

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -350,6 +352,36 @@ START_TEST(test_too_few_descriptors)
 }
 END_TEST
 
+/* A parent that leaves more descriptors open than libpmix can do with: one
+ * line, not abort(). */
+START_TEST(test_many_descriptors)
+{
+    char command[1024], text[512] = "";
+    struct rlimit limit;
+    FILE *output;
+    int status;
+
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_cur < FD_SETSIZE + 100) {
+        tpx_skip("files", "no process may have so many here");
+        return;
+    }
+    while (dup(STDERR_FILENO) < FD_SETSIZE)
+        ;
+    snprintf(command, sizeof(command), "exec %s -n 2 true 2>&1",
+             tpx_program("launcher/tprun"));
+    output = popen(command, "r");
+    ck_assert_ptr_nonnull(output);
+    ck_assert_ptr_nonnull(fgets(text, sizeof(text), output));
+    ck_assert_ptr_nonnull(strstr(text, "libpmix needs some below"));
+    ck_assert_int_eq(fgetc(output), EOF);
+    status = pclose(output);
+    ck_assert_int_eq(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 1);
+}
+END_TEST
+
 /* SIGCHLD ignored by the parent, and children from before the exec. */
 START_TEST(test_strange_parent)
 {
@@ -395,6 +427,7 @@ int main(void)
     tcase_add_test(tests, test_timeout_too_late);
     tcase_add_loop_test(tests, test_refusals, 0, TPB_COUNT(refusals));
     tcase_add_test(tests, test_too_few_descriptors);
+    tcase_add_test(tests, test_many_descriptors);
     tcase_add_test(tests, test_strange_parent);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
