@@ -145,6 +145,11 @@ bool tpl_iof_done(const struct tpl_iof *iof)
     return tpl_iof_ended(iof) && tpl_output_empty(&iof->outputs[0]);
 }
 
+uint64_t tpl_iof_written(const struct tpl_iof *iof)
+{
+    return iof->written;
+}
+
 bool tpl_iof_behind(const struct tpl_iof *iof)
 {
     for (size_t i = 0; i < iof->count; i++) {

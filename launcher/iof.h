@@ -96,6 +96,9 @@ bool tpl_iof_ended(const struct tpl_iof *iof);
 /* Has everything been written? */
 bool tpl_iof_done(const struct tpl_iof *iof);
 
+/* How many bytes tprun has written so far. */
+uint64_t tpl_iof_written(const struct tpl_iof *iof);
+
 /* Has a rank written what has not been read yet?  Then it is our reader that is
  * slow, and no end of a stream that is missing. */
 bool tpl_iof_behind(const struct tpl_iof *iof);

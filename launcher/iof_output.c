@@ -236,6 +236,7 @@ static bool output_write(struct tpl_output *output)
 
         if (done > 0) {
             output->start += (size_t)done;
+            output->iof->written += (uint64_t)done;
         } else if (done < 0 && errno == EAGAIN) {
             if (tpl_watch_set(output->iof->loop, &output->watch,
                               EPOLLOUT) < 0)

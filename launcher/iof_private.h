@@ -61,6 +61,7 @@ struct tpl_iof {
     time_t second;                 /* that `clock` shows */
     char clock[16];
     int lost;
+    uint64_t written;              /* bytes, by both outputs */
     struct tpl_output outputs[2];
     struct tpl_output *error;      /* where tprun's own lines go */
     struct tpl_stream own;

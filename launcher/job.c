@@ -74,14 +74,19 @@ static void job_abandon(struct tpl_job *job)
     job->running = 0;
 }
 
+static void job_set_hurry(struct tpl_job *job)
+{
+    job->written = tpl_iof_written(job->iof);
+    tpl_timer_set(job->loop, &job->hurry, tpb_now() + JOB_GRACE * job_second);
+}
+
 static void job_drain_begin(struct tpl_job *job)
 {
     job->phase = TPL_DRAINING;
     tpl_input_close();
     job_set_grace(job, JOB_HANG_UP);
-    if (job->signal != 0)
-        tpl_timer_set(job->loop, &job->hurry,
-                      tpb_now() + JOB_GRACE * job_second);
+    if (job->signal != 0 || job->late)
+        job_set_hurry(job);
 }
 
 static void job_grace_over(struct tpl_timer *timer)
@@ -119,12 +124,16 @@ static void job_grace_over(struct tpl_timer *timer)
     }
 }
 
-/* Somebody wants to be gone, and our reader does not read. */
+/* Somebody wants to be gone, or the time is over, and our reader does not read.
+ * In the latter case one that is slow may go on. */
 static void job_hurry_over(struct tpl_timer *timer)
 {
     struct tpl_job *job = TPB_CONTAINER(timer, struct tpl_job, hurry);
 
-    job->phase = TPL_DONE;
+    if (job->signal == 0 && tpl_iof_written(job->iof) != job->written)
+        job_set_hurry(job);
+    else
+        job->phase = TPL_DONE;
 }
 
 static void job_timed_out(struct tpl_timer *timer)
@@ -139,6 +148,7 @@ static void job_timed_out(struct tpl_timer *timer)
         return;
     while (first < job->options->ranks - 1 && job->ranks[first].ended)
         first++;
+    job->late = true;
     tpl_postmortem_all(job);
     if (job->running > 1)
         snprintf(more, sizeof(more), " and %d more", job->running - 1);

@@ -46,8 +46,10 @@ struct tpl_job {
     bool reported;
     bool joined;                   /* a rank has initialized */
     bool kill_orphans;             /* they had their time */
+    bool late;                     /* --timeout has ended it */
     struct tpl_timer timeout, grace, hurry, slow;
     uint64_t slow_since;
+    uint64_t written;              /* when `hurry` was set */
 };
 
 /* *job and *ranks are the caller's, zeroed. */

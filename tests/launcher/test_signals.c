@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/io.h"
 #include "tests/launcher/run.h"
 
 START_TEST(test_passed_on)
@@ -477,6 +478,55 @@ START_TEST(test_terminal_stuck)
 }
 END_TEST
 
+/* Nor from --timeout, and no more does a pipe that nobody reads. */
+START_TEST(test_timeout_unread)
+{
+    struct tpx_launch launch = { 0 };
+    int ends[2];
+    pid_t pid;
+    int master = on_terminal(&pid, (const char *const[]){ "--timeout", "1",
+                             "yes", NULL });
+
+    ck_assert_int_eq(ended(pid), 124);
+    close(master);
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    launch.out_fd = ends[1];
+    tpx_launch(&launch, -1, (const char *const[]){ "--timeout", "1", "yes",
+               NULL });
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 124);
+    close(ends[0]);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Whoever reads on, however slowly, gets all that was written by then. */
+START_TEST(test_timeout_slowly)
+{
+    struct tpx_launch launch = { 0 };
+    char part[4096];
+    ssize_t got;
+    long all = 0;
+    int ends[2];
+
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    ck_assert_int_ge(fcntl(ends[0], F_SETPIPE_SZ, sizeof(part)), 0);
+    launch.out_fd = ends[1];
+    tpx_launch(&launch, -1, (const char *const[]){ "--timeout", "3", "sh",
+               "-c", "seq 20000; exec sleep 600", NULL });
+    tpb_close(&launch.out_fd);
+    while ((got = read(ends[0], part, sizeof(part))) > 0) {
+        all += got;
+        tpx_doze(0.2);
+    }
+    close(ends[0]);
+    ck_assert_int_eq(all, 108894);
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 124);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* What is typed for a rank that does not want it is left to the next who
  * reads. */
 START_TEST(test_terminal_unwanted)
@@ -685,6 +735,8 @@ int main(void)
     tcase_add_test(tests, test_terminal_alone);
     tcase_add_test(tests, test_terminal_shell);
     tcase_add_test(tests, test_terminal_stuck);
+    tcase_add_test(tests, test_timeout_unread);
+    tcase_add_test(tests, test_timeout_slowly);
     tcase_add_test(tests, test_terminal_unwanted);
     tcase_add_test(tests, test_terminal_elsewhere);
     tcase_add_test(tests, test_terminal_program);
