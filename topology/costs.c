@@ -221,6 +221,15 @@ static tp_status costs_absent(const struct tpb_settings *settings,
                       strerror(code));
 }
 
+/* Did stat() find that there is no table for us?  That a folder is closed says
+ * so, too, where nobody named it: HOME may be another user's, as after
+ * setpriv(1). */
+static bool costs_none(const struct tpb_settings *settings, int code)
+{
+    return code == ENOENT || code == ENOTDIR
+           || (code == EACCES && *settings->text[TPB_SET_COSTS] == '\0');
+}
+
 tp_status tpt_costs_load(const struct tpb_settings *settings, uint64_t hash,
                          struct tpt_costs *costs, struct tpb_error *error)
 {
@@ -232,7 +241,7 @@ tp_status tpt_costs_load(const struct tpb_settings *settings, uint64_t hash,
     memset(costs, 0, sizeof(*costs));
     if (tpt_costs_path(settings, hash, &path, NULL) != TP_OK)
         return TP_OK;
-    if (stat(path, &found) < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    if (stat(path, &found) < 0 && costs_none(settings, errno)) {
         tpb_free(path);
         return costs_absent(settings, error);
     }

@@ -204,6 +204,26 @@ START_TEST(test_no_file)
 }
 END_TEST
 
+/* A home that is another user's has no table; a folder that was named should
+ * be open. */
+START_TEST(test_closed)
+{
+    uid_t user = geteuid();
+
+    ck_assert_int_eq(chmod(folder, 0), 0);
+    setenv("XDG_CACHE_HOME", folder, 1);
+    if (user == 0)
+        ck_assert_int_eq(seteuid(54321), 0);
+    ck_assert_int_eq(tpt_costs_load(&settings, hash, &loaded, &error),
+                     TP_ERR_SYSTEM);
+    set("");
+    ck_assert_msg(tpt_costs_load(&settings, hash, &loaded, &error) == TP_OK,
+                  "%s", error.text);
+    ck_assert_int_eq(seteuid(user), 0);
+    ck_assert_int_eq(chmod(folder, 0700), 0);
+}
+END_TEST
+
 /* The path is what it should be, or there is none. */
 static void expect_path(const char *wanted)
 {
@@ -351,6 +371,7 @@ int main(void)
     tcase_add_test(tests, test_damaged);
     tcase_add_loop_test(tests, test_wrong, 0, TPB_COUNT(wrongs));
     tcase_add_test(tests, test_no_file);
+    tcase_add_test(tests, test_closed);
     tcase_add_test(tests, test_where);
     tcase_add_test(tests, test_rows);
     tcase_add_test(tests, test_choice);
