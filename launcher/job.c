@@ -89,6 +89,18 @@ static void job_drain_begin(struct tpl_job *job)
         job_set_hurry(job);
 }
 
+static void job_leave_orphans(struct tpl_job *job)
+{
+    if (tpl_orphans_hidden())
+        tpl_iof_say(job->iof, "processes that ranks have left go on: without "
+                    "/proc, which is not mounted here, they are not found");
+    else
+        tpl_iof_say(job->iof, "processes that ranks have left (%d) do not die "
+                    "of SIGKILL; they are another user's, or the kernel holds "
+                    "them", tpl_orphans_kill(0));
+    job_drain_begin(job);
+}
+
 static void job_grace_over(struct tpl_timer *timer)
 {
     struct tpl_job *job = TPB_CONTAINER(timer, struct tpl_job, grace);
@@ -101,11 +113,8 @@ static void job_grace_over(struct tpl_timer *timer)
         job_abandon(job);
         break;
     case TPL_ORPHANS:
-        if (job->kill_orphans) {
-            tpl_iof_say(job->iof, "processes that ranks have left (%d) do not "
-                        "die of SIGKILL; they are another user's, or the "
-                        "kernel holds them", tpl_orphans_kill(0));
-            job_drain_begin(job);
+        if (job->kill_orphans || tpl_orphans_hidden()) {
+            job_leave_orphans(job);
             break;
         }
         job->kill_orphans = true;

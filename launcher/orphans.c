@@ -120,6 +120,11 @@ static pid_t orphans_state(void)
     return info.si_pid != 0 ? info.si_pid : -1;
 }
 
+bool tpl_orphans_hidden(void)
+{
+    return access("/proc/self/stat", R_OK) < 0;
+}
+
 int tpl_orphans_kill(int signal)
 {
     int count;

@@ -22,4 +22,7 @@ void tpl_orphans_adopt(void);
  */
 int tpl_orphans_kill(int signal);
 
+/* Is there no /proc to find them in? */
+bool tpl_orphans_hidden(void);
+
 #endif

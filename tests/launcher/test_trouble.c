@@ -120,6 +120,29 @@ START_TEST(test_processes)
 }
 END_TEST
 
+/* Nobody finds what a rank leaves where /proc is not mounted: that is said, and
+ * not that it withstands SIGKILL. */
+START_TEST(test_no_proc)
+{
+    char command[1024], text[512] = "";
+    FILE *output;
+
+    if (system("unshare -m umount -l /proc 2>/dev/null") != 0) {
+        tpx_skip("root", "/proc cannot be unmounted");
+        return;
+    }
+    snprintf(command, sizeof(command), "exec unshare -m sh -c 'umount -l /proc "
+             "&& exec %s sh -c \"sleep 6 & exit 0\"' 2>&1",
+             tpx_program("launcher/tprun"));
+    output = popen(command, "r");
+    ck_assert_ptr_nonnull(output);
+    ck_assert_ptr_nonnull(fgets(text, sizeof(text), output));
+    ck_assert_msg(strstr(text, "without /proc") != NULL, "%s", text);
+    ck_assert_int_eq(fgetc(output), EOF);
+    ck_assert_int_eq(pclose(output), 0);
+}
+END_TEST
+
 /* One guard may start and the second not: the first is not left to init, which
  * in a container may wait for nobody. */
 START_TEST(test_one_guard)
@@ -361,6 +384,7 @@ int main(void)
     tcase_add_loop_test(tests, test_slips, 0, TPB_COUNT(slips));
     tcase_add_test(tests, test_full);
     tcase_add_test(tests, test_processes);
+    tcase_add_test(tests, test_no_proc);
     tcase_add_test(tests, test_one_guard);
     tcase_add_test(tests, test_stack);
     tcase_add_test(tests, test_files);
