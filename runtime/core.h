@@ -622,20 +622,6 @@ void tpr_progress_fini(tp_context *context);
 /* This thread has made the context: what completes is its own. */
 void tpr_progress_mine(const tp_context *context);
 
-/* ---- thread.c ----------------------------------------------------------- */
-
-tp_status tpr_thread_start(tp_context *context, struct tpb_error *error);
-/* `last`, which may be NULL, is done by the thread if callbacks are always its,
- * else by the caller. */
-void tpr_thread_stop(tp_context *context, void (*last)(tp_context *context));
-/* A caller begins to drive, is about to sleep in epoll, ends. */
-void tpr_thread_caller_enters(tp_context *context);
-void tpr_thread_caller_parks(tp_context *context);
-void tpr_thread_caller_leaves(tp_context *context);
-/* There may be something to do for it, which `hurries` if it is more than
- * callbacks.  False: it sleeps, and has to be woken; else it looks soon. */
-bool tpr_thread_comes(tp_context *context, bool hurries);
-
 /* ---- poller.c ----------------------------------------------------------- */
 
 void tpr_poller_init(tp_context *context);
