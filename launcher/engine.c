@@ -177,6 +177,7 @@ static tp_status engine_keeper(struct tpl_engine_plan *plan,
 }
 
 static tp_status engine_order(const struct tpl_options *options,
+                              const struct tpb_settings *settings,
                               struct tpl_engine_plan *plan,
                               struct tpb_error *error)
 {
@@ -186,6 +187,7 @@ static tp_status engine_order(const struct tpl_options *options,
         .hosts = &plan->hosts, .environment = environ,
         .keeper = plan->keeper, .cookie = plan->cookie,
         .directory = plan->directory, .root = geteuid() == 0,
+        .heartbeat = settings->number[TPB_SET_HEARTBEAT],
     };
     uint64_t number;
     tp_status status = engine_keeper(plan, error);
@@ -202,6 +204,7 @@ static tp_status engine_order(const struct tpl_options *options,
 }
 
 tp_status tpl_engine_plan(struct tpl_options *options,
+                          const struct tpb_settings *settings,
                           struct tpl_engine_plan *plan,
                           struct tpb_error *error)
 {
@@ -230,7 +233,7 @@ tp_status tpl_engine_plan(struct tpl_options *options,
     if (status == TP_OK)
         status = engine_choose(wanted, plan, allocated, error);
     if (status == TP_OK && plan->engine != TPL_ENGINE_LOCAL)
-        status = engine_order(options, plan, error);
+        status = engine_order(options, settings, plan, error);
     return status;
 }
 

@@ -11,6 +11,7 @@
 #include <limits.h>
 
 #include "launcher/translate.h"
+#include "runtime/base/settings.h"
 
 struct tpl_engine_plan {
     enum tpl_engine engine;
@@ -30,6 +31,7 @@ struct tpl_engine_plan {
  * NOT_FOUND with words.  The caller calls tpl_engine_plan_fini().
  */
 tp_status tpl_engine_plan(struct tpl_options *options,
+                          const struct tpb_settings *settings,
                           struct tpl_engine_plan *plan,
                           struct tpb_error *error);
 void tpl_engine_plan_fini(struct tpl_engine_plan *plan);

@@ -447,7 +447,8 @@ static bool tprun_by_engine(int *status)
 {
     struct tpb_error error = { "" };
     struct tpl_engine_plan plan;
-    tp_status planned = tpl_engine_plan(&tprun.options, &plan, &error);
+    tp_status planned = tpl_engine_plan(&tprun.options, &tprun.settings, &plan,
+                                        &error);
     bool done = true;
 
     if (planned == TP_OK)

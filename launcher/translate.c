@@ -11,7 +11,11 @@
 #include "launcher/translate.h"
 #include "runtime/base/alloc.h"
 
-enum { TRANSLATE_CONNECT = 10 };   /* seconds for ssh to reach a host */
+enum {
+    TRANSLATE_CONNECT = 10,        /* seconds for ssh to reach a host */
+    TRANSLATE_PROBES = 5,          /* of a host that has gone silent */
+    TRANSLATE_IDLE = 32767         /* seconds, the most that TCP takes */
+};
 
 const char *tpl_engine_name(enum tpl_engine engine)
 {
@@ -438,6 +442,35 @@ static void translate_mpirun_output(const struct tpl_options *options,
         tpl_arguments_add(arguments, "bindings");
 }
 
+/*
+ * Open MPI waits eight minutes for a host that crashed.  The peers of its ranks
+ * know after TP_HEARTBEAT; as long again is theirs to say so, and then the
+ * engine is to know, too.  What the user has set stays.
+ */
+static void translate_heartbeat(const struct tpl_order *order,
+                                struct tpl_arguments *arguments)
+{
+    int64_t limit = (order->heartbeat + 999) / 1000;
+    int idle = limit < TRANSLATE_PROBES ? TRANSLATE_PROBES
+               : limit > TRANSLATE_IDLE ? TRANSLATE_IDLE : (int)limit;
+    const struct { const char *name; int value; } all[] = {
+        { "time", idle }, { "intvl", idle / TRANSLATE_PROBES },
+        { "probes", TRANSLATE_PROBES }
+    };
+
+    for (size_t i = 0; order->heartbeat > 0 && i < TPB_COUNT(all); i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "OMPI_MCA_oob_tcp_keepalive_%s",
+                 all[i].name);
+        if (getenv(name) != NULL)
+            continue;
+        tpl_arguments_add(arguments, "--mca");
+        tpl_arguments_add(arguments, "%s", name + strlen("OMPI_MCA_"));
+        tpl_arguments_add(arguments, "%d", all[i].value);
+    }
+}
+
 static tp_status translate_mpirun(const struct tpl_order *order,
                                   struct tpl_arguments *arguments,
                                   struct tpb_error *error)
@@ -486,6 +519,8 @@ static tp_status translate_mpirun(const struct tpl_order *order,
     tpl_arguments_add(arguments, "-o BatchMode=yes -o ConnectTimeout=%d%s%s",
                       TRANSLATE_CONNECT, user != NULL ? " -l " : "",
                       user != NULL ? user : "");
+    if (!prrte)
+        translate_heartbeat(order, arguments);
     translate_environment(order, arguments);
     return status;
 }

@@ -40,6 +40,7 @@ struct tpl_order {
     const char *cookie;            /* of the job's marks */
     const char *directory;         /* where ranks run */
     bool root;                     /* run by root */
+    int64_t heartbeat;             /* TP_HEARTBEAT in ms; 0: off */
 };
 
 /*

@@ -139,6 +139,14 @@ try 0 '' --host $away --bind-to package --tag --keep-going true
 got -n 1 --host $away:1 --map-by slot:OVERSUBSCRIBE --bind-to socket \
     --xml --continuous --mca plm_rsh_args
 got -f -k -- true
+got --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 2 \
+    --mca oob_tcp_keepalive_probes 5
+export OMPI_MCA_oob_tcp_keepalive_intvl=7 TP_HEARTBEAT=60s
+try 0 '' --host $away true
+got --mca oob_tcp_keepalive_time 60 --mca oob_tcp_keepalive_probes 5
+unset OMPI_MCA_oob_tcp_keepalive_intvl TP_HEARTBEAT
+try 0 '' --host $away -x TP_HEARTBEAT=0 true
+! grep -q keepalive "$work/arguments" || fail "probes without TP_HEARTBEAT"
 engine mpirun.openmpi 'mpirun (Open MPI) 5.0.3'
 try 0 '' --host $away --bind-to package --tag true
 got --bind-to package --output tag --prtemca plm_ssh_args
