@@ -19,6 +19,7 @@
 #include "launcher/engine_output.h"
 #include "launcher/engine_text.h"
 #include "launcher/environment.h"
+#include "launcher/orphans.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
 #include "runtime/base/alloc.h"
@@ -31,6 +32,7 @@ enum {
     RUN_SETTLE = 3,                /* for the engine to end by itself */
     RUN_GRACE = 5,                 /* from SIGTERM to SIGKILL */
     RUN_INSTANT = 300,             /* ms: what ends together */
+    RUN_SWEEPS = 100,              /* looks for what it leaves, by SIGTERM */
     RUN_EXIT_TIMEOUT = 124
 };
 
@@ -63,7 +65,7 @@ static struct run {
     uint64_t failed_at;
     char report[1024];
     char step[64];                 /* of Slurm */
-    bool ending, killed, drained, late, lost, hurried;
+    bool ending, adopted, killed, drained, late, lost, hurried;
 } run;
 
 static const char *run_name(void)
@@ -97,10 +99,20 @@ static void run_say(const char *format, ...)
 
 /* ---- the end ------------------------------------------------------------ */
 
+/* What the engine has started is ours when we have ended it; what has left it
+ * by then, as an ssh that others use too, is not. */
+static void run_adopt(void)
+{
+    if (!run.adopted)
+        tpl_orphans_adopt();
+    run.adopted = true;
+}
+
 /* Not even SIGTERM ended it.  Its daemons notice that it is gone; Slurm has to
  * be told. */
 static void run_kill(void)
 {
+    run_adopt();
     run.killed = true;
     if (run.step[0] != '\0') {
         char path[PATH_MAX];
@@ -117,6 +129,20 @@ static void run_kill(void)
         kill(run.pid, SIGKILL);
 }
 
+/* An ssh to a host that crashed would wait for hours. */
+static void run_sweep(void)
+{
+    struct timespec pause = { 0, 10000000 };
+
+    for (int i = 0; run.adopted && i < 2 * RUN_SWEEPS
+                    && tpl_orphans_kill(i < RUN_SWEEPS ? SIGTERM : SIGKILL)
+                       > 0; i++) {
+        nanosleep(&pause, NULL);
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            ;
+    }
+}
+
 static void run_settled(struct tpl_timer *timer)
 {
     /* Nobody can hurry who reads from us, but the user. */
@@ -129,6 +155,7 @@ static void run_settled(struct tpl_timer *timer)
         run_kill();
     } else {
         run.ending = true;
+        run_adopt();
         kill(run.pid, SIGTERM);
         tpl_timer_set(&run.loop, timer, tpb_now() + RUN_GRACE * run_second);
     }
@@ -660,6 +687,7 @@ int tpl_engine_run(const struct tpl_engine_plan *plan,
     else
         status = run_finish();
     run_drain(&error);
+    run_sweep();
     run_clean_up();
     return status;
 }
