@@ -530,6 +530,26 @@ static void run_show_noise(void)
         run_show(noise->text, noise->length);
 }
 
+/* A rank whose tprun-rank was killed, or whose host crashed, tells nothing, and
+ * the others only that the engine ended them: then it is the one to look at. */
+static const char *run_unheard(void)
+{
+    static char text[320];
+    int count = 0;
+
+    text[0] = '\0';
+    for (int i = run.options->ranks - 1; run.over > 0 && i >= 0; i--) {
+        const struct run_rank *rank = &run.ranks[i];
+
+        if (!rank->started || rank->over)
+            continue;
+        snprintf(text, sizeof(text), "; rank %d on %s (pid %d)%s ended without"
+                 " a word", i, rank->host != NULL ? rank->host : "?",
+                 rank->pid, ++count > 1 ? " and more" : "");
+    }
+    return text;
+}
+
 /* Of which ranks has srun said how they ended, whose own word was lost?  It may
  * say more than that, so all of it is shown. */
 static void run_ask_srun(void)
@@ -575,8 +595,8 @@ static int run_unexplained(void)
         return 0;
     if (run.started > 0) {
         run_show_noise();
-        run_say("%s ended with status %d before the ranks did", run_name(),
-                status);
+        run_say("%s ended with status %d before the ranks did%s", run_name(),
+                status, run_unheard());
         return status != 0 ? status : 1;
     }
     if (tpl_engine_diagnose(run.plan))
@@ -634,7 +654,8 @@ static int run_finish(void)
         run_ask_srun();
     status = run.status;
     if (run.report[0] != '\0') {
-        run_say("%s", run.report);
+        run_say("%s%s", run.report, run.weight == RUN_UNFINALIZED
+                && run.status == 128 + SIGTERM ? run_unheard() : "");
     } else {
         if (run.kept == 0 || run.over < run.options->ranks)
             status = run_unexplained();

@@ -184,6 +184,53 @@ jobs_killed()
     done
 }
 
+# Its ranks tell nothing any more, and neither do mpirun's own words.
+a_helper_is_killed()
+{
+    on_started() { "$nethosts" exec host2 pgrep -x sleep >/dev/null; }
+    "$nethosts" exec host1 timeout 200 "$tprun" --host $three sleep 600 \
+        >"$work/out" 2>"$work/err" </dev/null &
+    for _ in $(seq 600); do ! on_started || break; sleep 0.1; done
+    "$nethosts" exec host2 pkill -KILL -x "$1"
+    wait $!
+    status=$?
+    was_said
+    check "$1 is killed" ended 143 '' \
+        '^tprun: rank [02] .*[(]SIGTERM[)]; rank 1 on host2 .* without a word$'
+    check "nothing is left after $1" nobody host1 host2 host3
+}
+
+# One job waits for nothing but the engine; of the other, a rank that lives ends
+# it first, and mpirun has to be killed, for its daemon there never answers.
+a_host_crashes()
+{
+    local file waits host
+    file=$("$nethosts" directory)/crashed
+    # shellcheck disable=SC2016 # for the inner shell
+    "$nethosts" exec host1 timeout 200 "$tprun" --host $three sh -c \
+        'test $PMIX_RANK = 0 || exec sleep 600
+        until test -e "$0"; do sleep 0.1; done; exit 3' "$file" \
+        >"$work/one" 2>&1 </dev/null &
+    waits=$!
+    "$nethosts" exec host1 env TP_HEARTBEAT=5s timeout 200 "$tprun" \
+        --host $three sleep 601 >"$work/out" 2>"$work/err" </dev/null &
+    for _ in $(seq 600); do
+        [ "$("$nethosts" exec host3 pgrep -x -c sleep)" != 2 ] || break
+        sleep 0.1
+    done
+    "$nethosts" crash host3
+    touch "$file"
+    wait $!
+    status=$?
+    was_said
+    check "a host crashed" ended 143 '' \
+        '^tprun: rank [01] .*[(]SIGTERM[)]; rank 2 on host3 .* without a word$'
+    wait $waits
+    status=$? out='' err=$(cat "$work/one")
+    check "and a rank ends the job" ended 3 '' '^tprun: rank 0 .*status 3$'
+    check "nothing is left of a host that crashed" nobody host1 host2
+}
+
 hosts_are_wrong()
 {
     on host1 60 "$tprun" --host host2,nowhere hostname
@@ -195,7 +242,6 @@ hosts_are_wrong()
     check "two users" ended 2 '' 'takes one user'
     on host1 20 env PATH=/nowhere "$tprun" --host host2 /bin/hostname
     check "no engine" ended 2 '' 'host2 is not this machine.*install'
-    "$nethosts" crash host3
     on host1 90 "$tprun" --host host2,host3 hostname
     check "a host that is down" ended 1 '' '^tprun: host3: '
     check "of which only that one is named" [ \
@@ -271,6 +317,9 @@ inside)
     jobs_killed
     mpirun_itself
     one_way_only
+    a_helper_is_killed tprun-rank
+    a_helper_is_killed orted
+    a_host_crashes
     hosts_are_wrong ;;
 ipv6) only_ipv6 ;;
 esac
