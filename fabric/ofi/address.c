@@ -308,9 +308,11 @@ void ofi_card_order(struct ofi_card *card, uint64_t our_host,
         int at = used;
 
         if (way == CARD_OURS) {
-            tpb_text_add(left_out, "%s%s: not tried, it is an address of this"
-                         " host too", left_out->length > 0 ? "; " : "",
-                         ofi_where_text(where, true, text));
+            tpb_text_add(left_out, "%s%s: not tried, %s",
+                         left_out->length > 0 ? "; " : "",
+                         ofi_where_text(where, true, text),
+                         where->local ? "loopback does not leave that host"
+                                      : "it is an address of this host too");
             continue;
         }
         while (at > 0 && ways[at - 1] < way) {

@@ -66,8 +66,8 @@ static int endpoint_nics(const struct tpf_env *env,
             const struct tpb_interface *one = &all->list[i];
             struct endpoint_nic nic;
 
-            if (one->local != (local != 0) || !one->up
-                || !tpb_list_allows(allowed, one->name))
+            if (one->local != (local != 0)
+                || !tpb_interface_usable(one, allowed))
                 continue;
             snprintf(nic.name, sizeof(nic.name), "%s", one->name);
             nic.megabits = endpoint_megabits(env->card, nic.name);

@@ -8,7 +8,7 @@
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 # shellcheck source=tests/hosts/hosts.sh
 . "${TP_TEST_SOURCE:-.}/tests/hosts/hosts.sh"
-world 30 test_network.sh nft nftables
+world 32 test_network.sh nft nftables
 
 # shellcheck disable=SC2034 # for says
 end=$(($(date +%s) + 300))
@@ -72,6 +72,10 @@ table ip tp { chain pre { type nat hook prerouting priority -100; }; }
 add rule ip tp pre tcp dport 1-65535 redirect to :7777
 END
 refuses 30 reject 'ip6 nexthdr tcp'
+# 31, 32: addresses that are good for a link only, and so for nobody.
+for host in 31 32; do
+    "$nethosts" exec host$host ip addr flush dev eth0 scope global
+done
 
 # ---- the scenes ------------------------------------------------------------------
 
@@ -89,6 +93,7 @@ job silent decoy 30
 says silent.0 ready
 env='TP_CONNECT_TIMEOUT=20s'
 job late barred 29 30
+job linklocal barred 31 32
 env='TP_HEARTBEAT=5s'
 job cable idle 17 18
 job crash idle 19 20
@@ -124,6 +129,12 @@ for words in 'not made in time' '\[fd77::30\]:[0-9]*: Connection refused' \
     '10.77.0.30:[0-9]*: i*t* *took the call'; do
     if says late.0 "$words"; then pass; fi
 done
+
+# What has no address is not called, and nobody has set TP_IFACE.
+over linklocal
+if says linklocal.0 '127.0.0.1:[0-9]*: .*loopback does not leave'; then pass; fi
+true_that 'TP_IFACE is not blamed' test \
+    "$(grep -c TP_IFACE "$work/linklocal.0")" = 0
 
 # Data flows: no probes.  Nothing flows: probes, and no probes if they are off.
 for name in cable crash stream killed thread; do says $name.1 ready; done
