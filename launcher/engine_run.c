@@ -604,7 +604,11 @@ static int run_unexplained(void)
     if (held->length > 0)
         run_show(held->text, held->length);
     run_show_noise();
-    run_say("%s did not start a rank (status %d)", run_name(), status);
+    run_say("%s did not start a rank (status %d)%s", run_name(), status,
+            run.lost && run.plan->engine != TPL_ENGINE_SLURM
+            && run.plan->hosts.count > 0
+            ? "; the hosts answer to ssh, but its daemons do not call back: "
+              "does a firewall let TCP through between all of them?" : "");
     return 1;
 }
 

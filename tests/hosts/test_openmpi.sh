@@ -288,6 +288,16 @@ END
         [ "$(grep -c 'has left the job' <<<"$out")" = 2 ]
 }
 
+# ssh gets through, and no daemon to mpirun; which waits, and so does tprun.
+a_firewall()
+{
+    refuses 1 drop 'iifname eth0 tcp dport 1024-65535'
+    on host1 100 "$tprun" --host host2,host3 hostname
+    check "a firewall that only ssh gets through" ended 1 '' \
+        'did not start a rank .*daemons do not call back: does a firewall'
+    "$nethosts" exec host1 nft delete table inet tp
+}
+
 only_ipv6()
 {
     on host1 40 "$tprun" --host host2,host3 "$ring"
@@ -317,6 +327,7 @@ inside)
     jobs_killed
     mpirun_itself
     one_way_only
+    a_firewall
     a_helper_is_killed tprun-rank
     a_helper_is_killed orted
     a_host_crashes
