@@ -50,7 +50,8 @@ static struct run {
     const struct tpl_options *options;
     struct tpl_loop loop;
     struct tpl_watch signals, errors;
-    struct tpl_timer timeout, launch, grace;
+    struct tpl_timer timeout, launch, grace, heed;
+    size_t heard;                  /* of srun's own words */
     struct tpl_engine_text text;
     struct tpl_engine_output output;    /* if plan->framed */
     struct run_rank *ranks;
@@ -67,6 +68,8 @@ static struct run {
     char step[64];                 /* of Slurm */
     bool ending, adopted, killed, drained, late, lost, hurried;
 } run;
+
+static void run_ask_srun(void);
 
 static const char *run_name(void)
 {
@@ -349,6 +352,20 @@ static void run_marked(const struct tpl_mark *mark, void *arg)
 
 /* ---- events ------------------------------------------------------------- */
 
+/* srun goes on when a tprun-rank was killed: then what it says is all there is,
+ * if the rank's own word has not come by now. */
+static void run_heed(struct tpl_timer *timer)
+{
+    (void)timer;
+    if (run.weight != RUN_NONE)
+        return;
+    run_ask_srun();
+    if (run.weight == RUN_NONE)
+        return;
+    tpl_engine_text_hush(&run.text);
+    run_end_now();
+}
+
 static void run_read(struct tpl_watch *watch, uint32_t events)
 {
     char data[16384];
@@ -359,6 +376,13 @@ static void run_read(struct tpl_watch *watch, uint32_t events)
         tpl_engine_text_feed(&run.text, data, (size_t)got);
     else if (got == 0 || (errno != EINTR && errno != EAGAIN))
         tpl_watch_close(&run.loop, watch);
+    if (run.plan->engine == TPL_ENGINE_SLURM
+        && run.heard != run.text.noise.length) {
+        run.heard = run.text.noise.length;
+        if (run.heed.at == 0)
+            tpl_timer_set(&run.loop, &run.heed,
+                          tpb_now() + RUN_SETTLE * run_second);
+    }
 }
 
 static void run_signal(int signal, bool typed)
@@ -511,6 +535,7 @@ static tp_status run_prepare(struct tpb_error *error)
     run.timeout.fire = run_timed_out;
     run.launch.fire = run_waits;
     run.grace.fire = run_settled;
+    run.heed.fire = run_heed;
     tpl_engine_text_init(&run.text, &run.loop, run.plan->cookie,
                          run.options->verbose, run_marked, run_show, NULL);
     if (run.options->timeout > 0)
@@ -677,6 +702,7 @@ static void run_clean_up(void)
     tpl_timer_set(&run.loop, &run.timeout, 0);
     tpl_timer_set(&run.loop, &run.launch, 0);
     tpl_timer_set(&run.loop, &run.grace, 0);
+    tpl_timer_set(&run.loop, &run.heed, 0);
     tpl_engine_text_fini(&run.text);
     tpl_engine_output_fini(&run.output);
     tpl_watch_close(&run.loop, &run.errors);

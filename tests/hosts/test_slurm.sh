@@ -114,6 +114,22 @@ signals()
     done
 }
 
+# srun says so, and goes on.
+a_helper_is_killed()
+{
+    timeout 200 "$tprun" -n 3 sleep 600 >"$work/out" 2>"$work/err" </dev/null &
+    for _ in $(seq 600); do
+        ! ssh host2 pgrep -x sleep >/dev/null || break
+        sleep 0.1
+    done
+    ssh host2 pkill -KILL -x tprun-rank
+    wait $!
+    status=$?
+    was_said
+    check "a tprun-rank is killed" ended 137 '' \
+        '^tprun: rank 1 on host2 .*signal 9 .*srun says: Killed'
+}
+
 # As most jobs are run: by a script that waits in the queue and has nobody at
 # its terminal.
 batch()
@@ -160,6 +176,7 @@ inside)
 allocated)
     jobs
     one_way_only
+    a_helper_is_killed
     signals ;;
 esac
 cat "$work/results" >>"$HOSTS_RESULTS"
