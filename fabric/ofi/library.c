@@ -340,7 +340,8 @@ tp_status ofi_fail(struct tpb_error *error, int code, const char *what)
         status = TP_ERR_NO_MEMORY;
     if (code == FI_EMFILE || code == ENFILE || code == FI_EACCES)
         status = TP_ERR_SYSTEM;
-    return tpb_fail(error, status, "%s: %s", what, ofi_lib->strerror(code));
+    return tpb_fail(error, status, "%s: %s%s", what, ofi_lib->strerror(code),
+                    tpb_errno_remedy(code));
 }
 
 static void library_hints(const struct ofi_kind *kind, struct fi_info *hints)

@@ -27,6 +27,11 @@ tp_status tpb_fail(struct tpb_error *error, tp_status status,
     return status;
 }
 
+const char *tpb_errno_remedy(int code)
+{
+    return code == EMFILE ? " (ulimit -n allows more)" : "";
+}
+
 tp_status tpb_fail_errno(struct tpb_error *error, int code,
                          const char *format, ...)
 {
@@ -40,7 +45,7 @@ tp_status tpb_fail_errno(struct tpb_error *error, int code,
     va_end(args);
     if (used >= 0 && (size_t)used < sizeof(error->text))
         snprintf(error->text + used, sizeof(error->text) - (size_t)used,
-                 ": %s", strerror(code));
+                 ": %s%s", strerror(code), tpb_errno_remedy(code));
     return TP_ERR_SYSTEM;
 }
 

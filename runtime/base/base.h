@@ -184,6 +184,9 @@ tp_status tpb_fail(struct tpb_error *error, tp_status status,
 tp_status tpb_fail_errno(struct tpb_error *error, int code,
                          const char *format, ...) TPB_PRINTF(3, 4);
 
+/* What to do about it, as " (...)" behind its words; "" for most. */
+const char *tpb_errno_remedy(int code);
+
 /* Bytes that nobody can guess; the process ends if the system has none. */
 void tpb_random(void *buffer, size_t length);
 

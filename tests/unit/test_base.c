@@ -2,6 +2,7 @@
 /* The small things of runtime/base: lists, memory, texts, words, secrets. */
 #include "config.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
@@ -173,6 +174,8 @@ START_TEST(test_words)
     ck_assert_str_eq(error.text, "7 of nine");
     ck_assert_int_eq(tpb_fail_errno(&error, 2, "opening"), TP_ERR_SYSTEM);
     ck_assert_str_eq(error.text, "opening: No such file or directory");
+    tpb_fail_errno(&error, EMFILE, "opening");
+    ck_assert_ptr_nonnull(strstr(error.text, "files (ulimit -n "));
     ck_assert_int_eq(tpb_fail(NULL, TP_ERR_CLOSED, "nobody"), TP_ERR_CLOSED);
     memset(longer, 'x', sizeof(longer));
     longer[sizeof(longer) - 1] = '\0';
