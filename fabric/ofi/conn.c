@@ -39,6 +39,7 @@ void ofi_conn_init(struct ofi_conn *conn)
     tpb_list_append(&endpoint->conns, &conn->link);
     conn->life.fd = -1;
     conn->met_fd = -1;
+    conn->wire = -1;
     conn->peer = FI_ADDR_UNSPEC;
     conn->common.max_frame = endpoint->kind->max_frame;
 }
@@ -223,6 +224,8 @@ static struct conn_told conn_fill(struct ofi_conn *conn, struct ofi_slot *slot)
 {
     struct conn_told before = { conn->told_popped, conn->told_got };
 
+    if (TPB_UNLIKELY(conn->probing))
+        ofi_life_sends(conn);
     slot->head->popped = htole32(conn->popped);
     slot->head->got = htole32(conn->got);
     conn->told_popped = conn->popped;

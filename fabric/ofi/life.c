@@ -24,6 +24,8 @@ enum {
     LIFE_LEAST_S = 5,              /* whole seconds are the kernel's unit, and
                                       one lost probe must not be a death */
     LIFE_LOOK_MS = 500,            /* how often busy conns are looked at */
+    LIFE_LIMITS = 3,               /* for messages that do not arrive: there
+                                      are networks that lose some */
     LIFE_GRACE_MS = 800            /* for libfabric to tell of an end, too */
 };
 
@@ -210,6 +212,36 @@ static bool life_waits(struct ofi_conn *conn)
     return unconfirmed > 0;
 }
 
+void ofi_life_sends(struct ofi_conn *conn)
+{
+    if (tpb_list_empty(&conn->lively))
+        life_list(conn);
+}
+
+/*
+ * The host answers; but does what is sent to it arrive?  A firewall may have
+ * forgotten the connection, or long packets may vanish on the way.  The kernel
+ * goes on for a quarter of an hour.  True: not all is confirmed yet.
+ */
+static bool life_stuck(struct ofi_conn *conn)
+{
+    int limit = life_limit(ofi_endpoint_of(conn->common.endpoint));
+    int64_t silent = ofi_socket_silent(conn);
+    char where[64], text[320];
+
+    if (silent < LIFE_LIMITS * limit * 1000)
+        return silent >= 0;
+    snprintf(text, sizeof(text), "%s answers, but messages do not arrive there:"
+             " nothing is confirmed for %d s (TP_HEARTBEAT is %d s); does a "
+             "firewall drop the connection, or is the MTU larger than what the "
+             "network passes on?",
+             ofi_where_text(&conn->life_peer, false, where),
+             (int)(silent / 1000), limit);
+    tpb_list_unlink(&conn->lively);
+    life_lost(conn, text);
+    return true;
+}
+
 static void life_look(struct ofi_conn *conn, uint64_t now)
 {
     if (conn->lost) {
@@ -223,7 +255,8 @@ static void life_look(struct ofi_conn *conn, uint64_t now)
         conn->heard = false;
     } else if (!life_waits(conn)) {
         conn->probing = life_set(conn, SOL_SOCKET, SO_KEEPALIVE, 1);
-        tpb_list_unlink(&conn->lively);
+        if (!life_stuck(conn))
+            tpb_list_unlink(&conn->lively);
     }
 }
 

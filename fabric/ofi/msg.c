@@ -322,7 +322,7 @@ static void msg_event(uint32_t kind, struct ofi_conn *conn)
     if (kind == FI_CONNECTED) {
         door_forget(conn);
         if (ofi_endpoint_of(conn->common.endpoint)->kind->max_lent > 0)
-            ofi_socket_plain(conn);
+            ofi_socket_find(conn);
         ofi_meet_done(conn);
         ofi_conn_joined(conn);
     } else if (kind == FI_SHUTDOWN && conn->joined) {

@@ -424,6 +424,8 @@ tp_status ofi_life_keep(struct ofi_conn *conn, struct tpb_error *error);
 void ofi_life_leave(struct ofi_conn *conn);
 /* A message came in while probes are sent: they are not needed for now. */
 void ofi_life_heard(struct ofi_conn *conn);
+/* One goes out while they are: is it confirmed? */
+void ofi_life_sends(struct ofi_conn *conn);
 void ofi_life_timers(struct ofi_endpoint *endpoint, uint64_t now);
 /* When it wants to be called; 0: not. */
 uint64_t ofi_life_next(const struct ofi_endpoint *endpoint);
@@ -657,6 +659,8 @@ struct ofi_conn {
                                       peer go; -1: none */
     struct ofi_where life_peer;    /* its other end */
     struct tpb_list lively;        /* in endpoint->lively: no probes now */
+    int wire;                      /* MSG: libfabric's socket, its number only;
+                                      -1: not known */
     bool probing;                  /* the kernel asks the peer's */
     bool heard;                    /* a message came since the last look */
     uint64_t life_ended;           /* its socket ended; 0: not */
@@ -817,9 +821,13 @@ void ofi_conn_land(struct tpf_conn *conn, void *to);
 
 /* ---- socket.c ------------------------------------------------------------ */
 
-/* Joined over TCP: without congestion control, as far as that goes, if it does
- * not leave the host. */
-void ofi_socket_plain(struct ofi_conn *conn);
+/* Joined over TCP: looks for the socket, once.  Without congestion control, as
+ * far as that goes, if it does not leave the host. */
+void ofi_socket_find(struct ofi_conn *conn);
+/* For how many ms has the peer's kernel confirmed nothing of what is sent to it
+ * again and again?  0: it is sent for the first time; -1: all is confirmed, or
+ * nobody knows. */
+int64_t ofi_socket_silent(const struct ofi_conn *conn);
 
 /* ---- any.c --------------------------------------------------------------- */
 

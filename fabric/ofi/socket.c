@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The socket that libfabric has for a connection, which it does not show.
+ * life.c asks it whether what is sent arrives.
  *
  * Within a host there is nothing that could be congested, but kernels whose
  * congestion control is BBR pace there as anywhere: between two packets of 64
@@ -86,25 +87,52 @@ static int socket_search(const struct ofi_where *ours,
     return found;
 }
 
-void ofi_socket_plain(struct ofi_conn *conn)
+/* Its two ends. */
+static bool socket_ends(const struct ofi_conn *conn, struct ofi_where *ours,
+                        struct ofi_where *theirs)
 {
     struct sockaddr_storage address;
-    struct ofi_where ours, theirs;
     size_t length = sizeof(address);
-    int fd;
 
     if (fi_getname(&conn->ep->fid, &address, &length) != 0
-        || !ofi_where_from_socket(&address, &ours))
-        return;
+        || !ofi_where_from_socket(&address, ours))
+        return false;
     length = sizeof(address);
-    if (fi_getpeer(conn->ep, &address, &length) != 0
-        || !ofi_where_from_socket(&address, &theirs)
-        || !ofi_where_same(&ours, &theirs))
+    return fi_getpeer(conn->ep, &address, &length) == 0
+           && ofi_where_from_socket(&address, theirs);
+}
+
+void ofi_socket_find(struct ofi_conn *conn)
+{
+    struct ofi_where ours, theirs;
+    bool here;
+
+    conn->wire = -1;
+    if (!socket_ends(conn, &ours, &theirs))
         return;
-    fd = socket_recent(&ours, &theirs);
-    if (fd < 0)
-        fd = socket_search(&ours, &theirs);
-    if (fd < 0
-        || setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4) < 0)
+    here = ofi_where_same(&ours, &theirs);
+    conn->wire = socket_recent(&ours, &theirs);
+    if (conn->wire < 0 && here)
+        conn->wire = socket_search(&ours, &theirs);
+    if (here && (conn->wire < 0
+                 || setsockopt(conn->wire, IPPROTO_TCP, TCP_CONGESTION, "reno",
+                               4) < 0))
         tpb_debug("the congestion control within the host stays as it is");
+}
+
+/* The number may be another's by now, if libfabric has closed its socket. */
+int64_t ofi_socket_silent(const struct ofi_conn *conn)
+{
+    struct ofi_where ours, theirs;
+    struct tcp_info info = { .tcpi_unacked = 0 };
+    socklen_t length = sizeof(info);
+
+    if (conn->wire < 0 || conn->ep == NULL
+        || !socket_ends(conn, &ours, &theirs)
+        || !socket_is(conn->wire, &ours, &theirs)
+        || getsockopt(conn->wire, IPPROTO_TCP, TCP_INFO, &info, &length) < 0
+        || info.tcpi_unacked == 0)
+        return -1;
+    /* What waits for a window that is shut is not sent again, but asked for. */
+    return info.tcpi_retransmits > 0 ? info.tcpi_last_ack_recv : 0;
 }

@@ -8,7 +8,7 @@
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 # shellcheck source=tests/hosts/hosts.sh
 . "${TP_TEST_SOURCE:-.}/tests/hosts/hosts.sh"
-world 32 test_network.sh nft nftables
+world 34 test_network.sh nft nftables
 
 # shellcheck disable=SC2034 # for says
 end=$(($(date +%s) + 300))
@@ -98,6 +98,7 @@ env='TP_HEARTBEAT=5s'
 job cable idle 17 18
 job crash idle 19 20
 job stream stream 21 22
+job narrow stream 33 34
 env='TP_HEARTBEAT=5s TP_PROGRESS=manual'
 job manual compute 23 24
 # Nobody asks here: only the end of the connection itself can tell.
@@ -137,8 +138,10 @@ true_that 'TP_IFACE is not blamed' test \
     "$(grep -c TP_IFACE "$work/linklocal.0")" = 0
 
 # Data flows: no probes.  Nothing flows: probes, and no probes if they are off.
-for name in cable crash stream killed thread; do says $name.1 ready; done
-for name in cable crash stream killed thread; do says $name.0 ready; done
+for name in cable crash stream narrow killed thread; do
+    says $name.1 ready
+    says $name.0 ready
+done
 before=$(counts 17)
 true_that 'no probes where data flows' flows 21 22
 true_that 'an idle pipe is probed' test "$(counts 17)" -gt "$before"
@@ -148,12 +151,20 @@ true_that 'TP_HEARTBEAT=0 sends no probes' test "$(counts 25)" = 0
 "$nethosts" crash host20
 "$nethosts" link host22 down
 "$nethosts" link host28 down
+# Short packets go through, long ones vanish.
+"$nethosts" exec host34 nft -f - <<'END'
+table inet tp { chain in { type filter hook input priority 0; }; }
+add rule inet tp in meta length > 1000 drop
+END
 # shellcheck disable=SC2016 # for the shell over there
 "$nethosts" exec host26 sh -c 'kill -9 $(pidof rank)'
 for name in cable crash stream thread; do
     over $name
     if says $name.0 'does not answer any more'; then pass; fi
 done
+# The host answers, and yet nothing arrives.
+over narrow
+if says narrow.0 'answers, but messages do not arrive'; then pass; fi
 over killed
 if says killed.0 'closed the connection or is gone'; then pass; fi
 
