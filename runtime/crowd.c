@@ -23,7 +23,9 @@ enum {
     CROWD_WORTH = 16,              /* ... but not where that is mostly in vain,
                                       by a count up to this, either way: then
                                       once in ... */
-    CROWD_SELDOM = 8,              /* ... so many turns */
+    CROWD_SELDOM = 8,              /* ... so many turns; as a yield takes longer
+                                      than the looks, one that was right ... */
+    CROWD_FOUND = 3,               /* ... counts as much as so many others */
     CROWD_LONG_DEAR = 40 * 1024,   /* bytes of a long message where ... */
     CROWD_CALL_NS = 500,           /* ... a system call takes longer than that,
                                       and so does a switch */
@@ -257,12 +259,13 @@ static bool crowd_stays(struct tpr_crowd *crowd, uint32_t turn,
         crowd_time(crowd, turn);
         return true;
     }
-    if (theirs != NULL ? crowd->linger == 0 : crowd->stay == 0)
-        return false;
-    if (theirs != NULL)
-        crowd->linger--;
-    else
+    if (theirs == NULL && crowd->stay > 0) {
         crowd->stay--;
+        return true;
+    }
+    if (theirs == NULL || crowd->linger == 0)
+        return false;
+    crowd->linger--;
     crowd->looked_on = true;
     return true;
 }
@@ -278,10 +281,11 @@ static void crowd_judge(struct tpr_crowd *crowd, bool found)
     if (!crowd->looked_on)
         return;
     crowd->looked_on = false;
-    if (found && crowd->worth < CROWD_WORTH)
-        crowd->worth++;
-    else if (!found && crowd->worth > -CROWD_WORTH)
-        crowd->worth--;
+    crowd->worth += found ? CROWD_FOUND : -1;
+    if (crowd->worth > CROWD_WORTH)
+        crowd->worth = CROWD_WORTH;
+    else if (crowd->worth < -CROWD_WORTH)
+        crowd->worth = -CROWD_WORTH;
 }
 
 bool tpr_crowd_apart(const struct tpr_crowd *crowd)
@@ -422,10 +426,9 @@ static void crowd_turn(struct tpr_crowd *crowd, uint64_t now, uint64_t took)
 
 static void crowd_back(struct tpr_crowd *crowd)
 {
-    bool on = crowd->worth >= 0 || crowd->turns++ % CROWD_SELDOM == 0;
-
-    crowd->stay = on ? crowd->stays : 0;
-    crowd->linger = on ? crowd->lingers : 0;
+    crowd->stay = crowd->stays;
+    crowd->linger = crowd->worth >= 0 || crowd->turns++ % CROWD_SELDOM == 0
+                    ? crowd->lingers : 0;
 }
 
 /* The clock is a fifth of what a rank does in a turn that is as short as can
