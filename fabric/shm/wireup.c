@@ -440,25 +440,27 @@ static tp_status wireup_hello(struct shm_conn *conn, struct tpb_error *error)
     return status;
 }
 
-/* The peer may be gone already; what it left in the ring still counts, so a
- * failure to answer is not an error here: the hang-up will tell.  False if it
- * is to be tried again, see wireup_crowded(). */
-static bool wireup_answer(struct shm_conn *conn, tp_status status)
+/* The peer may be gone already; what it left in the ring still counts, so that
+ * is no error here: the hang-up will tell.  EAGAIN: it is to be tried again,
+ * see wireup_crowded().  Else the peer lives, and would wait for the answer. */
+static int wireup_answer(struct shm_conn *conn, tp_status status)
 {
     struct shm_endpoint *endpoint = shm_endpoint(conn);
     struct shm_welcome welcome = { .version = SHM_VERSION,
                                    .status = (uint32_t)status,
                                    .slot = conn->slot };
     int fds[2] = { endpoint->mailbox_fd, endpoint->doorbell.fd };
+    int code;
 
     memcpy(welcome.magic, wireup_magic, 4);
     if (tpb_send_fds(conn->watch.fd, &welcome, sizeof(welcome), fds,
                      status == TP_OK ? 2 : 0) >= 0)
-        return true;
-    if (errno == ETOOMANYREFS)
-        return false;
-    tpb_debug("cannot answer a hello: %s", strerror(errno));
-    return true;
+        return 0;
+    code = errno;
+    if (code == ETOOMANYREFS)
+        return EAGAIN;
+    tpb_debug("cannot answer a hello: %s", strerror(code));
+    return code == EPIPE || code == ECONNRESET ? 0 : code;
 }
 
 static void wireup_let_in(struct shm_conn *conn)
@@ -501,11 +503,16 @@ static void wireup_answer_again(struct shm_endpoint *endpoint)
         struct shm_conn *conn = TPB_CONTAINER(endpoint->heard.next,
                                               struct shm_conn, link);
 
-        if (!wireup_answer(conn, TP_OK)) {
+        int code = wireup_answer(conn, TP_OK);
+
+        if (code == EAGAIN) {
             wireup_timer(endpoint, SHM_RETRY_MS);
             return;
         }
-        wireup_let_in(conn);
+        if (code == 0)
+            wireup_let_in(conn);
+        else
+            wireup_forget(conn);
     }
 }
 
@@ -513,8 +520,8 @@ static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
 {
     struct shm_conn *conn = TPB_CONTAINER(watch, struct shm_conn, watch);
     struct tpb_error error = { "" };
-    bool answered;
     tp_status status;
+    int code;
 
     if (watch->fd < 0)
         return;                    /* evicted by an earlier event */
@@ -526,15 +533,15 @@ static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
     status = wireup_hello(conn, &error);
     if (status == TP_ERR_INVALID)
         return;
-    answered = wireup_answer(conn, status);
-    if (status != TP_OK) {
+    code = wireup_answer(conn, status);
+    if (status != TP_OK)
         tpb_info("refused a connection: %s", error.text);
-        wireup_forget(conn);
-    } else if (answered) {
+    if (status == TP_OK && code == 0)
         wireup_let_in(conn);
-    } else {
+    else if (status == TP_OK && code == EAGAIN)
         wireup_hold(conn);
-    }
+    else
+        wireup_forget(conn);
 }
 
 /* Somebody is at the other end of this socket; it is ours now. */

@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <malloc.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "fabric/shm/shm.h"
 #include "runtime/base/io.h"
@@ -82,6 +84,40 @@ START_TEST(test_callers_wait)
 }
 END_TEST
 
+static int shm_unanswered;         /* errno of what passes two descriptors */
+
+/* In the place of libc's, for all of this program. */
+__attribute__((__visibility__("default")))
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    if (shm_unanswered != 0 && message->msg_controllen > 0
+        && CMSG_FIRSTHDR(message)->cmsg_len == CMSG_LEN(2 * sizeof(int))) {
+        errno = shm_unanswered;
+        return -1;
+    }
+    return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+/* Who cannot be answered hears that, and goes another way. */
+START_TEST(test_no_answer)
+{
+    struct tpx_side *a = tpx_side_open(tpx_backend);
+    struct tpx_side *b = tpx_side_open(tpx_backend);
+    struct tpx_link *link = tpx_connect(a, b->address, b->address_length);
+
+    shm_unanswered = ENOBUFS;
+    TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)), link->failed);
+    ck_assert(!link->connected);
+    ck_assert_uint_eq(b->incoming, 0);
+    shm_unanswered = 0;
+    tpx_disconnect(link);
+    link = tpx_connect(a, b->address, b->address_length);
+    TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)), link->connected);
+    tpx_side_close(a);
+    tpx_side_close(b);
+}
+END_TEST
+
 /* A message of several frames, read at once. */
 static void shm_message(struct tpx_pair *pair, struct tpx_link *from,
                         struct tpx_link *to, unsigned frames)
@@ -133,6 +169,7 @@ static void shm_more(Suite *suite)
 
     tcase_add_test(tests, test_crowd_of_strangers);
     tcase_add_test(tests, test_callers_wait);
+    tcase_add_test(tests, test_no_answer);
     tests = tpx_tcase(suite, "turns");
     tcase_add_test(tests, test_turns);
 }
