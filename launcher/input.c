@@ -225,12 +225,24 @@ static void input_add(int fd)
         input_continue();
 }
 
+/* At its end from the beginning: where /dev is bare, a pipe that nobody writes
+ * to. */
+static int input_nothing(void)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), ends[2];
+
+    if (fd >= 0 || pipe2(ends, O_CLOEXEC) < 0)
+        return fd;
+    close(ends[1]);
+    return ends[0];
+}
+
 int tpl_input_for(int rank)
 {
     int ends[2];
 
     if (input.who != TPL_STDIN_ALL && input.who != rank)
-        return open("/dev/null", O_RDONLY | O_CLOEXEC);
+        return input_nothing();
     if (input.readers == NULL)
         return fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     if (pipe2(ends, O_CLOEXEC) < 0)

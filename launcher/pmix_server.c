@@ -312,17 +312,18 @@ static void server_hush(void)
         setenv(SERVER_HUSH, text, 1);
 }
 
-/* ... and this for the page. */
+/* ... and this for the page; without /dev/null or a descriptor it is heard. */
 static pmix_status_t server_init_hushed(pmix_info_t *info, size_t count)
 {
-    int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    int saved = server.nowhere >= 0
+                ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3) : -1;
     pmix_status_t status;
 
-    if (server.nowhere < 0 || saved < 0)
-        return PMIX_ERR_OUT_OF_RESOURCE;
-    dup2(server.nowhere, STDERR_FILENO);
+    if (saved >= 0)
+        dup2(server.nowhere, STDERR_FILENO);
     status = PMIx_server_init(&server_module, info, count);
-    dup2(saved, STDERR_FILENO);
+    if (saved >= 0)
+        dup2(saved, STDERR_FILENO);
     tpb_close(&saved);
     return status;
 }

@@ -71,6 +71,27 @@ START_TEST(test_full)
 }
 END_TEST
 
+/* tprun finds no /dev/null, nor anything else there. */
+START_TEST(test_bare_dev)
+{
+    struct tpx_launch launch = { 0 };
+    char command[2200];
+
+    if (unshare(CLONE_NEWNS) < 0
+        || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+        tpx_skip("root", "no /dev of our own");
+        return;
+    }
+    snprintf(command, sizeof(command), "mount -t tmpfs tmpfs /dev &&"
+             " exec '%s' -n 3 '%s' once", tpx_program("launcher/tprun"),
+             tpx_program("tests/launcher/talk"));
+    tpx_run_tprun(&launch, "-n", "1", "sh", "-c", command);
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_str_eq(launch.err, "");
+    tpx_release(&launch);
+}
+END_TEST
+
 /* tprun as a user whom that limit holds: ends with 1 and one line, to be freed.
  * NULL: skipped. */
 static char *limited(const char *limit, const char *arguments)
@@ -383,6 +404,7 @@ int main(void)
     tcase_add_loop_test(tests, test_tmpdir, 0, 4);
     tcase_add_loop_test(tests, test_slips, 0, TPB_COUNT(slips));
     tcase_add_test(tests, test_full);
+    tcase_add_test(tests, test_bare_dev);
     tcase_add_test(tests, test_processes);
     tcase_add_test(tests, test_no_proc);
     tcase_add_test(tests, test_one_guard);
