@@ -191,8 +191,8 @@ static tp_status bootstrap_launched(const struct tpb_settings *settings,
 
     if (door && ours)
         status = tpr_bootstrap_door(settings, context, number, bootstrap,
-                                    &why);
-    if (status != TP_ERR_NOT_FOUND)
+                                    error);
+    if (status != TP_ERR_NOT_FOUND && status != TP_ERR_UNREACHABLE)
         return status;
     if (!apart) {
         status = tpr_bootstrap_pmix(settings, context, number, bootstrap,
@@ -201,6 +201,8 @@ static tp_status bootstrap_launched(const struct tpb_settings *settings,
             return status;
     }
     status = tpr_bootstrap_door(settings, context, number, bootstrap, &why);
+    if (status == TP_ERR_UNREACHABLE)
+        status = TP_ERR_NOT_FOUND;
     /* What libpmix said tells more, if it was asked. */
     if (status != TP_OK && (apart || status != TP_ERR_NOT_FOUND))
         tpb_fail(error, status, "%s", why.text);

@@ -72,7 +72,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                              tp_context *context, uint32_t number,
                              struct tpr_bootstrap **bootstrap,
                              struct tpb_error *error);
-/* tprun's door; NOT_FOUND: there is none. */
+/* tprun's door; NOT_FOUND: there is none; UNREACHABLE: it does not open. */
 tp_status tpr_bootstrap_door(const struct tpb_settings *settings,
                              tp_context *context, uint32_t number,
                              struct tpr_bootstrap **bootstrap,

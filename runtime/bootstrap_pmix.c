@@ -609,6 +609,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                              struct tpb_error *error)
 {
     struct pmix_bootstrap *self = tpb_zalloc(sizeof(*self));
+    struct tpb_error why = { "" };
     pmix_status_t code;
     tp_status status;
 
@@ -660,8 +661,16 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                                number);
     pmix_hear_of_deaths(self);
     /* For peers that PMIx does not reach. */
-    self->broker = tpr_broker_open(settings, context, self->base.rank,
-                                   number, false);
+    status = tpr_broker_open(settings, context, self->base.rank, number, false,
+                             &self->broker, &why);
+    if (status == TP_ERR_UNREACHABLE)
+        tpb_warn("%s: only ranks with TP_BOOTSTRAP=pmix can meet this one",
+                 why.text);
+    if (status != TP_OK && status != TP_ERR_NOT_FOUND
+        && status != TP_ERR_UNREACHABLE) {
+        pmix_close(&self->base);
+        return tpb_fail(error, status, "%s", why.text);
+    }
     *result = &self->base;
     return TP_OK;
 }

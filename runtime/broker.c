@@ -232,19 +232,34 @@ static void broker_ready(struct tpf_watch *watch, uint32_t events)
     broker_receive(broker);
 }
 
-struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
-                                   tp_context *context, int rank,
-                                   uint32_t number, bool alone)
+static tp_status broker_closed(int code, struct tpb_error *error)
+{
+    bool want = code == EMFILE || code == ENFILE || code == ENOMEM
+                || code == ENOBUFS || code == ENOSPC;
+
+    if (code == ECONNREFUSED)
+        return tpb_fail(error, TP_ERR_UNREACHABLE, "tprun's door is closed, or"
+                        " does not lead out of here");
+    tpb_fail_errno(error, code, "tprun's door does not open");
+    return want ? TP_ERR_SYSTEM : TP_ERR_UNREACHABLE;
+}
+
+tp_status tpr_broker_open(const struct tpb_settings *settings,
+                          tp_context *context, int rank, uint32_t number,
+                          bool alone, struct tpr_broker **result,
+                          struct tpb_error *error)
 {
     struct tpr_broker *broker;
     struct tpb_door door;
+    int code;
 
     if (!tpb_door_parse(settings->text[TPB_SET_DOOR], &door)
         || rank < 0 || rank >= door.size)
-        return NULL;
+        return tpb_fail(error, TP_ERR_NOT_FOUND, "tprun gave this process no"
+                        " door");
     broker = tpb_zalloc(sizeof(*broker));
     if (broker == NULL)
-        return NULL;
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     tpb_list_init(&broker->wanted);
     broker->context = context;
     broker->door = door;
@@ -254,12 +269,15 @@ struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
     broker->alone = alone;
     broker->watch = (struct tpf_watch){ .fd = tpb_door_enter(&door),
                                         .ready = broker_ready };
-    if (broker->watch.fd >= 0 && broker_blocks(broker->watch.fd)
-        && tpf_watch_add(&context->env, &broker->watch, EPOLLIN) == 0)
-        return broker;
+    code = broker->watch.fd >= 0 && broker_blocks(broker->watch.fd)
+           ? tpf_watch_add(&context->env, &broker->watch, EPOLLIN) : errno;
+    if (code == 0) {
+        *result = broker;
+        return TP_OK;
+    }
     tpb_close(&broker->watch.fd);
     tpb_free(broker);
-    return NULL;
+    return broker_closed(code, error);
 }
 
 tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
@@ -457,6 +475,7 @@ tp_status tpr_bootstrap_door(const struct tpb_settings *settings,
     const char *rank = getenv("PMIX_RANK"), *job = getenv("PMIX_NAMESPACE");
     struct door_bootstrap *self;
     struct tpb_door door;
+    tp_status status;
 
     if (rank == NULL || job == NULL
         || !tpb_door_parse(settings->text[TPB_SET_DOOR], &door))
@@ -471,12 +490,11 @@ tp_status tpr_bootstrap_door(const struct tpb_settings *settings,
     snprintf(self->base.job, sizeof(self->base.job), "%s",
              strlen(job) < sizeof(self->base.job)
              ? job : job + strlen(job) - sizeof(self->base.job) + 1);
-    self->broker = tpr_broker_open(settings, context, self->base.rank,
-                                   number, true);
-    if (self->broker == NULL) {
+    status = tpr_broker_open(settings, context, self->base.rank, number, true,
+                             &self->broker, error);
+    if (status != TP_OK) {
         tpb_free(self);
-        return tpb_fail(error, TP_ERR_NOT_FOUND, "tprun's door is closed, or"
-                        " does not lead out of here");
+        return status;
     }
     *result = &self->base;
     return TP_OK;

@@ -11,11 +11,13 @@
 
 struct tpr_broker;
 
-/* NULL if there is none: not launched by tprun, or no way leads to it.
- * `number` is that of the context.  `alone`: it does not use PMIx. */
-struct tpr_broker *tpr_broker_open(const struct tpb_settings *settings,
-                                   tp_context *context, int rank,
-                                   uint32_t number, bool alone);
+/* `number` is that of the context.  `alone`: it does not use PMIx.  NOT_FOUND:
+ * not launched by tprun; UNREACHABLE: no way leads to it; SYSTEM or NO_MEMORY:
+ * for want of descriptors or memory, of which others need some, too. */
+tp_status tpr_broker_open(const struct tpb_settings *settings,
+                          tp_context *context, int rank, uint32_t number,
+                          bool alone, struct tpr_broker **result,
+                          struct tpb_error *error);
 /* Blocks for as long as tprun is busy, at most some seconds; SYSTEM. */
 tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
                              size_t length, struct tpb_error *error);

@@ -100,6 +100,25 @@ done
 # A server that hears too late that a rank has ended.
 job 0 -n 2 env TP_BOOTSTRAP=pmix "$doors" deaf
 
+# ---- doors that do not open -------------------------------------------------
+
+# PMIx does instead; but it needs descriptors and memory as well (ENOBUFS).
+job 0 -n 3 env DOORS_SHUT=13 "$doors" ring
+says "tprun's door does not open: Perm.*only ranks with TP_BOOTSTRAP=pmix" \
+    'a door that is denied'
+# shellcheck disable=SC2016
+job 0 -n 3 env TP_BOOTSTRAP=pmix sh -c '
+    [ "$PMIX_RANK" = 1 ] && export DOORS_SHUT=13; exec "$0" ring' "$doors"
+# shellcheck disable=SC2016
+job 9 -n 3 env TP_CONNECT_TIMEOUT=300s sh -c '
+    [ "$PMIX_RANK" = 1 ] && export DOORS_SHUT=105; exec "$0" ring' "$doors"
+says "tp_init: tprun's door does not open: No buffer" 'a door without memory'
+# shellcheck disable=SC2016
+job 9 -n 2 env TP_CONNECT_TIMEOUT=300s TP_BOOTSTRAP=pmix sh -c '
+    [ "$PMIX_RANK" = 1 ] && export DOORS_SHUT=12; exec "$0" ring' "$doors"
+says "tp_init: tprun's door does not open: Cannot alloc" \
+    'a door without memory, by PMIx'
+
 # ---- contexts ----------------------------------------------------------------
 
 job 0 -n 3 "$doors" again
