@@ -249,11 +249,13 @@ tp_status tpr_broker_open(const struct tpb_settings *settings,
                           bool alone, struct tpr_broker **result,
                           struct tpb_error *error)
 {
+    const char *job = getenv("PMIX_NAMESPACE");
     struct tpr_broker *broker;
     struct tpb_door door;
     int code;
 
-    if (!tpb_door_parse(settings->text[TPB_SET_DOOR], &door)
+    if (job == NULL
+        || !tpb_door_of_job(settings->text[TPB_SET_DOOR], job, &door)
         || rank < 0 || rank >= door.size)
         return tpb_fail(error, TP_ERR_NOT_FOUND, "tprun gave this process no"
                         " door");

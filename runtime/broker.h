@@ -12,7 +12,7 @@
 struct tpr_broker;
 
 /* `number` is that of the context.  `alone`: it does not use PMIx.  NOT_FOUND:
- * not launched by tprun; UNREACHABLE: no way leads to it; SYSTEM or NO_MEMORY:
+ * the job is not tprun's; UNREACHABLE: no way leads to it; SYSTEM or NO_MEMORY:
  * for want of descriptors or memory, of which others need some, too. */
 tp_status tpr_broker_open(const struct tpb_settings *settings,
                           tp_context *context, int rank, uint32_t number,

@@ -118,6 +118,16 @@ job 9 -n 2 env TP_CONNECT_TIMEOUT=300s TP_BOOTSTRAP=pmix sh -c '
     [ "$PMIX_RANK" = 1 ] && export DOORS_SHUT=12; exec "$0" ring' "$doors"
 says "tp_init: tprun's door does not open: Cannot alloc" \
     'a door without memory, by PMIx'
+# Ranks of another launcher that one of ours starts are none of ours.
+if mpirun --version 2>&1 | grep -q 'Open MPI.* 4\.'; then
+    # shellcheck disable=SC2016
+    job 0 -n 2 env TP_CONNECT_TIMEOUT=50s sh -c '
+        [ "$PMIX_RANK" = 1 ] || mpirun --allow-run-as-root --oversubscribe \
+            -n 2 "$0" ring || exit
+        exec "$0" ring' "$doors"
+else
+    skip openmpi "no Open MPI 4 to start by one of our ranks"
+fi
 
 # ---- contexts ----------------------------------------------------------------
 
