@@ -233,9 +233,27 @@ static void context_prepare(const tp_context *context)
             tpf_backends[i]->prepare();
 }
 
+/* Why each that is allowed does not work. */
+static void context_causes(const struct tpt_card *card, char *text,
+                           size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < card->backend_count && used < size; i++) {
+        const struct tpt_backend_card *backend = &card->backends[i];
+
+        if (!backend->forbidden)
+            used += (size_t)snprintf(text + used, size - used, "%s%s (%s)",
+                                     used > 0 ? ", " : ": ", backend->name,
+                                     backend->why);
+    }
+}
+
 static tp_status context_backends(tp_context *context,
                                   struct tpb_error *error)
 {
+    char causes[320];
     const struct tpf_backend *backends[TPT_BACKENDS];
     size_t count = tpf_backends_for(context->settings.text[TPB_SET_BACKENDS],
                                     backends, TPT_BACKENDS);
@@ -251,12 +269,13 @@ static tp_status context_backends(tp_context *context,
         tpr_channels_open(context);
     tpt_costs_apply(costs, &context->card);
     tpb_free(costs);
-    if (context->endpoint_count == 0)
-        return tpb_fail(error, TP_ERR_UNREACHABLE,
-                        "TP_BACKENDS=%s leaves no backend that works here;"
-                        " `tpinfo --backends` lists them",
-                        context->settings.text[TPB_SET_BACKENDS]);
-    return TP_OK;
+    if (context->endpoint_count > 0)
+        return TP_OK;
+    context_causes(&context->card, causes, sizeof(causes));
+    return tpb_fail(error, TP_ERR_UNREACHABLE,
+                    "TP_BACKENDS=%s leaves no backend that works here%s;"
+                    " `tpinfo --backends` lists them",
+                    context->settings.text[TPB_SET_BACKENDS], causes);
 }
 
 /* For tests: what a damaged card does to those who read it. */

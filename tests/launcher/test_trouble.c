@@ -316,6 +316,24 @@ START_TEST(test_slips)
 }
 END_TEST
 
+/* Where nothing works that is allowed, the cause is told at once. */
+START_TEST(test_no_backend)
+{
+    struct tpx_launch launch = { 0 };
+
+    setenv("TP_BACKENDS", "ofi:tcp", 1);
+    setenv("TP_IFACE", "nonesuch0", 1);
+    tpx_run_tprun(&launch, "-n", "1", tpx_program("tests/launcher/talk"),
+                  "once");
+    ck_assert_int_ne(launch.status, 0);
+    ck_assert_msg(strstr(launch.err, "TP_BACKENDS=ofi:tcp leaves no backend "
+                         "that works here: ofi:tcp (no network interface that "
+                         "is up and allowed by TP_IFACE=nonesuch0); ") != NULL,
+                  "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* ---- a control group with little memory -------------------------------- */
 
 static char group[128];            /* ours; "" if it cannot be made */
@@ -403,6 +421,7 @@ int main(void)
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_tmpdir, 0, 4);
     tcase_add_loop_test(tests, test_slips, 0, TPB_COUNT(slips));
+    tcase_add_test(tests, test_no_backend);
     tcase_add_test(tests, test_full);
     tcase_add_test(tests, test_bare_dev);
     tcase_add_test(tests, test_processes);
