@@ -22,6 +22,7 @@ TPB_LOG_COMPONENT("broker");
 enum {
     BROKER_PATIENCE_MS = 5000,
     BROKER_AGAIN_MS = 1000,
+    BROKER_STARVED_MS = 1,
     BROKER_LEFT_MS = 10000         /* tprun has stopped, or much to do */
 };
 
@@ -76,16 +77,21 @@ static int broker_send(struct tpr_broker *broker, enum tpb_door_type type,
 
 /* A datagram may find tprun's queue of ten full; it is emptied soon, and then
  * the kernel wakes one who waits for that.  Who came back to look, as hundreds
- * of ranks that start together did, would keep tprun from emptying it. */
+ * of ranks that start together did, would keep tprun from emptying it.  Only of
+ * memory it does not tell when there is some again. */
 static int broker_insist(struct tpr_broker *broker, enum tpb_door_type type,
                          int rank, const void *rest, size_t length)
 {
     uint64_t limit = tpb_now() + BROKER_PATIENCE_MS * UINT64_C(1000000);
+    bool starved;
     int code;
 
-    do
+    do {
         code = broker_send(broker, type, rank, rest, length, 0);
-    while (code == EINTR && tpb_now() < limit);
+        starved = code == ENOBUFS || code == ENOMEM;
+        if (starved)
+            poll(NULL, 0, BROKER_STARVED_MS);
+    } while ((starved || code == EINTR) && tpb_now() < limit);
     return code;
 }
 
@@ -349,12 +355,17 @@ void tpr_broker_poll(struct tpr_broker *broker)
 /* Of who has PMIx tprun hears it from there, too, a little later. */
 void tpr_broker_leave(struct tpr_broker *broker)
 {
+    int code = 0;
+
     if (broker->left)
         return;
     if (broker->alone)
-        broker_insist(broker, TPB_DOOR_LEAVE, 0, NULL, 0);
+        code = broker_insist(broker, TPB_DOOR_LEAVE, 0, NULL, 0);
     else
         broker_send(broker, TPB_DOOR_LEAVE, 0, NULL, 0, MSG_DONTWAIT);
+    if (code != 0 && code != ECONNREFUSED && code != ENOTCONN)
+        tpb_warn("tprun does not hear that this rank leaves, and will miss"
+                 " tp_finalize(): %s", strerror(code));
     broker->left = true;
 }
 

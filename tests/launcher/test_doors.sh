@@ -118,6 +118,8 @@ job 9 -n 2 env TP_CONNECT_TIMEOUT=300s TP_BOOTSTRAP=pmix sh -c '
     [ "$PMIX_RANK" = 1 ] && export DOORS_SHUT=12; exec "$0" ring' "$doors"
 says "tp_init: tprun's door does not open: Cannot alloc" \
     'a door without memory, by PMIx'
+# A moment without memory is waited for.
+job 0 -n 3 env DOORS_STARVED=1 "$doors" ring
 # Ranks of another launcher that one of ours starts are none of ours.
 if mpirun --version 2>&1 | grep -q 'Open MPI.* 4\.'; then
     # shellcheck disable=SC2016
