@@ -111,7 +111,10 @@ void tpb_random(void *buffer, size_t length)
         if (got < 0) {
             if (errno == EINTR)
                 continue;
-            abort();   /* no kernel that we run on lacks getrandom */
+            /* Only a sandbox hinders it. */
+            fprintf(stderr, "tp: the kernel gives no random bytes"
+                    " (getrandom: %s)\n", strerror(errno));
+            abort();
         }
         bytes += got;
         length -= (size_t)got;
