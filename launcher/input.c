@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ struct input_reader {
 
 static struct {
     struct tpl_loop *loop;
+    struct tpl_iof *iof;
     int who;
     bool terminal;                 /* that is what 0 is */
     bool unwatched;                /* 0 is a file, which is always ready */
@@ -110,10 +112,15 @@ static void input_read(void)
 {
     ssize_t got = read(STDIN_FILENO, input.buffer, sizeof(input.buffer));
 
-    if (got < 0 && (errno == EINTR || errno == EAGAIN))
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
+        input_continue();
         return;
+    }
     if (got <= 0) {
         /* End of file (Ctrl-D), or the terminal is gone. */
+        if (got < 0 && !input.terminal)
+            tpl_iof_say(input.iof, "cannot read standard input: %s; it ends "
+                        "here for the ranks", strerror(errno));
         tpl_input_close();
         return;
     }
@@ -193,10 +200,11 @@ void tpl_input_resume(void)
     input_continue();
 }
 
-tp_status tpl_input_open(struct tpl_loop *loop, int who, int ranks,
-                         struct tpb_error *error)
+tp_status tpl_input_open(struct tpl_loop *loop, struct tpl_iof *iof, int who,
+                         int ranks, struct tpb_error *error)
 {
     input.who = who;
+    input.iof = iof;
     input.terminal = isatty(STDIN_FILENO);
     input.timer.fire = input_again;
     if (who == TPL_STDIN_NONE || (who >= 0 && !input.terminal))

@@ -9,11 +9,13 @@
 #ifndef TPL_INPUT_H
 #define TPL_INPUT_H
 
+#include "launcher/iof.h"
 #include "launcher/loop.h"
 
-/* Prepares for `ranks` ranks; `who` is one of them, or TPL_STDIN_*. */
-tp_status tpl_input_open(struct tpl_loop *loop, int who, int ranks,
-                         struct tpb_error *error);
+/* Prepares for `ranks` ranks; `who` is one of them, or TPL_STDIN_*.  `iof` says
+ * that it cannot be read. */
+tp_status tpl_input_open(struct tpl_loop *loop, struct tpl_iof *iof, int who,
+                         int ranks, struct tpb_error *error);
 
 /* What becomes that rank's standard input: a descriptor that the caller closes
  * once the rank runs.  -1 with errno. */

@@ -195,7 +195,8 @@ static void start_rank(const struct tpl_start *start, int rank)
 tp_status tpl_start_ranks(const struct tpl_start *start,
                           struct tpb_error *error)
 {
-    tp_status status = tpl_input_open(start->loop, start->options->input,
+    tp_status status = tpl_input_open(start->loop, start->iof,
+                                      start->options->input,
                                       start->options->ranks, error);
     int unused[2];
 

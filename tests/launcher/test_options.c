@@ -216,6 +216,24 @@ START_TEST(test_stdin_all)
 }
 END_TEST
 
+/* What cannot be read is said to end there. */
+START_TEST(test_stdin_unreadable)
+{
+    struct tpx_launch launch = { 0 };
+    int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    ck_assert_int_ge(fd, 0);
+    tpx_launch(&launch, fd, (const char *const[]){ "-n", "2", "--stdin",
+               "all", "cat", NULL });
+    tpx_finish(&launch, 90);
+    close(fd);
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_str_eq(launch.err, "tprun: cannot read standard input: Is a "
+                     "directory; it ends here for the ranks\n");
+    tpx_release(&launch);
+}
+END_TEST
+
 /* The input ends, and then a reader, and tprun hears of both at once. */
 START_TEST(test_stdin_all_ends)
 {
@@ -557,6 +575,7 @@ int main(void)
     tcase_add_test(tests, test_timestamp);
     tcase_add_test(tests, test_stdin_all);
     tcase_add_test(tests, test_stdin_all_ends);
+    tcase_add_test(tests, test_stdin_unreadable);
     tcase_add_loop_test(tests, test_stdin_one, 0, 2);
     tcase_add_test(tests, test_pty);
     tcase_add_test(tests, test_map_shown);
