@@ -99,6 +99,7 @@ struct tp_listener {
     _Atomic bool closing;          /* atomic: the task is under way */
     bool closed;
     bool paused;                   /* no descriptors for visitors, or full */
+    bool warned;                   /* ... of the first */
     uint32_t entrance_count;
     struct tpr_entrance entrances[TPR_WAYS + 1];
     struct tpb_list accepts;       /* listener_accept: tp_accept() armed */

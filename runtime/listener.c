@@ -31,6 +31,18 @@ void tpr_listener_pause(tp_listener *listener, bool pause)
         tpr_desk_tick(listener->context->desk);
 }
 
+/* False: it is not for want of anything. */
+static bool listener_lacks(tp_listener *listener, int code)
+{
+    if (code != EMFILE && code != ENFILE && code != ENOBUFS && code != ENOMEM)
+        return false;
+    if (!listener->warned)
+        tpb_warn("cannot accept a peer from outside: %s%s", strerror(code),
+                 code == EMFILE ? "; raise ulimit -n" : "");
+    listener->warned = true;
+    return true;
+}
+
 static void listener_called(struct tpf_watch *watch, uint32_t events)
 {
     struct tpr_entrance *entrance = TPB_CONTAINER(watch, struct tpr_entrance,
@@ -47,12 +59,14 @@ static void listener_called(struct tpf_watch *watch, uint32_t events)
         }
         fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
+            listener->warned = false;
             tpr_visitor_new(listener, fd);
             continue;
         }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS
-            || errno == ENOMEM)
+        if (listener_lacks(listener, errno)) {
             tpr_listener_pause(listener, true);
+            return;
+        }
         if (errno != ECONNABORTED && errno != EINTR)
             return;
     }

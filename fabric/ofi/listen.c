@@ -41,9 +41,14 @@ static void listen_ready(struct tpf_watch *watch, uint32_t events)
         ofi_listen_pause(endpoint, LISTEN_FULL_MS);
         endpoint->listen_full = true;
     } else if (fd >= 0) {
+        endpoint->listen_warned = false;
         ofi_meet_stranger(endpoint, fd);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS
                || errno == ENOMEM) {
+        if (!endpoint->listen_warned)
+            tpb_warn("cannot accept a peer: %s%s", strerror(errno),
+                     errno == EMFILE ? "; raise ulimit -n" : "");
+        endpoint->listen_warned = true;
         /* The socket would wake us all the time. */
         ofi_listen_pause(endpoint, LISTEN_LACK_MS);
     }

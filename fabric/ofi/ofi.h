@@ -856,6 +856,7 @@ struct ofi_endpoint {
     uint64_t listen_paused;        /* no descriptors, or many strangers: until
                                       the timer wakes it; 0: it is not */
     bool listen_full;              /* ... these: or until there are fewer */
+    bool listen_warned;            /* of the lack of descriptors */
     struct tpf_watch timer, loaded;
     uint64_t looked;               /* when the timer was served last */
     struct tpb_list meets, dead, visits, rails, conns;
