@@ -38,7 +38,7 @@ static bool listener_lacks(tp_listener *listener, int code)
         return false;
     if (!listener->warned)
         tpb_warn("cannot accept a peer from outside: %s%s", strerror(code),
-                 code == EMFILE ? "; raise ulimit -n" : "");
+                 tpb_errno_remedy(code));
     listener->warned = true;
     return true;
 }

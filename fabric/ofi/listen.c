@@ -47,7 +47,7 @@ static void listen_ready(struct tpf_watch *watch, uint32_t events)
                || errno == ENOMEM) {
         if (!endpoint->listen_warned)
             tpb_warn("cannot accept a peer: %s%s", strerror(errno),
-                     errno == EMFILE ? "; raise ulimit -n" : "");
+                     tpb_errno_remedy(errno));
         endpoint->listen_warned = true;
         /* The socket would wake us all the time. */
         ofi_listen_pause(endpoint, LISTEN_LACK_MS);

@@ -583,7 +583,7 @@ static void wireup_accept(struct tpf_watch *watch, uint32_t events)
                || errno == ENOMEM) {
         if (!endpoint->warned)
             tpb_warn("cannot accept a local peer: %s%s", strerror(errno),
-                     errno == EMFILE ? "; raise ulimit -n" : "");
+                     tpb_errno_remedy(errno));
         endpoint->warned = true;
         wireup_pause(endpoint, true);
     }
