@@ -39,7 +39,8 @@ struct door_seat {
     size_t length;
     uint64_t *waiting;             /* by rank: who wants the card; or NULL */
     bool alone;                    /* it does not use PMIx */
-    bool left;                     /* by tp_finalize() */
+    bool left;                     /* by tp_finalize(), ... */
+    bool losing;                   /* ... before all that it wrote was taken */
     int deaths_told;
     struct sockaddr_storage from;  /* its socket, once it has spoken */
     socklen_t from_length;
@@ -384,7 +385,7 @@ static void door_put(struct door_seat *seat, bool alone, const void *card,
     seat->card = copy;
     seat->length = length;
     seat->alone = alone;
-    seat->left = false;
+    seat->left = seat->losing = false;
     if (alone)
         door_event(TPL_PMIX_CONNECTED, seat->rank, 0, "");
     if (!door_answer(seat) || !door_tell_deaths(seat))
@@ -434,7 +435,7 @@ static void door_left(struct door_seat *asker, int rank)
     tpl_pmix_dispatch();           /* what is said there was said first */
     seat = door_seat_find(rank, asker->place);
     if (seat != NULL && seat->card != NULL)
-        answer.flag = seat->left;
+        answer.flag = seat->left ? 1 + seat->losing : 0;
     else
         answer.flag = asker->place.turn == 0 && door.ranks[rank].left;
     (void)door_send(&answer, NULL, 0, asker);
@@ -450,9 +451,10 @@ static void door_call(const struct door_seat *sender,
 }
 
 /* Earlier programs of the rank are over, however that came. */
-static void door_leave(struct door_seat *seat)
+static void door_leave(struct door_seat *seat, bool losing)
 {
     seat->left = true;
+    seat->losing = losing;
     seat->from_length = 0;         /* what it inherited may stay open */
     tpl_pmix_dispatch();           /* what is said there was said first */
     TPB_LIST_EACH(node, &door.ranks[seat->rank].seats) {
@@ -502,7 +504,7 @@ static void door_message(const struct tpb_door_message *message,
     else if (message->type == TPB_DOOR_ABORT)
         door_event(TPL_PMIX_ABORT, message->sender, message->rank, rest);
     else if (message->type == TPB_DOOR_LEAVE)
-        door_leave(sender);
+        door_leave(sender, message->rank != 0);
     else if (message->type == TPB_DOOR_TURN)
         door_tell_turn(sender);
 }

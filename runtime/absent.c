@@ -194,13 +194,17 @@ static void absent_settle(struct tpr_peer *peer)
     }
 }
 
-static void absent_left(struct tpr_peer *peer)
+/* Nobody met it, so what it may have written and lost was for any of us: then
+ * this is not the end of a stream that has all. */
+static void absent_left(struct tpr_peer *peer, enum tpr_left left)
 {
-    char text[sizeof(peer->full_name) + 64];
+    char text[sizeof(peer->full_name) + 96];
+    bool losing = left == TPR_LEFT_LOSING;
 
-    snprintf(text, sizeof(text), "%s has left the job (tp_finalize)",
-             atomic_load(&peer->name));
-    tpr_peer_end(peer, TP_ERR_PEER_CLOSED, text);
+    snprintf(text, sizeof(text), "%s has left the job (tp_finalize)%s",
+             atomic_load(&peer->name), losing ? " before all that it wrote was "
+             "taken (TP_FINALIZE_TIMEOUT)" : "");
+    tpr_peer_end(peer, losing ? TP_ERR_PEER_FAILED : TP_ERR_PEER_CLOSED, text);
 }
 
 /* Only once nothing else helps: asking costs a message to the launcher. */
@@ -233,12 +237,12 @@ void tpr_peer_give_up(struct tpr_peer *peer)
 struct absent_task {
     struct tpr_task task;
     int rank;
-    bool flag;
+    int answer;
     char text[128];
 };
 
 /* From any thread: `run` will find it with the token held. */
-static void absent_submit(tp_context *context, int rank, bool flag,
+static void absent_submit(tp_context *context, int rank, int answer,
                           const char *text,
                           void (*run)(tp_context *, struct tpr_task *))
 {
@@ -248,7 +252,7 @@ static void absent_submit(tp_context *context, int rank, bool flag,
         return;                    /* whoever waits has a deadline */
     task->task.run = run;
     task->rank = rank;
-    task->flag = flag;
+    task->answer = answer;
     snprintf(task->text, sizeof(task->text), "%s", text);
     tpr_submit(context, &task->task);
 }
@@ -261,18 +265,19 @@ static void absent_answered_run(tp_context *context, struct tpr_task *base)
     if (peer == NULL) {
         /* out of memory: its deadline tells */
     } else if (peer->state == TPR_PEER_DOUBTED) {
-        if (task->flag)
-            absent_left(peer);
+        if (task->answer != TPR_LEFT_NOT)
+            absent_left(peer, task->answer);
         else
             absent_settle(peer);
-    } else if (task->flag && (peer->state == TPR_PEER_AWAITED
-                              || peer->state == TPR_PEER_CROSSED)) {
-        absent_left(peer);
+    } else if (task->answer != TPR_LEFT_NOT
+               && (peer->state == TPR_PEER_AWAITED
+                   || peer->state == TPR_PEER_CROSSED)) {
+        absent_left(peer, task->answer);
     }
     tpb_free(task);
 }
 
-void tpr_rank_left(tp_context *context, int rank, bool left)
+void tpr_rank_left(tp_context *context, int rank, enum tpr_left left)
 {
     absent_submit(context, rank, left, "", absent_answered_run);
 }
@@ -393,7 +398,7 @@ static void absent_asks_run(tp_context *context, struct tpr_task *base)
     if (peer != NULL) {
         bool over = context->closing || peer->state == TPR_PEER_ENDED;
 
-        peer->gave_up |= task->flag;
+        peer->gave_up |= task->answer != 0;
         if (over && !peer->asked)
             absent_ask(peer, true);  /* it need not wait for us */
         else if (!over && (peer->state == TPR_PEER_NEW

@@ -126,9 +126,11 @@ static void bootstrap_warn_cleared(void)
  * and libpmix would complain about it. */
 static bool bootstrap_is_apart(const struct tpb_settings *settings)
 {
+    const char *job = getenv("PMIX_NAMESPACE");
     struct tpb_door door;
 
-    return tpb_door_parse(settings->text[TPB_SET_DOOR], &door)
+    return job != NULL
+           && tpb_door_of_job(settings->text[TPB_SET_DOOR], job, &door)
            && tpb_door_apart(&door);
 }
 

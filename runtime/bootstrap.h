@@ -11,6 +11,13 @@
 
 struct tpr_bootstrap;
 
+/* Has a rank left by tp_finalize()?  Sent as it is. */
+enum tpr_left {
+    TPR_LEFT_NOT = 0,
+    TPR_LEFT_WELL = 1,
+    TPR_LEFT_LOSING = 2            /* not all that it wrote was taken in time */
+};
+
 struct tpr_bootstrap_ops {
     const char *name;
     /* Publishes this rank's card, once. */
@@ -33,8 +40,9 @@ struct tpr_bootstrap_ops {
     /* May be NULL: no.  Is it known by now that no rank can be asked? */
     bool (*mute)(struct tpr_bootstrap *bootstrap);
     /* May be NULL, both or none.  This rank's context is in tp_finalize(): who
-     * did not meet it by now never will.  Tells nobody unless asked. */
-    void (*leave)(struct tpr_bootstrap *bootstrap);
+     * did not meet it by now never will.  Tells nobody unless asked.  `losing`:
+     * not all that was written was taken in time. */
+    void (*leave)(struct tpr_bootstrap *bootstrap, bool losing);
     /* Asks whether a rank did that; never blocks.  The answer comes through
      * tpr_rank_left(), from any thread, also from inside this call, or never:
      * the milliseconds after which that is so.  0: there will be none. */

@@ -2,9 +2,9 @@
 /*
  * Cards as files of a shared directory, for tests without PMIx: rank N writes
  * card.N under another name and renames it; who wants it looks now and then.
- * A rank that leaves makes left.N.  Rank M asks rank N to connect to it by a
- * file ask.N.M.0 (or .1: M itself has given up), which inotify tells N of (so
- * not over NFS) and which N removes.
+ * A rank that leaves makes left.N, and losing.N before if it lost something.
+ * Rank M asks rank N to connect to it by a file ask.N.M.0 (or .1: M itself has
+ * given up), which inotify tells N of (so not over NFS) and which N removes.
  */
 #include "config.h"
 
@@ -94,28 +94,42 @@ static void directory_listen(struct directory_bootstrap *self)
 
 /* ---- leaving ------------------------------------------------------------ */
 
-static void directory_left_path(struct tpr_bootstrap *base, int rank,
-                                char path[512])
+static void directory_path(struct tpr_bootstrap *base, const char *what,
+                           int rank, char path[512])
 {
-    snprintf(path, 512, "%s/left.%d", directory(base)->path, rank);
+    snprintf(path, 512, "%s/%s.%d", directory(base)->path, what, rank);
 }
 
-static void directory_leave(struct tpr_bootstrap *base)
+static void directory_mark(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+    tpb_close(&fd);
+}
+
+static void directory_leave(struct tpr_bootstrap *base, bool losing)
 {
     char path[512];
-    int fd;
 
-    directory_left_path(base, base->rank, path);
-    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    tpb_close(&fd);
+    if (losing) {                  /* first: who finds the other looks for it */
+        directory_path(base, "losing", base->rank, path);
+        directory_mark(path);
+    }
+    directory_path(base, "left", base->rank, path);
+    directory_mark(path);
 }
 
 static unsigned directory_left(struct tpr_bootstrap *base, int rank)
 {
+    enum tpr_left left = TPR_LEFT_NOT;
     char path[512];
 
-    directory_left_path(base, rank, path);
-    tpr_rank_left(base->context, rank, access(path, F_OK) == 0);
+    directory_path(base, "left", rank, path);
+    if (access(path, F_OK) == 0) {
+        directory_path(base, "losing", rank, path);
+        left = access(path, F_OK) == 0 ? TPR_LEFT_LOSING : TPR_LEFT_WELL;
+    }
+    tpr_rank_left(base->context, rank, left);
     return 1000;                   /* the context may be late to hear it */
 }
 
@@ -128,8 +142,10 @@ static tp_status directory_publish(struct tpr_bootstrap *base,
     char from[512], to[512];
     int fd, code = 0;
 
-    directory_left_path(base, base->rank, from);
+    directory_path(base, "left", base->rank, from);
     unlink(from);                  /* an earlier context's */
+    directory_path(base, "losing", base->rank, from);
+    unlink(from);
     snprintf(from, sizeof(from), "%s/new.%d", directory(base)->path,
              base->rank);
     snprintf(to, sizeof(to), "%s/card.%d", directory(base)->path, base->rank);

@@ -170,10 +170,14 @@ static void pmix_fetch_end(struct pmix_fetch *fetch)
 
 /* That it has none is an answer, too. */
 static void pmix_fetched_left(const struct pmix_fetch *fetch,
-                              pmix_status_t code)
+                              pmix_status_t code, const pmix_value_t *value)
 {
-    tpr_rank_left(fetch->bootstrap->base.context, fetch->rank,
-                  code == PMIX_SUCCESS);
+    enum tpr_left left = code == PMIX_SUCCESS ? TPR_LEFT_WELL : TPR_LEFT_NOT;
+
+    if (left == TPR_LEFT_WELL && value != NULL && value->type == PMIX_BOOL
+        && !value->data.flag)
+        left = TPR_LEFT_LOSING;
+    tpr_rank_left(fetch->bootstrap->base.context, fetch->rank, left);
 }
 
 static void pmix_fetch_failed(struct pmix_fetch *fetch, pmix_status_t code)
@@ -221,7 +225,7 @@ static void pmix_fetched(pmix_status_t code, pmix_value_t *value, void *arg)
     pthread_mutex_lock(&self->lock);
     if (!self->closed) {
         if (fetch->leaving) {
-            pmix_fetched_left(fetch, code);
+            pmix_fetched_left(fetch, code, value);
         } else if (code == PMIX_SUCCESS && value != NULL
                    && value->type == PMIX_BYTE_OBJECT) {
             tpr_card_arrived(self->base.context, fetch->rank, TP_OK,
@@ -252,7 +256,7 @@ static void pmix_fetch_ask(struct pmix_fetch *fetch)
         return;
     pmix_fetch_move(fetch, NULL);
     if (fetch->leaving)
-        pmix_fetched_left(fetch, code);
+        pmix_fetched_left(fetch, code, NULL);
     else
         pmix_fetch_failed(fetch, code);
     pmix_fetch_end(fetch);
@@ -310,19 +314,19 @@ static uint64_t pmix_poll(struct tpr_bootstrap *base)
 
 /* ---- leaving ------------------------------------------------------------ */
 
-static void pmix_leave(struct tpr_bootstrap *base)
+static void pmix_leave(struct tpr_bootstrap *base, bool losing)
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
-    bool yes = true;
+    bool well = !losing;
     pmix_value_t value;
     pmix_status_t code;
 
     /* Who asks, asks tprun; a key would cost its server a round. */
     if (self->broker != NULL) {
-        tpr_broker_leave(self->broker);
+        tpr_broker_leave(self->broker, losing);
         return;
     }
-    PMIX_VALUE_LOAD(&value, &yes, PMIX_BOOL);
+    PMIX_VALUE_LOAD(&value, &well, PMIX_BOOL);
     code = PMIx_Put(PMIX_GLOBAL, self->left_key, &value);
     if (code == PMIX_SUCCESS)
         code = PMIx_Commit();

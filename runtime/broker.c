@@ -142,7 +142,8 @@ static void broker_card(struct tpr_broker *broker, int rank,
         tpr_card_arrived(broker->context, rank, TP_OK, card, length, "");
 }
 
-static void broker_left(struct tpr_broker *broker, int rank, bool left)
+static void broker_left(struct tpr_broker *broker, int rank,
+                        enum tpr_left left)
 {
     if (broker_answered(broker, TPB_DOOR_LEFT, rank))
         tpr_rank_left(broker->context, rank, left);
@@ -183,7 +184,9 @@ static void broker_message(struct tpr_broker *broker,
         broker_card(broker, message.rank, bytes + sizeof(message),
                     length - sizeof(message));
     else if (message.type == TPB_DOOR_LEFT)
-        broker_left(broker, message.rank, message.flag != 0);
+        broker_left(broker, message.rank,
+                    message.flag > TPR_LEFT_LOSING ? TPR_LEFT_WELL
+                                                   : message.flag);
     else if (message.type == TPB_DOOR_CALL)
         tpr_peer_asks(broker->context, message.sender, message.flag != 0);
     else if (message.type == TPB_DOOR_DIED)
@@ -353,16 +356,16 @@ void tpr_broker_poll(struct tpr_broker *broker)
 }
 
 /* Of who has PMIx tprun hears it from there, too, a little later. */
-void tpr_broker_leave(struct tpr_broker *broker)
+void tpr_broker_leave(struct tpr_broker *broker, bool losing)
 {
     int code = 0;
 
     if (broker->left)
         return;
     if (broker->alone)
-        code = broker_insist(broker, TPB_DOOR_LEAVE, 0, NULL, 0);
+        code = broker_insist(broker, TPB_DOOR_LEAVE, losing, NULL, 0);
     else
-        broker_send(broker, TPB_DOOR_LEAVE, 0, NULL, 0, MSG_DONTWAIT);
+        broker_send(broker, TPB_DOOR_LEAVE, losing, NULL, 0, MSG_DONTWAIT);
     if (code != 0 && code != ECONNREFUSED && code != ENOTCONN)
         tpb_warn("tprun does not hear that this rank leaves, and will miss"
                  " tp_finalize(): %s", strerror(code));
@@ -401,7 +404,7 @@ void tpr_broker_close(struct tpr_broker *broker)
 {
     if (broker == NULL)
         return;
-    tpr_broker_leave(broker);
+    tpr_broker_leave(broker, false);
     tpf_watch_remove(&broker->context->env, &broker->watch);
     tpb_close(&broker->watch.fd);
     while (!tpb_list_empty(&broker->wanted))
@@ -444,9 +447,9 @@ static bool door_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
     return tpr_broker_call(door_broker(base), rank, gave_up);
 }
 
-static void door_leave(struct tpr_bootstrap *base)
+static void door_leave(struct tpr_bootstrap *base, bool losing)
 {
-    tpr_broker_leave(door_broker(base));
+    tpr_broker_leave(door_broker(base), losing);
 }
 
 static unsigned door_left(struct tpr_bootstrap *base, int rank)

@@ -31,7 +31,7 @@ void tpr_broker_fetch(struct tpr_broker *broker, int rank);
 void tpr_broker_poll(struct tpr_broker *broker);
 /* In tp_finalize(); and whether another rank was: the answer comes through
  * tpr_rank_left(), or not in these milliseconds; 0: tprun cannot be asked. */
-void tpr_broker_leave(struct tpr_broker *broker);
+void tpr_broker_leave(struct tpr_broker *broker, bool losing);
 unsigned tpr_broker_left(struct tpr_broker *broker, int rank);
 /* A rank shall call this one; its tpr_peer_asks() hears of it.  False: tprun
  * cannot be told. */

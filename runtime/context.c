@@ -723,7 +723,8 @@ static void context_finish(tp_context *context)
         tpr_peer_stop_reading(TPB_CONTAINER(node, struct tpr_peer, link));
     context->flushed = context_flush(context);
     if (context->bootstrap->ops->leave != NULL)
-        context->bootstrap->ops->leave(context->bootstrap);
+        context->bootstrap->ops->leave(context->bootstrap,
+                                       !context->flushed);
     context_end_operations(context);
     context_end_calls(context);
     tpr_leave(context);

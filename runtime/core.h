@@ -759,7 +759,7 @@ void tpr_peer_hurry(struct tpr_peer *peer, uint64_t now);
 /* The launcher says that a rank ended badly; any thread. */
 void tpr_rank_died(tp_context *context, int rank, const char *how);
 /* The answer to the bootstrap's left(); any thread. */
-void tpr_rank_left(tp_context *context, int rank, bool left);
+void tpr_rank_left(tp_context *context, int rank, enum tpr_left left);
 /* From now on ranks that this one has not heard of may ask it to connect. */
 void tpr_peer_listen(tp_context *context);
 /* A peer says, by way of the bootstrap, that it has trouble to reach this rank

@@ -172,7 +172,8 @@ typedef struct tp_stats {
     uint64_t writes_pending;      /* accepted, and not over yet */
     uint64_t reads_pending;       /* armed descriptors and reads */
     uint64_t bytes_buffered;      /* held here for a reader that is not there */
-    uint64_t blocked;             /* times a write had to wait for room */
+    uint64_t blocked;             /* times a write had to wait for room,
+                                     or for its reader */
     char transport[24];           /* the backend that carries the pipe, or did
                                      until its end; "" before */
 } tp_stats;

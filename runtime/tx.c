@@ -169,6 +169,8 @@ static void tx_block(tp_pipe *pipe)
 {
     if (tpb_list_empty(&pipe->blocked_link))
         tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
+    if (!tpb_list_empty(&pipe->writes))
+        tx_stall(pipe);
     tpr_touch(pipe->context);
 }
 
@@ -665,7 +667,9 @@ static void tx_pump_writes(tp_pipe *pipe, const struct tpr_peer *peer)
                 continue;
         }
         if (!tx_frame(pipe, op, peer->conn) || peer->conn == NULL) {
-            tx_stall(pipe);
+            /* A device of ours is nobody's reader. */
+            if (peer->conn != NULL && tpb_list_empty(&pipe->device_link))
+                tx_stall(pipe);
             return;
         }
         tx_flow(pipe);

@@ -40,6 +40,7 @@ void ofi_conn_init(struct ofi_conn *conn)
     conn->life.fd = -1;
     conn->met_fd = -1;
     conn->wire = -1;
+    conn->wire_sought = true;
     conn->peer = FI_ADDR_UNSPEC;
     conn->common.max_frame = endpoint->kind->max_frame;
 }

@@ -191,7 +191,7 @@ void ofi_life_leave(struct ofi_conn *conn)
         tpf_watch_remove(conn->common.endpoint->env, &conn->life);
     tpb_close(&conn->life.fd);
     conn->probing = false;
-    conn->life_ended = 0;
+    conn->life_ended = conn->stuck_since = 0;
 }
 
 /*
@@ -218,31 +218,55 @@ void ofi_life_sends(struct ofi_conn *conn)
         life_list(conn);
 }
 
+/* A search takes milliseconds where descriptors are many, so one is enough for
+ * each turn of looks.  True: this conn's is still to come. */
+static bool life_seeks(struct ofi_conn *conn, bool *sought)
+{
+    if (conn->wire >= 0 || conn->wire_sought || conn->ep == NULL)
+        return false;
+    if (*sought)
+        return true;
+    *sought = true;
+    ofi_socket_seek(conn);
+    return false;
+}
+
 /*
  * The host answers; but does what is sent to it arrive?  A firewall may have
  * forgotten the connection, or long packets may vanish on the way.  The kernel
- * goes on for a quarter of an hour.  True: not all is confirmed yet.
+ * goes on for a quarter of an hour.  False: all is confirmed, or nobody knows;
+ * it need not be looked at.
  */
-static bool life_stuck(struct ofi_conn *conn)
+static bool life_stuck(struct ofi_conn *conn, uint64_t now)
 {
     int limit = life_limit(ofi_endpoint_of(conn->common.endpoint));
-    int64_t silent = ofi_socket_silent(conn);
+    int64_t silent = ofi_socket_silent(conn), stuck;
     char where[64], text[320];
 
-    if (silent < LIFE_LIMITS * limit * 1000)
-        return silent >= 0;
+    if (silent <= 0) {
+        conn->stuck_since = 0;
+        return silent == 0;
+    }
+    if (conn->stuck_since == 0)
+        conn->stuck_since = now;
+    /* The pipe may have rested before it was sent. */
+    stuck = (int64_t)((now - conn->stuck_since) / 1000000);
+    if (stuck > silent)
+        stuck = silent;
+    if (stuck < LIFE_LIMITS * limit * 1000)
+        return true;
     snprintf(text, sizeof(text), "%s answers, but messages do not arrive there:"
              " nothing is confirmed for %d s (TP_HEARTBEAT is %d s); does a "
              "firewall drop the connection, or is the MTU larger than what the "
              "network passes on?",
              ofi_where_text(&conn->life_peer, false, where),
-             (int)(silent / 1000), limit);
+             (int)(stuck / 1000), limit);
     tpb_list_unlink(&conn->lively);
     life_lost(conn, text);
     return true;
 }
 
-static void life_look(struct ofi_conn *conn, uint64_t now)
+static void life_look(struct ofi_conn *conn, uint64_t now, bool *sought)
 {
     if (conn->lost) {
         tpb_list_unlink(&conn->lively);
@@ -253,22 +277,25 @@ static void life_look(struct ofi_conn *conn, uint64_t now)
         life_lost(conn, "the other side closed the connection or is gone");
     } else if (conn->heard) {
         conn->heard = false;
+        conn->stuck_since = 0;
     } else if (!life_waits(conn)) {
         conn->probing = life_set(conn, SOL_SOCKET, SO_KEEPALIVE, 1);
-        if (!life_stuck(conn))
+        if (!life_seeks(conn, sought) && !life_stuck(conn, now))
             tpb_list_unlink(&conn->lively);
     }
 }
 
 void ofi_life_timers(struct ofi_endpoint *endpoint, uint64_t now)
 {
+    bool sought = false;
+
     if (endpoint->life_look == 0 || endpoint->life_look > now)
         return;
     endpoint->life_look = ofi_meet_after(LIFE_LOOK_MS);
     TPB_LIST_EACH(node, &endpoint->lively) {
         struct ofi_conn *conn = TPB_CONTAINER(node, struct ofi_conn, lively);
 
-        life_look(conn, now);
+        life_look(conn, now, &sought);
         if (conn->life_ended != 0 && !conn->lost
             && endpoint->life_look > life_grace_over(conn))
             endpoint->life_look = life_grace_over(conn);

@@ -661,6 +661,8 @@ struct ofi_conn {
     struct tpb_list lively;        /* in endpoint->lively: no probes now */
     int wire;                      /* MSG: libfabric's socket, its number only;
                                       -1: not known */
+    bool wire_sought;              /* ... and will not be found */
+    uint64_t stuck_since;          /* ... has sent the same again; 0: not */
     bool probing;                  /* the kernel asks the peer's */
     bool heard;                    /* a message came since the last look */
     uint64_t life_ended;           /* its socket ended; 0: not */
@@ -824,9 +826,11 @@ void ofi_conn_land(struct tpf_conn *conn, void *to);
 /* Joined over TCP: looks for the socket, once.  Without congestion control, as
  * far as that goes, if it does not leave the host. */
 void ofi_socket_find(struct ofi_conn *conn);
-/* For how many ms has the peer's kernel confirmed nothing of what is sent to it
- * again and again?  0: it is sent for the first time; -1: all is confirmed, or
- * nobody knows. */
+/* Where that found nothing: among all descriptors. */
+void ofi_socket_seek(struct ofi_conn *conn);
+/* How long ago, in ms, did the peer's kernel confirm anything, if something is
+ * being sent to it again?  0: for the first time; -1: all is confirmed, or
+ * nobody knows.  Nothing may have been sent for most of that time. */
 int64_t ofi_socket_silent(const struct ofi_conn *conn);
 
 /* ---- any.c --------------------------------------------------------------- */

@@ -112,12 +112,25 @@ void ofi_socket_find(struct ofi_conn *conn)
         return;
     here = ofi_where_same(&ours, &theirs);
     conn->wire = socket_recent(&ours, &theirs);
+    conn->wire_sought = here;
     if (conn->wire < 0 && here)
         conn->wire = socket_search(&ours, &theirs);
     if (here && (conn->wire < 0
                  || setsockopt(conn->wire, IPPROTO_TCP, TCP_CONGESTION, "reno",
                                4) < 0))
         tpb_debug("the congestion control within the host stays as it is");
+}
+
+void ofi_socket_seek(struct ofi_conn *conn)
+{
+    struct ofi_where ours, theirs;
+
+    conn->wire_sought = true;
+    if (socket_ends(conn, &ours, &theirs))
+        conn->wire = socket_search(&ours, &theirs);
+    if (conn->wire < 0)
+        tpb_debug("libfabric's socket is not found: nobody sees whether what"
+                  " is sent there arrives");
 }
 
 /* The number may be another's by now, if libfabric has closed its socket. */

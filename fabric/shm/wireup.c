@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -457,7 +458,7 @@ static int wireup_answer(struct shm_conn *conn, tp_status status)
                      status == TP_OK ? 2 : 0) >= 0)
         return 0;
     code = errno;
-    if (code == ETOOMANYREFS)
+    if (code == ETOOMANYREFS || code == ENOBUFS || code == ENOMEM)
         return EAGAIN;
     tpb_debug("cannot answer a hello: %s", strerror(code));
     return code == EPIPE || code == ECONNRESET ? 0 : code;
@@ -502,17 +503,19 @@ static void wireup_answer_again(struct shm_endpoint *endpoint)
     while (!tpb_list_empty(&endpoint->heard)) {
         struct shm_conn *conn = TPB_CONTAINER(endpoint->heard.next,
                                               struct shm_conn, link);
-
         int code = wireup_answer(conn, TP_OK);
 
         if (code == EAGAIN) {
             wireup_timer(endpoint, SHM_RETRY_MS);
             return;
         }
-        if (code == 0)
+        if (code == 0) {
             wireup_let_in(conn);
-        else
-            wireup_forget(conn);
+            continue;
+        }
+        /* Its own event may be among those of this turn, and finds the end. */
+        tpb_list_unlink(&conn->link);
+        shutdown(conn->watch.fd, SHUT_RDWR);
     }
 }
 
@@ -614,10 +617,12 @@ static void wireup_called(struct tpf_watch *watch, uint32_t events)
 static void wireup_door(struct shm_endpoint *endpoint)
 {
     struct tpf_env *env = endpoint->base.env;
+    const char *job = getenv("PMIX_NAMESPACE");
     struct tpb_door door;
 
     endpoint->door = (struct tpf_watch){ .fd = -1, .ready = wireup_called };
-    if (!tpb_door_parse(env->settings->text[TPB_SET_DOOR], &door)
+    if (job == NULL
+        || !tpb_door_of_job(env->settings->text[TPB_SET_DOOR], job, &door)
         || !tpb_door_take(door.host, endpoint->address.door))
         return;
     endpoint->door.fd = door.host;

@@ -77,8 +77,10 @@ enum tpb_door_type {
     TPB_DOOR_GET,                  /* asks for that rank's */
     TPB_DOOR_ANSWER,
     TPB_DOOR_ABORT,                /* `rank` is the exit status */
-    TPB_DOOR_LEAVE,                /* tp_finalize() */
-    TPB_DOOR_LEFT,                 /* has `rank` left?  The answer: `flag` */
+    TPB_DOOR_LEAVE,                /* tp_finalize(); `rank` is 1 if not all
+                                    * that was written was taken in time */
+    TPB_DOOR_LEFT,                 /* has `rank` left?  The answer: `flag`, 2
+                                    * if it was so */
     TPB_DOOR_CALL,                 /* `rank` shall call `sender`, who has given
                                     * up if `flag`; passed on to it */
     TPB_DOOR_DIED,                 /* from tprun: how `rank` ended, in words */

@@ -17,7 +17,8 @@
 
 enum {
     RANK_BIG = 4 << 20,
-    RANK_NAP_MS = 9000,
+    RANK_NAP_MS = 21000,
+    RANK_PAUSE_MS = 1500,
     RANK_LIMIT_S = 310,
     RANK_IDLE_US = 150000          /* for many seconds of waiting */
 };
@@ -219,6 +220,18 @@ static void rank_compute(void)
     free(memory);
 }
 
+/* They rest for longer than messages may be unconfirmed, and when they go on
+ * the network is away for some seconds. */
+static void rank_rest(void)
+{
+    rank_exchange(1 - tpx_me.rank);
+    tpx_sleep_ms(RANK_NAP_MS);
+    rank_say("rested");
+    tpx_sleep_ms(RANK_PAUSE_MS);
+    rank_exchange(1 - tpx_me.rank);
+    rank_say("done");
+}
+
 /* Not a rank: something else that takes calls, at port 7777.  It says nothing,
  * or nonsense in turn. */
 static void rank_decoy(void)
@@ -248,6 +261,7 @@ static const struct tpx_spmd rank_scenes[] = {
     { .name = "idle", .run = rank_idle },
     { .name = "stream", .run = rank_stream },
     { .name = "compute", .run = rank_compute },
+    { .name = "rest", .run = rank_rest },
     { .name = "haul", .run = rank_haul },
     { .name = "decoy", .run = rank_decoy, .flags = TPX_BARE },
     { .name = NULL }

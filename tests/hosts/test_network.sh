@@ -8,7 +8,7 @@
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 # shellcheck source=tests/hosts/hosts.sh
 . "${TP_TEST_SOURCE:-.}/tests/hosts/hosts.sh"
-world 34 test_network.sh nft nftables
+world 36 test_network.sh nft nftables
 
 # shellcheck disable=SC2034 # for says
 end=$(($(date +%s) + 300))
@@ -101,6 +101,7 @@ job stream stream 21 22
 job narrow stream 33 34
 env='TP_HEARTBEAT=5s TP_PROGRESS=manual'
 job manual compute 23 24
+job rest rest 35 36
 # Nobody asks here: only the end of the connection itself can tell.
 env='TP_HEARTBEAT=0'
 job killed idle 25 26
@@ -167,6 +168,16 @@ over narrow
 if says narrow.0 'answers, but messages do not arrive'; then pass; fi
 over killed
 if says killed.0 'closed the connection or is gone'; then pass; fi
+
+# A network that is away for some seconds, after a long rest, is no end.
+if says rest.1 rested; then pass; fi
+"$nethosts" exec host36 nft -f - <<'END'
+table inet tp { chain in { type filter hook input priority 0; }; }
+add rule inet tp in drop
+END
+sleep 4
+"$nethosts" exec host36 nft delete table inet tp
+well rest 2 rested
 
 # Who computes is not dead.
 well manual 2

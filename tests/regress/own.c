@@ -55,9 +55,9 @@ static void own_written(tp_pipe *pipe, tp_status status, tp_message *message,
 int main(void)
 {
     tp_options options = TP_OPTIONS_INIT;
-    tp_payload payload = { .data = "to me", .length = sizeof("to me") };
+    char out[] = "to me", text[OWN_TEXT];
+    tp_payload payload = { .data = out, .length = sizeof(out) };
     tp_message message = { .payloads = &payload, .payload_count = 1 };
-    char text[OWN_TEXT];
     tp_context *context;
     tp_pipe *pipe;
 
