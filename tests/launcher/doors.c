@@ -26,6 +26,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,15 +57,15 @@ int setsockopt(int fd, int level, int option, const void *value,
 __attribute__((__visibility__("default")))
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
-    static bool fed;
+    static _Atomic bool fed;
 
     if (message->msg_iovlen == 2 && message->msg_controllen == 0
-        && getenv("DOORS_STARVED") != NULL && !fed) {
-        fed = true;
+        && getenv("DOORS_STARVED") != NULL
+        && !atomic_exchange(&fed, true)) {
         errno = ENOBUFS;
         return -1;
     }
-    fed = false;
+    atomic_store(&fed, false);
     return syscall(SYS_sendmsg, fd, message, flags);
 }
 
