@@ -122,11 +122,13 @@ static inline void short_have(tp_pipe *pipe, uint64_t length, bool borrow,
     op->borrow = borrow;
 }
 
-/* Nobody else has it. */
+/* Nobody else has it; and nothing was asked for before that is still to be
+ * done, as to arm the pipe again: its next message would be for any reader. */
 static inline bool short_is_offered(const tp_pipe *pipe,
                                     const tp_message *message)
 {
     return pipe->context->open.pipe == pipe
+           && tpr_short_in_turn(pipe->context)
            && pipe->rx_state == TPR_RX_OFFERED
            && atomic_load_explicit(&pipe->offered, memory_order_relaxed)
               == message;
