@@ -54,6 +54,38 @@ START_TEST(neighbours_live_apart)
 }
 END_TEST
 
+/* Rank 0, the middle of most stars, shares its cpu with no more than others. */
+START_TEST(the_first_has_most_room)
+{
+    cpu_set_t own;
+
+    for (int count = 2; count <= 5; count++) {
+        crowd_cpus(&own, count);
+        for (int size = 2; size <= 17; size++) {
+            int apart[2 * 5 + 2] = { 0 }, beside[2 * 5 + 2] = { 0 };
+            struct tpr_crowd crowd;
+
+            for (int rank = 0; rank < size; rank++) {
+                tpr_crowd_init(&crowd, rank, size, count, &own);
+                ck_assert_int_ge(crowd.apart_home, 0);
+                ck_assert_int_ge(crowd.beside_home, 0);
+                apart[crowd.apart_home]++;
+                beside[crowd.beside_home]++;
+            }
+            for (int cpu = 1; cpu < 2 * count; cpu += 2) {
+                ck_assert_int_ge(apart[cpu], size / count);
+                ck_assert_int_le(apart[cpu], (size + count - 1) / count);
+                ck_assert_int_ge(beside[cpu], size / count);
+                ck_assert_int_le(beside[cpu], (size + count - 1) / count);
+            }
+            ck_assert_int_eq(apart[1], size > count ? size / count : 1);
+            if (size >= count)
+                ck_assert_int_eq(beside[1], size / count);
+        }
+    }
+}
+END_TEST
+
 /* As long as answers come at once nobody yields; if they do not, waits yield
  * at once for a while, the longer the more often it happens. */
 START_TEST(patience_follows_the_answers)
@@ -541,6 +573,7 @@ int main(void)
     TCase *tests = tcase_create("crowd");
 
     tcase_add_test(tests, neighbours_live_apart);
+    tcase_add_test(tests, the_first_has_most_room);
     tcase_add_test(tests, patience_follows_the_answers);
     tcase_add_test(tests, one_of_three_is_late);
     tcase_add_test(tests, looks_are_worth_a_switch);
