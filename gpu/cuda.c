@@ -406,6 +406,9 @@ static tp_status cuda_slot_copy(struct tpg_work *work, struct tpg_slot *slot,
     }
     if (code == CU_OK)
         code = cuda->cuEventRecord(slot->copied, stream);
+    /* What was enqueued is over before anybody else has the memory. */
+    if (code != CU_OK)
+        cuda->cuStreamSynchronize(stream);
     return tpg_cuda_fail(cuda, code, "a copy between host and device",
                          &work->error);
 }

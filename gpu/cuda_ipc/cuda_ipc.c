@@ -148,14 +148,19 @@ static tp_status ipc_copy(const struct tpg_cuda *cuda, struct ipc_pull *pull,
     struct tpf_pull *base = &pull->base;
     struct tpg_gpu *gpu = ipc_gpu(base);
     tp_status status = tpg_device_enter(gpu, cuda, pull->device, error);
+    cu_stream stream;
 
     if (status != TP_OK)
         return status;
+    stream = gpu->devices[pull->device].in;
     pull->part = base->to.device.type == TP_DEVICE_CUDA
                  ? base->to.length - base->moved : tpf_stride(base);
-    status = ipc_enqueue(cuda, pull, gpu->devices[pull->device].in, error);
+    status = ipc_enqueue(cuda, pull, stream, error);
     if (status == TP_OK)
         status = tpg_cuda_fail(cuda, ipc_mark(cuda, pull), ipc_copying, error);
+    /* What was enqueued is over before anybody else has the memory. */
+    if (status != TP_OK)
+        cuda->cuStreamSynchronize(stream);
     tpg_cuda_leave(cuda);
     return status;
 }

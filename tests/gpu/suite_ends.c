@@ -429,6 +429,76 @@ static void ends_channel(void)
         tpx_buffer_drop(&buffers[k]);
 }
 
+/* ---- copies that nothing tells the end of -------------------------------- */
+
+/* How the driver fails when a copy is enqueued, and where to. */
+static const struct ends_unmarked {
+    const char *plan;
+    enum tpx_kind to;
+    size_t length;
+} ends_plans[] = {
+    /* Its end cannot be marked. */
+    { "cuStreamWriteValue32_v2:1+:801,cuEventRecord:1:2", TPX_PLAIN, 700000 },
+    /* Of a short copy's two parts only one can be had. */
+    { "cuMemcpy2DAsync_v2:2:2", TPX_MALLOC, 777 }
+};
+
+/* The second message is without faults, and moves what was left behind. */
+static void ends_unmarked_read(struct tpx_buffer *buffers, unsigned first,
+                               const struct ends_unmarked *of)
+{
+    for (unsigned k = 0; k < 2; k++) {
+        tp_pipe *pipe = tpx_pipe(0, first + k);
+        struct tpx_end end = { 0 };
+        tp_message *skeleton;
+
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_place(&buffers[k], &skeleton->tensors[0]);
+        tpx_device_fails(k == 0 ? of->plan : "");
+        tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
+        tpx_until(&end.over, 1);
+        tpx_device_fails("");
+        if (k == 1 || end.status == TP_OK)
+            tpx_buffer_check(&buffers[k], first);
+        else
+            tpx_equal(end.status, TP_ERR_BACKEND);
+        if (k == 0) {
+            tpx_buffer_fill(&buffers[k], 99);
+            tpx_device_sync(buffers[k].stream);
+        }
+    }
+    tpx_buffer_check(&buffers[0], 99);
+}
+
+/* A read is over, well or not, while what it had enqueued is still to run: its
+ * memory is its caller's, and nobody else writes there. */
+static void ends_unmarked(void)
+{
+    for (unsigned i = 0; i < 2 && tpx_device_is_double(); i++) {
+        const struct ends_unmarked *of = &ends_plans[i];
+        struct tpx_buffer buffers[2];
+
+        for (int k = 0; k < 2; k++)
+            tpx_buffer_make(&buffers[k], tpx_me.rank == 0 || k == 1
+                            ? TPX_MALLOC : of->to, 0, of->length);
+        tpx_meet(!tpx_me.rank);
+        for (unsigned k = 0; tpx_me.rank == 0 && k < 2; k++) {
+            tp_tensor tensor;
+            tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+            tpx_buffer_fill(&buffers[k], 50 + 10 * i);
+            tensor = tpx_buffer_tensor(&buffers[k]);
+            (void)tp_pipe_send_message(tpx_pipe(1, 50 + 10 * i + k), &message,
+                                       PATIENCE);
+        }
+        if (tpx_me.rank == 1)
+            ends_unmarked_read(buffers, 50 + 10 * i, of);
+        tpx_meet(!tpx_me.rank);
+        for (int k = 0; k < 2; k++)
+            tpx_buffer_drop(&buffers[k]);
+    }
+}
+
 const struct tpx_spmd tpx_ends_suite[] = {
     { "ends_break", ends_break, 2, TPX_MANUAL | TPX_WARNS, 30 },
     { "ends_break_reader", ends_break_reader, 2, TPX_WARNS, 30 },
@@ -438,5 +508,6 @@ const struct tpx_spmd tpx_ends_suite[] = {
     { "ends_freed", ends_freed, 2, 0, 30 },
     { "ends_channel", ends_channel, 2, 0, 30 },
     { "ends_finalize", ends_finalize, 2, 0, 30 },
+    { "ends_unmarked", ends_unmarked, 2, TPX_WARNS, 30 },
     { NULL }
 };
