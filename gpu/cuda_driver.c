@@ -13,10 +13,13 @@
 
 enum { DRIVER_OLDEST = 11040 };
 
+typedef cu_result driver_asker(int *devices);      /* cuDeviceGetCount() */
+
 static struct {
     pthread_mutex_t lock;
     _Atomic uint64_t looked;           /* for the program's own, when it had
                                           loaded so many libraries */
+    _Atomic(driver_asker *) ask;       /* of the program's own */
     _Atomic bool tried;                /* release: all below is there */
     tp_status status;
     struct tpb_error error;
@@ -186,24 +189,44 @@ static uint64_t driver_loads(void)
     return loads;
 }
 
-const struct tpg_cuda *tpg_cuda_notice(const struct tpb_settings *settings)
+/* The program's own driver, if it has loaded one: what tells whether it is in
+ * use; else NULL. */
+static driver_asker *driver_look(const struct tpb_settings *settings)
 {
-    const struct tpg_cuda *cuda = tpg_cuda_loaded();
+    driver_asker *ask = atomic_load(&driver.ask);
     uint64_t loads;
-    void *library;
+    void *library, *symbol;
 
-    if (cuda != NULL || atomic_load(&driver.tried))
-        return cuda;
+    if (ask != NULL)
+        return ask;
     loads = driver_loads();
     if (loads == atomic_load_explicit(&driver.looked, memory_order_relaxed))
         return NULL;
     library = dlopen(settings->text[TPB_SET_CUDA_LIBRARY],
                      RTLD_NOW | RTLD_NOLOAD);
-    if (library == NULL) {
+    symbol = library != NULL ? dlsym(library, "cuDeviceGetCount") : NULL;
+    if (symbol == NULL) {
         atomic_store_explicit(&driver.looked, loads, memory_order_relaxed);
         return NULL;
     }
-    dlclose(library);
+    memcpy(&ask, &symbol, sizeof(ask));
+    atomic_store(&driver.ask, ask);
+    return ask;
+}
+
+/* One that is loaded but not initialised has no memory yet.  To initialise it
+ * is not for us: CUDA would not work in what the program forks later. */
+const struct tpg_cuda *tpg_cuda_notice(const struct tpb_settings *settings)
+{
+    const struct tpg_cuda *cuda = tpg_cuda_loaded();
+    driver_asker *ask;
+    int devices;
+
+    if (cuda != NULL || atomic_load(&driver.tried))
+        return cuda;
+    ask = driver_look(settings);
+    if (ask == NULL || ask(&devices) == CU_NOT_INITIALIZED)
+        return NULL;
     return tpg_cuda_load(settings, &cuda, NULL) == TP_OK ? cuda : NULL;
 }
 

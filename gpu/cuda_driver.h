@@ -37,8 +37,8 @@ tp_status tpg_cuda_load(const struct tpb_settings *settings,
 /* The driver if it is loaded already, else NULL. */
 const struct tpg_cuda *tpg_cuda_loaded(void);
 
-/* As tpg_cuda_loaded(); but if the program itself has loaded libcuda since,
- * loads it, too: then some of its memory may be a device's. */
+/* As tpg_cuda_loaded(); but if the program itself has initialised libcuda
+ * since, loads it, too: then some of its memory may be a device's. */
 const struct tpg_cuda *tpg_cuda_notice(const struct tpb_settings *settings);
 
 /* The device's primary context, kept until the process ends. */

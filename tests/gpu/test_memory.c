@@ -137,6 +137,29 @@ START_TEST(wrong_claims)
 }
 END_TEST
 
+/* A program's driver is noticed when it is in use, and not initialised for it:
+ * what it forks could not use CUDA. */
+START_TEST(noticed)
+{
+    tp_device cpu = { TP_DEVICE_CPU, 0 };
+    struct tpb_error error = { "" };
+    char here[16], *there;
+
+    ck_assert(tpx_device_is_double() || getenv("TP_CUDA_LIBRARY") != NULL);
+    ck_assert_int_eq(tpb_settings_load(&settings, &error), TP_OK);
+    gpu = tpg_open(&settings);
+    ck_assert_ptr_nonnull(gpu);
+    claimed(here, 16, cpu, TP_OK, "");
+    ck_assert(tpg_absent(gpu));
+    ck_assert_ptr_null(tpg_cuda_loaded());
+    tpx_device_use(0);
+    there = tpx_device_malloc(SIZE);
+    claimed(there, SIZE, cpu, TP_ERR_INVALID, "not CPU memory");
+    ck_assert(!tpg_absent(gpu));
+    stop();
+}
+END_TEST
+
 /* ---- which are visible --------------------------------------------------- */
 
 /* What is said of CUDA_VISIBLE_DEVICES, and the first and the number of those
@@ -228,6 +251,7 @@ int main(void)
     tcase_add_test(tests, alloc_without_vmm);
     tcase_add_test(tests, alloc_refused);
     tcase_add_test(tests, wrong_claims);
+    tcase_add_test(tests, noticed);
     tcase_add_loop_test(tests, some_visible, 0, (int)TPB_COUNT(visible));
     tcase_add_loop_test(tests, no_gpu, 0, (int)TPB_COUNT(nothing));
     suite_add_tcase(suite, tests);
