@@ -308,6 +308,18 @@ static cu_result host_slot_ask(const struct tpg_cuda *cuda,
     return slot->copied == NULL ? CU_OK : tpg_event_query(cuda, slot->copied);
 }
 
+/* Waits for the device, which is at our own copies and ends soon. */
+static void host_settle(const struct tpg_cuda *cuda, struct host_link *link,
+                        const struct host_side *side,
+                        const struct host_slot *slot)
+{
+    if (slot->copied == NULL || cuda == NULL
+        || tpg_cuda_enter(cuda, slot->device, NULL) != TP_OK)
+        return;
+    cuda->cuStreamSynchronize(host_stream(link, side, slot->device));
+    tpg_cuda_leave(cuda);
+}
+
 /* Nobody's memory is touched for that pull any more. */
 static void host_withdraw(struct host_side *side, struct host_pull *pull)
 {
@@ -321,11 +333,7 @@ static void host_withdraw(struct host_side *side, struct host_pull *pull)
 
         if (slot->pull != pull)
             continue;
-        if (slot->copied != NULL && cuda != NULL
-            && tpg_cuda_enter(cuda, slot->device, NULL) == TP_OK) {
-            cuda->cuStreamSynchronize(host_stream(link, side, slot->device));
-            tpg_cuda_leave(cuda);
-        }
+        host_settle(cuda, link, side, slot);
         slot->pull = NULL;
     }
 }
@@ -409,6 +417,8 @@ static void host_filled(struct host_link *link, const struct tpg_cuda *cuda,
     struct host_slot *slot = &side->slots[side->ended % HOST_SLOTS];
     struct host_pull *help = slot->pull;
 
+    if (code != CU_OK)
+        host_settle(cuda, link, side, slot);
     host_slot_end(cuda, slot);
     if (code != CU_OK)
         side->stage->pieces[side->ended % HOST_SLOTS].length = HOST_FAILED;
@@ -529,6 +539,8 @@ static bool host_emptied(struct host_link *link, const struct tpg_cuda *cuda,
     struct host_pull *pull = slot->pull;
     struct tpf_env *env = host_env(link);
 
+    if (code != CU_OK)
+        host_settle(cuda, link, side, slot);
     host_slot_end(cuda, slot);
     slot->pull = NULL;
     /* Pairs with the acquire in host_send(). */

@@ -291,6 +291,18 @@ static cu_result ipc_ask(const struct tpg_cuda *cuda, struct ipc_pull *pull)
     return code;
 }
 
+/* Waits for the device, which is at our own copies and ends soon. */
+static void ipc_settle(const struct tpg_cuda *cuda,
+                       const struct ipc_pull *pull)
+{
+    struct tpg_gpu *gpu = ipc_gpu(&pull->base);
+
+    if (cuda == NULL || tpg_cuda_enter(cuda, pull->device, NULL) != TP_OK)
+        return;
+    cuda->cuStreamSynchronize(gpu->devices[pull->device].in);
+    tpg_cuda_leave(cuda);
+}
+
 static bool ipc_step(const struct tpg_cuda *cuda, struct ipc_pull *pull)
 {
     struct ipc_link *link = (struct ipc_link *)pull->base.link;
@@ -302,7 +314,9 @@ static bool ipc_step(const struct tpg_cuda *cuda, struct ipc_pull *pull)
     if (code == CU_NOT_READY)
         return false;
     status = tpg_cuda_fail(cuda, code, ipc_copying, &error);
-    if (status == TP_OK) {
+    if (status != TP_OK) {
+        ipc_settle(cuda, pull);
+    } else {
         pull->base.moved += pull->part;
         if (pull->base.moved < pull->base.to.length) {
             status = ipc_copy(cuda, pull, &error);
@@ -342,11 +356,10 @@ static bool ipc_progress(struct tpf_channel *base)
     return moved;
 }
 
-/* Waits for the copies of that link, which are our own and end soon. */
+/* Waits for the copies of that link. */
 static void ipc_stop(struct tpf_link *base)
 {
     struct ipc_channel *channel = (struct ipc_channel *)base->channel;
-    struct tpg_gpu *gpu = base->channel->env->gpu;
     const struct tpg_cuda *cuda = tpg_cuda_loaded();
 
     TPB_LIST_EACH(node, &channel->pulls) {
@@ -357,11 +370,7 @@ static void ipc_stop(struct tpf_link *base)
             continue;
         tpb_list_unlink(node);
         base->channel->env->on_devices--;
-        if (cuda != NULL
-            && tpg_cuda_enter(cuda, pull->device, NULL) == TP_OK) {
-            cuda->cuStreamSynchronize(gpu->devices[pull->device].in);
-            tpg_cuda_leave(cuda);
-        }
+        ipc_settle(cuda, pull);
         ipc_end(cuda, pull);
     }
 }

@@ -440,7 +440,9 @@ static const struct ends_unmarked {
     /* Its end cannot be marked. */
     { "cuStreamWriteValue32_v2:1+:801,cuEventRecord:1:2", TPX_PLAIN, 700000 },
     /* Of a short copy's two parts only one can be had. */
-    { "cuMemcpy2DAsync_v2:2:2", TPX_MALLOC, 777 }
+    { "cuMemcpy2DAsync_v2:2:2", TPX_MALLOC, 777 },
+    /* Nor can it be asked for. */
+    { "cuStreamQuery:1+:999,cuEventQuery:1+:999", TPX_PLAIN, 700000 }
 };
 
 /* The second message is without faults, and moves what was left behind. */
@@ -470,33 +472,46 @@ static void ends_unmarked_read(struct tpx_buffer *buffers, unsigned first,
     tpx_buffer_check(&buffers[0], 99);
 }
 
+static void ends_unmarked_by(const struct ends_unmarked *of)
+{
+    struct tpx_buffer buffers[2];
+
+    if (!tpx_device_is_double())
+        return;                        /* no driver fails when asked to */
+    for (int k = 0; k < 2; k++)
+        tpx_buffer_make(&buffers[k], tpx_me.rank == 0 || k == 1
+                        ? TPX_MALLOC : of->to, 0, of->length);
+    tpx_meet(!tpx_me.rank);
+    for (unsigned k = 0; tpx_me.rank == 0 && k < 2; k++) {
+        tp_tensor tensor;
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+        tpx_buffer_fill(&buffers[k], 50);
+        tensor = tpx_buffer_tensor(&buffers[k]);
+        (void)tp_pipe_send_message(tpx_pipe(1, 50 + k), &message, PATIENCE);
+    }
+    if (tpx_me.rank == 1)
+        ends_unmarked_read(buffers, 50, of);
+    tpx_meet(!tpx_me.rank);
+    for (int k = 0; k < 2; k++)
+        tpx_buffer_drop(&buffers[k]);
+}
+
 /* A read is over, well or not, while what it had enqueued is still to run: its
  * memory is its caller's, and nobody else writes there. */
 static void ends_unmarked(void)
 {
-    for (unsigned i = 0; i < 2 && tpx_device_is_double(); i++) {
-        const struct ends_unmarked *of = &ends_plans[i];
-        struct tpx_buffer buffers[2];
+    ends_unmarked_by(&ends_plans[0]);
+}
 
-        for (int k = 0; k < 2; k++)
-            tpx_buffer_make(&buffers[k], tpx_me.rank == 0 || k == 1
-                            ? TPX_MALLOC : of->to, 0, of->length);
-        tpx_meet(!tpx_me.rank);
-        for (unsigned k = 0; tpx_me.rank == 0 && k < 2; k++) {
-            tp_tensor tensor;
-            tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+static void ends_half(void)
+{
+    ends_unmarked_by(&ends_plans[1]);
+}
 
-            tpx_buffer_fill(&buffers[k], 50 + 10 * i);
-            tensor = tpx_buffer_tensor(&buffers[k]);
-            (void)tp_pipe_send_message(tpx_pipe(1, 50 + 10 * i + k), &message,
-                                       PATIENCE);
-        }
-        if (tpx_me.rank == 1)
-            ends_unmarked_read(buffers, 50 + 10 * i, of);
-        tpx_meet(!tpx_me.rank);
-        for (int k = 0; k < 2; k++)
-            tpx_buffer_drop(&buffers[k]);
-    }
+static void ends_unasked(void)
+{
+    ends_unmarked_by(&ends_plans[2]);
 }
 
 const struct tpx_spmd tpx_ends_suite[] = {
@@ -509,5 +524,7 @@ const struct tpx_spmd tpx_ends_suite[] = {
     { "ends_channel", ends_channel, 2, 0, 30 },
     { "ends_finalize", ends_finalize, 2, 0, 30 },
     { "ends_unmarked", ends_unmarked, 2, TPX_WARNS, 30 },
+    { "ends_half", ends_half, 2, TPX_WARNS, 30 },
+    { "ends_unasked", ends_unasked, 2, TPX_WARNS, 30 },
     { NULL }
 };
