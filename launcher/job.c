@@ -133,6 +133,21 @@ static void job_grace_over(struct tpl_timer *timer)
     }
 }
 
+static void job_report(struct tpl_job *job)
+{
+    if (!job->reported && job->report[0] != '\0')
+        tpl_iof_say(job->iof, "%s", job->report);
+    job->reported = true;
+}
+
+/* Without what nobody has read; but standard error may have its reader. */
+static void job_leave_output(struct tpl_job *job)
+{
+    tpl_iof_hang_up(job->iof);
+    job_report(job);
+    job->phase = TPL_DONE;
+}
+
 /* Somebody wants to be gone, or the time is over, and our reader does not read.
  * In the latter case one that is slow may go on. */
 static void job_hurry_over(struct tpl_timer *timer)
@@ -142,7 +157,7 @@ static void job_hurry_over(struct tpl_timer *timer)
     if (job->signal == 0 && tpl_iof_written(job->iof) != job->written)
         job_set_hurry(job);
     else
-        job->phase = TPL_DONE;
+        job_leave_output(job);
 }
 
 static void job_timed_out(struct tpl_timer *timer)
@@ -251,7 +266,7 @@ static void job_hasten(struct tpl_job *job, int signal)
                         "read of its output is lost",
                         tpl_signal_name(signal));
         }
-        job->phase = TPL_DONE;
+        job_leave_output(job);
         break;
     case TPL_DONE:
         break;
@@ -450,11 +465,8 @@ static void job_orphans_begin(struct tpl_job *job)
 
 static void job_drain(struct tpl_job *job)
 {
-    if (!job->reported && tpl_iof_ended(job->iof)) {
-        job->reported = true;
-        if (job->report[0] != '\0')
-            tpl_iof_say(job->iof, "%s", job->report);
-    }
+    if (tpl_iof_ended(job->iof))
+        job_report(job);
     if (job->reported && tpl_iof_done(job->iof))
         job->phase = TPL_DONE;
 }

@@ -493,9 +493,39 @@ START_TEST(test_timeout_unread)
     launch.out_fd = ends[1];
     tpx_launch(&launch, -1, (const char *const[]){ "--timeout", "1", "yes",
                NULL });
+    launch.out_fd = memfd_create("none", MFD_CLOEXEC);
     tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 124);
+    ck_assert_int_eq(tpx_count(launch.err, "tprun: the job ran longer than"),
+                     1);
     close(ends[0]);
+    close(ends[1]);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* The last line is said, as who reads standard error may well read: after one
+ * signal, and after a second one that does not wait for a reader. */
+START_TEST(test_signal_unread)
+{
+    struct tpx_launch launch = { 0 };
+    int ends[2];
+
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    launch.out_fd = ends[1];
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "yes", NULL });
+    launch.out_fd = memfd_create("none", MFD_CLOEXEC);
+    tpx_doze(1);
+    kill(launch.pid, SIGTERM);
+    if (_i == 1) {
+        tpx_doze(0.7);
+        kill(launch.pid, SIGTERM);
+    }
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 143);
+    ck_assert_str_eq(launch.err, "tprun: signal 15 (SIGTERM) ended the job\n");
+    close(ends[0]);
+    close(ends[1]);
     tpx_release(&launch);
 }
 END_TEST
@@ -736,6 +766,7 @@ int main(void)
     tcase_add_test(tests, test_terminal_shell);
     tcase_add_test(tests, test_terminal_stuck);
     tcase_add_test(tests, test_timeout_unread);
+    tcase_add_loop_test(tests, test_signal_unread, 0, 2);
     tcase_add_test(tests, test_timeout_slowly);
     tcase_add_test(tests, test_terminal_unwanted);
     tcase_add_test(tests, test_terminal_elsewhere);
