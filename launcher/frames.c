@@ -80,13 +80,24 @@ static void frames_finish(struct tpl_frame_reader *reader)
     reader->frame(reader, kind, reader->held, length);
 }
 
-void tpl_frame_flush(struct tpl_frame_reader *reader)
+/* What is held is no frame. */
+static void frames_text(struct tpl_frame_reader *reader)
 {
     size_t length = reader->held_length;
 
     reader->held_length = 0;
     if (length > 0)
         reader->text(reader, reader->held, length);
+}
+
+void tpl_frame_flush(struct tpl_frame_reader *reader)
+{
+    if (reader->held_length <= 3)
+        frames_text(reader);
+    else if (reader->held[2] == TPL_FRAME_MARK)
+        reader->held_length = 0;       /* half a mark tells nothing */
+    else
+        frames_finish(reader);
 }
 
 void tpl_frame_feed(struct tpl_frame_reader *reader, const char *data,
@@ -108,13 +119,13 @@ void tpl_frame_feed(struct tpl_frame_reader *reader, const char *data,
             data++;
             frames_finish(reader);
         } else if (reader->held_length == sizeof(reader->held)) {
-            tpl_frame_flush(reader);
+            frames_text(reader);
         } else {
             reader->held[reader->held_length++] = *data++;
             if (!frames_promising(reader)) {
                 reader->held_length--;
                 data--;
-                tpl_frame_flush(reader);
+                frames_text(reader);
                 /* It may begin the next one. */
                 if (*data != '~')
                     reader->text(reader, data++, 1);

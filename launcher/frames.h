@@ -43,7 +43,7 @@ struct tpl_frame_reader {
 void tpl_frame_feed(struct tpl_frame_reader *reader, const char *data,
                     size_t length);
 
-/* No more comes: what is held is text. */
+/* No more comes: of a frame that is cut off, what has come of it counts. */
 void tpl_frame_flush(struct tpl_frame_reader *reader);
 
 #endif

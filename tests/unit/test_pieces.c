@@ -229,6 +229,26 @@ START_TEST(test_endless)
 }
 END_TEST
 
+/* mpirun was ended in the middle of one: what has come of it is the rank's, and
+ * nobody sees how it was coded. */
+static const struct { const char *stream, *got; } cut[] = {
+    { "<stderr rank=\"1\">~{oYWJj</stderr>", "oabc" },
+    { "<stderr rank=\"1\">~{eYWJjZ", "eabc" },
+    { "<stderr rank=\"1\">~{oYWJjZG", "oabcd" },
+    { "<stderr rank=\"1\">~{mYWJjZG", "" },
+};
+
+START_TEST(test_cut)
+{
+    clear();
+    put_word(&xml, cut[_i].stream);
+    feed(1000);
+    rest_is("");
+    put(&got[1], "", 1);
+    ck_assert_str_eq(got[1].data, cut[_i].got);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pieces");
@@ -238,6 +258,7 @@ int main(void)
     tcase_add_loop_test(tests, test_mixed, 0, TPB_COUNT(steps));
     tcase_add_loop_test(tests, test_others, 0, TPB_COUNT(others));
     tcase_add_test(tests, test_endless);
+    tcase_add_loop_test(tests, test_cut, 0, TPB_COUNT(cut));
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
