@@ -31,6 +31,7 @@ enum {
     RUN_PATIENCE = 10,             /* until we say that we wait */
     RUN_SETTLE = 3,                /* for the engine to end by itself */
     RUN_GRACE = 5,                 /* from SIGTERM to SIGKILL */
+    RUN_HURRY = 2,                 /* for a reader who reads nothing */
     RUN_INSTANT = 300,             /* ms: what ends together */
     RUN_SWEEPS = 100,              /* looks for what it leaves, by SIGTERM */
     RUN_EXIT_TIMEOUT = 124
@@ -50,8 +51,9 @@ static struct run {
     const struct tpl_options *options;
     struct tpl_loop loop;
     struct tpl_watch signals, errors;
-    struct tpl_timer timeout, launch, grace, heed;
+    struct tpl_timer timeout, launch, grace, heed, hurry;
     size_t heard;                  /* of srun's own words */
+    uint64_t written;              /* when `hurry` was set */
     struct tpl_engine_text text;
     struct tpl_engine_output output;    /* if plan->framed */
     struct run_rank *ranks;
@@ -67,6 +69,7 @@ static struct run {
     char report[1024];
     char step[64];                 /* of Slurm */
     bool ending, adopted, killed, drained, late, lost, hurried;
+    bool overdue;                  /* --timeout has ended it */
 } run;
 
 static void run_ask_srun(void);
@@ -150,7 +153,7 @@ static void run_settled(struct tpl_timer *timer)
 {
     /* Nobody can hurry who reads from us, but the user. */
     if (tpl_engine_output_waits(&run.output) && run.signal == 0
-        && run.status != RUN_EXIT_TIMEOUT) {
+        && !run.overdue) {
         tpl_timer_set(&run.loop, timer, tpb_now() + run_second);
     } else if (run.pid == 0) {
         run.drained = true;
@@ -452,6 +455,7 @@ static void run_timed_out(struct tpl_timer *timer)
                      run.started - run.over > 1 ? " and more" : "");
     run_fail(RUN_CAUSE, RUN_EXIT_TIMEOUT, "the job ran longer than --timeout "
              "%s; %s", run.options->timeout_text, who);
+    run.overdue = true;
     tpl_engine_text_hush(&run.text);
     run_end_now();
 }
@@ -469,6 +473,22 @@ static void run_waits(struct tpl_timer *timer)
     }
     run.lost = true;
     run_end_now();
+}
+
+static void run_set_hurry(void)
+{
+    run.written = tpl_iof_written(run.output.iof);
+    tpl_timer_set(&run.loop, &run.hurry, tpb_now() + RUN_HURRY * run_second);
+}
+
+/* As in job.c: our reader does not read, or is slow and has no more time. */
+static void run_hurry_over(struct tpl_timer *timer)
+{
+    (void)timer;
+    if (run.signal == 0 && tpl_iof_written(run.output.iof) != run.written)
+        run_set_hurry();
+    else
+        run.hurried = true;
 }
 
 /* ---- the whole ---------------------------------------------------------- */
@@ -536,6 +556,7 @@ static tp_status run_prepare(struct tpb_error *error)
     run.launch.fire = run_waits;
     run.grace.fire = run_settled;
     run.heed.fire = run_heed;
+    run.hurry.fire = run_hurry_over;
     tpl_engine_text_init(&run.text, &run.loop, run.plan->cookie,
                          run.options->verbose, run_marked, run_show, NULL);
     if (run.options->timeout > 0)
@@ -661,15 +682,19 @@ static int run_loop(struct tpb_error *error)
     return 0;
 }
 
-/* All that is left goes out, as long as that may take. */
+/* All that is left goes out, as long as that may take, but for who wants to be
+ * gone. */
 static int run_drain(struct tpb_error *error)
 {
     if (run.output.iof == NULL)
         return 0;
     tpl_engine_output_end(&run.output);
-    while (!tpl_iof_done(run.output.iof) && !run.hurried)
+    while (!tpl_iof_done(run.output.iof) && !run.hurried) {
+        if ((run.signal != 0 || run.overdue) && run.hurry.at == 0)
+            run_set_hurry();
         if (tpl_loop_turn(&run.loop, error) != TP_OK)
             return 1;
+    }
     return 0;
 }
 
@@ -703,6 +728,7 @@ static void run_clean_up(void)
     tpl_timer_set(&run.loop, &run.launch, 0);
     tpl_timer_set(&run.loop, &run.grace, 0);
     tpl_timer_set(&run.loop, &run.heed, 0);
+    tpl_timer_set(&run.loop, &run.hurry, 0);
     tpl_engine_text_fini(&run.text);
     tpl_engine_output_fini(&run.output);
     tpl_watch_close(&run.loop, &run.errors);

@@ -184,6 +184,38 @@ jobs_killed()
     done
 }
 
+# More than tprun holds, and a pipe that nobody reads: it ends all the same, with
+# its last line and without a piece of what goes between it and its ranks.
+nobody_reads()
+{
+    local how file
+    file=$("$nethosts" directory)/pipe
+    mkfifo "$file"
+    exec 8<>"$file"
+    for how in timeout signal; do
+        [ $how = timeout ] && set -- --timeout 20 || set --
+        "$nethosts" exec host1 timeout 200 "$tprun" --host $three "$@" yes \
+            >&8 2>"$work/err" </dev/null 8>&- &
+        if [ $how = signal ]; then
+            for _ in $(seq 600); do
+                ! "$nethosts" exec host3 pgrep -x yes >/dev/null || break
+                sleep 0.1
+            done
+            sleep 3
+            "$nethosts" exec host1 pkill -TERM -x tprun
+        fi
+        wait $!
+        status=$?
+        : >"$work/out"
+        was_said
+        [ $how = timeout ] && set -- 124 'the job ran longer than --timeout' ||
+            set -- 143 'signal 15 .SIGTERM. ended the job'
+        check "nobody reads, and a $how" ended $1 '' "^tprun: $2"
+        check "in one line after a $how" [ "$(wc -l <<<"$err")" = 1 ]
+    done
+    exec 8>&-
+}
+
 # Its ranks tell nothing any more, and neither do mpirun's own words.
 a_helper_is_killed()
 {
@@ -325,6 +357,7 @@ inside)
     jobs_explain
     jobs_fail
     jobs_killed
+    nobody_reads
     mpirun_itself
     one_way_only
     a_firewall
