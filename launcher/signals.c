@@ -96,10 +96,21 @@ void tpl_signals_restore(void)
     sigprocmask(SIG_SETMASK, &signals_original, NULL);
 }
 
+/* Does a SIGCONT wait at the descriptor? */
+static bool signals_continued(void)
+{
+    sigset_t pending;
+
+    return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
+}
+
 bool tpl_signals_stop(bool typed)
 {
-    sigset_t stop, pending;
+    sigset_t stop;
 
+    /* Sent while we passed the other on: to stop now would discard it. */
+    if (signals_continued())
+        return true;
     /* Batch systems stop jobs so, and know how to continue them.  SIGSTOP,
      * because our SIGTSTP is blocked; SIGCONT then arrives by the descriptor
      * and is passed on like any other. */
@@ -113,8 +124,7 @@ bool tpl_signals_stop(bool typed)
     raise(SIGTSTP);
     pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
     pthread_sigmask(SIG_BLOCK, &stop, NULL);
-    /* What has continued us waits at the descriptor. */
-    return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
+    return signals_continued();
 }
 
 void tpl_signals_die(int signal)
