@@ -203,6 +203,8 @@ tp_status tpl_start_ranks(const struct tpl_start *start,
     for (int i = 0; status == TP_OK && i < start->options->ranks
          && start->job->phase == TPL_RUNNING; i++) {
         start_rank(start, i);
+        /* Those who are there wait at the door, and not for long. */
+        tpl_door_dispatch();
         if (i % START_BATCH == START_BATCH - 1)
             status = tpl_loop_look(start->loop, error);
     }
