@@ -93,9 +93,17 @@ void tpb_log_unknown(void (*unknown)(const char *name,
                                      const char *const *components,
                                      size_t count))
 {
-    for (int i = 0; i < log_rule_count; i++)
-        if (!log_is_component(log_rules[i].component))
-            unknown(log_rules[i].component, log_components,
+    struct log_rule rules[LOG_RULES];
+    int count;
+
+    /* `unknown` may log. */
+    pthread_mutex_lock(&log_lock);
+    count = log_rule_count;
+    memcpy(rules, log_rules, sizeof(rules[0]) * (size_t)count);
+    pthread_mutex_unlock(&log_lock);
+    for (int i = 0; i < count; i++)
+        if (!log_is_component(rules[i].component))
+            unknown(rules[i].component, log_components,
                     TPB_COUNT(log_components));
 }
 

@@ -2,6 +2,7 @@
 /* Settings: values, lists, what is refused. */
 #include "config.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -154,6 +155,32 @@ START_TEST(test_list_allows)
 }
 END_TEST
 
+static void *load_often(void *arg)
+{
+    struct tpb_settings settings;
+    struct tpb_error error = { "" };
+
+    for (int i = 0; i < 20; i++) {
+        ck_assert_int_eq(tpb_settings_load(&settings, &error), TP_OK);
+        tpb_settings_fini(&settings);
+    }
+    return arg;
+}
+
+/* Threads that call tp_init() at once: ThreadSanitizer looks on. */
+START_TEST(test_loaded_at_once)
+{
+    pthread_t threads[3];
+
+    setenv("TP_LOG", "warn,shm=error", 1);
+    for (size_t i = 0; i < TPB_COUNT(threads); i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, load_often, NULL),
+                         0);
+    for (size_t i = 0; i < TPB_COUNT(threads); i++)
+        pthread_join(threads[i], NULL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("settings");
@@ -165,6 +192,7 @@ int main(void)
     tcase_add_test(tests, test_taken_values);
     tcase_add_test(tests, test_nearest);
     tcase_add_test(tests, test_list_allows);
+    tcase_add_test(tests, test_loaded_at_once);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
