@@ -185,6 +185,7 @@ static void endpoint_close(struct tpf_endpoint *common)
         tpb_list_unlink(&rail->link);
         ofi_rail_drop(rail);
     }
+    ofi_rdm_orphan(endpoint);
     endpoint_unwatch(endpoint, &endpoint->timer);
     endpoint_unwatch(endpoint, &endpoint->loaded);
 }

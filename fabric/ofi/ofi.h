@@ -135,6 +135,9 @@ void ofi_rdm_first(struct ofi_conn *conn);
 void ofi_rdm_await(struct ofi_conn *conn, bool await);
 /* What a conn of datagrams has; each may be NULL. */
 void ofi_rdm_close(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq);
+/* The endpoint is being closed, and has dropped its rails: what rdm.c keeps of
+ * its conns is for others to close. */
+void ofi_rdm_orphan(const struct ofi_endpoint *endpoint);
 
 /* ---- library.c --------------------------------------------------------- */
 

@@ -166,10 +166,12 @@ static tp_status rdm_insert(struct ofi_conn *conn, struct tpb_error *error)
  * Two endpoints in one process share one mapping of each other's memory in
  * libfabric's shm, and it unmaps it under whoever still uses it.  So the one
  * that leaves first is kept, unused, until the other has left too, which the
- * socket between them shows.
+ * socket between them shows.  Its rail is driven without a lock, by whoever
+ * drives its endpoint: so only he closes it, as long as there is one.
  */
 struct rdm_twin {
     struct tpb_list link;
+    const struct ofi_endpoint *endpoint;   /* NULL: it has been closed */
     struct ofi_rail *rail;
     struct fid_ep *ep;
     struct fid_cq *cq;
@@ -198,19 +200,32 @@ static bool rdm_left(int fd)
     return fd < 0 || (poll(&poller, 1, 0) > 0 && poller.revents & POLLHUP);
 }
 
-static void rdm_reap(void)
+/* With the lock. */
+static void rdm_reap(const struct ofi_endpoint *endpoint)
 {
-    pthread_mutex_lock(&rdm_lock);
     TPB_LIST_EACH(node, &rdm_twins) {
         struct rdm_twin *twin = TPB_CONTAINER(node, struct rdm_twin, link);
 
-        if (!rdm_left(twin->fd))
+        if ((twin->endpoint != NULL && twin->endpoint != endpoint)
+            || !rdm_left(twin->fd))
             continue;
         tpb_list_unlink(&twin->link);
         ofi_rdm_close(twin->ep, twin->av, twin->cq);
         ofi_rail_drop(twin->rail);
         tpb_close(&twin->fd);
         tpb_free(twin);
+    }
+}
+
+void ofi_rdm_orphan(const struct ofi_endpoint *endpoint)
+{
+    pthread_mutex_lock(&rdm_lock);
+    rdm_reap(endpoint);
+    TPB_LIST_EACH(node, &rdm_twins) {
+        struct rdm_twin *twin = TPB_CONTAINER(node, struct rdm_twin, link);
+
+        if (twin->endpoint == endpoint)
+            twin->endpoint = NULL;
     }
     pthread_mutex_unlock(&rdm_lock);
 }
@@ -226,6 +241,7 @@ static bool rdm_linger(struct ofi_conn *conn)
     twin = tpb_zalloc(sizeof(*twin));
     if (twin == NULL)
         return false;
+    twin->endpoint = ofi_endpoint_of(conn->common.endpoint);
     twin->rail = conn->rail;
     twin->ep = conn->ep;
     twin->cq = conn->cq;
@@ -309,7 +325,9 @@ static void rdm_leave(struct ofi_conn *conn)
 {
     struct tpf_env *env = conn->common.endpoint->env;
 
-    rdm_reap();
+    pthread_mutex_lock(&rdm_lock);
+    rdm_reap(ofi_endpoint_of(conn->common.endpoint));
+    pthread_mutex_unlock(&rdm_lock);
     ofi_rdm_await(conn, false);
     if (conn->life.fd >= 0)
         tpf_watch_remove(env, &conn->life);

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 
 enum {
     SHM_CALLERS = 16,
+    SHM_MEETINGS = 20,
     SHM_STRANGERS = 64             /* that a host has room for ... */
 };
 
@@ -142,12 +144,47 @@ START_TEST(test_sent_away)
 }
 END_TEST
 
+/* Two sides of its own, which meet and part. */
+static void *shm_couple(void *arg)
+{
+    struct tpx_side *host = tpx_side_open(tpx_backend);
+    struct tpx_side *visitor = tpx_side_open(tpx_backend);
+
+    for (unsigned i = 0; i < SHM_MEETINGS; i++) {
+        struct tpx_link *link = tpx_connect(visitor, host->address,
+                                            host->address_length);
+
+        TPX_UNTIL((tpx_side_step(host), tpx_side_step(visitor)),
+                  link->failed
+                  || (link->connected && host->incoming == i + 1));
+        ck_assert_msg(!link->failed, "%s", link->text);
+        tpx_disconnect(link);
+        tpx_disconnect(tpx_incoming(host, i));
+    }
+    tpx_side_close(visitor);
+    tpx_side_close(host);
+    return arg;
+}
+
+/* Contexts of one process, each with a thread, know nothing of each other:
+ * ThreadSanitizer tells if one touches what is another's. */
+START_TEST(test_couples)
+{
+    pthread_t other;
+
+    ck_assert_int_eq(pthread_create(&other, NULL, shm_couple, NULL), 0);
+    shm_couple(NULL);
+    pthread_join(other, NULL);
+}
+END_TEST
+
 static void shm_more(Suite *suite)
 {
     TCase *tests = tpx_tcase(suite, "crowd");
 
     tcase_add_test(tests, test_full_listener);
     tcase_add_test(tests, test_sent_away);
+    tcase_add_test(tests, test_couples);
 }
 
 int main(void)
