@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
 #include <math.h>
@@ -196,6 +197,18 @@ static int tptop_run(const struct tptop_options *options,
     return status;
 }
 
+/* Descriptors 0, 1, 2 must be taken, or the record would get these numbers; who
+ * writes to them hears the same of one that only reads as of none. */
+static void tptop_fill_standard(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    tpb_close(&fd);
+}
+
 int main(int argc, char **argv)
 {
     struct tptop_options options;
@@ -203,6 +216,7 @@ int main(int argc, char **argv)
     struct tpb_record record = { NULL, 0 };
     int status;
 
+    tptop_fill_standard();
     if (tptop_parse(argc, argv, &options, &error) != TP_OK)
         return tptop_refuse(TPTOP_USAGE, &error);
     if (options.help)

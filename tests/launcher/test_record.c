@@ -312,12 +312,36 @@ static json_t *await_talk(pid_t pid)
     return NULL;
 }
 
+static int run_top(const char *arguments)
+{
+    char command[2048];
+    int status;
+
+    snprintf(command, sizeof(command), "%s %s >/dev/null 2>&1 </dev/null",
+             tpx_program("launcher/tptop"), arguments);
+    status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* What it says on standard error holds these words. */
+static void top_says(const char *arguments, const char *words)
+{
+    char command[2048];
+
+    snprintf(command, sizeof(command), "%s 2>&1 >/dev/null </dev/null %s |"
+             " grep -q -e '%s'", tpx_program("launcher/tptop"), arguments,
+             words);
+    ck_assert_msg(system(command) == 0, "tptop %s: no \"%s\"", arguments,
+                  words);
+}
+
 /* Numbers that grow, on both sides of the pair. */
 START_TEST(test_top)
 {
     struct tpx_launch launch = { 0 };
     json_t *object, *ranks, *pipe;
     json_int_t sent, received;
+    char closed[64];
 
     talk(&launch, "3", "talk");
     object = await_talk(launch.pid);
@@ -339,6 +363,10 @@ START_TEST(test_top)
                   ? "bytes_sent_per_s" : "bytes_received_per_s")) > 0);
     }
     json_decref(object);
+    /* The record is not to be what it writes to. */
+    snprintf(closed, sizeof(closed), "--json --count 1 --interval 0.05 %d >&-",
+             (int)launch.pid);
+    top_says(closed, "standard output: Bad file");
     kill(launch.pid, SIGTERM);
     tpx_finish(&launch, 90);
     ck_assert_ptr_null(top(launch.pid));
@@ -527,29 +555,6 @@ START_TEST(test_screen_gone)
     tpx_release(&launch);
 }
 END_TEST
-
-static int run_top(const char *arguments)
-{
-    char command[2048];
-    int status;
-
-    snprintf(command, sizeof(command), "%s %s >/dev/null 2>&1 </dev/null",
-             tpx_program("launcher/tptop"), arguments);
-    status = system(command);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-/* What it says on standard error holds these words. */
-static void top_says(const char *arguments, const char *words)
-{
-    char command[2048];
-
-    snprintf(command, sizeof(command), "%s 2>&1 >/dev/null </dev/null %s |"
-             " grep -q -e '%s'", tpx_program("launcher/tptop"), arguments,
-             words);
-    ck_assert_msg(system(command) == 0, "tptop %s: no \"%s\"", arguments,
-                  words);
-}
 
 START_TEST(test_top_refusals)
 {
