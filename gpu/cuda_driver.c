@@ -130,8 +130,8 @@ static tp_status driver_load(const char *path)
         const char *why = dlerror();
 
         return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED,
-                        "no NVIDIA driver here (%s)",
-                        why != NULL ? why : path);
+                        "no NVIDIA driver here (%s)%s",
+                        why != NULL ? why : path, tpb_load_remedy(why));
     }
     status = driver_resolve(library, path);
     if (status != TP_OK)

@@ -57,7 +57,8 @@ static bool nvml_open(struct nvml *nvml, const char *path)
     if (nvml->library == NULL) {
         const char *why = dlerror();
 
-        tpb_info("NVLinks are not known: %s", why != NULL ? why : path);
+        tpb_info("NVLinks are not known: %s%s", why != NULL ? why : path,
+                 tpb_load_remedy(why));
         return false;
     }
     for (size_t i = 0; i < TPB_COUNT(nvml_symbols); i++) {

@@ -42,8 +42,11 @@ static void libpmix_load(void)
     void *handle = libpmix_open();
 
     if (handle == NULL) {
+        const char *why = dlerror();
+
         tpb_fail(&libpmix.error, TP_ERR_BACKEND, "this launcher's ranks need "
-                 PMIX_LIBRARY ", which cannot be loaded: %.200s", dlerror());
+                 PMIX_LIBRARY ", which cannot be loaded: %.150s%s", why,
+                 tpb_load_remedy(why));
         return;
     }
     for (size_t i = 0; i < TPB_COUNT(libpmix_names); i++) {

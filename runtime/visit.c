@@ -210,6 +210,7 @@ static int visit_dial(struct tpr_visit *visit)
 
 static void visit_next(struct tpr_visit *visit)
 {
+    char text[96];
     int code;
 
     while (visit->way <= visit->address.count && !visit_way_leads(visit))
@@ -219,10 +220,13 @@ static void visit_next(struct tpr_visit *visit)
         return;
     }
     code = visit_dial(visit);
-    if (code != 0)
-        visit_answered(visit, TP_ERR_UNREACHABLE, strerror(code));
-    else
+    if (code == 0) {
         visit_stage(visit, VISIT_DIALING, DESK_PATIENCE_MS);
+        return;
+    }
+    snprintf(text, sizeof(text), "%s%s", strerror(code),
+             tpb_errno_remedy(code));
+    visit_answered(visit, TP_ERR_UNREACHABLE, text);
 }
 
 static void visit_round(struct tpr_visit *visit)

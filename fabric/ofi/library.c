@@ -201,8 +201,11 @@ static bool library_load(void)
     uint32_t (*version)(void);
 
     if (handle == NULL) {
+        const char *why = dlerror();
+
         snprintf(library.words.text, sizeof(library.words.text),
-                 "%s cannot be loaded: %s", LIBRARY_NAME, dlerror());
+                 "%s cannot be loaded: %s%s", LIBRARY_NAME,
+                 why != NULL ? why : "", tpb_load_remedy(why));
         return false;
     }
     *(void **)&version = dlsym(handle, "fi_version");

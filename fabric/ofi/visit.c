@@ -244,10 +244,14 @@ static void visit_call(struct ofi_visit *visit, int at)
     if (meet->watch.fd < 0
         || tpf_watch_add(visit->endpoint->common.env, &meet->watch, EPOLLOUT)
                != 0) {
-        tp_status status = errno == EMFILE || errno == ENFILE
+        int code = errno;
+        tp_status status = code == EMFILE || code == ENFILE
                                ? TP_ERR_SYSTEM : TP_ERR_UNREACHABLE;
+        char text[96];
 
-        visit_lost(meet, status, strerror(errno));
+        snprintf(text, sizeof(text), "%s%s", strerror(code),
+                 tpb_errno_remedy(code));
+        visit_lost(meet, status, text);
         return;
     }
     meet->deadline = ofi_meet_after(VISIT_DIAL_MS);

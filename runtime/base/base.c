@@ -32,6 +32,12 @@ const char *tpb_errno_remedy(int code)
     return code == EMFILE ? " (ulimit -n allows more)" : "";
 }
 
+const char *tpb_load_remedy(const char *words)
+{
+    return words != NULL && strstr(words, strerror(EMFILE)) != NULL
+           ? tpb_errno_remedy(EMFILE) : "";
+}
+
 tp_status tpb_fail_errno(struct tpb_error *error, int code,
                          const char *format, ...)
 {

@@ -186,6 +186,8 @@ tp_status tpb_fail_errno(struct tpb_error *error, int code,
 
 /* What to do about it, as " (...)" behind its words; "" for most. */
 const char *tpb_errno_remedy(int code);
+/* The same for the words of dlerror(3), which tell no number; NULL: "". */
+const char *tpb_load_remedy(const char *words);
 
 /* Bytes that nobody can guess; the process ends if the system has none. */
 void tpb_random(void *buffer, size_t length);

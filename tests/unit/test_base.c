@@ -2,8 +2,10 @@
 /* The small things of runtime/base: lists, memory, texts, words, secrets. */
 #include "config.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/list.h"
@@ -186,6 +188,27 @@ START_TEST(test_words)
 }
 END_TEST
 
+/* The loader tells of descriptors in words only. */
+START_TEST(test_load_remedy)
+{
+    struct rlimit limit, none;
+    const char *why;
+
+    ck_assert_str_eq(tpb_load_remedy(NULL), "");
+    ck_assert_ptr_null(dlopen("libtp-is-not-there.so.1", RTLD_NOW));
+    ck_assert_str_eq(tpb_load_remedy(dlerror()), "");
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    ck_assert_ptr_null(dlopen("libtp-is-not-there.so.1", RTLD_NOW));
+    why = dlerror();
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_msg(strstr(tpb_load_remedy(why), "ulimit -n") != NULL, "%s",
+                  why);
+}
+END_TEST
+
 START_TEST(test_secrets)
 {
     unsigned char a[16], b[16];
@@ -216,6 +239,7 @@ int main(void)
     tcase_add_test(tests, test_alloc_fails);
     tcase_add_test(tests, test_text);
     tcase_add_test(tests, test_words);
+    tcase_add_test(tests, test_load_remedy);
     tcase_add_test(tests, test_secrets);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
