@@ -51,6 +51,8 @@ struct door_rank {
     int seat_count;
     uint32_t turns;                /* programs that have joined */
     bool left;                     /* PMIx, in its last context with that */
+    bool denied;                   /* its present program does not get here, */
+    char why[TPB_DOOR_WORDS];      /* ... as it says */
     bool over;                     /* its process has ended, in some way */
     bool dead;                     /* ... in one that all are told of */
 };
@@ -272,6 +274,17 @@ static bool door_tell_in_vain(const struct door_seat *seat,
     return door_tell_death(&death, to);
 }
 
+/* A card that goes to PMIx only, where this one does not ask. */
+static bool door_tell_denied(const struct door_seat *seat,
+                             struct door_seat *to)
+{
+    struct tpb_door_message message = { .type = TPB_DOOR_DENIED, .sender = -1,
+                                        .rank = seat->rank };
+    const char *why = door.ranks[seat->rank].why;
+
+    return !to->alone || door_send(&message, why, strlen(why), to);
+}
+
 /* One who asked before there was an answer. */
 static bool door_answer_one(struct door_seat *seat, int asker)
 {
@@ -281,8 +294,10 @@ static bool door_answer_one(struct door_seat *seat, int asker)
 
     if (to == NULL)
         return true;
-    if (seat->card == NULL)
+    if (seat->card == NULL && door.ranks[seat->rank].over)
         return door_tell_in_vain(seat, to);
+    if (seat->card == NULL)
+        return door_tell_denied(seat, to);
     if (!seat->alone && !to->alone)
         return true;               /* both have PMIx: it comes from there */
     return door_send(&answer, seat->card, seat->length, to);
@@ -295,7 +310,8 @@ static bool door_answer(struct door_seat *seat)
     bool all = true;
 
     if (seat->waiting == NULL
-        || (seat->card == NULL && !door.ranks[seat->rank].over))
+        || (seat->card == NULL && !door.ranks[seat->rank].over
+            && !door.ranks[seat->rank].denied))
         return true;
     for (size_t i = 0; i < words; i++)
         for (uint64_t bits = seat->waiting[i]; bits != 0; bits &= bits - 1) {
@@ -335,17 +351,32 @@ static void door_again(struct tpl_timer *timer)
     door_tell_all();
 }
 
-void tpl_door_over(int rank)
+/* Those who wait for a card that will not come. */
+static void door_answer_rank(int rank)
 {
     bool all = true;
 
-    if (door.ranks == NULL || door.ranks[rank].over)
-        return;
-    door.ranks[rank].over = true;
     TPB_LIST_EACH(node, &door.ranks[rank].seats)
         all &= door_answer(TPB_CONTAINER(node, struct door_seat, link));
     if (!all)
         door_owe();
+}
+
+void tpl_door_over(int rank)
+{
+    if (door.ranks == NULL || door.ranks[rank].over)
+        return;
+    door.ranks[rank].over = true;
+    door_answer_rank(rank);
+}
+
+void tpl_door_denied(int rank, const char *words)
+{
+    if (door.ranks == NULL)
+        return;
+    door.ranks[rank].denied = true;
+    snprintf(door.ranks[rank].why, sizeof(door.ranks[rank].why), "%s", words);
+    door_answer_rank(rank);
 }
 
 void tpl_door_died(int rank, const char *words)
@@ -386,6 +417,7 @@ static void door_put(struct door_seat *seat, bool alone, const void *card,
     seat->length = length;
     seat->alone = alone;
     seat->left = seat->losing = false;
+    door.ranks[seat->rank].denied = false;
     if (alone)
         door_event(TPL_PMIX_CONNECTED, seat->rank, 0, "");
     if (!door_answer(seat) || !door_tell_deaths(seat))
@@ -419,6 +451,7 @@ void tpl_door_left(int rank)
     if (door.ranks == NULL)
         return;
     door.ranks[rank].left = true;
+    door.ranks[rank].denied = false;
     TPB_LIST_EACH(node, &door.ranks[rank].seats) {
         struct door_seat *seat = TPB_CONTAINER(node, struct door_seat, link);
 

@@ -19,6 +19,9 @@ void tpl_door_watch(struct tpl_loop *loop, tpl_pmix_fn *fn);
 void tpl_door_next(int doors[2]);
 /* A rank has left by way of PMIx: for those who ask here. */
 void tpl_door_left(int rank);
+/* A rank that has joined by way of PMIx does not get to its door: those who
+ * have a door alone hear why they cannot meet it. */
+void tpl_door_denied(int rank, const char *words);
 /* A rank has ended in a way it should not have: all others hear of it, at once
  * or as soon as they can.  Short words, for people. */
 void tpl_door_died(int rank, const char *words);

@@ -325,6 +325,9 @@ void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event)
     case TPL_PMIX_LEFT:
         job_left(rank);
         break;
+    case TPL_PMIX_DENIED:
+        tpl_door_denied(event->rank, event->reason);
+        break;
     case TPL_PMIX_ABORT:
         /* As exit(3) would: the low eight bits, but a failure stays one. */
         tpl_job_end(job, event->status != 0 && (event->status & 255) == 0

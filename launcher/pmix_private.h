@@ -20,6 +20,11 @@ struct tpl_pmix_call {
 /* From any thread. */
 void tpl_pmix_queue(struct tpl_pmix_call *call);
 
+/* From any thread: queues what a rank did, for tpl_pmix_watch()'s function;
+ * false if it is not one of ours. */
+bool tpl_pmix_report(const pmix_proc_t *proc, enum tpl_pmix_what what,
+                     int status, const char *reason);
+
 /* The job's description for PMIx_server_register_nspace(); the caller
  * destructs the array. */
 pmix_status_t tpl_pmix_job_info(const char *job, const char *host,

@@ -11,6 +11,7 @@
 
 #include "launcher/pmix_private.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/door.h"
 
 struct published {
     struct tpb_list node;
@@ -281,12 +282,26 @@ static struct publish_call *call_new(const pmix_proc_t *proc, char **keys,
     return call;
 }
 
+/* Not for others to look up: it is meant for tprun. */
+static bool publish_is_denied(const pmix_proc_t *proc,
+                              const pmix_info_t *info)
+{
+    return PMIX_CHECK_KEY(info, TPB_DOOR_DENIED_KEY)
+           && info->value.type == PMIX_STRING
+           && info->value.data.string != NULL
+           && tpl_pmix_report(proc, TPL_PMIX_DENIED, 0,
+                              info->value.data.string);
+}
+
 pmix_status_t tpl_pmix_publish_up(const pmix_proc_t *proc,
                               const pmix_info_t info[], size_t count,
                               pmix_op_cbfunc_t done, void *arg)
 {
-    struct publish_call *call = call_new(proc, NULL, publish_run, arg);
+    struct publish_call *call;
 
+    if (count > 0 && publish_is_denied(proc, &info[0]))
+        return PMIX_OPERATION_SUCCEEDED;
+    call = call_new(proc, NULL, publish_run, arg);
     if (call == NULL)
         return PMIX_ERR_NOMEM;
     PMIX_INFO_CREATE(call->info, count);

@@ -83,9 +83,8 @@ static void server_event_run(struct tpl_pmix_call *call)
     tpb_free(event);
 }
 
-/* Queues what a rank did; false if it is not one of ours. */
-static bool server_report(const pmix_proc_t *proc, enum tpl_pmix_what what,
-                          int status, const char *reason)
+bool tpl_pmix_report(const pmix_proc_t *proc, enum tpl_pmix_what what,
+                     int status, const char *reason)
 {
     struct server_event *event;
 
@@ -111,7 +110,7 @@ static pmix_status_t server_connected(const pmix_proc_t *proc, void *object,
                                       pmix_op_cbfunc_t done, void *arg)
 {
     (void)object, (void)info, (void)count, (void)done, (void)arg;
-    return server_report(proc, TPL_PMIX_CONNECTED, 0, NULL)
+    return tpl_pmix_report(proc, TPL_PMIX_CONNECTED, 0, NULL)
            ? PMIX_OPERATION_SUCCEEDED : PMIX_ERR_NOT_FOUND;
 }
 
@@ -119,7 +118,7 @@ static pmix_status_t server_finalized(const pmix_proc_t *proc, void *object,
                                       pmix_op_cbfunc_t done, void *arg)
 {
     (void)object, (void)done, (void)arg;
-    server_report(proc, TPL_PMIX_FINALIZED, 0, NULL);
+    tpl_pmix_report(proc, TPL_PMIX_FINALIZED, 0, NULL);
     return PMIX_OPERATION_SUCCEEDED;
 }
 
@@ -132,7 +131,7 @@ static pmix_status_t server_abort(const pmix_proc_t *proc, void *object,
                                   pmix_op_cbfunc_t done, void *arg)
 {
     (void)object, (void)procs, (void)count, (void)done, (void)arg;
-    return server_report(proc, TPL_PMIX_ABORT, status, text)
+    return tpl_pmix_report(proc, TPL_PMIX_ABORT, status, text)
            ? PMIX_SUCCESS : PMIX_ERR_NOT_FOUND;
 }
 

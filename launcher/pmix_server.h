@@ -26,6 +26,7 @@ enum tpl_pmix_what {
     TPL_PMIX_CONNECTED,
     TPL_PMIX_FINALIZED,
     TPL_PMIX_LEFT,                 /* tp_finalize(), before FINALIZED */
+    TPL_PMIX_DENIED,               /* it does not get to its door */
     TPL_PMIX_ABORT
 };
 
@@ -34,7 +35,8 @@ struct tpl_pmix_event {
     enum tpl_pmix_what what;
     int rank;
     int status;                    /* ABORT */
-    const char *reason;            /* ABORT; valid during the call; maybe "" */
+    const char *reason;            /* ABORT, DENIED; valid during the call;
+                                      maybe "" */
     bool by_door;                  /* not by PMIx; see launcher/door.h */
 };
 typedef void tpl_pmix_fn(const struct tpl_pmix_event *event, void *arg);

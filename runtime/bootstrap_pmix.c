@@ -607,6 +607,25 @@ static tp_status pmix_job(struct pmix_bootstrap *self,
     return TP_OK;
 }
 
+static void pmix_denied_told(pmix_status_t code, void *arg)
+{
+    (void)arg;
+    if (code != PMIX_SUCCESS && code != PMIX_OPERATION_SUCCEEDED)
+        tpb_debug("tprun does not hear that its door is denied: %s",
+                  PMIx_Error_string(code));
+}
+
+/* Ranks that use tprun's doors alone shall not wait for this one's card. */
+static void pmix_denied(const char *why)
+{
+    pmix_info_t info[1];
+
+    tpb_warn("%s: only ranks with TP_BOOTSTRAP=pmix can meet this one", why);
+    PMIX_INFO_LOAD(&info[0], TPB_DOOR_DENIED_KEY, why, PMIX_STRING);
+    pmix_denied_told(PMIx_Publish_nb(info, 1, pmix_denied_told, NULL), NULL);
+    PMIX_INFO_DESTRUCT(&info[0]);
+}
+
 tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
                              tp_context *context, uint32_t number,
                              struct tpr_bootstrap **result,
@@ -668,8 +687,7 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     status = tpr_broker_open(settings, context, self->base.rank, number, false,
                              &self->broker, &why);
     if (status == TP_ERR_UNREACHABLE)
-        tpb_warn("%s: only ranks with TP_BOOTSTRAP=pmix can meet this one",
-                 why.text);
+        pmix_denied(why.text);
     if (status != TP_OK && status != TP_ERR_NOT_FOUND
         && status != TP_ERR_UNREACHABLE) {
         pmix_close(&self->base);

@@ -160,6 +160,21 @@ static void broker_died(const struct tpr_broker *broker, int rank,
     tpr_rank_died(broker->context, rank, text);
 }
 
+/* There is a card, but not for who has no PMIx. */
+static void broker_denied(struct tpr_broker *broker, int rank,
+                          const unsigned char *words, size_t length)
+{
+    char text[TPB_DOOR_WORDS + 48];
+
+    if (!broker_answered(broker, TPB_DOOR_GET, rank))
+        return;
+    snprintf(text, sizeof(text), "it has PMIx only (%.*s); TP_BOOTSTRAP=pmix"
+             " for all", (int)(length < TPB_DOOR_WORDS ? length
+                                                       : TPB_DOOR_WORDS),
+             (const char *)words);
+    tpr_card_arrived(broker->context, rank, TP_ERR_UNREACHABLE, NULL, 0, text);
+}
+
 /* `bytes` is more than a message. */
 static void broker_message(struct tpr_broker *broker,
                            const unsigned char *bytes, size_t length)
@@ -189,6 +204,9 @@ static void broker_message(struct tpr_broker *broker,
                                                    : message.flag);
     else if (message.type == TPB_DOOR_CALL)
         tpr_peer_asks(broker->context, message.sender, message.flag != 0);
+    else if (message.type == TPB_DOOR_DENIED)
+        broker_denied(broker, message.rank, bytes + sizeof(message),
+                      length - sizeof(message));
     else if (message.type == TPB_DOOR_DIED)
         broker_died(broker, message.rank, bytes + sizeof(message),
                     length - sizeof(message));

@@ -86,9 +86,14 @@ enum tpb_door_type {
     TPB_DOOR_DIED,                 /* from tprun: how `rank` ended, in words */
     TPB_DOOR_TURN,                 /* which of its rank's programs is the
                                     * sender?  The answer: `rank` */
-    TPB_DOOR_WHERE                 /* what does TP_DOOR say?  Without a cookie;
+    TPB_DOOR_WHERE,                /* what does TP_DOOR say?  Without a cookie;
                                     * the text follows the answer */
+    TPB_DOOR_DENIED                /* from tprun: `rank` has PMIx only, and its
+                                    * card does not come here; why, in words */
 };
+
+/* What a rank whose door is denied publishes by PMIx: why, in words. */
+#define TPB_DOOR_DENIED_KEY "tp.door.denied"
 
 struct tpb_door_message {
     char magic[4];                 /* "tpdr" */

@@ -109,6 +109,12 @@ says "tprun's door does not open: Perm.*only ranks with TP_BOOTSTRAP=pmix" \
 # shellcheck disable=SC2016
 job 0 -n 3 env TP_BOOTSTRAP=pmix sh -c '
     [ "$PMIX_RANK" = 1 ] && export DOORS_SHUT=13; exec "$0" ring' "$doors"
+# Those that have only doors are told of one that has none.
+# shellcheck disable=SC2016
+job 9 -n 3 env TP_CONNECT_TIMEOUT=300s sh -c '
+    [ "$PMIX_RANK" = 1 ] && export DOORS_SHUT=13; exec "$0" ring' "$doors"
+says "doors: .*it has PMIx only (tprun's door .*Perm.*BOOTSTRAP=pmix for all" \
+    'a door that is denied to one rank'
 # shellcheck disable=SC2016
 job 9 -n 3 env TP_CONNECT_TIMEOUT=300s sh -c '
     [ "$PMIX_RANK" = 1 ] && export DOORS_SHUT=105; exec "$0" ring' "$doors"
