@@ -179,6 +179,14 @@ static uint32_t bootstrap_number(void)
     return number;
 }
 
+/* PMIx was the second way, and what kept from the first is half of it. */
+static void bootstrap_neither(struct tpb_error *error, const char *denied)
+{
+    struct tpb_error pmix = *error;
+
+    tpb_fail(error, TP_OK, "%.200s; and without it %.300s", denied, pmix.text);
+}
+
 /* Under tprun its door is the shorter way; `door` asks for it. */
 static tp_status bootstrap_launched(const struct tpb_settings *settings,
                                     tp_context *context, bool door,
@@ -187,20 +195,26 @@ static tp_status bootstrap_launched(const struct tpb_settings *settings,
 {
     uint32_t number = bootstrap_number();
     bool ours = bootstrap_of_tprun(context);
-    bool apart = bootstrap_is_apart(settings);
+    bool apart = bootstrap_is_apart(settings), denied = false;
     struct tpb_error why = { "" };
     tp_status status = TP_ERR_NOT_FOUND;
 
-    if (door && ours)
+    if (door && ours) {
         status = tpr_bootstrap_door(settings, context, number, bootstrap,
-                                    error);
-    if (status != TP_ERR_NOT_FOUND && status != TP_ERR_UNREACHABLE)
-        return status;
+                                    &why);
+        if (status == TP_ERR_UNREACHABLE)
+            denied = true;
+        else if (status != TP_ERR_NOT_FOUND)
+            return tpb_fail(error, status, "%s", why.text);
+    }
     if (!apart) {
         status = tpr_bootstrap_pmix(settings, context, number, bootstrap,
                                     error);
-        if (status != TP_ERR_NOT_FOUND)
+        if (status != TP_ERR_NOT_FOUND) {
+            if (status != TP_OK && denied)
+                bootstrap_neither(error, why.text);
             return status;
+        }
     }
     status = tpr_bootstrap_door(settings, context, number, bootstrap, &why);
     if (status == TP_ERR_UNREACHABLE)

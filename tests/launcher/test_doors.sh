@@ -124,6 +124,9 @@ job 9 -n 2 env TP_CONNECT_TIMEOUT=300s TP_BOOTSTRAP=pmix sh -c '
     [ "$PMIX_RANK" = 1 ] && export DOORS_SHUT=12; exec "$0" ring' "$doors"
 says "tp_init: tprun's door does not open: Cannot alloc" \
     'a door without memory, by PMIx'
+job 9 -n 2 env DOORS_SHUT=13 DOORS_BARE=1 "$doors" ring
+says "tp_init: tprun's door does not open: Perm.*need libpmix.*cannot be" \
+    'a door that is denied, and no libpmix'
 # A moment without memory is waited for.
 job 0 -n 3 env DOORS_STARVED=1 "$doors" ring
 # Ranks of another launcher that one of ours starts are none of ours.
