@@ -21,7 +21,7 @@
 #include "runtime/base/presence.h"
 
 enum {
-    SHM_VERSION = 7,
+    SHM_VERSION = 8,
     SHM_SLOTS = 4096,              /* the most conns of one endpoint */
     SHM_WATCHED_RINGS = 8,
     SHM_WINDOW = 2 * SHM_NARROW,   /* of a pipe: sent, and not consumed */
@@ -74,8 +74,9 @@ struct shm_welcome {
     uint32_t version;
     uint32_t status;               /* 0, or a tp_status that refuses */
     uint32_t slot;
+    char why[112];                 /* it refuses, in words; terminated */
 };
-_Static_assert(sizeof(struct shm_welcome) == 16, "layout");
+_Static_assert(sizeof(struct shm_welcome) == 128, "layout");
 
 /* What is published.  The name is abstract: a NUL stands before it.  It is
  * known in that network namespace; from others a door may lead there. */

@@ -48,6 +48,18 @@ static int wireup_socket(void)
 
 /* ---- the connecting side ----------------------------------------------- */
 
+static void wireup_refused(struct shm_conn *conn,
+                           const struct shm_welcome *welcome)
+{
+    char text[sizeof(welcome->why) + 32];
+
+    snprintf(text, sizeof(text), "it refused the connection: %.*s",
+             (int)sizeof(welcome->why), welcome->why[0] != '\0'
+             ? welcome->why : tp_strerror((tp_status)welcome->status));
+    shm_fail(conn, welcome->status == TP_ERR_DENIED ? TP_ERR_DENIED
+                                                    : TP_ERR_BACKEND, text);
+}
+
 static void wireup_welcome(struct shm_conn *conn)
 {
     struct shm_welcome welcome;
@@ -65,9 +77,7 @@ static void wireup_welcome(struct shm_conn *conn)
                || welcome.version != SHM_VERSION) {
         shm_fail(conn, TP_ERR_PROTOCOL, "its answer was not tp's");
     } else if (welcome.status != 0) {
-        shm_fail(conn, welcome.status == TP_ERR_DENIED ? TP_ERR_DENIED
-                                                       : TP_ERR_BACKEND,
-                 tp_strerror((tp_status)welcome.status));
+        wireup_refused(conn, &welcome);
     } else if (count != 2 || welcome.slot >= SHM_SLOTS
                || (conn->mailbox = shm_mailbox_map(fds[0])) == NULL) {
         shm_fail(conn, TP_ERR_PROTOCOL,
@@ -444,7 +454,8 @@ static tp_status wireup_hello(struct shm_conn *conn, struct tpb_error *error)
 /* The peer may be gone already; what it left in the ring still counts, so that
  * is no error here: the hang-up will tell.  EAGAIN: it is to be tried again,
  * see wireup_crowded().  Else the peer lives, and would wait for the answer. */
-static int wireup_answer(struct shm_conn *conn, tp_status status)
+static int wireup_answer(struct shm_conn *conn, tp_status status,
+                         const char *why)
 {
     struct shm_endpoint *endpoint = shm_endpoint(conn);
     struct shm_welcome welcome = { .version = SHM_VERSION,
@@ -454,6 +465,7 @@ static int wireup_answer(struct shm_conn *conn, tp_status status)
     int code;
 
     memcpy(welcome.magic, wireup_magic, 4);
+    snprintf(welcome.why, sizeof(welcome.why), "%s", why);
     if (tpb_send_fds(conn->watch.fd, &welcome, sizeof(welcome), fds,
                      status == TP_OK ? 2 : 0) >= 0)
         return 0;
@@ -503,7 +515,7 @@ static void wireup_answer_again(struct shm_endpoint *endpoint)
     while (!tpb_list_empty(&endpoint->heard)) {
         struct shm_conn *conn = TPB_CONTAINER(endpoint->heard.next,
                                               struct shm_conn, link);
-        int code = wireup_answer(conn, TP_OK);
+        int code = wireup_answer(conn, TP_OK, "");
 
         if (code == EAGAIN) {
             wireup_timer(endpoint, SHM_RETRY_MS);
@@ -536,7 +548,7 @@ static void wireup_stranger(struct tpf_watch *watch, uint32_t events)
     status = wireup_hello(conn, &error);
     if (status == TP_ERR_INVALID)
         return;
-    code = wireup_answer(conn, status);
+    code = wireup_answer(conn, status, error.text);
     if (status != TP_OK)
         tpb_info("refused a connection: %s", error.text);
     if (status == TP_OK && code == 0)

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -98,6 +99,30 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     return syscall(SYS_sendmsg, fd, message, flags);
 }
 
+/* Who is refused hears why. */
+START_TEST(test_refused)
+{
+    struct tpx_side *a = tpx_side_open(tpx_backend);
+    struct tpx_side *b = tpx_side_open(tpx_backend);
+    struct tpx_link *link = tpx_connect(a, b->address, b->address_length);
+    struct rlimit limit, none;
+    int next = 0;
+
+    /* One descriptor more, the socket, and none of those that come by it. */
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    while (fcntl(next, F_GETFD) >= 0)
+        next++;
+    none.rlim_cur = (rlim_t)next + 1;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    TPX_UNTIL((tpx_side_step(a), tpx_side_step(b)), link->failed);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_msg(strstr(link->text, "ulimit -n") != NULL, "%s", link->text);
+    tpx_side_close(a);
+    tpx_side_close(b);
+}
+END_TEST
+
 /* Who cannot be answered hears that, and goes another way. */
 START_TEST(test_no_answer)
 {
@@ -169,6 +194,7 @@ static void shm_more(Suite *suite)
 
     tcase_add_test(tests, test_crowd_of_strangers);
     tcase_add_test(tests, test_callers_wait);
+    tcase_add_test(tests, test_refused);
     tcase_add_test(tests, test_no_answer);
     tests = tpx_tcase(suite, "turns");
     tcase_add_test(tests, test_turns);
