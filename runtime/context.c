@@ -25,6 +25,7 @@ TPB_LOG_COMPONENT("context");
 enum {
     CONTEXT_FLUSH_ROUNDS = 1000,   /* of polling before sleeping ... */
     CONTEXT_FLUSH_MS = 1,          /* ... for so long each time */
+    CONTEXT_OPTIONS_MOST = 4096,   /* bytes; more are no tp_options */
     CONTEXT_SPIN_US = 200,         /* before parking ... */
     CONTEXT_SPIN_MOST_US = 2000,   /* ... and where that is often too little */
     CONTEXT_THREAD_SPIN_US = 2     /* the thread's, without a cpu for it */
@@ -59,6 +60,26 @@ static const char *context_wrong(const tp_options *options, int64_t *value)
     return NULL;
 }
 
+/* A program compiled against a newer header may ask for more than is known
+ * here.  What is zero asks for nothing. */
+static tp_status context_newer(const tp_options *given,
+                               struct tpb_error *error)
+{
+    const unsigned char *bytes = (const unsigned char *)given;
+
+    if (given->size > CONTEXT_OPTIONS_MOST)
+        return tpb_fail(error, TP_ERR_INVALID, "tp_options.size cannot be %zu:"
+                        " start from TP_OPTIONS_INIT", given->size);
+    for (size_t i = sizeof(*given); i < given->size; i++)
+        if (bytes[i] != 0)
+            return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "the program was"
+                            " compiled against a newer tp.h, and sets a"
+                            " member of tp_options (at byte %zu) that this"
+                            " library, tp " PACKAGE_VERSION ", does not know",
+                            i);
+    return TP_OK;
+}
+
 static tp_status context_options(tp_context *context,
                                  const tp_options *given,
                                  struct tpb_error *error)
@@ -68,6 +89,11 @@ static tp_status context_options(tp_context *context,
     tp_status status;
     int64_t value;
 
+    if (given != NULL && given->size > sizeof(options)) {
+        status = context_newer(given, error);
+        if (status != TP_OK)
+            return status;
+    }
     if (given != NULL) {
         /* A caller compiled against an older header has fewer members. */
         size_t size = given->size < sizeof(options) ? given->size

@@ -144,7 +144,8 @@ typedef enum tp_progress_mode {
 /*
  * What a program may ask of its context.  Start from TP_OPTIONS_INIT; zero
  * means "as the environment says, else the default".  Members set here win
- * over the environment.  Strings are copied by tp_init().
+ * over the environment.  Strings are copied by tp_init().  Grows at its end: an
+ * older library takes a newer program's if what it does not know is zero.
  */
 typedef struct tp_options {
     size_t size;              /* sizeof(tp_options), by TP_OPTIONS_INIT */
@@ -192,7 +193,8 @@ typedef struct tp_stats {
  *
  * Errors: INVALID (options), NO_MEMORY, SYSTEM, NOT_FOUND (there is no
  * launcher, and TP_BOOTSTRAP insists), BACKEND (PMIx refused),
- * UNREACHABLE (TP_BACKENDS allows none that works here).
+ * UNREACHABLE (TP_BACKENDS allows none that works here), NOT_SUPPORTED (a
+ * member of `options` that is set is newer than this library).
  */
 tp_status tp_init(const tp_options *options, tp_context **context);
 

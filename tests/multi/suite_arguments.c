@@ -31,6 +31,27 @@ static void arguments_settle(void)
         tp_wait(tpx_me.context, 5, NULL);
 }
 
+/* What a newer tp.h would have: harmless as long as it asks for nothing. */
+static void arguments_newer(void)
+{
+    struct {
+        tp_options known;
+        unsigned char more[24];
+    } newer = { .known = TP_OPTIONS_INIT };
+    tp_context *context = NULL;
+
+    newer.known.size = sizeof(newer);
+    tpx_ok(tp_init(&newer.known, &context));
+    tpx_ok(tp_finalize(context));
+    newer.more[sizeof(newer.more) - 1] = 1;
+    tpx_status(tp_init(&newer.known, &context), TP_ERR_NOT_SUPPORTED);
+    newer.known.size = sizeof(tp_options);
+    tpx_ok(tp_init(&newer.known, &context));
+    tpx_ok(tp_finalize(context));
+    newer.known.size = SIZE_MAX;   /* not looked at any further */
+    tpx_status(tp_init(&newer.known, &context), TP_ERR_INVALID);
+}
+
 static void arguments_init(void)
 {
     tp_context *untouched = (tp_context *)(uintptr_t)16, *context = untouched;
@@ -338,6 +359,7 @@ static void arguments_no_driver(void)
 
 const struct tpx_spmd tpx_arguments[] = {
     { "arguments_init", arguments_init, 1, TPX_BARE | TPX_WARNS | TPX_ONCE },
+    { "arguments_newer", arguments_newer, 1, TPX_BARE | TPX_WARNS | TPX_ONCE },
     { "arguments_context", arguments_context, 1, TPX_ONCE },
     { "arguments_pipe", arguments_pipe, 1, 0 },
     { "arguments_messages", arguments_messages, 1, 0 },
