@@ -174,7 +174,7 @@ typedef struct tp_stats {
     uint64_t reads_pending;       /* armed descriptors and reads */
     uint64_t bytes_buffered;      /* held here for a reader that is not there */
     uint64_t blocked;             /* times a write had to wait for room,
-                                     or for its reader */
+                                     or for its reader to make some */
     char transport[24];           /* the backend that carries the pipe, or did
                                      until its end; "" before */
 } tp_stats;
@@ -205,7 +205,9 @@ tp_status tp_init(const tp_options *options, tp_context **context);
  * Blocks, at most for the finalize timeout; TP_ERR_TIMEOUT says that something
  * written could not be flushed in time: its callback said so too.  Not from
  * inside a callback, nor in a child of fork() (TP_ERR_INVALID).  No other call
- * may run on the context meanwhile or later.
+ * may run on the context meanwhile or later.  Callbacks run meanwhile: the
+ * caller must hold nothing that they wait for, another context's turn (in a
+ * callback of that one) included.
  */
 tp_status tp_finalize(tp_context *context);
 
