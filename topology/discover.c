@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -61,11 +62,31 @@ static hwloc_topology_t discover_new(bool recorded)
     return hwloc;
 }
 
+/* hwloc asks again and again, for more and more cpus, whatever the answer was;
+ * where a sandbox forbids the question that is for ever. */
+static tp_status discover_may_ask(struct tpb_error *error)
+{
+    cpu_set_t cpus;
+
+    /* EINVAL: there are more. */
+    if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0 || errno == EINVAL)
+        return TP_OK;
+    return tpb_fail_errno(error, errno, "hwloc cannot read this machine's "
+                          "topology, as the kernel does not say which cpus "
+                          "there are (does a seccomp profile forbid "
+                          "sched_getaffinity?); TP_TOPOLOGY=FILE.xml can "
+                          "replace it");
+}
+
 tp_status tpt_discover_machine(hwloc_topology_t *hwloc,
                                struct tpb_error *error)
 {
-    hwloc_topology_t fresh = discover_new(false);
+    tp_status status = discover_may_ask(error);
+    hwloc_topology_t fresh;
 
+    if (status != TP_OK)
+        return status;
+    fresh = discover_new(false);
     if (fresh == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     if (hwloc_topology_load(fresh) != 0) {

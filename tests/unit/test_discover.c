@@ -2,6 +2,7 @@
 /* Topologies: recorded ones, this one, broken ones, shared ones. */
 #include "config.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -222,6 +223,38 @@ sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *cpus)
     affinity_calls++;
     return (int)syscall(SYS_sched_setaffinity, pid, size, cpus);
 }
+
+static bool affinity_forbidden;
+
+__attribute__((__visibility__("default"))) int
+sched_getaffinity(pid_t pid, size_t size, cpu_set_t *cpus)
+{
+    long got = -1;
+
+    errno = EPERM;
+    if (!affinity_forbidden)
+        got = syscall(SYS_sched_getaffinity, pid, size, cpus);
+    if (got < 0)
+        return -1;
+    memset((unsigned char *)cpus + got, 0, size - (size_t)got);
+    return 0;
+}
+
+/* hwloc would ask for ever. */
+START_TEST(test_forbidden)
+{
+    struct tpt_topology *topology = NULL;
+    struct tpb_error error = { "" };
+
+    affinity_forbidden = true;
+    ck_assert_int_eq(tpt_topology_load(&settings, &topology, &error),
+                     TP_ERR_SYSTEM);
+    ck_assert_msg(strstr(error.text, "sched_getaffinity") != NULL, "%s",
+                  error.text);
+    affinity_forbidden = false;
+    tpt_topology_free(load());
+}
+END_TEST
 
 /* Where the kernel says all, nobody moves from cpu to cpu to ask these; and
  * what is found is the same. */
@@ -837,6 +870,7 @@ int main(void)
     tcase_add_test(tests, test_nics);
     tcase_add_test(tests, test_nics_of_sysfs);
     tcase_add_loop_test(tests, test_nics_many, 0, 6);
+    tcase_add_test(tests, test_forbidden);
     tcase_add_test(tests, test_stays_where_it_is);
     tcase_add_test(tests, test_this_machine);
     tcase_add_test(tests, test_free_nothing);
