@@ -34,7 +34,7 @@ static struct {
     struct tpl_watch source;       /* fd 0, if it is copied */
     struct tpl_timer timer;
     struct input_reader *readers;
-    int count;
+    int count, most;               /* readers; so many there will be */
     size_t end;
     char buffer[16384];
 } input = { .source = { .fd = -1 } };
@@ -193,7 +193,9 @@ static void input_raw(void)
 
 void tpl_input_resume(void)
 {
-    if (input.source.fd < 0)
+    /* A signal may come before all ranks are started, and all of them shall
+     * have the beginning. */
+    if (input.source.fd < 0 || input.count < input.most)
         return;
     if (input.raw)
         input_raw();
@@ -209,8 +211,8 @@ tp_status tpl_input_open(struct tpl_loop *loop, struct tpl_iof *iof, int who,
     input.timer.fire = input_again;
     if (who == TPL_STDIN_NONE || (who >= 0 && !input.terminal))
         return TP_OK;
-    input.readers = tpb_array(who >= 0 ? 1 : (size_t)ranks,
-                              sizeof(input.readers[0]));
+    input.most = who >= 0 ? 1 : ranks;
+    input.readers = tpb_array((size_t)input.most, sizeof(input.readers[0]));
     if (input.readers == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     input.loop = loop;
@@ -228,7 +230,6 @@ static void input_add(int fd)
     input.readers[input.count++].pipe =
         (struct tpl_watch){ fd, 0, input_writable };
     fcntl(fd, F_SETFL, O_NONBLOCK);
-    /* All of them shall have the beginning. */
     if (input.who >= 0)
         input_continue();
 }

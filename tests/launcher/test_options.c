@@ -216,6 +216,29 @@ START_TEST(test_stdin_all)
 }
 END_TEST
 
+/* A SIGCONT is no reason to begin before all ranks are there. */
+START_TEST(test_stdin_all_continued)
+{
+    struct tpx_launch launch = { 0 };
+    char path[] = "/tmp/tpx-stdin-XXXXXX";
+    int fd = mkstemp(path);
+    static char much[200000];
+
+    ck_assert_int_ge(fd, 0);
+    unlink(path);
+    memset(much, 'x', sizeof(much));
+    ck_assert_int_eq(tpb_write_all(fd, much, sizeof(much)), 0);
+    lseek(fd, 0, SEEK_SET);
+    tpx_launch(&launch, fd, (const char *const[]){ "-n", "96", "--stdin",
+               "all", "sh", "-c", "[ $PMIX_RANK != 0 ] || kill -CONT $PPID; "
+               "exec wc -c", NULL });
+    tpx_finish(&launch, 90);
+    close(fd);
+    ck_assert_int_eq(tpx_count(launch.out, "200000\n"), 96);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* What cannot be read is said to end there. */
 START_TEST(test_stdin_unreadable)
 {
@@ -574,6 +597,7 @@ int main(void)
     tcase_add_test(tests, test_merge);
     tcase_add_test(tests, test_timestamp);
     tcase_add_test(tests, test_stdin_all);
+    tcase_add_test(tests, test_stdin_all_continued);
     tcase_add_test(tests, test_stdin_all_ends);
     tcase_add_test(tests, test_stdin_unreadable);
     tcase_add_loop_test(tests, test_stdin_one, 0, 2);
