@@ -452,10 +452,9 @@ static bool progress_over(tp_context *context, const struct progress_wait *wait)
     return true;
 }
 
-/* Is its time up?  Who finds that long after was stopped, or had no cpu, and so
- * perhaps had those that he waits for: as where a virtual machine stood still.
- * What came meanwhile has not been looked at, and what would have come gets as
- * long again, once. */
+/* Is its time up?  Who finds that long after was stopped, as perhaps were those
+ * that he waits for.  What came has not been looked at, and what would have come
+ * gets as long again; not in tp_wait(): its caller loses nothing by another. */
 static bool progress_late(struct progress_wait *wait)
 {
     uint64_t now, late;
@@ -469,8 +468,9 @@ static bool progress_late(struct progress_wait *wait)
     if (wait->longer || late < PROGRESS_STOPPED_NS)
         return true;
     wait->longer = true;
-    wait->deadline = now + (late < PROGRESS_LONGER_NS ? late
-                            : PROGRESS_LONGER_NS);
+    if (wait->sync != NULL)
+        wait->deadline = now + (late < PROGRESS_LONGER_NS ? late
+                                : PROGRESS_LONGER_NS);
     return false;
 }
 
