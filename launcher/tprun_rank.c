@@ -15,7 +15,8 @@
  * words behind the "--" are its own, and where it runs.
  *
  * The engine's signals go to the whole process group, so the rank gets them
- * without its help.  If it is killed, the kernel kills the rank.
+ * without its help.  If it is killed, the kernel kills the rank; where the
+ * engine lets a job go on then, and says nothing, a child tells tprun.
  */
 #include "config.h"
 
@@ -61,6 +62,7 @@ static struct rank {
     int turn;                      /* programs that have joined */
     char word[32];                 /* the newest one's */
     int parent;                    /* a pidfd, or -1 */
+    int heir;                      /* to who tells of our death; or -1 */
     int out, err;                  /* of the program */
     struct tpl_relay relay;
     bool initialized, finalized;
@@ -140,6 +142,48 @@ static void rank_tell(enum tpl_mark_kind kind, int value, const char *words)
         tpl_frame_write(STDERR_FILENO, TPL_FRAME_MARK, line, length);
     else
         tpb_write_all(STDERR_FILENO, line, length);
+}
+
+/*
+ * mpirun with --keep-going says nothing of a tprun-rank that is killed: the
+ * others would wait for the end of its rank for ever.  So a child waits for the
+ * end of this process, and tells of it if it was not told why.
+ */
+static void rank_have_heir(void)
+{
+    int ends[2];
+    ssize_t got;
+    pid_t pid;
+    char told;
+
+    rank.heir = -1;
+    if (!rank.frames || !rank.keep_going || pipe2(ends, O_CLOEXEC) < 0)
+        return;
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_NAME, "tprun-heir");
+        close(ends[1]);
+        while ((got = read(ends[0], &told, 1)) < 0 && errno == EINTR)
+            ;
+        if (got == 0)
+            rank_tell(TPL_MARK_KILLED, SIGKILL, "with its tprun-rank");
+        _exit(0);
+    }
+    close(ends[0]);
+    if (pid > 0)
+        rank.heir = ends[1];
+    else
+        close(ends[1]);
+}
+
+/* The last that is told: nothing is left for the heir. */
+static void rank_tell_end(enum tpl_mark_kind kind, int value,
+                          const char *words)
+{
+    rank_tell(kind, value, words);
+    if (rank.heir >= 0)
+        tpb_write_all(rank.heir, "", 1);
+    tpb_close(&rank.heir);
 }
 
 /* What scancel(1) takes to end this step of Slurm. */
@@ -407,7 +451,7 @@ static int rank_rest(int signals)
 static int rank_refuse(int status, const struct tpb_error *error)
 {
     tpl_signals_block();
-    rank_tell(TPL_MARK_REFUSED, status, error->text);
+    rank_tell_end(TPL_MARK_REFUSED, status, error->text);
     return rank.keep_going ? rank_rest(tpl_signals_open()) : status;
 }
 
@@ -417,18 +461,18 @@ static int rank_end(int status, int signals)
     struct rlimit none = { 0, 0 };
 
     if (WIFSIGNALED(status)) {
-        rank_tell(TPL_MARK_KILLED, WTERMSIG(status),
-                  WCOREDUMP(status) ? "core dumped" : "");
+        rank_tell_end(TPL_MARK_KILLED, WTERMSIG(status),
+                      WCOREDUMP(status) ? "core dumped" : "");
         if (rank.keep_going)
             return rank_rest(signals);
         setrlimit(RLIMIT_CORE, &none);
         tpl_signals_die(WTERMSIG(status));
     }
     if (WEXITSTATUS(status) == 0 && rank.initialized && !rank.finalized) {
-        rank_tell(TPL_MARK_UNFINALIZED, 0, "");
+        rank_tell_end(TPL_MARK_UNFINALIZED, 0, "");
         return rank.keep_going ? rank_rest(signals) : 1;
     }
-    rank_tell(TPL_MARK_EXITED, WEXITSTATUS(status), "");
+    rank_tell_end(TPL_MARK_EXITED, WEXITSTATUS(status), "");
     return rank.keep_going || WEXITSTATUS(status) == 0
            ? rank_rest(signals) : WEXITSTATUS(status);
 }
@@ -450,7 +494,8 @@ int main(int argc, char **argv)
         strcpy(rank.mark.host, "-");
     rank.parent = (int)syscall(SYS_pidfd_open, getppid(), 0);
     tpl_signals_init();
-    tpl_orphans_adopt();
+    rank_have_heir();
+    tpl_orphans_adopt();           /* the heir is not one */
     code = rank_prepare(&error);
     if (code != 0)
         return rank_refuse(code, &error);

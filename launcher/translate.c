@@ -139,6 +139,21 @@ static bool translate_wraps_some(const struct tpl_options *options)
     return false;
 }
 
+/* With a rank on mpirun's own host and others elsewhere Open MPI 4.1 leaves one
+ * of them waiting for the end of an input that all read. */
+static bool translate_input_hangs(const struct tpl_order *order)
+{
+    const struct tpl_hosts *hosts = order->hosts;
+
+    if (order->options->input != TPL_STDIN_ALL || hosts->count < 2
+        || !tpl_translate_framed(order->engine, order->major))
+        return false;
+    for (size_t i = 0; i < hosts->count; i++)
+        if (hosts->list[i].here && hosts->list[i].ranks > 0)
+            return true;
+    return false;
+}
+
 /* Every option stands here, so that a new one is not forgotten: how it reaches
  * the ranks, or why it cannot. */
 static tp_status translate_check_one(const struct tpl_order *order,
@@ -153,9 +168,14 @@ static tp_status translate_check_one(const struct tpl_order *order,
     case TPL_OPTION_HOST:
     case TPL_OPTION_HOSTFILE:
     case TPL_OPTION_TAG:
-    case TPL_OPTION_STDIN:
     case TPL_OPTION_REPORT_BINDINGS:
         break;                     /* in the engine's words, below */
+    case TPL_OPTION_STDIN:
+        if (translate_input_hangs(order))
+            return translate_refuse(order, id, "with all, mpirun 4 never ends"
+                                    " the input of a rank where another is on"
+                                    " this host; leave this one out", error);
+        break;
     case TPL_OPTION_BIND_TO:
         if (slurm && options->bind == TPT_BIND_L3)
             return translate_refuse(order, id, "Slurm knows no caches",

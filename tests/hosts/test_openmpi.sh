@@ -56,6 +56,14 @@ host3" ]
         <"$work/script" >"$work/out" 2>"$work/err"
     status=$? out=$(cat "$work/out") err=$(cat "$work/err")
     check "rank 0 reads the input" [ "$out" = "from rank 0" ]
+    seq 20000 >"$work/numbers"
+    "$nethosts" exec host1 timeout 80 "$tprun" --host host2,host3 --stdin all \
+        wc -l <"$work/numbers" >"$work/out" 2>"$work/err"
+    status=$? out=$(cat "$work/out") err=$(cat "$work/err")
+    check "all read the input" [ "$status $out" = "0 20000
+20000" ]
+    on host1 20 "$tprun" --host $three --stdin all wc -l
+    check "all cannot read it here" ended 2 '' 'this host; leave this one out$'
 }
 
 # Each rank writes megabytes of lines to both streams, in pieces of its own,
@@ -232,6 +240,18 @@ a_helper_is_killed()
     check "nothing is left after $1" nobody host1 host2 host3
 }
 
+# The others may go on, and mpirun says nothing of it.
+a_helper_is_killed_of_many()
+{
+    # shellcheck disable=SC2016 # for the inner shell
+    on host1 60 "$tprun" --host $three --keep-going sh -c \
+        'test $PMIX_RANK != 1 || kill -KILL $PPID; sleep 2; echo $PMIX_RANK on'
+    check "tprun-rank is killed, --keep-going" ended 137 '^[02] on' \
+        '^tprun: rank 1 on host2 .* signal 9 .SIGKILL., with its tprun-rank'
+    check "the others end well" [ "$(grep -c ' on$' <<<"$out")" = 2 ]
+    check "nothing is left, --keep-going" nobody host1 host2 host3
+}
+
 # One job waits for nothing but the engine; of the other, a rank that lives ends
 # it first, and mpirun has to be killed, for its daemon there never answers.
 a_host_crashes()
@@ -363,6 +383,7 @@ inside)
     a_firewall
     a_helper_is_killed tprun-rank
     a_helper_is_killed orted
+    a_helper_is_killed_of_many
     a_host_crashes
     hosts_are_wrong ;;
 ipv6) only_ipv6 ;;
