@@ -201,7 +201,8 @@ nobody_reads()
     mkfifo "$file"
     exec 8<>"$file"
     for how in timeout signal; do
-        [ $how = timeout ] && set -- --timeout 20 || set --
+        set --
+        [ $how = signal ] || set -- --timeout 20
         "$nethosts" exec host1 timeout 200 "$tprun" --host $three "$@" yes \
             >&8 2>"$work/err" </dev/null 8>&- &
         if [ $how = signal ]; then
@@ -216,8 +217,8 @@ nobody_reads()
         status=$?
         : >"$work/out"
         was_said
-        [ $how = timeout ] && set -- 124 'the job ran longer than --timeout' ||
-            set -- 143 'signal 15 .SIGTERM. ended the job'
+        set -- 143 'signal 15 .SIGTERM. ended the job'
+        [ $how = signal ] || set -- 124 'the job ran longer than --timeout'
         check "nobody reads, and a $how" ended $1 '' "^tprun: $2"
         check "in one line after a $how" [ "$(wc -l <<<"$err")" = 1 ]
     done
