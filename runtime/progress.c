@@ -453,8 +453,8 @@ static bool progress_over(tp_context *context, const struct progress_wait *wait)
 }
 
 /* Is its time up?  Who finds that long after was stopped, as perhaps were those
- * that he waits for.  What came has not been looked at, and what would have come
- * gets as long again; not in tp_wait(): its caller loses nothing by another. */
+ * that he waits for.  What came has not been looked at, and what would have
+ * come gets as long again; not in tp_wait(), whose caller can wait again. */
 static bool progress_late(struct progress_wait *wait)
 {
     uint64_t now, late;

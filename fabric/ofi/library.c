@@ -50,6 +50,7 @@ static struct {
     int count;
     struct ofi_library functions;
     struct tpb_error words;
+    char **environment;            /* the last that was made here; it stays */
 } library = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 const struct ofi_library *ofi_lib;
@@ -135,13 +136,55 @@ tp_status ofi_library_probe(struct tpb_error *error)
 
 /* ---- loading ----------------------------------------------------------- */
 
+/*
+ * As setenv(3), but other threads may be in getenv(3) meanwhile, as a program's
+ * may be that calls tp_init() in one of several: setenv() gives back the list
+ * that they read.  Here it stays, and they have the old one or the new one.
+ */
+static void library_set(const char *const *words, size_t count)
+{
+    size_t old = 0;
+    char **list;
+
+    while (environ != NULL && environ[old] != NULL)
+        old++;
+    list = tpb_array(old + count + 1, sizeof(list[0]));
+    if (list == NULL)
+        return;
+    if (old > 0)
+        memcpy(list, environ, old * sizeof(list[0]));
+    for (size_t i = 0; i < count; i++) {
+        list[old] = tpb_copy_string(words[i]);
+        old += list[old] != NULL;
+    }
+    library.environment = list;
+    __atomic_store_n(&environ, list, __ATOMIC_RELEASE);
+}
+
 void ofi_library_environment(void)
 {
-    /* The registration cache notices neither CUDA's nor our unmapping. */
-    setenv("FI_MR_CACHE_MAX_COUNT", "0", 0);
-    /* Without these a crash becomes exit status 1 in psm's handlers. */
-    setenv("IPATH_NO_BACKTRACE", "1", 0);
-    setenv("HFI_NO_BACKTRACE", "1", 0);
+    static const char *const words[] = {
+        /* The registration cache notices neither CUDA's nor our unmapping. */
+        "FI_MR_CACHE_MAX_COUNT=0",
+        /* Without these a crash becomes exit status 1 in psm's handlers. */
+        "IPATH_NO_BACKTRACE=1",
+        "HFI_NO_BACKTRACE=1"
+    };
+    const char *missing[TPB_COUNT(words)];
+    size_t count = 0;
+
+    pthread_mutex_lock(&library.lock);
+    for (size_t i = 0; i < TPB_COUNT(words); i++) {
+        char name[32];
+
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(words[i], "="),
+                 words[i]);
+        if (getenv(name) == NULL)
+            missing[count++] = words[i];
+    }
+    if (count > 0)
+        library_set(missing, count);
+    pthread_mutex_unlock(&library.lock);
 }
 
 static bool library_symbols(void *handle)

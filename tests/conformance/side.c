@@ -416,12 +416,23 @@ static bool side_watches(struct tpx_side *side, int ms)
     return count > 0;
 }
 
+static volatile sig_atomic_t side_dies;
+
+static void side_die(int signal)
+{
+    (void)signal;
+    side_dies = 1;
+}
+
 bool tpx_side_step(struct tpx_side *side)
 {
-    bool watches = side_watches(side, 0);
-    bool progress = side->backend->progress(side->endpoint);
-    bool frames = side_frames(side);
+    bool watches, progress, frames;
 
+    if (side_dies)
+        raise(SIGKILL);
+    watches = side_watches(side, 0);
+    progress = side->backend->progress(side->endpoint);
+    frames = side_frames(side);
     side->found.steps++;
     side->found.watches += watches;
     side->found.progress += progress;
@@ -580,6 +591,7 @@ void tpx_child_start(struct tpx_child *child,
         close(ends[0]);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         alarm(SIDE_CHILD_SECONDS);
+        signal(SIGUSR1, side_die);
         body(ends[1], arg);
         _exit(0);
     }
@@ -597,9 +609,9 @@ void tpx_child_end(struct tpx_child *child)
                   "the other process ended with status %#x", (unsigned)status);
 }
 
-void tpx_child_kill(struct tpx_child *child)
+void tpx_child_kill(struct tpx_child *child, bool between)
 {
-    kill(child->pid, SIGKILL);
+    kill(child->pid, between ? SIGUSR1 : SIGKILL);
     ck_assert_int_eq(waitpid(child->pid, NULL, 0), child->pid);
     tpb_close(&child->control);
 }

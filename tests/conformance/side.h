@@ -155,7 +155,9 @@ struct tpx_child {
 void tpx_child_start(struct tpx_child *child,
                      void (*body)(int control, void *arg), void *arg);
 void tpx_child_end(struct tpx_child *child);    /* it must end with 0 */
-void tpx_child_kill(struct tpx_child *child);   /* SIGKILL, and wait */
+/* By SIGKILL, and waits; `between`: not in a call of the backend, but before
+ * its next step. */
+void tpx_child_kill(struct tpx_child *child, bool between);
 
 void tpx_tell(int control, const void *data, size_t length);
 size_t tpx_hear(int control, void *data, size_t capacity);

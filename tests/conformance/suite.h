@@ -30,6 +30,9 @@ struct tpx_target {
      * `pid`, which is dead, has left behind. */
     int (*left_behind)(pid_t pid);
 
+    /* Who is killed in a call may leave a lock that its peers wait for. */
+    bool locks;
+
     /* Its long frames land, where the core says where. */
     bool lands;
 

@@ -70,11 +70,11 @@ static void life_expect_failure(struct tpx_link *link)
         life_describes(link);
 }
 
-static void life_kill(struct tpx_child *child)
+static void life_kill(struct tpx_child *child, bool between)
 {
     pid_t pid = child->pid;
 
-    tpx_child_kill(child);
+    tpx_child_kill(child, between);
     if (tpx_target->left_behind != NULL)
         ck_assert_int_eq(tpx_target->left_behind(pid), 0);
 }
@@ -371,7 +371,7 @@ START_TEST(test_killed_writer)
     tpx_hear(child.control, word, sizeof(word));
     for (int i = 0; i < 20; i++)
         tpx_side_step(side);
-    life_kill(&child);
+    life_kill(&child, tpx_target->locks);
     TPX_UNTIL(tpx_side_sleep(side, 100), link->failed);
     life_expect_failure(link);
     ck_assert_uint_ge(link->in.next, LIFE_FRAMES);
@@ -408,7 +408,7 @@ static void life_killed_reader(bool hold)
         if (quiet > 0)
             tpx_side_step(side);
     }
-    life_kill(&child);
+    life_kill(&child, tpx_target->locks);
     TPX_UNTIL(tpx_side_sleep(side, 100), link->failed);
     life_expect_failure(link);
     ck_assert(!tpx_send(link));
@@ -444,7 +444,7 @@ START_TEST(test_others_live_on)
     live = tpx_connect(side, other->address, other->address_length);
     live->in = live->out = life_stream(tpx_size_random);
     tpx_hear(child.control, word, sizeof(word));
-    life_kill(&child);
+    life_kill(&child, tpx_target->locks);
     while (live->out.next < 3000 || !link->failed
            || tpx_incoming(other, 0) == NULL
            || tpx_incoming(other, 0)->in.next < 3000) {
@@ -485,7 +485,7 @@ START_TEST(test_killed_before_connected)
     for (int i = 0; i < 200; i++)
         tpx_side_sleep(side, 1);
     ck_assert(!link->connected);
-    life_kill(&child);
+    life_kill(&child, false);
     TPX_UNTIL(tpx_side_sleep(side, 100), link->failed);
     ck_assert(link->status == TP_ERR_PEER_FAILED
               || link->status == TP_ERR_UNREACHABLE);

@@ -190,7 +190,7 @@ static void shm_more(Suite *suite)
 int main(void)
 {
     static const struct tpx_target target = {
-        .name = "ofi:shm", .left_behind = shm_left_behind,
+        .name = "ofi:shm", .left_behind = shm_left_behind, .locks = true,
         .more = shm_more
     };
 

@@ -219,7 +219,7 @@ nobody_reads()
         was_said
         set -- 143 'signal 15 .SIGTERM. ended the job'
         [ $how = signal ] || set -- 124 'the job ran longer than --timeout'
-        check "nobody reads, and a $how" ended $1 '' "^tprun: $2"
+        check "nobody reads, and a $how" ended "$1" '' "^tprun: $2"
         check "in one line after a $how" [ "$(wc -l <<<"$err")" = 1 ]
     done
     exec 8>&-
