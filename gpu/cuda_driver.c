@@ -293,6 +293,15 @@ void tpg_cuda_leave(const struct tpg_cuda *cuda)
     tpg_cuda_stir(cuda);
 }
 
+void tpg_cuda_settle(const struct tpg_cuda *cuda, int device,
+                     cu_stream stream)
+{
+    if (tpg_cuda_enter(cuda, device, NULL) != TP_OK)
+        return;
+    cuda->cuStreamSynchronize(stream);
+    tpg_cuda_leave(cuda);
+}
+
 /* What this thread's mode was, and how deep we are in. */
 static _Thread_local int driver_mode;
 static _Thread_local unsigned driver_depth;

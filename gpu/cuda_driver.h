@@ -55,6 +55,10 @@ tp_status tpg_cuda_context(const struct tpg_cuda *cuda, int device,
 tp_status tpg_cuda_enter(const struct tpg_cuda *cuda, int device,
                          struct tpb_error *error);
 void tpg_cuda_leave(const struct tpg_cuda *cuda);
+/* Waits for a stream of that device that only our own copies are on: it ends
+ * soon, and at once after an error that is the device's end. */
+void tpg_cuda_settle(const struct tpg_cuda *cuda, int device,
+                     cu_stream stream);
 /* Does this process use the device already?  Else its context takes hundreds of
  * megabytes there, and as many milliseconds. */
 bool tpg_cuda_active(const struct tpg_cuda *cuda, int device);

@@ -69,18 +69,6 @@ static int tprun_refuse(int status, const struct tpb_error *error)
     return status;
 }
 
-/* Descriptors 0, 1, 2 must be taken, or pipes would get these numbers. */
-static void tprun_fill_standard(void)
-{
-    int fd;
-
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd > STDERR_FILENO)
-        close(fd);
-}
-
 static tp_status tprun_limit_stack(struct tpb_error *error)
 {
     struct rlimit limit;
@@ -489,7 +477,7 @@ int main(int argc, char **argv)
     struct tpb_error error = { "" };
     int status;
 
-    tprun_fill_standard();
+    tpb_fill_standard(O_RDWR);
     if (tpl_options_parse(argc, argv, &tprun.options, &error) != TP_OK)
         return tprun_refuse(TPL_EXIT_USAGE, &error);
     if (tprun.options.help || tprun.options.version

@@ -197,18 +197,6 @@ static int tptop_run(const struct tptop_options *options,
     return status;
 }
 
-/* Descriptors 0, 1, 2 must be taken, or the record would get these numbers; who
- * writes to them hears the same of one that only reads as of none. */
-static void tptop_fill_standard(void)
-{
-    int fd;
-
-    do
-        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    tpb_close(&fd);
-}
-
 int main(int argc, char **argv)
 {
     struct tptop_options options;
@@ -216,7 +204,8 @@ int main(int argc, char **argv)
     struct tpb_record record = { NULL, 0 };
     int status;
 
-    tptop_fill_standard();
+    /* Who writes to one that only reads hears the same as of none. */
+    tpb_fill_standard(O_RDONLY | O_CLOEXEC);
     if (tptop_parse(argc, argv, &options, &error) != TP_OK)
         return tptop_refuse(TPTOP_USAGE, &error);
     if (options.help)

@@ -308,16 +308,13 @@ static cu_result host_slot_ask(const struct tpg_cuda *cuda,
     return slot->copied == NULL ? CU_OK : tpg_event_query(cuda, slot->copied);
 }
 
-/* Waits for the device, which is at our own copies and ends soon. */
 static void host_settle(const struct tpg_cuda *cuda, struct host_link *link,
                         const struct host_side *side,
                         const struct host_slot *slot)
 {
-    if (slot->copied == NULL || cuda == NULL
-        || tpg_cuda_enter(cuda, slot->device, NULL) != TP_OK)
-        return;
-    cuda->cuStreamSynchronize(host_stream(link, side, slot->device));
-    tpg_cuda_leave(cuda);
+    if (slot->copied != NULL && cuda != NULL)
+        tpg_cuda_settle(cuda, slot->device,
+                        host_stream(link, side, slot->device));
 }
 
 /* Nobody's memory is touched for that pull any more. */

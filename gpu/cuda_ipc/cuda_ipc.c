@@ -291,16 +291,12 @@ static cu_result ipc_ask(const struct tpg_cuda *cuda, struct ipc_pull *pull)
     return code;
 }
 
-/* Waits for the device, which is at our own copies and ends soon. */
 static void ipc_settle(const struct tpg_cuda *cuda,
                        const struct ipc_pull *pull)
 {
-    struct tpg_gpu *gpu = ipc_gpu(&pull->base);
-
-    if (cuda == NULL || tpg_cuda_enter(cuda, pull->device, NULL) != TP_OK)
-        return;
-    cuda->cuStreamSynchronize(gpu->devices[pull->device].in);
-    tpg_cuda_leave(cuda);
+    if (cuda != NULL)
+        tpg_cuda_settle(cuda, pull->device,
+                        ipc_gpu(&pull->base)->devices[pull->device].in);
 }
 
 static bool ipc_step(const struct tpg_cuda *cuda, struct ipc_pull *pull)

@@ -98,6 +98,16 @@ void tpb_close(int *fd)
     errno = code;
 }
 
+void tpb_fill_standard(int flags)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", flags);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    tpb_close(&fd);
+}
+
 int tpb_eventfd(void)
 {
     return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

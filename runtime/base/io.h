@@ -21,6 +21,10 @@ char *tpb_read_file(const char *path, size_t *length);
 /* Closes and sets to -1; a negative descriptor is left alone.  Keeps errno. */
 void tpb_close(int *fd);
 
+/* Descriptors 0, 1, 2 that are closed become /dev/null's, opened with `flags`:
+ * else what is opened next would get these numbers. */
+void tpb_fill_standard(int flags);
+
 int tpb_eventfd(void);                  /* non-blocking; -1 with errno */
 void tpb_eventfd_ring(int fd);
 bool tpb_eventfd_drain(int fd);         /* was it rung? */

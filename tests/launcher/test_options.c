@@ -183,12 +183,11 @@ START_TEST(test_timestamp)
 }
 END_TEST
 
-/* A pipe, and a file, which cannot be waited for. */
-START_TEST(test_stdin_all)
+/* A file of 200000 bytes, to be read from its beginning. */
+static int options_much(void)
 {
-    struct tpx_launch launch = { 0 };
     char path[] = "/tmp/tpx-stdin-XXXXXX";
-    int fd = mkstemp(path), ends[2], rest;
+    int fd = mkstemp(path);
     static char much[200000];
 
     ck_assert_int_ge(fd, 0);
@@ -196,6 +195,15 @@ START_TEST(test_stdin_all)
     memset(much, 'x', sizeof(much));
     ck_assert_int_eq(tpb_write_all(fd, much, sizeof(much)), 0);
     lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
+/* A pipe, and a file, which cannot be waited for. */
+START_TEST(test_stdin_all)
+{
+    struct tpx_launch launch = { 0 };
+    int fd = options_much(), ends[2], rest;
+
     tpx_launch(&launch, fd, (const char *const[]){ "-n", "5", "--stdin",
                "all", "sh", "-c", "test $PMIX_RANK = 3 || wc -c", NULL });
     tpx_finish(&launch, 90);
@@ -220,15 +228,8 @@ END_TEST
 START_TEST(test_stdin_all_continued)
 {
     struct tpx_launch launch = { 0 };
-    char path[] = "/tmp/tpx-stdin-XXXXXX";
-    int fd = mkstemp(path);
-    static char much[200000];
+    int fd = options_much();
 
-    ck_assert_int_ge(fd, 0);
-    unlink(path);
-    memset(much, 'x', sizeof(much));
-    ck_assert_int_eq(tpb_write_all(fd, much, sizeof(much)), 0);
-    lseek(fd, 0, SEEK_SET);
     tpx_launch(&launch, fd, (const char *const[]){ "-n", "96", "--stdin",
                "all", "sh", "-c", "[ $PMIX_RANK != 0 ] || kill -CONT $PPID; "
                "exec wc -c", NULL });

@@ -478,6 +478,23 @@ START_TEST(test_terminal_stuck)
 }
 END_TEST
 
+/* Its output is a pipe that nobody reads. */
+static void launch_unread(struct tpx_launch *launch, int ends[2],
+                          const char *const arguments[])
+{
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    launch->out_fd = ends[1];
+    tpx_launch(launch, -1, arguments);
+    launch->out_fd = memfd_create("none", MFD_CLOEXEC);
+}
+
+static void release_unread(struct tpx_launch *launch, const int ends[2])
+{
+    close(ends[0]);
+    close(ends[1]);
+    tpx_release(launch);
+}
+
 /* Nor from --timeout, and no more does a pipe that nobody reads. */
 START_TEST(test_timeout_unread)
 {
@@ -489,18 +506,13 @@ START_TEST(test_timeout_unread)
 
     ck_assert_int_eq(ended(pid), 124);
     close(master);
-    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
-    launch.out_fd = ends[1];
-    tpx_launch(&launch, -1, (const char *const[]){ "--timeout", "1", "yes",
-               NULL });
-    launch.out_fd = memfd_create("none", MFD_CLOEXEC);
+    launch_unread(&launch, ends, (const char *const[]){ "--timeout", "1",
+                  "yes", NULL });
     tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 124);
     ck_assert_int_eq(tpx_count(launch.err, "tprun: the job ran longer than"),
                      1);
-    close(ends[0]);
-    close(ends[1]);
-    tpx_release(&launch);
+    release_unread(&launch, ends);
 }
 END_TEST
 
@@ -511,10 +523,8 @@ START_TEST(test_signal_unread)
     struct tpx_launch launch = { 0 };
     int ends[2];
 
-    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
-    launch.out_fd = ends[1];
-    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "yes", NULL });
-    launch.out_fd = memfd_create("none", MFD_CLOEXEC);
+    launch_unread(&launch, ends, (const char *const[]){ "-n", "2", "yes",
+                  NULL });
     tpx_doze(1);
     kill(launch.pid, SIGTERM);
     if (_i == 1) {
@@ -524,9 +534,7 @@ START_TEST(test_signal_unread)
     tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 143);
     ck_assert_str_eq(launch.err, "tprun: signal 15 (SIGTERM) ended the job\n");
-    close(ends[0]);
-    close(ends[1]);
-    tpx_release(&launch);
+    release_unread(&launch, ends);
 }
 END_TEST
 
