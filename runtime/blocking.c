@@ -7,6 +7,7 @@
 
 #include "runtime/channels.h"
 #include "runtime/core.h"
+#include "runtime/drive.h"
 #include "runtime/futex.h"
 #include "runtime/stream.h"
 

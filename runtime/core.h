@@ -3,7 +3,7 @@
  * The inside of a context, for the files of runtime/.
  *
  * One rule carries it: all state here is touched only by the thread that holds
- * the context's token (progress.c), but for what is marked otherwise.  A call
+ * the context's token (token.c), but for what is marked otherwise.  A call
  * that finds the token taken leaves a task for its holder instead of waiting.
  * So there are no locks around pipes, and no callback runs with a lock held.
  *
@@ -484,7 +484,7 @@ struct tp_context {
     /* Callbacks. */
     struct tpb_list done;          /* tpr_op, in the order they ended */
     bool served;                   /* a waiting caller's operation ended */
-    bool news;                     /* ... or a callback ran, see progress.c */
+    bool news;                     /* ... or a callback ran, see token.c */
     uint64_t delivered;            /* relaxed atomic: callbacks run so far */
     struct tpb_list spare_chunks;  /* tpr_chunk: for what is set aside next */
     uint32_t spare_bytes;          /* their room */
@@ -525,7 +525,7 @@ struct tp_context {
     bool explain;                  /* const */
 };
 
-/* ---- progress.c: the token and sleeping --------------------------------- */
+/* ---- token.c ------------------------------------------------------------- */
 
 /* Thread-local state of ours is asked for several times per message: at a fixed
  * place of the thread's block, not through a call of the dynamic linker.  It
@@ -577,25 +577,18 @@ static inline void tpr_leave(tp_context *context)
 }
 /* Leaves a task for whoever has, or next takes, the token; any thread. */
 void tpr_submit(tp_context *context, struct tpr_task *task);
+/* Runs those that were left; token. */
+void tpr_run_tasks_now(tp_context *context);
+static inline void tpr_run_tasks(tp_context *context)
+{
+    if (TPB_UNLIKELY(atomic_load_explicit(&context->tasks,
+                                          memory_order_relaxed) != NULL))
+        tpr_run_tasks_now(context);
+}
+/* Lets go of the token, and no more: the tasks are to be looked at next. */
+void tpr_give_token(tp_context *context);
 /* Something changed that a sleeper must hear of; token. */
 void tpr_touch(tp_context *context);
-/* One round over everything; token.  Returns whether anything moved. */
-bool tpr_pass(tp_context *context);
-/* Drives, or waits for who drives, until sync->over; deadline in tpb_now()
- * terms, 0 for none.  False: too late. */
-bool tpr_drive(tp_context *context, struct tpr_sync *sync, uint64_t deadline);
-/* ... or, without a sync, until context->delivered is not that. */
-bool tpr_drive_past(tp_context *context, struct tpr_sync *sync,
-                    uint64_t deadline, uint64_t delivered);
-/* For a call that begins what it waits for: takes the token, and the driving.
- * False: nothing is done.  If true tpr_drive_entered() is to follow, which
- * gives both up: as tpr_drive(). */
-bool tpr_drive_enter(tp_context *context);
-bool tpr_drive_entered(tp_context *context, struct tpr_sync *sync,
-                       uint64_t deadline);
-/* For wait.c; token.  Whether all backends will wake who sleeps. */
-bool tpr_arm(tp_context *context);
-void tpr_active(tp_context *context);
 /* In `sleepers`: an event loop is to hear of callbacks. */
 #define TPR_POLLED UINT32_C(0x80000000)
 /* Lets sleeping callers look again; token. */
@@ -608,17 +601,26 @@ static inline void tpr_wake_sleepers(tp_context *context)
 void tpr_tell_sleepers(tp_context *context);
 /* The same after a callback: an event loop hears of it, too. */
 void tpr_tell(tp_context *context);
-/* For thread.c; both with the token, which tpr_park_begin() gives up on true
- * so that the caller can sleep; on false there is something to do. */
-bool tpr_park_begin(tp_context *context);
-int tpr_park_timeout(tp_context *context, uint64_t deadline);   /* ms or -1 */
-bool tpr_is_quiet(tp_context *context); /* nothing begun needs a pass; token */
+
+/* ---- progress.c --------------------------------------------------------- */
+
+/* One round over everything; token.  Returns whether anything moved. */
+bool tpr_pass(tp_context *context);
 /* Polls what epoll watches; token. */
 bool tpr_poll_watches(tp_context *context);
-/* How long to poll before parking, if `budget` is what pays without devices. */
-uint64_t tpr_spin(const tp_context *context, uint64_t budget);
+/* Token.  Whether all backends will wake who sleeps; until that is undone. */
+bool tpr_arm(tp_context *context);
+void tpr_disarm(tp_context *context);
+/* Both with the token, which tpr_park_begin() gives up on true so that the
+ * caller can sleep; on false there is something to do. */
+bool tpr_park_begin(tp_context *context);
+int tpr_park_timeout(tp_context *context, uint64_t deadline);   /* ms or -1 */
 tp_status tpr_progress_init(tp_context *context, struct tpb_error *error);
 void tpr_progress_fini(tp_context *context);
+
+/* ---- wait.c ------------------------------------------------------------- */
+
+bool tpr_is_quiet(tp_context *context); /* nothing begun needs a pass; token */
 /* This thread has made the context: what completes is its own. */
 void tpr_progress_mine(const tp_context *context);
 

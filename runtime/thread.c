@@ -30,6 +30,7 @@
 #include "runtime/base/io.h"
 #include "runtime/base/thread.h"
 #include "runtime/core.h"
+#include "runtime/drive.h"
 
 enum {
     THREAD_TICK_NS = 500000,
@@ -140,7 +141,7 @@ static bool thread_spin(tp_context *context, bool once, bool *found)
 
     *found = false;
     while (!thread_stops(context)) {
-        /* What is due first, as in progress_spin(). */
+        /* What is due first, as in drive_spin(). */
         bool moved = tpr_dispatch(context) > 0;
         uint64_t now;
 

@@ -47,6 +47,8 @@ void tpr_thread_stop(tp_context *context, void (*last)(tp_context *context));
 void tpr_thread_caller_enters(tp_context *context);
 void tpr_thread_caller_parks(tp_context *context);
 void tpr_thread_caller_leaves(tp_context *context);
+/* Somebody drives, other than the thread; token. */
+void tpr_active(tp_context *context);
 /* There may be something to do for it, which `hurries` if it is more than
  * callbacks.  False: it sleeps, and has to be woken; else it looks soon. */
 bool tpr_thread_comes(tp_context *context, bool hurries);

@@ -6,6 +6,7 @@
 #include <sys/timerfd.h>
 
 #include "runtime/core.h"
+#include "runtime/drive.h"
 #include "runtime/stream.h"
 
 enum { WAIT_ROUNDS = 4 };          /* of one call in an event loop */
@@ -108,7 +109,7 @@ static void wait_in_loop(tp_context *context)
         return;
     context->ask_all = true;
     for (int round = 0; moved && round < WAIT_ROUNDS; round++) {
-        tpr_dispatch(context);     /* as in progress_spin() */
+        tpr_dispatch(context);     /* as in drive_spin() */
         moved = tpr_pass(context);
         tpr_dispatch(context);
     }
