@@ -187,6 +187,20 @@ static void desk_resume(struct tpr_desk *desk)
     pthread_mutex_unlock(&desk->context->table_lock);
 }
 
+/* No backend leads to it, and why. */
+static tp_status visitor_unreachable(const struct tpr_peer *peer,
+                                     struct tpb_error *error)
+{
+    struct tpb_text text = { 0 };
+
+    tpr_explain_refusal(peer, &text);
+    tpb_fail(error, TP_ERR_UNREACHABLE, "no backend leads to %s%s%s",
+             peer->full_name, text.failed ? "" : ": ",
+             text.failed ? "" : text.text);
+    tpb_text_fini(&text);
+    return TP_ERR_UNREACHABLE;
+}
+
 /* It has proven itself: it may connect. */
 static void visitor_promise(struct tpr_visitor *visitor,
                             const struct desk_proof *proof)
@@ -209,8 +223,7 @@ static void visitor_promise(struct tpr_visitor *visitor,
                                proof->card_length, &error);
     }
     if (status == TP_OK && tpt_plan_best(tpr_peer_plan(guest->peer)) < 0)
-        status = tpb_fail(&error, TP_ERR_UNREACHABLE, "no backend leads to"
-                          " %s", guest->peer->full_name);
+        status = visitor_unreachable(guest->peer, &error);
     if (status == TP_OK && !visitor_welcome(visitor, proof->mac, guest))
         status = tpb_fail(&error, TP_ERR_PEER_FAILED, "it hung up");
     if (status == TP_OK) {

@@ -321,9 +321,13 @@ static void visit_proven(struct tpr_visit *visit)
                      " same on both sides");
     else if (proof.status == TP_ERR_NO_MEMORY)
         visit_answered(visit, TP_ERR_UNREACHABLE, "busy");
+    else if (proof.status == TP_ERR_UNREACHABLE)
+        visit_fail(visit, TP_ERR_UNREACHABLE, "the listener finds no way to"
+                   " us: TP_BACKENDS, here or there, or its TP_REQUIRE leaves"
+                   " none; TP_LOG=desk=info there tells why");
     else if (proof.status != TP_OK)
-        visit_answered(visit, TP_ERR_UNREACHABLE, "the listener refuses: its"
-                       " TP_BACKENDS or TP_REQUIRE leave no way to us");
+        visit_answered(visit, TP_ERR_UNREACHABLE, "the listener refuses: "
+                       "TP_LOG=desk=info there tells why");
     else if (proof.card_length == 0 || proof.card_length > TPT_CARD_BYTES)
         visit_answered(visit, TP_ERR_PROTOCOL, "its card is garbage");
     else {

@@ -357,6 +357,30 @@ static void arguments_no_driver(void)
     tpx_ok(end.status);
 }
 
+/* A contract that leaves a listener no way to who calls it: told at once, and
+ * not when the patience of two minutes is over. */
+static void arguments_no_way(void)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    tp_context *host = NULL;
+    char address[1024], byte = 'n';
+    tp_listener *listener;
+    tp_pipe *pipe;
+
+    options.bootstrap = "single";
+    tpx_ok(tp_init(&options, &tpx_me.context));
+    options.require = "node:loop";
+    tpx_ok(tp_init(&options, &host));
+    tpx_ok(tp_listen(host, NULL, &listener));
+    tpx_ok(tp_listener_address(listener, address, sizeof(address)));
+    tpx_ok(tp_connect(tpx_me.context, address, &pipe));
+    tpx_status(tp_pipe_send(pipe, &byte, 1), TP_ERR_UNREACHABLE);
+    tpx_check(strstr(tp_pipe_error(pipe), "TP_REQUIRE") != NULL
+                  && strstr(tp_pipe_error(pipe), "in time") == NULL,
+              "its words are \"%s\"", tp_pipe_error(pipe));
+    tpx_ok(tp_finalize(host));
+}
+
 const struct tpx_spmd tpx_arguments[] = {
     { "arguments_init", arguments_init, 1, TPX_BARE | TPX_WARNS | TPX_ONCE },
     { "arguments_newer", arguments_newer, 1, TPX_BARE | TPX_WARNS | TPX_ONCE },
@@ -366,5 +390,6 @@ const struct tpx_spmd tpx_arguments[] = {
     { "arguments_skeletons", arguments_skeletons, 1, 0 },
     { "arguments_read_twice", arguments_read_twice, 1, 0 },
     { "arguments_no_driver", arguments_no_driver, 1, TPX_BARE | TPX_ONCE },
+    { "arguments_no_way", arguments_no_way, 1, TPX_BARE | TPX_ONCE, 20 },
     { NULL }
 };
