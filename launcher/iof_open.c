@@ -51,7 +51,7 @@ static int iof_file(const char *directory, int rank, const char *suffix)
         errno = ENAMETOOLONG;
         return -1;
     }
-    return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return tpb_create_file(path);
 }
 
 /* One of the two streams of a rank. */

@@ -209,7 +209,7 @@ static int rank_file(const char *suffix, struct tpb_error *error)
         tpb_fail_errno(error, errno, "--output %s", rank.output);
         return -1;
     }
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    fd = tpb_create_file(path);
     if (fd < 0)
         tpb_fail_errno(error, errno, "--output: cannot make %s", path);
     return fd;

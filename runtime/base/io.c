@@ -88,6 +88,16 @@ char *tpb_read_file(const char *path, size_t *length)
     return text.text;
 }
 
+int tpb_create_file(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK,
+                  0666);
+
+    if (fd >= 0 && fcntl(fd, F_SETFL, 0) < 0)
+        tpb_close(&fd);
+    return fd;
+}
+
 void tpb_close(int *fd)
 {
     int code = errno;

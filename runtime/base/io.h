@@ -18,6 +18,10 @@ int tpb_write_all(int fd, const void *data, size_t length);
  * The caller frees it with tpb_free(). */
 char *tpb_read_file(const char *path, size_t *length);
 
+/* Opens a file to write it anew.  Does not wait where it is a FIFO that nobody
+ * reads (ENXIO), but what is written to it then may.  -1 with errno. */
+int tpb_create_file(const char *path);
+
 /* Closes and sets to -1; a negative descriptor is left alone.  Keeps errno. */
 void tpb_close(int *fd);
 

@@ -155,6 +155,36 @@ START_TEST(test_output_files)
 }
 END_TEST
 
+/* A FIFO is written to if somebody reads it, and is not waited for: no signal
+ * would end that. */
+START_TEST(test_output_fifo)
+{
+    char directory[] = "/tmp/tpx-options-XXXXXX", path[64], text[8] = "";
+    struct tpx_launch launch = { 0 };
+    int fd;
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(path, sizeof(path), "%s/0.out", directory);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    tpx_run_tprun(&launch, "--output", directory, "echo", "out");
+    ck_assert_int_eq(launch.status, 1);
+    ck_assert_ptr_nonnull(strstr(launch.err, "a FIFO needs its reader"));
+    tpx_release(&launch);
+    fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    tpx_run_tprun(&launch, "--output", directory, "echo", "out");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_int_eq(read(fd, text, sizeof(text)), 4);
+    ck_assert_mem_eq(text, "out\n", 4);
+    close(fd);
+    tpx_release(&launch);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/0.err", directory);
+    unlink(path);
+    rmdir(directory);
+}
+END_TEST
+
 START_TEST(test_merge)
 {
     struct tpx_launch launch = { 0 };
@@ -595,6 +625,7 @@ int main(void)
     tcase_add_test(tests, test_wdir_unreadable);
     tcase_add_test(tests, test_wrap);
     tcase_add_test(tests, test_output_files);
+    tcase_add_test(tests, test_output_fifo);
     tcase_add_test(tests, test_merge);
     tcase_add_test(tests, test_timestamp);
     tcase_add_test(tests, test_stdin_all);
