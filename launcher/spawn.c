@@ -34,13 +34,37 @@ static int spawn_check(const char *path)
     return faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) < 0 ? errno : 0;
 }
 
+/* A script's first line names its interpreter; editors of other systems end
+ * that line with a carriage return, which is then a part of the name. */
+static void spawn_explain_script(const char *path, struct tpb_error *error)
+{
+    char line[256] = "", *name = line + 2;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const char *remedy = "";
+
+    if (fd < 0 || read(fd, line, sizeof(line) - 1) < 2
+        || memcmp(line, "#!", 2) != 0)
+        name = NULL;
+    tpb_close(&fd);
+    if (name != NULL) {
+        name += strspn(name, " \t");
+        name[strcspn(name, " \t\n")] = '\0';
+        if (strchr(name, '\r') != NULL)
+            remedy = ", as its first line ends with a carriage return; "
+                     "dos2unix takes these away";
+        name[strcspn(name, "\r")] = '\0';
+    }
+    tpb_fail(error, TP_ERR_NOT_FOUND, "%s: the interpreter or loader that it "
+             "asks for does not exist%s%s%s", path, name != NULL ? ": " : "",
+             name != NULL ? name : "", remedy);
+}
+
 int tpl_spawn_explain(const char *path, int code, struct tpb_error *error)
 {
     switch (code) {
     case ENOENT:
         if (access(path, F_OK) == 0)
-            tpb_fail(error, TP_ERR_NOT_FOUND, "%s: the interpreter or loader "
-                     "that it asks for does not exist", path);
+            spawn_explain_script(path, error);
         else
             tpb_fail(error, TP_ERR_NOT_FOUND, "%s: no such program%s", path,
                      strchr(path, '/') == NULL ? " in PATH" : "");

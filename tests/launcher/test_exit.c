@@ -308,7 +308,10 @@ static const struct {
     { { "-n", "2", "./plain" }, 126, "./plain: no permission" },
     { { "-n", "2", "." }, 126, ". is a directory" },
     { { "-n", "2", "./text" }, 126, "./text: not a program for this machine" },
-    { { "-n", "2", "./lost" }, 127, "./lost: the interpreter or loader" },
+    { { "-n", "2", "./lost" }, 127, "./lost: the interpreter or loader that "
+      "it asks for does not exist: /nonexistent/shell\n" },
+    { { "-n", "2", "./dos" }, 127, "not exist: /bin/sh, as its first line ends "
+      "with a carriage return" },
 };
 
 START_TEST(test_refusals)
@@ -321,11 +324,13 @@ START_TEST(test_refusals)
     make_file("plain", "#!/bin/sh\n", 0644);
     make_file("text", "just some words\n", 0755);
     make_file("lost", "#!/nonexistent/shell\n", 0755);
+    make_file("dos", "#! /bin/sh\r\necho\r\n", 0755);
     tpx_launch(&launch, -1, refusals[_i].args);
     tpx_finish(&launch, 90);
     unlink("plain");
     unlink("text");
     unlink("lost");
+    unlink("dos");
     rmdir(directory);
     ck_assert_msg(launch.status == refusals[_i].status, "status %d: %s",
                   launch.status, launch.err);
