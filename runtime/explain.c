@@ -16,9 +16,18 @@ struct explain {
     struct tpt_card card;
 };
 
-#define EXPLAIN_NOTHING \
-    "the peer's card is not here yet; it is fetched once the pipe is first" \
-    " written to or read"
+/* Why there is no card. */
+static const char *explain_nothing(const struct tpr_peer *peer)
+{
+    if (peer->end_text != NULL)
+        return peer->end_text;
+    return peer->guest != NULL
+           ? "the peer's card is not here yet: its listener has not been"
+             " reached so far; it is tried until TP_CONNECT_TIMEOUT"
+           : "the peer's card is not here yet; it is fetched once the pipe is"
+             " first written to or read, and comes when the peer has called"
+             " tp_init()";
+}
 
 /* Under table_lock, or with the token; NULL: no memory. */
 static struct explain *explain_new(const struct tpr_peer *peer)
@@ -78,8 +87,7 @@ tp_status tp_pipe_explain(tp_pipe *pipe, char **json)
     if (peer->entry != NULL)
         explain = explain_new(peer);
     else
-        text = tpt_plan_json_unknown(connected, peer->end_text != NULL
-                                     ? peer->end_text : EXPLAIN_NOTHING);
+        text = tpt_plan_json_unknown(connected, explain_nothing(peer));
     pthread_mutex_unlock(&context->table_lock);
     if (explain != NULL)
         text = tpt_plan_json(&explain->plan, &context->card, &explain->card,

@@ -357,6 +357,21 @@ static void arguments_no_driver(void)
     tpx_ok(end.status);
 }
 
+/* A listener that is not there is what keeps its visitor's card away. */
+static void arguments_not_reached(void)
+{
+    tp_pipe *pipe;
+    char *json;
+
+    tpx_ok(tp_connect(tpx_me.context, "tp:1;tcp=127.0.0.1:1;"
+                      "key=00112233445566778899aabbccddeeff", &pipe));
+    tpx_ok(tp_pipe_explain(pipe, &json));
+    tpx_check(strstr(json, "listener has not been reached") != NULL,
+              "explained as %s", json);
+    free(json);
+    tpx_ok(tp_pipe_close(pipe));
+}
+
 /* A contract that leaves a listener no way to who calls it: told at once, and
  * not when the patience of two minutes is over. */
 static void arguments_no_way(void)
@@ -390,6 +405,7 @@ const struct tpx_spmd tpx_arguments[] = {
     { "arguments_skeletons", arguments_skeletons, 1, 0 },
     { "arguments_read_twice", arguments_read_twice, 1, 0 },
     { "arguments_no_driver", arguments_no_driver, 1, TPX_BARE | TPX_ONCE },
+    { "arguments_not_reached", arguments_not_reached, 1, 0 },
     { "arguments_no_way", arguments_no_way, 1, TPX_BARE | TPX_ONCE, 20 },
     { NULL }
 };
