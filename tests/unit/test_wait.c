@@ -4,8 +4,14 @@
  * come.  A message that the very first look after such a sleep found did not
  * count, so that over backends for which no descriptor wakes each half of a
  * round trip was a sleep of some ms.
+ *
+ * Whose time is up is not told that nothing completed if a callback is counted
+ * that another thread has just run: he would not hear of it again.
  */
 #include "config.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "runtime/core.h"
 #include "tests/lib/tpx.h"
@@ -41,12 +47,62 @@ START_TEST(what_comes_ends_the_vain_sleeps)
 }
 END_TEST
 
+enum { WAIT_MESSAGES = 30000 };
+
+static tp_context *wait_context;
+static atomic_bool wait_stop;
+static unsigned wait_lost;
+
+static void *wait_look(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&wait_stop)) {
+        int completed = 0;
+
+        if (tp_wait(wait_context, 0, &completed) == TP_ERR_TIMEOUT
+            && completed != 0)
+            wait_lost++;
+    }
+    return NULL;
+}
+
+START_TEST(what_is_counted_is_told)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    tp_message message = { 0 };
+    pthread_t looker;
+    tp_pipe *pipe;
+    int ended = 0;
+
+    options.bootstrap = "single";
+    options.backends = "loop";
+    ck_assert_int_eq(tp_init(&options, &wait_context), TP_OK);
+    ck_assert_int_eq(tp_pipe_to_rank(wait_context, 0, &pipe), TP_OK);
+    ck_assert_int_eq(pthread_create(&looker, NULL, wait_look, NULL), 0);
+    for (int i = 0; i < WAIT_MESSAGES; i++) {
+        tp_message *skeleton = NULL;
+
+        ck_assert_int_eq(tp_pipe_write(pipe, &message, wait_ended, &ended),
+                         TP_OK);
+        ck_assert_int_eq(tp_pipe_recv_skeleton(pipe, &skeleton, -1), TP_OK);
+        ck_assert_int_eq(tp_pipe_recv_message(pipe, skeleton, -1), TP_OK);
+    }
+    atomic_store(&wait_stop, true);
+    ck_assert_int_eq(pthread_join(looker, NULL), 0);
+    ck_assert_int_eq(tp_finalize(wait_context), TP_OK);
+    ck_assert_int_eq(ended, WAIT_MESSAGES);
+    ck_assert_msg(wait_lost == 0, "%u timeouts with a callback", wait_lost);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("wait");
     TCase *tests = tcase_create("vain");
 
+    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, what_comes_ends_the_vain_sleeps);
+    tcase_add_test(tests, what_is_counted_is_told);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
