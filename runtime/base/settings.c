@@ -227,7 +227,9 @@ tp_status tpb_settings_load(struct tpb_settings *settings,
     if (!settings_warns())
         return TP_OK;
     tpb_log_unknown(settings_warn_component);
-    for (char **entry = environ; entry != NULL && *entry != NULL; entry++)
+    /* Another thread's tp_init() may put a longer list in its place. */
+    for (char **entry = __atomic_load_n(&environ, __ATOMIC_ACQUIRE);
+         entry != NULL && *entry != NULL; entry++)
         if (strncmp(*entry, "TP_", 3) == 0)
             settings_warn_unknown(*entry);
     return TP_OK;
