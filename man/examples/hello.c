@@ -7,7 +7,7 @@
 int main(void)
 {
     tp_context *context;
-    tp_pipe *pipe;
+    tp_pipe *pipe = NULL;
     tp_status status = TP_OK;
     char text[64];
 
@@ -25,5 +25,7 @@ int main(void)
             break;
         printf("%s (%s)\n", text, tp_pipe_peer(pipe));
     }
+    if (status != TP_OK)
+        fprintf(stderr, "%s\n", tp_pipe_error(pipe));
     return tp_finalize(context) == TP_OK && status == TP_OK ? 0 : 1;
 }

@@ -61,6 +61,11 @@ job 4 hello
 says 0 'hello from rank 3 \(rank 3 on .*pid [0-9]+\)' "hello -n 4"
 count 3 '^hello from rank' "hello -n 4"
 
+export TP_BACKENDS=^ofi,shm
+job 2 hello
+unset TP_BACKENDS
+says 1 'no backend reaches rank [01] ' "hello without a backend"
+
 for ranks in 1 2 3 4; do
     job $ranks ring 3
     says 0 '^every byte right; sent to .* over [a-z].*: 24 messages' \
