@@ -225,13 +225,16 @@ START_TEST(meeting_takes_long)
     ck_assert_uint_lt(tpr_crowd_budget(&crowd, LONG), LONG);
     tpr_crowd_meet(&crowd, false);
     ck_assert_uint_eq(tpr_crowd_budget(&crowd, LONG), LONG);
-    /* Somebody does not answer at all. */
-    tpr_crowd_meet(&crowd, true);
-    crowd.met = tpb_now() - 1;
-    tpr_crowd_begin(&crowd);
-    ck_assert_uint_eq(tpr_crowd_budget(&crowd, LONG), LONG);
-    for (int i = 0; i < 20; i++)
-        tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    /* Somebody does not answer at all.  On a busy machine strangers may have it
+     * for longer than those may. */
+    for (int try = 0; try < 100 && (try == 0 || crowd.strangers > 0); try++) {
+        tpr_crowd_meet(&crowd, true);
+        crowd.met = tpb_now() - 1;
+        tpr_crowd_begin(&crowd);
+        ck_assert_uint_eq(tpr_crowd_budget(&crowd, LONG), LONG);
+        for (int i = 0; i < 20; i++)
+            tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    }
     ck_assert_uint_eq(crowd.strangers, 0);
     /* But there is an end to it. */
     for (int i = 0; i < 1000 && crowd.strangers == 0; i++)
