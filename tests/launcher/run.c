@@ -126,22 +126,34 @@ void tpx_await_output(struct tpx_launch *launch, const char *text, int count)
     ck_abort_msg("no \"%s\" came in a minute", text);
 }
 
-void tpx_await_stopped(pid_t pid)
+/* `state` as /proc has it. */
+static void run_await_state(pid_t pid, char state)
 {
-    char path[64], *text = NULL;
+    char path[64], words[] = { ')', ' ', state, ' ', '\0' }, *text = NULL;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     for (int i = 0; i < 5000; i++) {
         text = tpb_read_file(path, NULL);
         ck_assert_ptr_nonnull(text);
-        if (strstr(text, ") T ") != NULL)
+        if (strstr(text, words) != NULL)
             break;
         tpb_free(text);
         text = NULL;
         tpx_doze(0.02);
     }
-    ck_assert_msg(text != NULL, "%d does not stop", (int)pid);
+    ck_assert_msg(text != NULL, "%d does not come to state %c", (int)pid,
+                  state);
     tpb_free(text);
+}
+
+void tpx_await_stopped(pid_t pid)
+{
+    run_await_state(pid, 'T');
+}
+
+void tpx_await_asleep(pid_t pid)
+{
+    run_await_state(pid, 'S');
 }
 
 /* Does the environment of that process hold the mark?  Empty for a zombie. */

@@ -50,6 +50,9 @@ void tpx_await_output(struct tpx_launch *launch, const char *text, int count);
 /* Waits until a signal has stopped the process, or fails. */
 void tpx_await_stopped(pid_t pid);
 
+/* The same until its first thread sleeps: it has done what there was to do. */
+void tpx_await_asleep(pid_t pid);
+
 /* Processes (zombies do not count) whose environment holds the mark. */
 int tpx_count_marked(const char *mark);
 

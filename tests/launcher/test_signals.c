@@ -165,7 +165,7 @@ START_TEST(test_unread)
     said.out_fd = launch.err_fd;
     tpx_await_output(&said, "exited with status 0", 1);
     /* All processes that it might have left are looked for. */
-    tpx_doze(0.5);
+    tpx_await_asleep(launch.pid);
     kill(launch.pid, ending[_i]);
     launch.out_fd = memfd_create("none", MFD_CLOEXEC);
     tpx_finish(&launch, 90);
