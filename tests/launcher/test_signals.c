@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pty.h>
 #include <sched.h>
 #include <signal.h>
@@ -488,6 +489,16 @@ static void launch_unread(struct tpx_launch *launch, int ends[2],
     launch->out_fd = memfd_create("none", MFD_CLOEXEC);
 }
 
+/* Tprun is there, and so is more than its reader can be given. */
+static void await_unread(const int ends[2])
+{
+    struct pollfd room = { .fd = ends[1], .events = POLLOUT };
+
+    for (int i = 0; i < 6000 && poll(&room, 1, 0) > 0; i++)
+        tpx_doze(0.01);
+    ck_assert_int_eq(poll(&room, 1, 0), 0);
+}
+
 static void release_unread(struct tpx_launch *launch, const int ends[2])
 {
     close(ends[0]);
@@ -525,7 +536,7 @@ START_TEST(test_signal_unread)
 
     launch_unread(&launch, ends, (const char *const[]){ "-n", "2", "yes",
                   NULL });
-    tpx_doze(1);
+    await_unread(ends);
     kill(launch.pid, SIGTERM);
     if (_i == 1) {
         tpx_doze(0.7);
