@@ -31,13 +31,17 @@ void tpx_doze(double seconds)
     nanosleep(&time, NULL);
 }
 
+/* Not by strstr(): sanitizers' looks at all the rest each time. */
 int tpx_count(const char *in, const char *text)
 {
+    size_t length = strlen(text);
     int count = 0;
 
-    while ((in = strstr(in, text)) != NULL) {
-        in += strlen(text);
-        count++;
+    while (*in != '\0') {
+        bool found = *in == *text && strncmp(in, text, length) == 0;
+
+        in += found ? length : 1;
+        count += found;
     }
     return count;
 }

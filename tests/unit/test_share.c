@@ -164,7 +164,7 @@ int main(void)
     Suite *suite = suite_create("share");
     TCase *tests = tcase_create("share");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, pieces_are_claimed_from_both_ends);
     tcase_add_test(tests, half_of_the_rest_is_claimed);
     tcase_add_test(tests, late_sender_claims_nothing);
