@@ -154,6 +154,9 @@ struct tpf_conn {
                                       0: no longer than others */
     size_t window;                 /* set likewise: bytes of frames that it
                                       pays to have under way on one pipe */
+    size_t returns;                /* ... and after how many that were read
+                                      the peer is told, whose window may be
+                                      shorter than this side's */
     uint16_t both_number;          /* both.c: the last buffer of which the peer
                                       was called to copy some ... */
     bool both_called;              /* ... and it is not over */

@@ -575,7 +575,7 @@ static inline void short_pop(tp_pipe *pipe, struct tpf_conn *conn,
 {
     pipe->consumed += length + (uint32_t)sizeof(struct wire_frame);
     conn->backend->pop(conn);
-    if (TPB_UNLIKELY(pipe->consumed - pipe->advertised >= conn->window / 4))
+    if (TPB_UNLIKELY(pipe->consumed - pipe->advertised >= conn->returns))
         tpr_tx_return_credit(pipe);
 }
 

@@ -456,8 +456,7 @@ void tpr_tx_close(tp_pipe *pipe)
 void tpr_tx_return_credit(tp_pipe *pipe)
 {
     if (pipe->peer->state == TPR_PEER_CONNECTED && !pipe->closed
-        && pipe->consumed - pipe->advertised
-           >= pipe->peer->conn->window / 4)
+        && pipe->consumed - pipe->advertised >= pipe->peer->conn->returns)
         tpr_tx_control(pipe, WIRE_CREDIT);
 }
 

@@ -116,6 +116,7 @@ static tp_status loop_connect(struct tpf_conn *conn, const void *address,
                         LOOP_RING / 1024);
     conn->max_frame = LOOP_MAX_FRAME;
     conn->window = LOOP_RING / 2;
+    conn->returns = LOOP_RING / 8;
     tpb_list_append(&loop->conns, &self->link);
     conn->endpoint->env->upcalls->connected(conn->endpoint->env->core, conn);
     return TP_OK;

@@ -23,8 +23,11 @@ TPB_LOG_COMPONENT("ofi");
 enum {
     CONN_BROKEN_MS = 1000,         /* from the first error in sending on */
     CONN_IN_PLACE = 4096,          /* less is copied sooner than described */
-    CONN_WINDOW = 2 * 1024 * 1024 + 64 * 1024      /* of one pipe: two long
+    CONN_WINDOW = 2 * 1024 * 1024 + 64 * 1024,     /* of one pipe: two long
                                       frames, and what goes before them */
+    CONN_NEAR_US = 500,            /* a round trip for which that suffices */
+    CONN_PER_US = 1250,            /* bytes: 10 Gb/s */
+    CONN_FAR = 14 * 1024 * 1024    /* for the way, at most */
 };
 
 /* ---- life -------------------------------------------------------------- */
@@ -61,6 +64,14 @@ tp_status ofi_conn_buffers(struct ofi_conn *conn, struct tpb_error *error)
     return status;
 }
 
+size_t ofi_conn_far(uint32_t round_us)
+{
+    if (round_us < CONN_NEAR_US)
+        return 0;
+    return round_us < CONN_FAR / CONN_PER_US ? (size_t)round_us * CONN_PER_US
+                                             : CONN_FAR;
+}
+
 tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
                          struct tpb_error *error)
 {
@@ -88,6 +99,10 @@ tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
     conn->common.window = conn->common.max_frame * conn->limit / 2;
     if (conn->common.window > CONN_WINDOW)
         conn->common.window = CONN_WINDOW;
+    conn->common.returns = conn->common.window / 4;
+    if (kind->posts > 0)
+        conn->common.window
+            += ofi_conn_far(ofi_socket_round(conn->meet->watch.fd));
     return TP_OK;
 }
 

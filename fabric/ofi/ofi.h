@@ -738,6 +738,9 @@ tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error);
 /* What the peer said in its note. */
 tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
                          struct tpb_error *error);
+/* Bytes that are to be under way on a pipe beyond those that suffice next door,
+ * where a round trip takes so many us. */
+size_t ofi_conn_far(uint32_t round_us);
 void ofi_conn_joined(struct ofi_conn *conn);
 /* No more frames will come; said to the core when it has read the last. */
 void ofi_conn_lost(struct ofi_conn *conn, tp_status status, const char *format,
@@ -838,6 +841,8 @@ void ofi_socket_seek(struct ofi_conn *conn);
  * being sent to it again?  0: for the first time; -1: all is confirmed, or
  * nobody knows.  Nothing may have been sent for most of that time. */
 int64_t ofi_socket_silent(const struct ofi_conn *conn);
+/* What a round trip took there lately, in us; 0: it is not a socket of TCP. */
+uint32_t ofi_socket_round(int fd);
 
 /* ---- any.c --------------------------------------------------------------- */
 

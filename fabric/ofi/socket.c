@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The socket that libfabric has for a connection, which it does not show.
- * life.c asks it whether what is sent arrives.
+ * life.c asks it whether what is sent arrives.  And how far the peer is, which
+ * the socket where the two meet knows.
  *
  * Within a host there is nothing that could be congested, but kernels whose
  * congestion control is BBR pace there as anywhere: between two packets of 64
@@ -131,6 +132,15 @@ void ofi_socket_seek(struct ofi_conn *conn)
     if (conn->wire < 0)
         tpb_debug("libfabric's socket is not found: nobody sees whether what"
                   " is sent there arrives");
+}
+
+uint32_t ofi_socket_round(int fd)
+{
+    struct tcp_info info = { .tcpi_rtt = 0 };
+    socklen_t length = sizeof(info);
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0
+               ? info.tcpi_rtt : 0;
 }
 
 /* The number may be another's by now, if libfabric has closed its socket. */

@@ -106,6 +106,9 @@ void rails_founded(struct rails_conn *conn, struct rails_rail *rail,
     conn->common.window = rail->conn->window;
     if (conn->common.window > most)
         conn->common.window = most;
+    conn->common.returns = rail->conn->returns;
+    if (conn->common.returns > most / 4)
+        conn->common.returns = most / 4;
     conn->ready = true;
     conn->patience = rails_after(CONN_PATIENCE_MS);
 }

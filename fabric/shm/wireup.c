@@ -359,6 +359,7 @@ tp_status shm_connect(struct tpf_conn *base, const void *address,
     tpb_list_init(&conn->want_link);
     base->max_frame = SHM_FRAME;
     base->window = SHM_WINDOW;
+    base->returns = SHM_WINDOW / 4;
     if (length != sizeof(conn->address))
         return tpb_fail(error, TP_ERR_PROTOCOL, "its shm address is garbage");
     memcpy(&conn->address, address, length);
@@ -491,6 +492,7 @@ static void wireup_let_in(struct shm_conn *conn)
     conn->watch.ready = wireup_ready;
     conn->base.max_frame = SHM_FRAME;
     conn->base.window = SHM_WINDOW;
+    conn->base.returns = SHM_WINDOW / 4;
     env->upcalls->incoming(env->core, &conn->base);
     shm_watch_ring(conn);
     tpf_conn_ready(&conn->base);   /* it may have written before we mapped */

@@ -155,6 +155,7 @@ static void side_incoming(void *core, struct tpf_conn *conn)
     ck_assert_ptr_null(conn->peer);
     ck_assert_uint_ge(conn->max_frame, 256);
     ck_assert_uint_ge(conn->window, conn->max_frame);
+    ck_assert(conn->returns > 0 && conn->returns <= conn->window / 4);
     link = link_new(side, conn);
     link->incoming = link->connected = true;
     link->in = link->out = side->expect;
@@ -168,6 +169,7 @@ static void side_connected(void *core, struct tpf_conn *conn)
     ck_assert_msg(!link->connected, "connected twice");
     ck_assert_uint_ge(conn->max_frame, 256);
     ck_assert_uint_ge(conn->window, conn->max_frame);
+    ck_assert(conn->returns > 0 && conn->returns <= conn->window / 4);
     link->connected = true;
 }
 

@@ -2,6 +2,7 @@
 /* The conformance suite over ofi:tcp. */
 #include "config.h"
 
+#include "fabric/ofi/ofi.h"
 #include "tests/conformance/ofi.h"
 
 /* Where the answer takes long to come, a sender would do nothing else than
@@ -21,11 +22,29 @@ START_TEST(test_ahead)
 }
 END_TEST
 
+/* The window is as long as the way. */
+START_TEST(test_far)
+{
+    size_t last = 0;
+
+    ck_assert_uint_eq(ofi_conn_far(0), 0);
+    ck_assert_uint_eq(ofi_conn_far(100), 0);
+    for (uint32_t us = 1000; us < 10000; us += 1000) {
+        ck_assert_uint_ge(ofi_conn_far(us), last + 1000000);
+        last = ofi_conn_far(us);
+    }
+    /* 50 ms at 1 Gb/s; and what a pipe may keep is bounded. */
+    ck_assert_uint_ge(ofi_conn_far(50000), 6250000);
+    ck_assert_uint_le(ofi_conn_far(UINT32_MAX), 16 * 1024 * 1024);
+}
+END_TEST
+
 static void tcp_more(Suite *suite)
 {
     TCase *tests = tpx_tcase(suite, "far");
 
     tcase_add_test(tests, test_ahead);
+    tcase_add_test(tests, test_far);
 }
 
 int main(void)

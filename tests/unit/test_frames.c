@@ -151,6 +151,7 @@ static struct fake_conn *conn_new(void)
     ck_assert_ptr_nonnull(conn);
     conn->base.max_frame = FRAMES_MOST;
     conn->base.window = 2 * FRAMES_MOST;
+    conn->base.returns = FRAMES_MOST / 2;
     fake_open++;
     return conn;
 }
