@@ -841,7 +841,7 @@ void ofi_socket_seek(struct ofi_conn *conn);
  * being sent to it again?  0: for the first time; -1: all is confirmed, or
  * nobody knows.  Nothing may have been sent for most of that time. */
 int64_t ofi_socket_silent(const struct ofi_conn *conn);
-/* What a round trip took there lately, in us; 0: it is not a socket of TCP. */
+/* What a round trip takes there at least, in us; 0: nobody knows. */
 uint32_t ofi_socket_round(int fd);
 
 /* ---- any.c --------------------------------------------------------------- */
