@@ -245,7 +245,7 @@ static inline void tpr_op_clear(struct tpr_op *op)
 static inline void tpr_sync_end(tp_context *context, struct tpr_sync *sync)
 {
     context->served = context->news = true;
-    /* Pairs with the acquire in progress_told(). */
+    /* Pairs with the acquire in drive_told(). */
     atomic_store_explicit(&sync->over, 1, memory_order_release);
     tpr_wake_sleepers(context);
     if (TPB_UNLIKELY(context->armed))
