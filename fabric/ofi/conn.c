@@ -4,11 +4,9 @@
  *
  * Each message tells how many frames its sender has got and popped.  Popped
  * ones are credit: the other side never has more frames under way than there
- * are receive slots for it; or than OFI_FRAMES, where its socket keeps what has
- * no slot yet, since with few the way there and back would bound their rate.
- * Those got make flushed() true: a frame that is in the other side's memory is
- * safe from the reset that a TCP socket sends when it is closed with something
- * unread.
+ * are receive slots for it.  Those got make flushed() true: a frame that is
+ * in the other side's memory is safe from the reset that a TCP socket sends
+ * when it is closed with something unread.
  *
  * Nothing here makes upcalls but ofi_conn_upcalls().
  */
@@ -86,8 +84,6 @@ tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
     conn->common.max_frame = max_frame < kind->max_frame ? max_frame
                                                          : kind->max_frame;
     conn->limit = slots < kind->slots ? slots : kind->slots;
-    if (kind->posts > 0 && note->keeps == OFI_KEEPS)
-        conn->limit = OFI_FRAMES;
     conn->common.lands = conn->common.max_lent = 0;
     if (kind->max_lent > 0 && note->splits == OFI_SPLITS
         && conn->common.endpoint->env->lands

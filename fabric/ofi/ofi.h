@@ -64,8 +64,6 @@ enum {
     OFI_SPLIT_HEAD = 64,           /* ... beside their bodies, at most */
     OFI_SPLITS = 3,                /* 2 was: bodies in pieces */
     OFI_BUNDLES = 1,
-    OFI_KEEPS = 1,
-    OFI_FRAMES = 4096,             /* under way to a peer that keeps them */
     OFI_STRANGERS = 64,            /* visitors that have not shown the key */
     OFI_STRANGER_MS = 100          /* of each, however many come */
 };
@@ -308,8 +306,7 @@ struct ofi_note {
     uint8_t name_length;           /* any.c: bytes of the name */
     uint8_t splits;                /* OFI_SPLITS: takes heads and bodies */
     uint8_t bundles;               /* OFI_BUNDLES: takes them, bundle.c */
-    uint8_t keeps;                 /* OFI_KEEPS: what has no slot yet stays in
-                                      its socket, so OFI_FRAMES may come */
+    uint8_t unused;
     char name[OFI_NAME];           /* RDM: the endpoint's name */
     char text[128];                /* host's: why it refuses */
 };

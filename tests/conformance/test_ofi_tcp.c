@@ -5,23 +5,6 @@
 #include "fabric/ofi/ofi.h"
 #include "tests/conformance/ofi.h"
 
-/* Where the answer takes long to come, a sender would do nothing else than
- * wait for it; so many short frames go before the other side looks. */
-START_TEST(test_ahead)
-{
-    enum { FRAMES = 1000 };
-    struct tpx_pair pair;
-
-    tpx_pair_open(&pair, tpx_backend);
-    tpx_stream_set(pair.ab, pair.ba, 5, tpx_size_fixed, 100);
-    TPX_UNTIL(if (!tpx_send(pair.ab)) tpx_side_step(pair.a),
-              pair.ab->out.next == FRAMES);
-    ck_assert_uint_eq(pair.ba->in.next, 0);
-    TPX_UNTIL(tpx_pair_step(&pair), pair.ba->in.next == FRAMES);
-    tpx_pair_close(&pair);
-}
-END_TEST
-
 /* The window is as long as the way. */
 START_TEST(test_far)
 {
@@ -43,7 +26,6 @@ static void tcp_more(Suite *suite)
 {
     TCase *tests = tpx_tcase(suite, "far");
 
-    tcase_add_test(tests, test_ahead);
     tcase_add_test(tests, test_far);
 }
 
