@@ -42,6 +42,7 @@ void rails_pace_sent(struct rails_pace *pace, size_t size, uint64_t now)
 void rails_pace_acked(struct rails_pace *pace, size_t size, uint64_t now)
 {
     double sample;
+    bool slow;
 
     pace->inflight -= size;
     pace->last_moved = now;
@@ -58,7 +59,11 @@ void rails_pace_acked(struct rails_pace *pace, size_t size, uint64_t now)
             pace->rate = sample;
         return;
     }
-    pace->rate = pace->measured
+    /* One that has become so slow takes as much as it gets until that is known;
+     * briefer ones may be those of a process that had no cpu. */
+    slow = sample < pace->rate / 2
+           && (double)(now - pace->since) > PACE_AHEAD * 1e9;
+    pace->rate = pace->measured && !slow
                      ? pace->rate * (1 - PACE_WEIGHT) + sample * PACE_WEIGHT
                      : sample;
     pace->measured = true;

@@ -82,6 +82,24 @@ START_TEST(test_learns)
 }
 END_TEST
 
+/* A link that was fast becomes slow: two messages know it. */
+START_TEST(test_learns_to_wait)
+{
+    static const double before[2] = { 50e6, 50e6 }, after[2] = { 50e6, 1e6 };
+    struct rails_pace pace[2];
+    uint64_t now = 1;
+    double share;
+
+    rails_pace_init(&pace[0], 0);
+    rails_pace_init(&pace[1], 0);
+    parts_share(pace, before, &now, 1000);
+    for (int i = 0; i < 2; i++)
+        parts_share(pace, after, &now, 16);
+    share = parts_share(pace, after, &now, 16);
+    ck_assert_msg(share > 90, "%.1f %%", share);
+}
+END_TEST
+
 /* A link that was slow becomes fast. */
 START_TEST(test_learns_again)
 {
@@ -406,6 +424,7 @@ int main(void)
     parts_backend = tpf_backend_find("rails");
     tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_learns);
+    tcase_add_test(tests, test_learns_to_wait);
     tcase_add_test(tests, test_learns_again);
     tcase_add_test(tests, test_small_go_where_it_is_empty);
     tcase_add_test(tests, test_damage);
