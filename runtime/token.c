@@ -18,7 +18,7 @@
 
 static inline bool token_take(tp_context *context)
 {
-    /* Pairs with the exchange in tpr_leave(). */
+    /* Pairs with the exchange in tpr_give_token(). */
     if (atomic_exchange_explicit(&context->token, 1, memory_order_acquire))
         return false;
     atomic_store_explicit(&context->holder, TPR_ME, memory_order_relaxed);

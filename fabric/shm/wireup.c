@@ -347,6 +347,13 @@ static void wireup_retry(struct tpf_watch *watch, uint32_t events)
     }
 }
 
+static void wireup_terms(struct tpf_conn *base)
+{
+    base->max_frame = SHM_FRAME;
+    base->window = SHM_WINDOW;
+    base->returns = SHM_WINDOW / 4;
+}
+
 tp_status shm_connect(struct tpf_conn *base, const void *address,
                       size_t length, struct tpb_error *error)
 {
@@ -357,9 +364,7 @@ tp_status shm_connect(struct tpf_conn *base, const void *address,
     conn->slot = SHM_SLOTS;
     tpb_list_init(&conn->link);
     tpb_list_init(&conn->want_link);
-    base->max_frame = SHM_FRAME;
-    base->window = SHM_WINDOW;
-    base->returns = SHM_WINDOW / 4;
+    wireup_terms(base);
     if (length != sizeof(conn->address))
         return tpb_fail(error, TP_ERR_PROTOCOL, "its shm address is garbage");
     memcpy(&conn->address, address, length);
@@ -490,9 +495,7 @@ static void wireup_let_in(struct shm_conn *conn)
     conn->state = SHM_OPEN;
     shm_death_watch(conn);
     conn->watch.ready = wireup_ready;
-    conn->base.max_frame = SHM_FRAME;
-    conn->base.window = SHM_WINDOW;
-    conn->base.returns = SHM_WINDOW / 4;
+    wireup_terms(&conn->base);
     env->upcalls->incoming(env->core, &conn->base);
     shm_watch_ring(conn);
     tpf_conn_ready(&conn->base);   /* it may have written before we mapped */

@@ -82,6 +82,15 @@ START_TEST(test_learns)
 }
 END_TEST
 
+/* Two links whose speeds are known by now. */
+static void parts_learned(struct rails_pace pace[2], const double speeds[2],
+                          uint64_t *now)
+{
+    rails_pace_init(&pace[0], 0);
+    rails_pace_init(&pace[1], 0);
+    parts_share(pace, speeds, now, 1000);
+}
+
 /* A link that was fast becomes slow: two messages know it. */
 START_TEST(test_learns_to_wait)
 {
@@ -90,9 +99,7 @@ START_TEST(test_learns_to_wait)
     uint64_t now = 1;
     double share;
 
-    rails_pace_init(&pace[0], 0);
-    rails_pace_init(&pace[1], 0);
-    parts_share(pace, before, &now, 1000);
+    parts_learned(pace, before, &now);
     for (int i = 0; i < 2; i++)
         parts_share(pace, after, &now, 16);
     share = parts_share(pace, after, &now, 16);
@@ -108,9 +115,7 @@ START_TEST(test_learns_again)
     uint64_t now = 1;
     double share;
 
-    rails_pace_init(&pace[0], 0);
-    rails_pace_init(&pace[1], 0);
-    parts_share(pace, before, &now, 1000);
+    parts_learned(pace, before, &now);
     parts_share(pace, after, &now, 2000);
     share = parts_share(pace, after, &now, 4000);
     ck_assert_msg(share > 40 && share < 60, "%.1f %%", share);
