@@ -114,7 +114,7 @@ void *ofi_bundle_reserve(struct ofi_conn *conn, size_t size)
         return NULL;
     if (conn->bundle == NULL) {
         if (bundle_is_burst(conn) || goes_on)
-            conn->bundle = ofi_conn_slot(conn);
+            conn->bundle = ofi_conn_slot(conn, BUNDLE_FULL);
         else if (size > BUNDLE_LONG)
             conn->common.gathers = 0;      /* it was copied for nothing */
     }

@@ -23,9 +23,6 @@ enum {
     CONN_IN_PLACE = 4096,          /* less is copied sooner than described */
     CONN_WINDOW = 2 * 1024 * 1024 + 64 * 1024,     /* of one pipe: two long
                                       frames, and what goes before them */
-    CONN_NEAR_US = 500,            /* a round trip for which that suffices */
-    CONN_PER_US = 1250,            /* bytes: 10 Gb/s */
-    CONN_FAR = 14 * 1024 * 1024    /* for the way, at most */
 };
 
 /* ---- life -------------------------------------------------------------- */
@@ -62,20 +59,13 @@ tp_status ofi_conn_buffers(struct ofi_conn *conn, struct tpb_error *error)
     return status;
 }
 
-size_t ofi_conn_far(uint32_t round_us)
-{
-    if (round_us < CONN_NEAR_US)
-        return 0;
-    return round_us < CONN_FAR / CONN_PER_US ? (size_t)round_us * CONN_PER_US
-                                             : CONN_FAR;
-}
-
 tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
                          struct tpb_error *error)
 {
     const struct ofi_kind *kind = ofi_endpoint_of(conn->common.endpoint)->kind;
     uint32_t max_frame = le32toh(note->max_frame);
     uint32_t slots = le32toh(note->slots);
+    size_t far = 0;
 
     if (max_frame < 1024 || slots < 2 || slots > OFI_SLOTS_MAX)
         return tpb_fail(error, TP_ERR_PROTOCOL,
@@ -96,9 +86,11 @@ tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
     if (conn->common.window > CONN_WINDOW)
         conn->common.window = CONN_WINDOW;
     conn->common.returns = conn->common.window / 4;
+    conn->keeps = kind->posts > 0 && note->shorts == OFI_SHORTS;
     if (kind->posts > 0)
-        conn->common.window
-            += ofi_conn_far(ofi_socket_round(conn->meet->watch.fd));
+        far = ofi_socket_far(ofi_socket_round(conn->meet->watch.fd));
+    conn->shorts = conn->keeps && far > 0;
+    conn->common.window += far;
     return TP_OK;
 }
 
@@ -148,6 +140,7 @@ void ofi_conn_reset(struct ofi_conn *conn)
     ofi_land_leave(conn);
     ofi_bundle_leave(conn);
     ofi_slots_close(&conn->receive);
+    ofi_slots_close(&conn->kept);
     ofi_slots_close(&conn->send);
     memset(&conn->arrived, 0, sizeof(conn->arrived));
     memset(&conn->waiting, 0, sizeof(conn->waiting));
@@ -373,11 +366,20 @@ bool ofi_conn_push(struct ofi_conn *conn)
     return !conn_wants_control(conn) || conn_control(conn);
 }
 
-static bool conn_may_send(const struct ofi_conn *conn)
+static bool conn_may_send(const struct ofi_conn *conn, size_t size)
 {
+    uint32_t under_way = conn->frames_sent - conn->peer_popped;
+
     return conn->joined && !conn->lost && !conn->broken
-           && conn->frames_sent - conn->peer_popped < conn->limit
+           && (under_way < conn->limit
+               || (conn->shorts && ofi_shorts_fit(size, under_way)))
            && conn->send.available > OFI_CONTROL_SLOTS;
+}
+
+/* What could not be sent can be now, most likely. */
+static bool conn_unblocks(const struct ofi_conn *conn)
+{
+    return conn->blocked && conn_may_send(conn, conn->wants);
 }
 
 /* What has been posted may be over at once, and a silent rail tells nobody. */
@@ -390,27 +392,38 @@ void ofi_conn_stir(struct ofi_conn *conn)
         tpf_conn_ready(&conn->common);
 }
 
-struct ofi_slot *ofi_conn_slot(struct ofi_conn *conn)
+struct ofi_slot *ofi_conn_slot(struct ofi_conn *conn, size_t size)
 {
-    if (!conn_may_send(conn)) {
+    /* What could go with others does not take their place. */
+    if (tpf_env_gathers(conn->common.endpoint->env))
+        size = SIZE_MAX;
+    if (!conn_may_send(conn, size)) {
         conn->blocked = true;
+        conn->wants = size;
         ofi_conn_stir(conn);
         return NULL;
     }
     return ofi_slot_take(&conn->send);
 }
 
+/* Its slot may be beyond what there is room for, for another size. */
+static void conn_unreserve(struct ofi_conn *conn)
+{
+    if (conn->reserved != NULL)
+        ofi_slot_give(&conn->send, conn->reserved);
+    conn->reserved = NULL;
+}
+
 void *ofi_conn_reserve(struct tpf_conn *common, size_t size)
 {
     struct ofi_conn *conn = ofi_conn_of(common);
+    void *room;
 
-    if (conn->reserved == NULL) {
-        void *room = ofi_bundle_reserve(conn, size);
-
-        if (room != NULL)
-            return room;
-        conn->reserved = ofi_conn_slot(conn);  /* each takes max_frame */
-    }
+    conn_unreserve(conn);
+    room = ofi_bundle_reserve(conn, size);
+    if (room != NULL)
+        return room;
+    conn->reserved = ofi_conn_slot(conn, size);
     return conn->reserved != NULL ? conn->reserved->head + 1 : NULL;
 }
 
@@ -471,8 +484,8 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
         conn->blocked = true;
         return false;
     }
-    slot = conn->reserved != NULL ? conn->reserved : ofi_conn_slot(conn);
-    conn->reserved = NULL;
+    conn_unreserve(conn);
+    slot = ofi_conn_slot(conn, head_length + length);
     if (slot == NULL)
         return false;
     ofi_bundle_lent(conn, head_length + length);
@@ -596,7 +609,7 @@ void ofi_conn_pop(struct tpf_conn *common)
         return;
     ofi_queue_take(&conn->arrived);
     conn->popped++;
-    ofi_slot_give(&conn->receive, slot);
+    ofi_shorts_give(conn, slot);
     if (conn->lost) {
         if (conn->arrived.first == NULL)
             ofi_conn_is_due(conn);
@@ -646,6 +659,7 @@ static const char *conn_check(struct ofi_conn *conn, struct ofi_slot *slot,
 {
     const struct ofi_head *head = slot->head;
     uint32_t before = conn_before(conn, head);
+    uint32_t unread = conn->got - conn->popped;
     bool split = conn->common.lands > 0
                  && (le32toh(head->flags) & OFI_FLAG_SPLIT) != 0;
 
@@ -661,7 +675,8 @@ static const char *conn_check(struct ofi_conn *conn, struct ofi_slot *slot,
         return NULL;
     if (before != 0 && !conn_reorders(conn))
         return "frames came out of order";
-    if (before >= conn->limit - (conn->got - conn->popped))
+    if (before + unread >= conn->limit
+        && !(conn->keeps && ofi_shorts_fit(le32toh(head->size), unread)))
         return "it sends more than it may";
     slot->size = le32toh(head->size);
     slot->at = 0;
@@ -674,6 +689,9 @@ static const char *conn_check(struct ofi_conn *conn, struct ofi_slot *slot,
 void ofi_conn_arrived(struct ofi_conn *conn, struct ofi_slot *slot)
 {
     conn->got++;
+    slot = ofi_shorts_keep(conn, slot);
+    if (slot == NULL)
+        return;
     ofi_queue_add(&conn->arrived, slot);
     if (TPB_UNLIKELY(conn->asked_early) && conn->got == conn->asked_for) {
         conn->asked_early = false;
@@ -767,7 +785,7 @@ void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
         if (!ofi_conn_push(conn))
             ofi_conn_is_due(conn);
     }
-    if (conn->blocked && conn_may_send(conn))
+    if (conn_unblocks(conn))
         ofi_conn_is_due(conn);
 }
 
@@ -842,7 +860,7 @@ static void conn_upcalls(struct ofi_conn *conn)
     }
     conn_hand_back(conn);
     ofi_rma_upcalls(conn);
-    if (conn->blocked && conn->told && conn_may_send(conn)) {
+    if (conn->told && conn_unblocks(conn)) {
         conn->blocked = false;
         env->upcalls->writable(env->core, &conn->common);
     }

@@ -124,6 +124,8 @@ bool ofi_meet_note(struct ofi_meet *meet, const uint8_t *key)
     if (kind->max_lent > 0 && meet->endpoint->common.env->lands)
         meet->ours.splits = OFI_SPLITS;
     meet->ours.bundles = OFI_BUNDLES;
+    if (kind->posts > 0)
+        meet->ours.shorts = OFI_SHORTS;
     if (key != NULL)
         memcpy(meet->ours.key, key, OFI_KEY);
     if (kind->within_host)

@@ -30,7 +30,8 @@
  *   mr.c        registrations of the user's memory
  *   rma.c       the channel: big buffers by remote reads
  *   any.c       providers that are known by their name only
- *   buffers.c   slots: a buffer with its libfabric context
+ *   buffers.c   slots: a buffer with its libfabric context; buffers.h
+ *   shorts.c    short frames beyond the slots
  *   bundle.c    several short frames in one message
  *   land.c      long frames, received where the reader wants them
  *   socket.c    what is set at a socket of libfabric's
@@ -52,6 +53,7 @@
 #include <rdma/fi_rma.h>
 
 #include "fabric/backend.h"
+#include "fabric/ofi/buffers.h"
 #include "runtime/base/log.h"
 
 enum {
@@ -64,6 +66,10 @@ enum {
     OFI_SPLIT_HEAD = 64,           /* ... beside their bodies, at most */
     OFI_SPLITS = 3,                /* 2 was: bodies in pieces */
     OFI_BUNDLES = 1,
+    OFI_SHORT = 4096 + 256,        /* frames of less bytes: shorts.c */
+    OFI_SHORT_MOST = 1024,         /* ... so many under way, at most */
+    OFI_SHORT_BYTES = 1024 * 1024, /* ... if all were as long as the next */
+    OFI_SHORTS = 1,
     OFI_STRANGERS = 64,            /* visitors that have not shown the key */
     OFI_STRANGER_MS = 100          /* of each, however many come */
 };
@@ -306,7 +312,7 @@ struct ofi_note {
     uint8_t name_length;           /* any.c: bytes of the name */
     uint8_t splits;                /* OFI_SPLITS: takes heads and bodies */
     uint8_t bundles;               /* OFI_BUNDLES: takes them, bundle.c */
-    uint8_t unused;
+    uint8_t shorts;                /* OFI_SHORTS: keeps such, shorts.c */
     char name[OFI_NAME];           /* RDM: the endpoint's name */
     char text[128];                /* host's: why it refuses */
 };
@@ -578,68 +584,6 @@ static inline uint64_t ofi_mr_address(const struct ofi_rail *rail,
                ? (uintptr_t)address : (uintptr_t)address - mr->start;
 }
 
-/* ---- buffers.c --------------------------------------------------------- */
-
-/* Before each frame. */
-struct ofi_head {
-    uint32_t size;                 /* of the frame; 0: there is none */
-    uint32_t flags;                /* low byte; above it the frame's number */
-    uint32_t popped;               /* frames the core has taken, modulo 2^32 */
-    uint32_t got;                  /* frames that have come in, likewise */
-};
-_Static_assert(sizeof(struct ofi_head) == 16, "frames are aligned");
-
-/* In the low byte of flags. */
-enum {
-    OFI_FLAG_PING = 1,             /* tell me what you have got */
-    OFI_FLAG_SPLIT = 2,            /* the rest is the next message */
-    OFI_FLAG_BUNDLE = 4,           /* frames behind their lengths, bundle.c */
-    OFI_NUMBER_SHIFT = 8
-};
-
-enum ofi_use { OFI_RECEIVE, OFI_SEND, OFI_SEND_DATA, OFI_READ, OFI_BODY };
-
-struct ofi_slot {
-    struct fi_context2 context;    /* first: libfabric hands back its address */
-    struct ofi_conn *conn;
-    struct ofi_slot *next;
-    struct ofi_head *head;         /* the buffer: head, then frame */
-    void *desc;
-    size_t size;                   /* of the frame */
-    enum ofi_use use;
-    bool posted;                   /* libfabric has it */
-    bool bundle;                   /* received: several frames ... */
-    size_t at;                     /* ... of which the next one is here */
-    const void *data;              /* OFI_SEND_DATA: the caller's memory */
-    struct ofi_mr *mr;             /* ... its registration, or NULL */
-    size_t length;                 /* ... its bytes; in conn->coming: those
-                                      of the frame that came with the head */
-    void *token;
-};
-
-/* Slots of one direction of one conn, in one mapping. */
-struct ofi_slots {
-    struct ofi_slot *slot;
-    void *memory;
-    size_t bytes;
-    unsigned count, available;     /* all of them; those in `free` */
-    struct ofi_slot *free;         /* a stack: the last one used is warm */
-    struct fid_mr *mr;
-};
-tp_status ofi_slots_open(struct ofi_slots *slots, struct ofi_conn *conn,
-                         unsigned count, size_t frame, uint64_t access,
-                         struct tpb_error *error);
-void ofi_slots_close(struct ofi_slots *slots);
-struct ofi_slot *ofi_slot_take(struct ofi_slots *slots);
-void ofi_slot_give(struct ofi_slots *slots, struct ofi_slot *slot);
-
-/* First in, first out. */
-struct ofi_queue {
-    struct ofi_slot *first, *last;
-};
-void ofi_queue_add(struct ofi_queue *queue, struct ofi_slot *slot);
-struct ofi_slot *ofi_queue_take(struct ofi_queue *queue);
-
 /* ---- conn.c ------------------------------------------------------------ */
 
 struct ofi_conn {
@@ -689,6 +633,7 @@ struct ofi_conn {
     struct ofi_reads *reads;       /* ... NULL before the first one */
 
     struct ofi_slots receive, send;
+    struct ofi_slots kept;         /* short frames; none before the first */
     struct ofi_queue arrived;      /* for peek() */
     struct ofi_slot *ahead;        /* RDM: came before others that are before
                                       them; by their numbers */
@@ -710,6 +655,9 @@ struct ofi_conn {
                                       that many short frames */
     uint32_t posts;                /* receive slots that libfabric has */
     uint32_t limit;                /* frames that the peer has room for */
+    bool shorts, keeps;            /* it, or we keep short ones beyond these,
+                                      shorts.c */
+    size_t wants;                  /* what is blocked is so long */
     uint32_t frames_sent, peer_popped, peer_got;
     uint32_t got, popped;          /* ours */
     uint32_t told_popped, told_got;
@@ -735,9 +683,6 @@ tp_status ofi_conn_post(struct ofi_conn *conn, struct tpb_error *error);
 /* What the peer said in its note. */
 tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
                          struct tpb_error *error);
-/* Bytes that are to be under way on a pipe beyond those that suffice next door,
- * where a round trip takes so many us. */
-size_t ofi_conn_far(uint32_t round_us);
 void ofi_conn_joined(struct ofi_conn *conn);
 /* No more frames will come; said to the core when it has read the last. */
 void ofi_conn_lost(struct ofi_conn *conn, tp_status status, const char *format,
@@ -774,8 +719,8 @@ bool ofi_conn_flushed(struct tpf_conn *conn);
  * copied, and nothing comes in pieces. */
 bool ofi_conn_settled(const struct ofi_conn *conn);
 
-/* A slot for a frame, or NULL and a promise to say when. */
-struct ofi_slot *ofi_conn_slot(struct ofi_conn *conn);
+/* A slot for a frame of that size, or NULL and a promise to say when. */
+struct ofi_slot *ofi_conn_slot(struct ofi_conn *conn, size_t size);
 /* What it holds is the next frame. */
 void ofi_conn_send_slot(struct ofi_conn *conn, struct ofi_slot *slot,
                         size_t size, uint32_t flags);
@@ -783,6 +728,22 @@ void ofi_conn_send_slot(struct ofi_conn *conn, struct ofi_slot *slot,
 void ofi_conn_arrived(struct ofi_conn *conn, struct ofi_slot *slot);
 /* Libfabric said no to sending: soon lost. */
 void ofi_conn_broken(struct ofi_conn *conn, int code);
+
+/* ---- shorts.c ------------------------------------------------------------ */
+
+/* Is there room beyond the slots for a frame of that size behind so many? */
+static inline bool ofi_shorts_fit(size_t size, uint32_t under_way)
+{
+    return under_way < OFI_SHORT_MOST && size < OFI_SHORT
+           && under_way * size < OFI_SHORT_BYTES;
+}
+
+/* A frame is here that is not read yet.  Where it is from now on, which is
+ * another slot if receive slots are scarce; NULL: there is no memory, and the
+ * conn is lost. */
+struct ofi_slot *ofi_shorts_keep(struct ofi_conn *conn, struct ofi_slot *slot);
+/* A received frame is over. */
+void ofi_shorts_give(struct ofi_conn *conn, struct ofi_slot *slot);
 
 /* ---- bundle.c ------------------------------------------------------------ */
 
@@ -840,6 +801,9 @@ void ofi_socket_seek(struct ofi_conn *conn);
 int64_t ofi_socket_silent(const struct ofi_conn *conn);
 /* What a round trip takes there at least, in us; 0: nobody knows. */
 uint32_t ofi_socket_round(int fd);
+/* Bytes that are to be under way on a pipe beyond those that suffice next door,
+ * where that takes so many us. */
+size_t ofi_socket_far(uint32_t round_us);
 
 /* ---- any.c --------------------------------------------------------------- */
 

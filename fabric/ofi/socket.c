@@ -25,7 +25,11 @@ TPB_LOG_COMPONENT("ofi");
 
 enum {
     SOCKET_MOST = 4096,            /* descriptors looked at: some ms */
-    SOCKET_RECENT = 32             /* of these, first */
+    SOCKET_RECENT = 32,            /* of these, first */
+    SOCKET_NEAR_US = 500,          /* a round trip for which a pipe's window
+                                      suffices as it is */
+    SOCKET_PER_US = 1250,          /* bytes: 10 Gb/s */
+    SOCKET_FAR = 14 * 1024 * 1024  /* for the way, at most */
 };
 
 static bool socket_same(const struct sockaddr_storage *address,
@@ -143,6 +147,14 @@ uint32_t ofi_socket_round(int fd)
 
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0
            && info.tcpi_min_rtt < UINT32_MAX ? info.tcpi_min_rtt : 0;
+}
+
+size_t ofi_socket_far(uint32_t round_us)
+{
+    if (round_us < SOCKET_NEAR_US)
+        return 0;
+    return round_us < SOCKET_FAR / SOCKET_PER_US
+               ? (size_t)round_us * SOCKET_PER_US : SOCKET_FAR;
 }
 
 /* The number may be another's by now, if libfabric has closed its socket. */

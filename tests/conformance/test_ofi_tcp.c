@@ -10,15 +10,15 @@ START_TEST(test_far)
 {
     size_t last = 0;
 
-    ck_assert_uint_eq(ofi_conn_far(0), 0);
-    ck_assert_uint_eq(ofi_conn_far(100), 0);
+    ck_assert_uint_eq(ofi_socket_far(0), 0);
+    ck_assert_uint_eq(ofi_socket_far(100), 0);
     for (uint32_t us = 1000; us < 10000; us += 1000) {
-        ck_assert_uint_ge(ofi_conn_far(us), last + 1000000);
-        last = ofi_conn_far(us);
+        ck_assert_uint_ge(ofi_socket_far(us), last + 1000000);
+        last = ofi_socket_far(us);
     }
     /* 50 ms at 1 Gb/s; and what a pipe may keep is bounded. */
-    ck_assert_uint_ge(ofi_conn_far(50000), 6250000);
-    ck_assert_uint_le(ofi_conn_far(UINT32_MAX), 16 * 1024 * 1024);
+    ck_assert_uint_ge(ofi_socket_far(50000), 6250000);
+    ck_assert_uint_le(ofi_socket_far(UINT32_MAX), 16 * 1024 * 1024);
 }
 END_TEST
 

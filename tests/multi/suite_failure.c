@@ -284,6 +284,30 @@ static void failure_last_words(void)
                TP_ERR_PEER_FAILED);
 }
 
+/* As many as a slow reader lets him send, which he reads afterwards: all have
+ * left the one who dies, and credit for them finds nobody. */
+static void failure_many_words(void)
+{
+    enum { WORDS = 1500, AT_ONCE = 16 };
+    unsigned number;
+
+    if (tpx_me.rank == 1) {
+        tpx_meet(0);
+        for (unsigned i = 0; i < WORDS; i++)
+            tpx_ok(tp_pipe_send(tpx_pipe(0, 0), &i, sizeof(i)));
+        kill(getpid(), SIGKILL);
+    }
+    tpx_meet(1);
+    for (unsigned i = 0; i < WORDS; i++) {
+        if (i % AT_ONCE == 0)
+            tpx_sleep_ms(2);
+        tpx_ok(tp_pipe_recv(tpx_pipe(1, 0), &number, sizeof(number), NULL));
+        tpx_equal(number, i);
+    }
+    tpx_status(tp_pipe_recv(tpx_pipe(1, 0), &number, sizeof(number), NULL),
+               TP_ERR_PEER_FAILED);
+}
+
 static unsigned failure_stop;
 
 static void *failure_stopper(void *arg)
@@ -398,6 +422,7 @@ const struct tpx_spmd tpx_failure[] = {
     { "failure_killed", failure_killed, FAILURE_RANKS, TPX_KILLS, 20 },
     { "failure_contact", failure_contact, 6, TPX_KILLS, 20 },
     { "failure_last_words", failure_last_words, 2, TPX_KILLS, 20 },
+    { "failure_many_words", failure_many_words, 2, TPX_KILLS, 20 },
     { "failure_heir", failure_heir, 2, TPX_KILLS, 20 },
     { "failure_stopped", failure_stopped, 2, 0, 20 },
     { "failure_unread", failure_unread, 2, TPX_KILLS, 20 },
