@@ -22,16 +22,16 @@ struct tpr_chunk *tpr_chunk_new(tp_context *context, uint32_t length)
     uint32_t room = (length + round - 1) / round * round;
     struct tpr_chunk *chunk;
 
-    if (!tpb_list_empty(&context->spare_chunks)) {
+    while (!tpb_list_empty(&context->spare_chunks)) {
         chunk = TPB_CONTAINER(context->spare_chunks.next, struct tpr_chunk,
                               link);
-        if (chunk->room / CHUNK_WASTE <= room) {
-            tpb_list_unlink(&chunk->link);
-            context->spare_bytes -= chunk->room;
-            if (chunk->room >= length)
-                return chunk;
-            tpb_free(chunk);       /* those that are long enough stay */
-        }
+        if (chunk->room / CHUNK_WASTE > room)
+            break;
+        tpb_list_unlink(&chunk->link);
+        context->spare_bytes -= chunk->room;
+        if (chunk->room >= length)
+            return chunk;
+        tpb_free(chunk);           /* there may be a longer one behind it */
     }
     chunk = tpb_resize(NULL, sizeof(*chunk) + room);
     if (chunk != NULL) {
