@@ -3,6 +3,7 @@
  * byte as it was written. */
 #include "config.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -186,6 +187,15 @@ static void order_pass(unsigned ms)
         tp_wait(tpx_me.context, 1, NULL);
 }
 
+/* From now on free() gives back to the kernel what is longer than this: else
+ * malloc() would keep what we do not, and nobody would see that. */
+static void order_hoard_nothing(void)
+{
+    enum { ORDER_SHORT = 16 * 1024 };
+
+    tpx_check(mallopt(M_MMAP_THRESHOLD, ORDER_SHORT) == 1, "mallopt");
+}
+
 /* Both write a message before they ask for the other's, which is set aside, as
  * far as it comes by itself.  The memory for that is kept: it is not taken from
  * the kernel page by page in each round. */
@@ -193,7 +203,7 @@ static void order_rounds(void)
 {
     static const size_t sizes[] = { 390000, 1, 300000, 4000, 100000, 20000 };
     enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), MOST = 390000 };
-    unsigned rounds = order_scaled(96), ended = 0;
+    unsigned rounds = order_scaled(96), third = rounds / 3, ended = 0;
     tp_payload payload = { .data = malloc(MOST) };
     tp_message message = { .payloads = &payload, .payload_count = 1 };
     struct order_place place = { .data = malloc(MOST), .ended = &ended };
@@ -201,27 +211,30 @@ static void order_rounds(void)
     long faults[3] = { 0 }, least;
 
     tpx_check(payload.data != NULL && place.data != NULL, "no memory");
+    order_hoard_nothing();
     for (unsigned round = 0; round < rounds; round++) {
         payload.length = place.length = sizes[round % SIZES];
         tpx_fill(payload.data, payload.length,
                  2 * round + (unsigned)tpx_me.rank);
         tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &ended));
+        tpx_meet(!tpx_me.rank);    /* now it has been written there, too */
         order_pass(2);
         tpx_ok(tp_pipe_read_descriptor(pipe, order_place, &place));
         tpx_until(&ended, 2 * round + 2);
         tpx_equal(tpx_verify(place.data, place.length,
                              2 * round + !tpx_me.rank), place.length);
-        if ((round + 1) % (rounds / 3) == 0 && round / (rounds / 3) < 3)
-            faults[round / (rounds / 3)] = order_faults();
+        if ((round + 1) % third == 0 && round / third < 3)
+            faults[round / third] = order_faults();
     }
-    /* The first of all are new, and the kernel may have reasons of its own; so
-     * has who is kept from his cpu while more comes than ever before.  Page by
-     * page it would be a thousand. */
+    /* The first of all are new; later there are some 80 in 32 rounds at most,
+     * as not the same comes each time.  Page by page it is 400 to 1100.  Rails
+     * have new memory for what comes out of order. */
     least = faults[1] - faults[0];
     if (faults[2] - faults[1] < least)
         least = faults[2] - faults[1];
-    tpx_check(tpx_me.sanitized || least < 3 * (long)rounds / 3 + 500,
-              "%ld pages were new in %u rounds", least, rounds / 3);
+    tpx_check(tpx_me.sanitized || tpx_backend("rails")
+              || least < 3 * (long)third + 200,
+              "%ld pages were new in %u rounds", least, third);
     free(payload.data);
     free(place.data);
 }
