@@ -2,9 +2,15 @@
 /* What PMIx tells ranks about their job. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "launcher/pmix_private.h"
+
+/* libpmix compresses what stands before the digits of a host's name in 50 bytes
+ * on its stack, and writes behind them: such a name has to be shorter. */
+enum { JOB_HOST_COMPRESSED = 50 };
 
 /* A list of infos under construction; `status` is the first trouble. */
 struct info_list {
@@ -85,16 +91,27 @@ static void job_rank(struct info_list *job, const char *host, int rank,
     info_nest(job, PMIX_PROC_DATA, &list);
 }
 
-/* The maps of nodes and ranks, in libpmix's own compressed notation. */
+static void job_node_map(struct info_list *job, const char *host)
+{
+    char raw[sizeof("raw:") + 256], *map = NULL;
+
+    if (strlen(host) >= JOB_HOST_COMPRESSED) {
+        snprintf(raw, sizeof(raw), "raw:%s", host);
+        info_add(job, PMIX_NODE_MAP, raw, PMIX_REGEX);
+        return;
+    }
+    if (PMIx_generate_regex(host, &map) == PMIX_SUCCESS)
+        info_add(job, PMIX_NODE_MAP, map, PMIX_REGEX);
+    free(map);
+}
+
+/* The maps of nodes and ranks, in libpmix's own notation. */
 static void job_maps(struct info_list *job, const char *host,
                      const char *peers)
 {
     char *map = NULL;
 
-    if (PMIx_generate_regex(host, &map) == PMIX_SUCCESS)
-        info_add(job, PMIX_NODE_MAP, map, PMIX_REGEX);
-    free(map);
-    map = NULL;
+    job_node_map(job, host);
     if (PMIx_generate_ppn(peers, &map) == PMIX_SUCCESS)
         info_add(job, PMIX_PROC_MAP, map, PMIX_REGEX);
     free(map);

@@ -41,6 +41,26 @@ START_TEST(test_jobs)
 }
 END_TEST
 
+/* libpmix could not compress names of more than 50 letters; Linux allows 64. */
+START_TEST(test_long_host)
+{
+    static const size_t lengths[] = { 49, 50, 64 };
+    struct tpx_launch launch = { 0 };
+    char name[65];
+
+    memset(name, 'n', sizeof(name));
+    if (unshare(CLONE_NEWUTS) < 0
+        || sethostname(name, lengths[_i]) < 0) {
+        tpx_skip("root", "no host name of our own");
+        return;
+    }
+    tpx_run_tprun(&launch, "-n", "2", "RANK", "info");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_str_eq(launch.err, "");
+    tpx_release(&launch);
+}
+END_TEST
+
 /* Ranks that finalize and exit while tprun is busy with those that did so
  * before them have finalized all the same. */
 START_TEST(test_many_ends)
@@ -294,6 +314,7 @@ int main(void)
 
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_jobs, 0, TPB_COUNT(jobs));
+    tcase_add_loop_test(tests, test_long_host, 0, 3);
     tcase_add_test(tests, test_many_ends);
     tcase_add_loop_test(tests, test_events, 0, 4);
     tcase_add_loop_test(tests, test_get_from_the_dead, 0, 3);
