@@ -4,6 +4,7 @@
 
 #include "fabric/both.h"
 #include "runtime/base/log.h"
+#include "runtime/base/seen.h"
 
 TPB_LOG_COMPONENT("both");
 
@@ -126,6 +127,8 @@ static enum tpf_progress both_settle(struct tpf_pull *pull,
     both_hang_up(pull, both);
     if (failed)
         return TPF_PULL_MORE;      /* alone, from where it stands */
+    tpb_seen((unsigned char *)pull->to.data + pull->moved,
+             pull->to.length - pull->moved);
     pull->moved = pull->to.length;
     return TPF_PULL_DONE;
 }

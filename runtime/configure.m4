@@ -16,6 +16,10 @@ AS_IF([test -z "$tp_loaded_name"],
 AC_DEFINE_UNQUOTED([$1_LIBRARY], ["$tp_loaded_name"], [The file name of lib$2])
 ])
 
+dnl So that programs under valgrind do not hear that what a peer has written is
+dnl uninitialised.
+AC_CHECK_HEADERS([valgrind/memcheck.h])
+
 dnl HMAC-SHA-256 for peers outside the job.
 TP_REQUIRE_PACKAGE([NETTLE], [nettle >= 3.4], [nettle-dev])
 tp_nettle_version=`$PKG_CONFIG --modversion nettle`
