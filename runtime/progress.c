@@ -9,13 +9,18 @@
 #include "config.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
 #include "runtime/base/io.h"
+#include "runtime/base/log.h"
 #include "runtime/channels.h"
 #include "runtime/core.h"
 #include "runtime/stream.h"
+
+TPB_LOG_COMPONENT("context");
 
 enum {
     PROGRESS_WATCH_PASSES = 128,   /* look at epoll every so many passes */
@@ -48,11 +53,28 @@ bool tpr_arm(tp_context *context)
     return idle;
 }
 
+/*
+ * The program has closed what is not its own, as closefrom(3) does.  Nobody
+ * could be heard any more, and what is written to doorbells and sockets would
+ * go into files that got their numbers.
+ */
+static void progress_robbed(int code)
+{
+    tpb_error_log("this program has closed descriptors of libtp (epoll_wait:"
+                  " %s); it ends here, before its own files are harmed: from"
+                  " tp_init() to tp_finalize() it may close only what it has"
+                  " opened", strerror(code));
+    abort();
+}
+
 bool tpr_poll_watches(tp_context *context)
 {
     struct epoll_event events[PROGRESS_EVENTS];
     int count = epoll_wait(context->epoll, events, PROGRESS_EVENTS, 0);
 
+    /* EINVAL: the number is another file's by now. */
+    if (count < 0 && (errno == EBADF || errno == EINVAL))
+        progress_robbed(errno);
     for (int i = 0; i < count; i++) {
         struct tpf_watch *watch = events[i].data.ptr;
 

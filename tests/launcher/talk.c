@@ -257,6 +257,26 @@ static void do_exit(void)
     exit(93);
 }
 
+/* The last rank closes what is not its own. */
+static void do_robbed(void)
+{
+    if (rank == size - 1)
+        for (int fd = 3; fd < 1024; fd++)
+            close(fd);
+    do_ring();
+}
+
+/* ... and its files get the numbers. */
+static void do_replaced(void)
+{
+    if (rank == size - 1)
+        for (int fd = 3; fd < 1024; fd++) {
+            close(fd);
+            dup2(1, fd);
+        }
+    do_ring();
+}
+
 /* Gone without a word. */
 static void do_loss(void)
 {
@@ -273,6 +293,7 @@ int main(int argc, char **argv)
         { "heir", do_heir }, { "threads", do_threads }, { "both", do_both },
         { "nested", do_nested },
         { "unmet", do_unmet }, { "loss", do_loss },
+        { "robbed", do_robbed }, { "replaced", do_replaced },
     };
     const char *word = argc > 1 ? argv[1] : "";
 

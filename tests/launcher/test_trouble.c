@@ -127,6 +127,24 @@ static char *limited(const char *limit, const char *arguments)
     return text;
 }
 
+/* A rank that closes the library's descriptors, or puts others in their place,
+ * is told; the job waited, as others did for it. */
+START_TEST(test_closed_descriptors)
+{
+    static const char *const words[] = { "robbed", "replaced" };
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "2", tpx_program("tests/launcher/talk"),
+                  words[_i]);
+    ck_assert_msg(launch.status == 134, "%s", launch.err);
+    ck_assert_msg(strstr(launch.err, "this program has closed descriptors of"
+                         " libtp (epoll_wait: ") != NULL
+                  && strstr(launch.err, "tprun: rank 1 ") != NULL, "%s",
+                  launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* The limit of processes: named, and nothing left. */
 START_TEST(test_processes)
 {
@@ -427,6 +445,7 @@ int main(void)
     tcase_add_loop_test(tests, test_slips, 0, TPB_COUNT(slips));
     tcase_add_test(tests, test_no_backend);
     tcase_add_test(tests, test_full);
+    tcase_add_loop_test(tests, test_closed_descriptors, 0, 2);
     tcase_add_test(tests, test_bare_dev);
     tcase_add_test(tests, test_processes);
     tcase_add_test(tests, test_no_proc);
