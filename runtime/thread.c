@@ -370,6 +370,10 @@ tp_status tpr_thread_start(tp_context *context, struct tpb_error *error)
         || thread_watch(context, context->thread.timer) < 0)
         return tpb_fail_errno(error, errno, "the progress thread's epoll");
     code = tpb_thread_start(&context->thread.id, thread_main, context);
+    if (code == EAGAIN)
+        return tpb_fail(error, TP_ERR_SYSTEM, "cannot start a progress thread:"
+                        " the limit of processes and threads (ulimit -u, pids"
+                        " cgroup) is reached; TP_PROGRESS=manual needs none");
     if (code != 0)
         return tpb_fail_errno(error, code, "cannot start a progress thread");
     context->thread.runs = true;

@@ -159,6 +159,32 @@ START_TEST(test_processes)
 }
 END_TEST
 
+/* ... and by a rank that may have no thread beside its first. */
+START_TEST(test_threads)
+{
+    struct tpx_launch launch = { 0 };
+
+    if (geteuid() != 0 || system("command -v setpriv >/dev/null"
+                                 " && command -v prlimit >/dev/null") != 0) {
+        tpx_skip("root", "the limit does not hold for this user");
+        return;
+    }
+    tpx_run_tprun(&launch, "-n", "1", "--wrap", "prlimit --nproc=1 setpriv"
+                  " --reuid=54322 --regid=54322 --clear-groups",
+                  tpx_program("tests/launcher/talk"), "once");
+    /* Where that user may not even look at the build tree. */
+    if (strstr(launch.err, "Permission denied") != NULL)
+        tpx_skip("root", "the build tree is closed to others");
+    else
+        ck_assert_msg(launch.status == 96
+                      && strstr(launch.err, "cannot start a progress thread:"
+                                " the limit of processes and threads") != NULL
+                      && strstr(launch.err, "TP_PROGRESS=manual") != NULL,
+                      "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* Nobody finds what a rank leaves where /proc is not mounted: that is said, and
  * not that it withstands SIGKILL. */
 START_TEST(test_no_proc)
@@ -448,6 +474,7 @@ int main(void)
     tcase_add_loop_test(tests, test_closed_descriptors, 0, 2);
     tcase_add_test(tests, test_bare_dev);
     tcase_add_test(tests, test_processes);
+    tcase_add_test(tests, test_threads);
     tcase_add_test(tests, test_no_proc);
     tcase_add_test(tests, test_one_guard);
     tcase_add_test(tests, test_stack);
