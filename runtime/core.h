@@ -32,6 +32,7 @@
 #include "topology/book.h"
 #include "topology/discover.h"
 
+struct epoll_event;
 struct tpr_desk;
 struct tpr_guest;
 struct tpr_op;
@@ -606,8 +607,13 @@ void tpr_tell(tp_context *context);
 
 /* One round over everything; token.  Returns whether anything moved. */
 bool tpr_pass(tp_context *context);
+enum { TPR_EVENTS = 16 };          /* that are asked for at a time */
 /* Polls what epoll watches; token. */
 bool tpr_poll_watches(tp_context *context);
+/* The same of what epoll_wait() has said, if it watches what it watched then
+ * (env.watches). */
+bool tpr_watches_ready(tp_context *context, const struct epoll_event *events,
+                       int count);
 /* Token.  Whether all backends will wake who sleeps; until that is undone. */
 bool tpr_arm(tp_context *context);
 void tpr_disarm(tp_context *context);

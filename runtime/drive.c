@@ -84,12 +84,14 @@ static void drive_gives(tp_context *context)
  * Inside a callback the token stays ours and the sleep is short. */
 static bool drive_park(tp_context *context, uint64_t deadline)
 {
-    struct epoll_event event;
+    struct epoll_event events[TPR_EVENTS];
     int timeout = tpr_park_timeout(context, deadline), count;
+    uint32_t watches = context->env.watches;
 
     if (context->depth > 1) {
-        epoll_wait(context->epoll, &event, 1, DRIVE_NESTED_MS);
-        tpr_poll_watches(context);
+        count = epoll_wait(context->epoll, events, TPR_EVENTS,
+                           DRIVE_NESTED_MS);
+        tpr_watches_ready(context, events, count);
         return true;
     }
     /* Before the token is given up: who takes it next must know. */
@@ -104,7 +106,7 @@ static bool drive_park(tp_context *context, uint64_t deadline)
         atomic_store(&context->caller_parked, 0);
         return true;
     }
-    count = epoll_wait(context->epoll, &event, 1, timeout);
+    count = epoll_wait(context->epoll, events, TPR_EVENTS, timeout);
     atomic_store(&context->caller_parked, 0);
     if (!tpr_enter(context))
         return false;
@@ -113,7 +115,11 @@ static bool drive_park(tp_context *context, uint64_t deadline)
     context->vain = count == 0 ? context->vain + 1 : 0;
     if (context->armed)
         tpr_disarm(context);
-    tpr_poll_watches(context);
+    /* Others may have closed what has woken us. */
+    if (count > 0 && context->env.watches == watches)
+        tpr_watches_ready(context, events, count);
+    else
+        tpr_poll_watches(context);
     return true;
 }
 

@@ -27,7 +27,6 @@ enum {
     PROGRESS_IDLE_PASSES = 8,      /* ask endpoints without conns */
     PROGRESS_LATE_PASSES = 16,     /* look whether late DONEs are due */
     PROGRESS_READY = 16,           /* conns served per pass */
-    PROGRESS_EVENTS = 16,
     PROGRESS_POLL_MS = 1,          /* sleep between polls of TPF_POLLED ... */
     PROGRESS_POLL_MOST_MS = 8      /* ... growing to this */
 };
@@ -69,12 +68,18 @@ static void progress_robbed(int code)
 
 bool tpr_poll_watches(tp_context *context)
 {
-    struct epoll_event events[PROGRESS_EVENTS];
-    int count = epoll_wait(context->epoll, events, PROGRESS_EVENTS, 0);
+    struct epoll_event events[TPR_EVENTS];
+    int count = epoll_wait(context->epoll, events, TPR_EVENTS, 0);
 
     /* EINVAL: the number is another file's by now. */
     if (count < 0 && (errno == EBADF || errno == EINVAL))
         progress_robbed(errno);
+    return tpr_watches_ready(context, events, count);
+}
+
+bool tpr_watches_ready(tp_context *context, const struct epoll_event *events,
+                       int count)
+{
     for (int i = 0; i < count; i++) {
         struct tpf_watch *watch = events[i].data.ptr;
 

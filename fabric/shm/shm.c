@@ -55,8 +55,9 @@ void shm_slot_give(struct shm_conn *conn)
  * A producer that writes a record and then looks whether it must tell needs a
  * fence between the two, for every record; a consumer that stops watching needs
  * it once.  membarrier(2) lets the one who does it seldom do it for both.  It
- * interrupts the cpus of all who are registered, so where ranks share cpus and
- * sleep often the producers keep their fences.
+ * interrupts the cpus of all who are registered, 2 us for each side.  So where
+ * ranks share cpus and sleep often the producers keep their fences, and so does
+ * one of whose records few come from one sleep of its consumer's to the next.
  */
 static bool shm_register(void)
 {
@@ -105,11 +106,16 @@ static bool shm_is_lazy(const struct shm_conn *conn)
 /* One that was evicted once will be again: it is not worth a barrier. */
 static void shm_attend(struct shm_conn *conn)
 {
-    bool lazy = shm_endpoint(conn)->barriers && !conn->evicted
+    bool lazy = shm_endpoint(conn)->barriers && !conn->evicted && conn->lively
                 && atomic_load_explicit(&conn->in.side->registered,
                                         memory_order_relaxed) != 0;
 
     shm_attention(conn, lazy ? SHM_LAZY : SHM_WATCHED);
+}
+
+static uint32_t shm_read_since_sleep(const struct shm_conn *conn)
+{
+    return conn->in.count - conn->slept;
 }
 
 static void shm_unwatch_ring(struct shm_conn *conn)
@@ -246,6 +252,11 @@ static bool shm_progress(struct tpf_endpoint *base)
             tpf_conn_ready(&conn->base);
             moved = true;
         }
+        if (TPB_UNLIKELY(!conn->lively)
+            && shm_read_since_sleep(conn) >= SHM_LIVELY) {
+            conn->lively = true;
+            shm_attend(conn);
+        }
     }
     if (TPB_UNLIKELY(atomic_load_explicit(&endpoint->mailbox->any,
                                           memory_order_relaxed) != 0))
@@ -338,6 +349,8 @@ static bool shm_arm(struct tpf_endpoint *base)
 
         lazy |= shm_is_lazy(conn);
         shm_attention(conn, SHM_TELL);
+        conn->lively = shm_read_since_sleep(conn) >= SHM_LIVELY;
+        conn->slept = conn->in.count;
     }
     atomic_store(&endpoint->mailbox->asleep, 1);
     idle = shm_barrier(endpoint, lazy);

@@ -32,6 +32,8 @@ enum {
     SHM_AWAY_NS = 2500,            /* ... as we look away for so long */
     SHM_APART = 64,                /* records until that is tried again, ... */
     SHM_APART_MOST = 4096,         /* ... twice as many each time, up to that */
+    SHM_LIVELY = 64,               /* records from sleep to sleep: fences for
+                                      so many take as long as a barrier */
     SHM_TURNS = 3,                 /* of struct shm_conn; so they count */
     SHM_TURNS_MOST = 6,
     SHM_CONTROL = 4096,            /* the segment's first page */
@@ -148,6 +150,7 @@ struct shm_conn {
     uint32_t next_look;            /* ... and when that is due again, if not
                                       more than credit is written before */
     uint32_t apart;                /* records until then; 0: a stream */
+    uint32_t slept;                /* records read as we last went to sleep */
     uint64_t before;               /* bytes written since the last record that
                                       was not followed by another at once */
     bool follows;                  /* the first of those followed one read */
@@ -166,6 +169,7 @@ struct shm_conn {
     size_t wanted;                 /* the reservation that failed */
     bool watched;                  /* link is in the endpoint's watched */
     bool evicted;                  /* it was watched, others are more lively */
+    bool lively;                   /* we read much of it from sleep to sleep */
     struct shm_address address;    /* while retrying */
 };
 
