@@ -65,7 +65,7 @@ static void wait_arm_fd(tp_context *context, bool moved)
         tpr_touch(context);
     else if (limit >= 0)
         timerfd_settime(context->timer.fd, 0, &(struct itimerspec){
-            .it_value.tv_nsec = limit * 1000000L }, NULL);
+            .it_value = { limit / 1000, limit % 1000 * 1000000L } }, NULL);
 }
 
 static bool wait_is_settled(const tp_context *context)
