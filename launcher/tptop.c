@@ -201,7 +201,7 @@ int main(int argc, char **argv)
 {
     struct tptop_options options;
     struct tpb_error error = { "" };
-    struct tpb_record record = { NULL, 0 };
+    struct tpb_record record = { .file = NULL };
     int status;
 
     /* Who writes to one that only reads hears the same as of none. */

@@ -49,10 +49,10 @@ tp_status tptop_look(struct tptop_sample *sample,
     struct tptop_look look = { .at = tpb_now() };
 
     sample->file = record->file;
-    look.ranks = tpb_array(record->file->ranks, sizeof(look.ranks[0]));
+    look.ranks = tpb_array(record->ranks, sizeof(look.ranks[0]));
     if (look.ranks == NULL)
         return TP_ERR_NO_MEMORY;
-    look.count = record->file->ranks;
+    look.count = record->ranks;
     for (uint32_t i = 0; i < look.count; i++)
         if (!look_rank(record, i, &look.ranks[i])) {
             look_fini(&look);

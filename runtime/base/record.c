@@ -70,7 +70,7 @@ tp_status tpb_record_make(const char *job, uint32_t ranks,
         return tpb_fail_errno(error, code, "cannot make the record of the "
                               "job");
     }
-    *record = (struct tpb_record){ memory, size };
+    *record = (struct tpb_record){ memory, size, file.ranks, file.stride };
     *record->file = file;
     snprintf(text, 64, "%d:%zu", made, size);
     *fd = made;
@@ -80,6 +80,7 @@ tp_status tpb_record_make(const char *job, uint32_t ranks,
 tp_status tpb_record_open(int fd, struct tpb_record *record,
                           struct tpb_error *error)
 {
+    struct tpb_record_file file;
     struct stat status;
     size_t size;
     void *memory;
@@ -93,12 +94,13 @@ tp_status tpb_record_open(int fd, struct tpb_record *record,
     memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED)
         return tpb_fail_errno(error, errno, "cannot map the record");
-    *record = (struct tpb_record){ memory, size };
-    if (record_valid(record->file, size))
+    memcpy(&file, memory, sizeof(file));
+    *record = (struct tpb_record){ memory, size, file.ranks, file.stride };
+    if (record_valid(&file, size))
         return TP_OK;
-    if (record->file->magic == TPB_RECORD_MAGIC)
+    if (file.magic == TPB_RECORD_MAGIC)
         tpb_fail(error, TP_ERR_INVALID, "the record is of version %u, this "
-                 "program reads version %d", record->file->version,
+                 "program reads version %d", file.version,
                  TPB_RECORD_VERSION);
     else
         tpb_fail(error, TP_ERR_INVALID, "this is not a record of a job");
@@ -116,20 +118,15 @@ void tpb_record_close(struct tpb_record *record)
 static const char *record_section(const struct tpb_record *record,
                                   uint32_t rank)
 {
-    /* The header is ours or was checked; its ranks cannot write to what they
-     * have not mapped, but could map it all: the size is ours. */
-    size_t at = TPB_RECORD_PAGE + (size_t)rank * record->file->stride;
-
-    if (record->file == NULL || at + record->file->stride > record->size)
-        return NULL;
-    return (const char *)record->file + at;
+    return record->file != NULL && rank < record->ranks
+           ? (const char *)record->file + TPB_RECORD_PAGE
+             + (size_t)rank * record->stride : NULL;
 }
 
 bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
                      struct tpb_record_rank *copy)
 {
-    const char *section = record->file != NULL ? record_section(record, rank)
-                                               : NULL;
+    const char *section = record_section(record, rank);
 
     if (section == NULL)
         return false;
@@ -146,12 +143,11 @@ bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
 bool tpb_record_pipe(const struct tpb_record *record, uint32_t rank,
                      uint32_t slot, struct tpb_record_pipe *copy)
 {
-    const char *section = record->file != NULL ? record_section(record, rank)
-                                               : NULL;
+    const char *section = record_section(record, rank);
     size_t at = sizeof(struct tpb_record_rank)
                 + (size_t)slot * sizeof(struct tpb_record_pipe);
 
-    if (section == NULL || at + sizeof(*copy) > record->file->stride)
+    if (section == NULL || at + sizeof(*copy) > record->stride)
         return false;
     memcpy(copy, section + at, sizeof(*copy));
     copy->stats.transport[sizeof(copy->stats.transport) - 1] = '\0';

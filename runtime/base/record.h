@@ -79,10 +79,12 @@ struct tpb_record_pipe {
 };
 _Static_assert(sizeof(struct tpb_record_pipe) == 104, "record of a pipe");
 
-/* A mapped record. */
+/* A mapped record.  The last two are what the file said when it was checked:
+ * whoever has it mapped as well may say something else later. */
 struct tpb_record {
     struct tpb_record_file *file;  /* NULL: none */
     size_t size;                   /* bytes */
+    uint32_t ranks, stride;
 };
 
 /*

@@ -640,6 +640,39 @@ START_TEST(test_damage)
 }
 END_TEST
 
+/* A rank can map all of the record and write to its header: who has opened it
+ * before goes by what that said then. */
+START_TEST(test_header)
+{
+    struct tpb_record record, copy;
+    struct tpb_record_rank rank, *last;
+    struct tpb_record_pipe pipe;
+    char text[64];
+    int fd;
+
+    ck_assert_int_eq(tpb_record_make("job", 4, &record, &fd, text, NULL),
+                     TP_OK);
+    ck_assert_int_eq(tpb_record_open(fd, &copy, NULL), TP_OK);
+    last = (void *)((char *)record.file + TPB_RECORD_PAGE
+                    + 3 * (size_t)record.file->stride);
+    last->phase = TPB_PHASE_RUNNING;
+    record.file->ranks = TPB_RECORD_RANKS;
+    record.file->stride = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        ck_assert(tpb_record_rank(&copy, i, &rank));
+        ck_assert_uint_eq(rank.phase != TPB_PHASE_NONE, i == 3);
+        ck_assert(tpb_record_pipe(&copy, i, 0, &pipe));
+    }
+    ck_assert(!tpb_record_rank(&copy, 4, &rank));
+    record.file->stride = UINT32_MAX;
+    ck_assert(!tpb_record_pipe(&copy, 3, 1 << 20, &pipe));
+    ck_assert(tpb_record_rank(&record, 3, &rank));
+    tpb_record_close(&copy);
+    tpb_record_close(&record);
+    close(fd);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("record");
@@ -664,6 +697,7 @@ int main(void)
     tcase_add_test(tests, test_top_refusals);
     tcase_add_test(tests, test_top_unreaped);
     tcase_add_test(tests, test_damage);
+    tcase_add_test(tests, test_header);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
