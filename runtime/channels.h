@@ -247,6 +247,8 @@ static inline bool tpr_device_waits(const tp_context *context)
            || !tpb_list_empty(&context->device_releases)
            || context->env.on_devices > 0;
 }
+/* There is one CPU; how many other devices only their driver knows. */
+bool tpr_device_valid(tp_device device);
 /* Checks what the caller says of his buffers, and notes where their streams
  * stand.  INVALID with a warning; others are for the operation's end. */
 tp_status tpr_device_claim_tensors(tp_pipe *pipe, const tp_message *message,

@@ -14,6 +14,12 @@ TPB_LOG_COMPONENT("device");
 
 /* ---- what callers say ---------------------------------------------------- */
 
+bool tpr_device_valid(tp_device device)
+{
+    return device.type == TP_DEVICE_CPU ? device.index == 0
+           : device.type == TP_DEVICE_CUDA && device.index >= 0;
+}
+
 static bool device_any(const tp_message *message)
 {
     for (size_t i = 0; i < message->tensor_count; i++)
@@ -32,10 +38,10 @@ tp_status tpr_device_claim_tensors(tp_pipe *pipe, const tp_message *message,
 
     for (size_t i = message->payload_count;
          status == TP_OK && tpr_message_buffer(message, i, &buffer); i++)
-        if (buffer.device.type != TP_DEVICE_CPU
-            && buffer.device.type != TP_DEVICE_CUDA)
-            status = tpb_fail(&error, TP_ERR_INVALID, "no such kind of device:"
-                              " %d", (int)buffer.device.type);
+        if (!tpr_device_valid(buffer.device))
+            status = tpb_fail(&error, TP_ERR_INVALID, "there is no device %d"
+                              " of type %d", buffer.device.index,
+                              (int)buffer.device.type);
         else if (buffer.data != NULL)
             status = tpg_claim(context->gpu, &buffer, &error);
     if (status == TP_OK && device_any(message))

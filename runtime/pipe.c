@@ -23,20 +23,13 @@ static bool pipe_metadata_valid(const void *metadata, size_t length)
     return pipe_memory_valid(metadata, length) && length <= WIRE_DESCRIPTOR;
 }
 
-/* There is one CPU; how many other devices only their driver knows. */
-static bool pipe_device_valid(tp_device device)
-{
-    return device.type == TP_DEVICE_CPU ? device.index == 0
-           : device.type == TP_DEVICE_CUDA && device.index >= 0;
-}
-
 static bool pipe_tensor_valid(const tp_tensor *tensor)
 {
     return pipe_memory_valid(tensor->data, tensor->length)
            && pipe_metadata_valid(tensor->metadata, tensor->metadata_length)
-           && pipe_device_valid(tensor->device)
+           && tpr_device_valid(tensor->device)
            && (tensor->target.type == TP_DEVICE_ANY
-               || pipe_device_valid(tensor->target));
+               || tpr_device_valid(tensor->target));
 }
 
 /* Of one payload and nothing else, as most messages are. */

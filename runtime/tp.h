@@ -285,8 +285,8 @@ tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
  * tensors: set `device` to where `data` lives).  Memory must hold `length`
  * bytes.  After `done` the skeleton is gone.  `done` may be NULL.
  *
- * Errors at once: INVALID (not an arrived skeleton of this pipe, or data is
- * missing).
+ * Errors at once: INVALID (not an arrived skeleton of this pipe, data is
+ * missing, or not where `device` says).
  */
 tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
                        tp_message_fn *done, void *arg);

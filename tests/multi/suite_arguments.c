@@ -304,6 +304,33 @@ static void arguments_skeletons(void)
     arguments_settle();
 }   /* tp_finalize() has an unread skeleton to free */
 
+/* What a write refuses as a place a read does, too, and then takes another. */
+static void arguments_places(void)
+{
+    static const tp_device odd[] = { { TP_DEVICE_CPU, 3 }, { TP_DEVICE_ANY, 0 },
+                                     { TP_DEVICE_CUDA, -1 } };
+    tp_pipe *pipe = tpx_pipe(0, 0);
+    tp_tensor tensor = { .data = (void *)(uintptr_t)"abc", .length = 3 };
+    tp_message message = { .tensors = &tensor, .tensor_count = 1 }, *skeleton;
+    unsigned written = 0;
+    char room[3] = "";
+
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &written));
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+        skeleton->tensors[0].data = room;
+        skeleton->tensors[0].device = odd[i];
+        tpx_status(tp_pipe_read(pipe, skeleton, arguments_never, NULL),
+                   TP_ERR_INVALID);
+        tpx_status(tp_pipe_recv_message(pipe, skeleton, -1), TP_ERR_INVALID);
+        skeleton->tensors[0].device = (tp_device){ TP_DEVICE_CPU, 0 };
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
+        tpx_equal(memcmp(room, "abc", 3), 0);
+        tpx_until(&written, (unsigned)i + 1);
+    }
+    arguments_settle();
+}
+
 static void arguments_read_in_vain(tp_pipe *pipe, tp_status status,
                                    tp_message *skeleton, void *arg)
 {
@@ -403,6 +430,7 @@ const struct tpx_spmd tpx_arguments[] = {
     { "arguments_pipe", arguments_pipe, 1, 0 },
     { "arguments_messages", arguments_messages, 1, 0 },
     { "arguments_skeletons", arguments_skeletons, 1, 0 },
+    { "arguments_places", arguments_places, 1, TPX_WARNS },
     { "arguments_read_twice", arguments_read_twice, 1, 0 },
     { "arguments_no_driver", arguments_no_driver, 1, TPX_BARE | TPX_ONCE },
     { "arguments_not_reached", arguments_not_reached, 1, 0 },
