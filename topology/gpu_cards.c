@@ -189,11 +189,10 @@ static void gpu_restrict(const struct tpt_gpus *there, const char *visible,
                          const struct tpt_card_gpu *gpus,
                          struct tpt_card *card)
 {
-    char *copy = tpb_copy_string(visible), *save = NULL;
-    char *word = copy != NULL ? strtok_r(copy, ", ", &save) : NULL;
+    char *copy = tpb_copy_string(visible), *rest = copy, *word;
 
-    for (; word != NULL && card->gpu_count < TPT_CARD_GPUS;
-         word = strtok_r(NULL, ", ", &save)) {
+    while (card->gpu_count < TPT_CARD_GPUS
+           && (word = tpt_gpus_word(&rest)) != NULL) {
         int index = tpt_gpus_named(there, word);
 
         if (index < 0)

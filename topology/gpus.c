@@ -144,6 +144,17 @@ static void gpus_hide(const char *root, struct tpt_gpus *gpus)
 
 /* ---- what CUDA_VISIBLE_DEVICES leaves ---------------------------------- */
 
+char *tpt_gpus_word(char **list)
+{
+    char *word = strsep(list, ",");
+
+    if (word == NULL)
+        return NULL;
+    word += strspn(word, " ");
+    word[strcspn(word, " ")] = '\0';
+    return *word != '\0' ? word : NULL;
+}
+
 int tpt_gpus_named(const struct tpt_gpus *gpus, const char *word)
 {
     char *end;
@@ -163,13 +174,12 @@ static tp_status gpus_restrict(struct tpt_gpus *gpus, const char *visible,
 {
     bool keep[TPT_GPUS] = { false };
     struct tpt_gpus left = { 0 };
-    char *copy = tpb_copy_string(visible), *save = NULL;
+    char *copy = tpb_copy_string(visible), *rest = copy, *word;
     int unknown = 0;
 
     if (copy == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
-    for (char *word = strtok_r(copy, ", ", &save); word != NULL;
-         word = strtok_r(NULL, ", ", &save)) {
+    while ((word = tpt_gpus_word(&rest)) != NULL) {
         int index = tpt_gpus_named(gpus, word);
 
         if (index >= 0)

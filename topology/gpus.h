@@ -37,7 +37,12 @@ void tpt_gpus_all(struct tpt_topology *topology, const char *root,
 /* Leaves those that are not hidden, as CUDA numbers them. */
 void tpt_gpus_open(struct tpt_gpus *gpus);
 
-/* Which of them a word of CUDA_VISIBLE_DEVICES means; -1: none. */
+/* Takes the next word off CUDA_VISIBLE_DEVICES, *list being a copy of it or of
+ * what is left; NULL at its end, which to CUDA also is where nothing stands
+ * between two commas. */
+char *tpt_gpus_word(char **list);
+
+/* Which of them such a word means; -1: none. */
 int tpt_gpus_named(const struct tpt_gpus *gpus, const char *word);
 
 /*

@@ -207,6 +207,8 @@ START_TEST(test_gpus_refused)
                      TP_ERR_INVALID);
     find_gpus(topology, "", &gpus);
     ck_assert_int_eq(gpus.count, 0);
+    find_gpus(topology, "2, 5,,6", &gpus);
+    ck_assert_int_eq(gpus.count, 2);
     tpt_topology_free(topology);
 }
 END_TEST

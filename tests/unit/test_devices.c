@@ -170,7 +170,7 @@ START_TEST(test_visible)
     } cases[] = {
         { NULL, "11 12 31 32 81 82 a1 a2 " }, { "", "" }, { "-1", "" },
         { "3,0", "32 11 " }, { "7", "a2 " }, { "1,9,2", "12 " },
-        { "MIG-1", "" },
+        { "MIG-1", "" }, { "0,,1", "11 " }, { "3, 0 ,", "32 11 " },
     };
     struct tpt_topology *machine = tpx_machine("gpu-switches");
 
