@@ -30,7 +30,8 @@ tp_status tpb_fail(struct tpb_error *error, tp_status status,
 const char *tpb_errno_remedy(int code)
 {
     return code == EMFILE ? " (ulimit -n allows more)"
-           : code == ENXIO ? " (a socket, or a FIFO that nobody reads)" : "";
+           : code == ENXIO ? " (a socket, a FIFO that nobody reads, or a"
+                             " device that is not there)" : "";
 }
 
 const char *tpb_load_remedy(const char *words)
