@@ -2,11 +2,11 @@
 /* Words to the process beside a rank: launcher/tprun_rank.c. */
 #include "config.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 
 #include "runtime/base/door.h"
+#include "runtime/base/io.h"
 #include "runtime/report.h"
 
 enum { REPORT_PATIENCE = 1000 };   /* ms */
@@ -28,7 +28,6 @@ static bool report_is_ours(int fd)
 uint32_t tpr_report_joined(const struct tpb_settings *settings)
 {
     int fd = (int)settings->number[TPB_SET_REPORT];
-    struct pollfd answer = { fd, POLLIN, 0 };
     uint8_t program[8];
     char text[32] = "";
     unsigned turn = 0;
@@ -43,7 +42,7 @@ uint32_t tpr_report_joined(const struct tpb_settings *settings)
         length += snprintf(text + length, sizeof(text) - (size_t)length,
                            "%02x", program[i]);
     if (send(report_fd, text, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0
-        || poll(&answer, 1, REPORT_PATIENCE) <= 0)
+        || !tpb_await(report_fd, REPORT_PATIENCE))
         return 0;
     memset(text, 0, sizeof(text));
     if (recv(report_fd, text, sizeof(text) - 1, MSG_DONTWAIT) <= 0
@@ -60,7 +59,6 @@ void tpr_report_left(void)
 
 bool tpr_report_abort(int status, const char *reason)
 {
-    struct pollfd answer = { report_fd, POLLIN, 0 };
     char text[512];
     int length = snprintf(text, sizeof(text), "A %d %s", status, reason);
 
@@ -70,6 +68,6 @@ bool tpr_report_abort(int status, const char *reason)
         length = (int)sizeof(text) - 1;
     if (send(report_fd, text, (size_t)length, MSG_NOSIGNAL) < 0)
         return false;
-    poll(&answer, 1, REPORT_PATIENCE);
+    (void)tpb_await(report_fd, REPORT_PATIENCE);
     return true;
 }

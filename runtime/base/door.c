@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,7 +210,6 @@ bool tpb_door_ask(const char *job, char *text, size_t size)
     struct tpb_door_message message = { .type = TPB_DOOR_WHERE };
     struct sockaddr_storage address;
     char name[TPB_DOOR_NAME];
-    struct pollfd answer;
     bool asked = false;
     socklen_t length;
     int fd;
@@ -220,11 +218,10 @@ bool tpb_door_ask(const char *job, char *text, size_t size)
         return false;
     length = tpb_door_address(job, &address);
     memcpy(message.magic, tpb_door_magic, sizeof(message.magic));
-    answer = (struct pollfd){ .fd = fd, .events = POLLIN };
     if (door_asks_names(fd) && fcntl(fd, F_SETFL, 0) == 0
         && connect(fd, (struct sockaddr *)&address, length) == 0
-        && send(fd, &message, sizeof(message), MSG_NOSIGNAL) > 0
-        && poll(&answer, 1, DOOR_PATIENCE_MS) > 0)
+        && tpb_send_fds(fd, &message, sizeof(message), NULL, 0) > 0
+        && tpb_await(fd, DOOR_PATIENCE_MS))
         asked = door_answered(fd, text, size);
     tpb_close(&fd);
     return asked;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -116,6 +117,20 @@ void tpb_fill_standard(int flags)
         fd = open("/dev/null", flags);
     while (fd >= 0 && fd <= STDERR_FILENO);
     tpb_close(&fd);
+}
+
+bool tpb_await(int fd, int ms)
+{
+    uint64_t until = tpb_now() + (uint64_t)ms * UINT64_C(1000000), now;
+    struct pollfd look = { .fd = fd, .events = POLLIN };
+    int found;
+
+    do {
+        now = tpb_now();
+        found = poll(&look, 1, now < until
+                               ? (int)((until - now) / 1000000) + 1 : 0);
+    } while (found < 0 && errno == EINTR);
+    return found > 0;
 }
 
 int tpb_eventfd(void)

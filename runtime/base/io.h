@@ -29,6 +29,10 @@ void tpb_close(int *fd);
  * else what is opened next would get these numbers. */
 void tpb_fill_standard(int flags);
 
+/* Waits so many ms for something to read, whatever signals come meanwhile.
+ * False: nothing came. */
+bool tpb_await(int fd, int ms);
+
 int tpb_eventfd(void);                  /* non-blocking; -1 with errno */
 void tpb_eventfd_ring(int fd);
 bool tpb_eventfd_drain(int fd);         /* was it rung? */

@@ -87,6 +87,14 @@ job 0 -n 5 sh -c 'case $PMIX_RANK in
     3) exec env -i PMIX_RANK=3 PMIX_NAMESPACE="$PMIX_NAMESPACE" "$0" ring ;;
     esac
     exec "$0" ring' "$doors"
+# It takes its time to answer, and the program gets signals meanwhile.
+# shellcheck disable=SC2016
+job 0 -n 2 sh -c 'unset TP_DOOR
+    [ "$PMIX_RANK" = 1 ] || exec "$0" ring
+    (sleep 0.5; kill -CONT $PPID) &
+    kill -STOP $PPID
+    export DOORS_CLOCK=1
+    exec "$0" ring' "$doors"
 # Whether it ends before the other one joins, or after.
 for late in 0 0.4; do
     # shellcheck disable=SC2016
