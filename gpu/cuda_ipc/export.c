@@ -64,8 +64,7 @@ static void export_room(struct ipc_link *link, uint64_t size)
     }
 }
 
-static struct ipc_export *export_new(struct ipc_link *link,
-                                     enum ipc_form form, size_t pieces,
+static struct ipc_export *export_new(enum ipc_form form, size_t pieces,
                                      uint64_t base, uint64_t size)
 {
     struct ipc_export *export
@@ -73,7 +72,6 @@ static struct ipc_export *export_new(struct ipc_link *link,
 
     if (export == NULL)
         return NULL;
-    export_room(link, size);
     export->form = form;
     export->base = base;
     export->size = size;
@@ -86,6 +84,7 @@ static void export_keep(struct ipc_link *link, struct ipc_export *export,
 {
     struct tpf_memory block;
 
+    export_room(link, export->size);
     if (tpf_memory_find(link->base.channel->env->memories, buffer->data,
                         buffer->length, &block))
         export->block = block.id;
@@ -155,7 +154,7 @@ static struct ipc_export *export_legacy(struct ipc_link *link,
                                         const struct tpg_memory *memory,
                                         const struct tpf_buffer *buffer)
 {
-    struct ipc_export *export = export_new(link, IPC_LEGACY, 0, memory->base,
+    struct ipc_export *export = export_new(IPC_LEGACY, 0, memory->base,
                                            memory->size);
     cu_result code;
 
@@ -256,7 +255,7 @@ static struct ipc_export *export_region(struct ipc_link *link,
         return NULL;
     count = export_walk(cuda, buffer, memory->device, NULL);
     export = count == 0 ? NULL
-             : export_new(link, IPC_REGION, count, memory->base, 0);
+             : export_new(IPC_REGION, count, memory->base, 0);
     if (export == NULL)
         return NULL;
     export_walk(cuda, buffer, memory->device, export->piece);

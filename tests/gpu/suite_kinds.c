@@ -260,9 +260,9 @@ static void kinds_held(void)
     tpx_buffer_drop(&busy);
 }
 
-/* How many imports explain says have been opened here, and whether it finds
- * anything that is not so. */
-static uint64_t kinds_opened(tp_pipe *pipe)
+/* How many imports explain says have been opened here, how many of them still
+ * are, and whether it finds anything that is not so. */
+static uint64_t kinds_opened(tp_pipe *pipe, uint64_t *are)
 {
     unsigned long long opened = 0, found = 0, closed = 0, open = 0;
     const char *at;
@@ -279,7 +279,39 @@ static uint64_t kinds_opened(tp_pipe *pipe)
     tpx_check(opened >= open && closed <= opened + found,
               "%llu opened, %llu found, %llu closed, %llu open", opened, found,
               closed, open);
+    if (are != NULL)
+        *are = open;
     return opened;
+}
+
+/* No two regions may be open together. */
+static void kinds_one_region(void)
+{
+    struct tpx_buffer buffers[3];
+    bool direct = strstr(getenv("TP_BACKENDS"), "shm") != NULL
+                  && tpx_backend("cuda_ipc") && tpx_device_is_double();
+    char bytes[24];
+    tp_pipe *pipe;
+
+    snprintf(bytes, sizeof(bytes), "%zu", kinds_big() * 3 / 2);
+    setenv("TP_CUDA_IMPORT_BYTES", bytes, 1);
+    kinds_init();
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    for (unsigned i = 0; i < TPB_COUNT(buffers); i++) {
+        uint64_t are;
+
+        tpx_buffer_make(&buffers[i], TPX_VMM, 0, kinds_big());
+        if (tpx_me.rank == 0) {
+            kinds_send(pipe, &buffers[i], 1, i);
+        } else {
+            kinds_receive(pipe, &buffers[i], 1, i);
+            tpx_equal(kinds_opened(pipe, &are), direct ? i + 1 : 0);
+            tpx_equal(are, direct ? 1 : 0);
+        }
+        tpx_meet(!tpx_me.rank);    /* the next one has it closed */
+    }
+    for (unsigned i = 0; i < TPB_COUNT(buffers); i++)
+        tpx_buffer_drop(&buffers[i]);
 }
 
 /* Two devices that may not access each other's memory: the way depends on both,
@@ -308,7 +340,8 @@ static void kinds_two(void)
         tpx_buffer_drop(&buffer);
         /* 0 to 0; 0 to 1; 1 to 0; 1 to 1. */
         if (tpx_me.rank == 1)
-            tpx_equal(kinds_opened(pipe), !direct ? 0 : i == 3 ? 2 : 1);
+            tpx_equal(kinds_opened(pipe, NULL),
+                      !direct ? 0 : i == 3 ? 2 : 1);
     }
 }
 
@@ -479,7 +512,7 @@ static void kinds_pieces(void)
             kinds_receive(pipe, &buffer, 1, i);
     }
     if (tpx_me.rank == 1 && tpx_device_is_double())
-        tpx_equal(kinds_opened(pipe), direct ? 1 : 0);
+        tpx_equal(kinds_opened(pipe, NULL), direct ? 1 : 0);
     /* The double keeps one for each that is open. */
     tpx_check(kinds_descriptors() < before + KINDS_MAPPINGS + 32,
               "%u descriptors are open, %u were", kinds_descriptors(), before);
@@ -665,6 +698,7 @@ const struct tpx_spmd tpx_kinds_suite[] = {
     { "kinds_again", kinds_again, 2, 0, 30 },
     { "kinds_few_imports", kinds_few_imports, 2, TPX_BARE, 30 },
     { "kinds_few_bytes", kinds_few_bytes, 2, TPX_BARE, 30 },
+    { "kinds_one_region", kinds_one_region, 2, TPX_BARE, 30 },
     { "kinds_held", kinds_held, 2, TPX_BARE, 30 },
     { "kinds_no_outbox", kinds_no_outbox, 2, TPX_BARE, 30 },
     { "kinds_views", kinds_views, 2, TPX_BARE, 30 },
