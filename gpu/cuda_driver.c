@@ -126,13 +126,9 @@ static tp_status driver_load(const char *path)
         return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED,
                         "TP_CUDA_LIBRARY=none forbids the use of GPUs");
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
-        const char *why = dlerror();
-
-        return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED,
-                        "no NVIDIA driver here (%s)%s",
-                        why != NULL ? why : path, tpb_load_remedy(why));
-    }
+    if (library == NULL)
+        return tpb_fail_load(&driver.error, TP_ERR_NOT_SUPPORTED,
+                             "no NVIDIA driver here");
     status = driver_resolve(library, path);
     if (status != TP_OK)
         return status;

@@ -55,10 +55,10 @@ static bool nvml_open(struct nvml *nvml, const char *path)
 {
     nvml->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (nvml->library == NULL) {
-        const char *why = dlerror();
+        struct tpb_error why;
 
-        tpb_info("NVLinks are not known: %s%s", why != NULL ? why : path,
-                 tpb_load_remedy(why));
+        tpb_fail_load(&why, TP_OK, "NVLinks are not known");
+        tpb_info("%s", why.text);
         return false;
     }
     for (size_t i = 0; i < TPB_COUNT(nvml_symbols); i++) {

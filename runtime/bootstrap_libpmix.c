@@ -42,20 +42,17 @@ static void libpmix_load(void)
     void *handle = libpmix_open();
 
     if (handle == NULL) {
-        const char *why = dlerror();
-
-        tpb_fail(&libpmix.error, TP_ERR_BACKEND, "this launcher's ranks need "
-                 PMIX_LIBRARY ", which cannot be loaded: %.150s%s", why,
-                 tpb_load_remedy(why));
+        tpb_fail_load(&libpmix.error, TP_ERR_BACKEND, "this launcher's ranks"
+                      " need " PMIX_LIBRARY ", which cannot be loaded");
         return;
     }
     for (size_t i = 0; i < TPB_COUNT(libpmix_names); i++) {
         void *found = dlsym(handle, libpmix_names[i]);
 
         if (found == NULL) {
-            tpb_fail(&libpmix.error, TP_ERR_BACKEND, PMIX_LIBRARY " is not"
-                     " what tp was built with, and needs 4.2 or newer:"
-                     " %.200s", dlerror());
+            tpb_fail_load(&libpmix.error, TP_ERR_BACKEND, PMIX_LIBRARY " is"
+                          " not what tp was built with, and needs 4.2 or"
+                          " newer");
             return;
         }
         memcpy((unsigned char *)&tpr_pmix + i * sizeof(found), &found,

@@ -38,11 +38,9 @@ static void secret_load(void)
         digest = dlsym(handle, "nettle_hmac_sha256_digest");
     }
     if (key == NULL || update == NULL || digest == NULL) {
-        const char *why = dlerror();
-
-        tpb_fail(&secret_hmac.error, TP_ERR_NOT_SUPPORTED,
-                 "peers outside the job need " NETTLE_LIBRARY ", which cannot"
-                 " be loaded: %.200s%s", why, tpb_load_remedy(why));
+        tpb_fail_load(&secret_hmac.error, TP_ERR_NOT_SUPPORTED, "peers outside"
+                      " the job need " NETTLE_LIBRARY ", which cannot be"
+                      " loaded");
         return;
     }
     *(void **)&secret_hmac.set_key = key;

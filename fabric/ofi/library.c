@@ -244,11 +244,8 @@ static bool library_load(void)
     uint32_t (*version)(void);
 
     if (handle == NULL) {
-        const char *why = dlerror();
-
-        snprintf(library.words.text, sizeof(library.words.text),
-                 "%s cannot be loaded: %s%s", LIBRARY_NAME,
-                 why != NULL ? why : "", tpb_load_remedy(why));
+        tpb_fail_load(&library.words, TP_ERR_BACKEND,
+                      LIBRARY_NAME " cannot be loaded");
         return false;
     }
     *(void **)&version = dlsym(handle, "fi_version");

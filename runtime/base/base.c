@@ -5,6 +5,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -34,10 +35,17 @@ const char *tpb_errno_remedy(int code)
                              " device that is not there)" : "";
 }
 
-const char *tpb_load_remedy(const char *words)
+/* The loader tells no number, and names paths of any length. */
+tp_status tpb_fail_load(struct tpb_error *error, tp_status status,
+                        const char *what)
 {
-    return words != NULL && strstr(words, strerror(EMFILE)) != NULL
-           ? tpb_errno_remedy(EMFILE) : "";
+    const char *words = dlerror();
+
+    if (words == NULL)
+        words = "no reason is given";
+    return tpb_fail(error, status, "%s: %.300s%s", what, words,
+                    strstr(words, strerror(EMFILE)) != NULL
+                    ? tpb_errno_remedy(EMFILE) : "");
 }
 
 tp_status tpb_fail_errno(struct tpb_error *error, int code,

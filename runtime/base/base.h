@@ -186,8 +186,11 @@ tp_status tpb_fail_errno(struct tpb_error *error, int code,
 
 /* What to do about it, as " (...)" behind its words; "" for most. */
 const char *tpb_errno_remedy(int code);
-/* The same for the words of dlerror(3), which tell no number; NULL: "". */
-const char *tpb_load_remedy(const char *words);
+
+/* As tpb_fail(), for what dlopen(3) or dlsym(3) just refused: `what`, ": " and
+ * the words of dlerror(3). */
+tp_status tpb_fail_load(struct tpb_error *error, tp_status status,
+                        const char *what);
 
 /* Bytes that nobody can guess; the process ends if the system has none. */
 void tpb_random(void *buffer, size_t length);

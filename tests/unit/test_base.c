@@ -194,20 +194,22 @@ END_TEST
 START_TEST(test_load_remedy)
 {
     struct rlimit limit, none;
-    const char *why;
+    struct tpb_error error;
 
-    ck_assert_str_eq(tpb_load_remedy(NULL), "");
     ck_assert_ptr_null(dlopen("libtp-is-not-there.so.1", RTLD_NOW));
-    ck_assert_str_eq(tpb_load_remedy(dlerror()), "");
+    ck_assert_int_eq(tpb_fail_load(&error, TP_ERR_BACKEND, "no library"),
+                     TP_ERR_BACKEND);
+    ck_assert_msg(strncmp(error.text, "no library: libtp-is-not-there", 30)
+                  == 0 && strstr(error.text, "ulimit -n") == NULL, "%s",
+                  error.text);
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     none = limit;
     none.rlim_cur = 0;
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
     ck_assert_ptr_null(dlopen("libtp-is-not-there.so.1", RTLD_NOW));
-    why = dlerror();
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    ck_assert_msg(strstr(tpb_load_remedy(why), "ulimit -n") != NULL, "%s",
-                  why);
+    tpb_fail_load(&error, TP_ERR_BACKEND, "no library");
+    ck_assert_msg(strstr(error.text, "ulimit -n") != NULL, "%s", error.text);
 }
 END_TEST
 
