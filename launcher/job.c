@@ -59,6 +59,13 @@ static void job_kill(struct tpl_job *job)
     job_set_grace(job, JOB_STUCK);
 }
 
+static void job_kill_orphans(struct tpl_job *job)
+{
+    job->kill_orphans = true;
+    tpl_orphans_kill(SIGKILL);
+    job_set_grace(job, JOB_STUCK);
+}
+
 /* Not even SIGKILL ends them: stuck in the kernel.  The guard and
  * PR_SET_PDEATHSIG stay behind for the day they come out. */
 static void job_abandon(struct tpl_job *job)
@@ -117,9 +124,7 @@ static void job_grace_over(struct tpl_timer *timer)
             job_leave_orphans(job);
             break;
         }
-        job->kill_orphans = true;
-        tpl_orphans_kill(SIGKILL);
-        job_set_grace(job, JOB_STUCK);
+        job_kill_orphans(job);
         break;
     case TPL_DRAINING:
         if (tpl_iof_behind(job->iof))
@@ -253,9 +258,7 @@ static void job_hasten(struct tpl_job *job, int signal)
     case TPL_ORPHANS:
         if (job->kill_orphans)
             break;
-        job->kill_orphans = true;
-        tpl_orphans_kill(SIGKILL);
-        job_set_grace(job, JOB_STUCK);
+        job_kill_orphans(job);
         break;
     case TPL_DRAINING:
         /* All ranks did well, but not all that they wrote is out. */
