@@ -658,26 +658,18 @@ static bool host_receive(struct host_link *link, const struct tpg_cuda *cuda)
     return moved;
 }
 
+static bool host_step(struct tpb_list *node)
+{
+    struct host_link *link = TPB_CONTAINER(node, struct host_link, node);
+    const struct tpg_cuda *cuda = tpg_cuda_loaded();
+    bool moved = host_send(link, cuda);
+
+    return host_receive(link, cuda) || moved;
+}
+
 static bool host_progress(struct tpf_channel *base)
 {
-    struct host_channel *channel = (struct host_channel *)base;
-    const struct tpg_cuda *cuda = tpg_cuda_loaded();
-    struct tpb_list *first = NULL, *node;
-    bool moved = false;
-
-    /* In turn, until one has moved: its upcall may have changed the list. */
-    while (!moved && (node = tpb_list_take(&channel->links)) != NULL) {
-        struct host_link *link = TPB_CONTAINER(node, struct host_link, node);
-
-        tpb_list_append(&channel->links, node);
-        if (node == first)
-            break;
-        if (first == NULL)
-            first = node;
-        moved = host_send(link, cuda);
-        moved |= host_receive(link, cuda);
-    }
-    return moved;
+    return tpb_list_turn(&((struct host_channel *)base)->links, host_step);
 }
 
 static void host_unlink(struct tpf_link *base)

@@ -299,8 +299,10 @@ static void ipc_settle(const struct tpg_cuda *cuda,
                         ipc_gpu(&pull->base)->devices[pull->device].in);
 }
 
-static bool ipc_step(const struct tpg_cuda *cuda, struct ipc_pull *pull)
+static bool ipc_step(struct tpb_list *node)
 {
+    const struct tpg_cuda *cuda = tpg_cuda_loaded();
+    struct ipc_pull *pull = TPB_CONTAINER(node, struct ipc_pull, base.node);
     struct ipc_link *link = (struct ipc_link *)pull->base.link;
     struct tpf_env *env = pull->base.link->channel->env;
     struct tpb_error error = { "" };
@@ -333,23 +335,8 @@ static bool ipc_step(const struct tpg_cuda *cuda, struct ipc_pull *pull)
 
 static bool ipc_progress(struct tpf_channel *base)
 {
-    struct ipc_channel *channel = (struct ipc_channel *)base;
-    const struct tpg_cuda *cuda = tpg_cuda_loaded();
-    struct tpb_list *first = NULL, *node;
-    bool moved = false;
-
-    /* In turn, until one has moved: its upcall may have changed the list.  Who
-     * sleeps between two passes is to see all that is over. */
-    while (!moved && (node = tpb_list_take(&channel->pulls)) != NULL) {
-        tpb_list_append(&channel->pulls, node);
-        if (node == first)
-            break;
-        if (first == NULL)
-            first = node;
-        moved = ipc_step(cuda, TPB_CONTAINER(node, struct ipc_pull,
-                                             base.node));
-    }
-    return moved;
+    /* Who sleeps between two passes is to see all that is over. */
+    return tpb_list_turn(&((struct ipc_channel *)base)->pulls, ipc_step);
 }
 
 /* Waits for the copies of that link. */

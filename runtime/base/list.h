@@ -50,6 +50,25 @@ static inline struct tpb_list *tpb_list_take(struct tpb_list *head)
     return node;
 }
 
+/* Steps the nodes in turn, each of which goes to the end, until one has moved:
+ * what that called may have changed the list. */
+static inline bool tpb_list_turn(struct tpb_list *head,
+                                 bool (*step)(struct tpb_list *node))
+{
+    struct tpb_list *first = NULL, *node;
+
+    while ((node = tpb_list_take(head)) != NULL) {
+        tpb_list_append(head, node);
+        if (node == first)
+            break;
+        if (first == NULL)
+            first = node;
+        if (step(node))
+            return true;
+    }
+    return false;
+}
+
 #define TPB_LIST_EACH(node, head) \
     for (struct tpb_list *node = (head)->next, *next_##node = node->next; \
          node != (head); node = next_##node, next_##node = node->next)
