@@ -36,6 +36,38 @@ void rails_rail_free(struct rails_rail *rail)
     tpb_free(rail);
 }
 
+/* Its other end may be as good as new there, and wait for an answer. */
+static void rail_tell(const struct rails_rail *rail)
+{
+    struct rails_conn *conn = rail->group;
+
+    if (!conn->tells || rail->gone || rail->stage < RAILS_ASKED)
+        return;
+    conn->gone[rail->place] = rail->turn;
+    for (unsigned i = 0; i < RAILS_MAX; i++)
+        if (i != rail->place && conn->rails[i] != NULL
+            && conn->rails[i]->stage == RAILS_UP)
+            conn->rails[i]->tell |= (uint8_t)(1u << rail->place);
+}
+
+void rails_is_gone(struct rails_rail *by, const struct rails_join *join)
+{
+    struct rails_conn *conn = by->group;
+    struct rails_rail *rail;
+
+    if (join->rail >= RAILS_MAX || join->rail == by->place) {
+        rails_break(conn, "it gives up a rail that cannot be meant");
+        return;
+    }
+    rail = conn->rails[join->rail];
+    if (rail == NULL || rail->stage < RAILS_ASKED
+        || rail->turn != le16toh(join->turn))
+        return;                    /* it has been lost here, too, by now */
+    rail->failed = rail->gone = true;
+    rail->status = TP_ERR_PEER_FAILED;
+    rails_is_due(conn);
+}
+
 void rails_lose(struct rails_rail *rail, tp_status status, const char *why)
 {
     struct rails_conn *conn = rail->group;
@@ -53,6 +85,7 @@ void rails_lose(struct rails_rail *rail, tp_status status, const char *why)
                  place, rail->conn->backend->name, why, conn->up,
                  conn->waiting);
     }
+    rail_tell(rail);
     conn->status = status;
     conn->rails[place] = NULL;
     if (conn->head_rail == (int)place)
@@ -133,9 +166,32 @@ static void conn_rails(struct rails_conn *conn)
         if (rail == NULL)
             continue;
         if (rail->failed)
-            rails_lose(rail, rail->status, "closed or unreachable");
+            rails_lose(rail, rail->status,
+                       rail->gone ? "the other side has given it up"
+                                  : "closed or unreachable");
         else if (rail->stage == RAILS_REACHED)
             rails_join(conn, rail);
+    }
+}
+
+/* Says which rails are given up: on each one that is left, since others of
+ * them may be as dead, and before what goes again. */
+static void conn_gone(struct rails_conn *conn)
+{
+    for (unsigned i = 0; i < RAILS_MAX; i++) {
+        struct rails_rail *rail = conn->rails[i];
+
+        for (uint8_t k = 0; rail != NULL && !rail->failed && k < RAILS_MAX;
+             k++) {
+            struct rails_join join = { .rail = k,
+                                       .turn = htole16(conn->gone[k]) };
+
+            if ((rail->tell >> k & 1) == 0)
+                continue;
+            if (!rails_control(rail, RAILS_GONE, &join))
+                break;             /* writable() comes */
+            rail->tell &= (uint8_t)~(1u << k);
+        }
     }
 }
 
@@ -215,6 +271,7 @@ void rails_service(struct rails_conn *conn)
     if (conn->over)
         return;
     conn_rails(conn);
+    conn_gone(conn);
     frames = rails_scan(conn);
     rails_push(conn);
     rails_acks(conn);

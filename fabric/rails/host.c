@@ -52,7 +52,8 @@ static bool host_fits(const struct rails_conn *conn,
 }
 
 /* A key of this endpoint, a group, a place in it: the stranger is let in. */
-static void host_admit(struct rails_rail *rail, struct rails_join *join)
+static void host_admit(struct rails_rail *rail, struct rails_join *join,
+                       bool tells)
 {
     struct rails_conn *conn = host_find(rail->endpoint, join->group);
 
@@ -68,6 +69,8 @@ static void host_admit(struct rails_rail *rail, struct rails_join *join)
     tpb_list_unlink(&rail->link);
     rail->endpoint->stranger_count--;
     rails_attach(conn, rail, join->rail);
+    rail->turn = le16toh(join->turn);
+    conn->tells = tells;
     join->max_frame = htole32((uint32_t)conn->common.max_frame);
     memset(join->key, 0, sizeof(join->key));
     rails_is_up(conn, rail);
@@ -102,5 +105,5 @@ void rails_hear_stranger(struct rails_rail *rail)
         return;
     }
     rail->conn->backend->pop(rail->conn);
-    host_admit(rail, &join);
+    host_admit(rail, &join, head.gone == RAILS_TAKES_GONE);
 }

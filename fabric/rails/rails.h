@@ -13,7 +13,9 @@
  * Nothing is forgotten before the other side has it: each head tells how many
  * frames its sender has taken off that rail.  A frame of a rail that was lost,
  * and that is not known to be there, goes again over another; if it was there
- * after all, its number tells.
+ * after all, its number tells.  Who gives a rail up says so on the others:
+ * what it was sent there goes again at once as well, and not when the other
+ * side has found out by itself.
  *
  *   address.c   what is published: every interface with its sub-address
  *   pace.c      how fast a rail is, and which one gets the next frame
@@ -100,28 +102,33 @@ int rails_pace_choose(struct rails_pace *const pace[], int count, size_t size,
 /* ---- what is sent ------------------------------------------------------ */
 
 enum rails_kind {
-    RAILS_DATA = 1, RAILS_ACK, RAILS_JOIN, RAILS_WELCOME
+    RAILS_DATA = 1, RAILS_ACK, RAILS_JOIN, RAILS_WELCOME,
+    RAILS_GONE                     /* only to who takes it */
 };
+
+enum { RAILS_TAKES_GONE = 1 };
 
 /* Before each frame; little-endian. */
 struct rails_head {
     uint8_t kind;
     uint8_t urgent;                /* somebody waits for this one's ack */
-    uint16_t unused;
+    uint8_t gone;                  /* JOIN, WELCOME: RAILS_TAKES_GONE, or 0 */
+    uint8_t unused;
     uint32_t taken;                /* frames taken off this rail, modulo 2^32 */
     uint64_t number;               /* DATA: of the frame, from 0 */
     uint64_t popped;               /* all numbers below are with the core */
 };
 _Static_assert(sizeof(struct rails_head) == 24, "frames are aligned");
 
-/* After the head of JOIN and WELCOME. */
+/* After the head of JOIN, WELCOME and GONE. */
 struct rails_join {
     uint8_t key[RAILS_KEY];        /* JOIN: of the card */
-    uint8_t group[RAILS_KEY];
-    uint32_t max_frame;            /* of the group */
+    uint8_t group[RAILS_KEY];      /* not of GONE */
+    uint32_t max_frame;            /* of the group; not of GONE */
     uint8_t rail;                  /* its place in the group */
     uint8_t fresh;                 /* JOIN: the group may not be known yet */
-    uint8_t unused[2];
+    uint16_t turn;                 /* JOIN: the how many-th there; GONE: which
+                                      of them has been given up */
 };
 _Static_assert(sizeof(struct rails_join) == 40, "struct rails_join is sent");
 
@@ -144,6 +151,9 @@ struct rails_rail {
     uint64_t deadline;             /* to get up */
     bool failed;                   /* the other backend said so */
     bool full;                     /* ... or that it has no room */
+    bool gone;                     /* the other side has given it up */
+    uint16_t turn;                 /* as in its JOIN */
+    uint8_t tell;                  /* a bit for each place: GONE is due here */
     tp_status status;
     struct rails_pace pace;
     uint32_t sent, acked;          /* data frames, modulo 2^32 */
@@ -161,6 +171,7 @@ struct rails_way {
     unsigned place;                /* of the card */
     unsigned tries;                /* since it was up */
     uint64_t retry;                /* when; 0: not now */
+    uint16_t turns;                /* how often it has asked to join */
 };
 
 enum rails_state { RAILS_FREE, RAILS_WAITING, RAILS_SENT, RAILS_ACKED };
@@ -195,6 +206,8 @@ struct rails_conn {
     bool blocked;                  /* the core waits for writable */
     bool broken;                   /* the peer does not keep to the rules */
     bool vain;                     /* visitor: too few rails got up */
+    bool tells;                    /* the peer takes GONE */
+    uint16_t gone[RAILS_MAX];      /* turns that we have given up last */
     unsigned up;
     uint64_t patience;             /* visitor: the core is told at that time
                                       though some rails are still missing */
@@ -354,6 +367,8 @@ void rails_disconnect(struct tpf_conn *common);
 void rails_service(struct rails_conn *conn);
 /* Gives a rail up; for tests too. */
 void rails_lose(struct rails_rail *rail, tp_status status, const char *why);
+/* GONE has come over this rail. */
+void rails_is_gone(struct rails_rail *by, const struct rails_join *join);
 /* Against the rules: the group ends. */
 void rails_break(struct rails_conn *conn, const char *why);
 void rails_rail_free(struct rails_rail *rail);

@@ -36,7 +36,13 @@ static void receive_control(struct rails_rail *rail,
         && size == sizeof(*head) + sizeof(join)) {
         memcpy(&join, frame + sizeof(*head), sizeof(join));
         rail->conn->backend->pop(rail->conn);
+        rail->group->tells = head->gone == RAILS_TAKES_GONE;
         rails_welcomed(rail, &join);
+    } else if (head->kind == RAILS_GONE
+               && size == sizeof(*head) + sizeof(join)) {
+        memcpy(&join, frame + sizeof(*head), sizeof(join));
+        rail->conn->backend->pop(rail->conn);
+        rails_is_gone(rail, &join);
     } else if (head->kind == RAILS_ACK && size == sizeof(*head)) {
         rail->conn->backend->pop(rail->conn);
     } else {

@@ -26,6 +26,8 @@ static void send_head(struct rails_rail *rail, enum rails_kind kind,
 
     memset(head, 0, sizeof(*head));
     head->kind = (uint8_t)kind;
+    if (kind == RAILS_JOIN || kind == RAILS_WELCOME)
+        head->gone = RAILS_TAKES_GONE;
     head->taken = htole32(rail->taken);
     head->popped = htole64(conn->popped);
 }

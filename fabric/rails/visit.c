@@ -156,6 +156,8 @@ void rails_join(struct rails_conn *conn, struct rails_rail *rail)
     }
     memcpy(join.key, conn->card->key, sizeof(join.key));
     memcpy(join.group, conn->group, sizeof(join.group));
+    rail->turn = ++conn->ways[rail->place].turns;
+    join.turn = htole16(rail->turn);
     join.max_frame = htole32((uint32_t)(conn->ready ? conn->common.max_frame
                                                     : room));
     if (!rails_control(rail, RAILS_JOIN, &join))

@@ -358,6 +358,163 @@ START_TEST(test_both_cut_off)
 }
 END_TEST
 
+/* ---- what the other side is told --------------------------------------- */
+
+static void parts_deaf(void *core, struct tpf_conn *below, tp_status status,
+                       const char *text)
+{
+    (void)core;
+    (void)below;
+    (void)status;
+    (void)text;
+}
+
+/* Two rails, of whose ends no side hears by their sockets: as when a cable is
+ * out. */
+static void parts_open_deaf(struct tpx_pair *pair)
+{
+    static struct tpf_upcalls deaf;
+
+    deaf = rails_upcalls;
+    deaf.failed = parts_deaf;
+    setenv("TP_RAILS", "2", 1);
+    tpx_pair_open(pair, parts_backend);
+    TPX_UNTIL(tpx_pair_step(pair), rails_conn_of(pair->ab->conn)->up == 2
+                                       && rails_conn_of(pair->ba->conn)->up
+                                              == 2);
+    rails_of(pair->a->endpoint)->subs[0].env.upcalls = &deaf;
+    rails_of(pair->b->endpoint)->subs[0].env.upcalls = &deaf;
+}
+
+/* Who gives a rail up says so: what had been sent there by the other side goes
+ * again, though nothing stalls there.  The visitor does not call it again. */
+static void parts_given_up(struct tpx_pair *pair, struct tpx_link *link,
+                           struct tpx_link *other)
+{
+    struct rails_conn *conn = rails_conn_of(link->conn);
+    struct rails_conn *theirs = rails_conn_of(other->conn);
+    uint64_t end = link->in.next + 100;
+
+    other->hold = true;
+    while (link->in.next < end)
+        parts_step(pair, other);
+    for (int i = 0; i < 20; i++)
+        tpx_send(other);
+    rails_lose(conn->rails[1], TP_ERR_PEER_FAILED, "by the test");
+    conn->ways[1].retry = 0;
+    TPX_UNTIL(parts_look(pair), theirs->rails[1] == NULL);
+    theirs->ways[1].retry = 0;
+    other->hold = false;
+    TPX_UNTIL(parts_look(pair), link->in.next == other->out.next);
+}
+
+START_TEST(test_visitor_gives_up)
+{
+    struct tpx_pair pair;
+
+    if (!parts_possible())
+        return;
+    parts_open_deaf(&pair);
+    tpx_stream_set(pair.ab, pair.ba, 57, tpx_size_small, 0);
+    tpx_stream_set(pair.ba, pair.ab, 58, tpx_size_small, 0);
+    parts_given_up(&pair, pair.ab, pair.ba);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
+START_TEST(test_host_gives_up)
+{
+    struct tpx_pair pair;
+
+    if (!parts_possible())
+        return;
+    parts_open_deaf(&pair);
+    tpx_stream_set(pair.ab, pair.ba, 59, tpx_size_small, 0);
+    tpx_stream_set(pair.ba, pair.ab, 60, tpx_size_small, 0);
+    parts_given_up(&pair, pair.ba, pair.ab);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
+/* So many frames that something has gone over each rail. */
+static void parts_much(struct tpx_pair *pair)
+{
+    uint64_t end = pair->ba->in.next + 200;
+
+    while (pair->ba->in.next < end)
+        parts_step(pair, pair->ab);
+}
+
+/* What is said of one that has been replaced does not mean the new one. */
+START_TEST(test_given_up_before)
+{
+    struct rails_join join = { .rail = 1 };
+    struct rails_conn *ab, *ba;
+    struct tpx_pair pair;
+    uint16_t turn;
+
+    if (!parts_possible())
+        return;
+    parts_open_deaf(&pair);
+    ab = rails_conn_of(pair.ab->conn);
+    ba = rails_conn_of(pair.ba->conn);
+    tpx_stream_set(pair.ab, pair.ba, 61, tpx_size_random, 0);
+    turn = ab->rails[1]->turn;
+    rails_lose(ab->rails[1], TP_ERR_PEER_FAILED, "by the test");
+    TPX_UNTIL(parts_look(&pair), ab->up == 2 && ba->up == 2);
+    ck_assert_uint_ne(ab->rails[1]->turn, turn);
+    ck_assert_uint_eq(ab->rails[1]->turn, ba->rails[1]->turn);
+    join.turn = htole16(turn);
+    ck_assert(rails_control(ab->rails[0], RAILS_GONE, &join));
+    ck_assert(rails_control(ba->rails[0], RAILS_GONE, &join));
+    parts_much(&pair);
+    ck_assert_uint_eq(ab->up, 2);
+    ck_assert_uint_eq(ba->up, 2);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
+/* A peer of an older version takes such a word for a breach of the rules. */
+START_TEST(test_old_peer_is_not_told)
+{
+    struct rails_conn *ab, *ba;
+    struct tpx_pair pair;
+
+    if (!parts_possible())
+        return;
+    parts_open_deaf(&pair);
+    ab = rails_conn_of(pair.ab->conn);
+    ba = rails_conn_of(pair.ba->conn);
+    tpx_stream_set(pair.ab, pair.ba, 62, tpx_size_random, 0);
+    ck_assert(ab->tells && ba->tells);
+    ab->tells = false;
+    rails_lose(ab->rails[1], TP_ERR_PEER_FAILED, "by the test");
+    ab->ways[1].retry = 0;
+    parts_much(&pair);
+    ck_assert_ptr_nonnull(ba->rails[1]);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
+/* Nobody gives up the rail over which he says so, or one that cannot be. */
+START_TEST(test_given_up_wrongly)
+{
+    for (uint8_t place = 0; place <= RAILS_MAX; place += RAILS_MAX) {
+        struct rails_join join = { .rail = place, .turn = htole16(1) };
+        struct tpx_pair pair;
+
+        if (!parts_possible())
+            return;
+        parts_open_deaf(&pair);
+        ck_assert(rails_control(rails_conn_of(pair.ab->conn)->rails[0],
+                                RAILS_GONE, &join));
+        TPX_UNTIL(tpx_pair_step(&pair), pair.ba->failed);
+        ck_assert_int_eq(pair.ba->status, TP_ERR_PROTOCOL);
+        tpx_pair_close(&pair);
+    }
+}
+END_TEST
+
 /* A rail is given up while its socket has just told the same: what epoll has
  * returned together is served in turn, and finds nothing freed. */
 START_TEST(test_lost_twice)
@@ -437,6 +594,11 @@ int main(void)
     tcase_add_test(tests, test_lent_and_lost);
     tcase_add_test(tests, test_peer_computes);
     tcase_add_test(tests, test_both_cut_off);
+    tcase_add_test(tests, test_visitor_gives_up);
+    tcase_add_test(tests, test_host_gives_up);
+    tcase_add_test(tests, test_given_up_before);
+    tcase_add_test(tests, test_old_peer_is_not_told);
+    tcase_add_test(tests, test_given_up_wrongly);
     tcase_add_test(tests, test_lost_twice);
     tcase_add_test(tests, test_all_lost);
     suite_add_tcase(suite, tests);

@@ -30,7 +30,7 @@ refuses 4 drop 'iifname eth1'
 refuses 5 drop ''
 refuses 6 reject ''
 
-env="TP_EXPLAIN=1 RANK_STOP=$work/stop"
+env="TP_EXPLAIN=1 TP_LOG=warn,rails=info RANK_STOP=$work/stop"
 job haul haul 1 2
 env='TP_EXPLAIN=1'
 job oneway talk 3 4
@@ -91,9 +91,12 @@ for words in '  rails .* chosen: model .*NICs eth0+eth1 of 20 Gb/s together' \
 done
 sed -n 's/^  \(rails\|ofi:tcp\) /\1 /p' "$work/haul.0"
 
-# One is cut: the rest goes on.
+# One is cut: who finds that out tells the other, and the rest goes on.
 "$nethosts" link host2 down eth1
 count=$(got)
+until_true 'the other side hears of it' \
+    grep -q 'is lost (the other side has given it up)' "$work/haul.0" \
+    "$work/haul.1"
 until_true 'it goes on over the one link' has_got $((count + 24))
 
 # It comes back and carries again.
@@ -109,7 +112,8 @@ until_true 'it goes on over the other link' has_got $((count + 6))
 
 touch "$work/stop"
 plan=('rank [01] (host.*: other host' '  .*' 'rank [01] via rails')
-well haul 2 'got [0-9]*\.' "${plan[@]}"
+well haul 2 'got [0-9]*\.' 'tp\[[01]\]: rails: info: rail .* is lost .*' \
+    "${plan[@]}"
 
 # ---- one link, and none ------------------------------------------------------------
 
