@@ -6,7 +6,12 @@
 
 enum {
     CLOCK_STALL_MS = 1500,         /* nothing moves on a rail */
-    CLOCK_GRACE_MS = 500           /* ... nor after an answer on another one */
+    CLOCK_GRACE_MS = 500,          /* ... nor after an answer on another one */
+    CLOCK_QUIET_MS = 500,          /* then short frames should be there */
+    CLOCK_BEHIND_MS = 3000,        /* ... those that came behind big ones: for
+                                      others nobody is woken */
+    CLOCK_SUSPECT_MS = 3000        /* ... and if not, who computes is waited for
+                                      with few looks from then on */
 };
 
 /* Has the other side said anything on this rail since `since`?  It is asked to:
@@ -24,12 +29,34 @@ static bool clock_answers(struct rails_rail *rail, uint64_t since)
            || rail->conn->backend->flushed(rail->conn);
 }
 
+/* Short frames are under way here, and nothing else.  They are acknowledged
+ * when it suits, so it has to be asked for whether they are there, and the time
+ * in which nothing moves begins when they are found not to be.  *slowly: there
+ * is something to find out, but not soon. */
+static void clock_short(struct rails_rail *rail, bool *soon, bool *slowly)
+{
+    uint64_t now = tpb_now();
+    bool moved = now < rail->pace.last_moved
+                           + CLOCK_QUIET_MS * UINT64_C(1000000);
+
+    if (moved || rail->conn->backend->flushed(rail->conn))
+        rail->suspected = 0;
+    else if (rail->suspected == 0)
+        rail->suspected = now;
+    if (rail->suspected != 0
+        && now < rail->suspected + CLOCK_SUSPECT_MS * UINT64_C(1000000))
+        *soon = true;
+    else
+        *slowly |= moved || rail->suspected != 0;
+}
+
 /* Does nothing move here, while the other side answers elsewhere?  What has
  * arrived and is only not taken does not count. */
 static bool clock_stalled(struct rails_conn *conn, struct rails_rail *rail,
                          uint64_t now)
 {
-    uint64_t since = rail->pace.last_moved
+    uint64_t since = (rail->suspected != 0 ? rail->suspected
+                                           : rail->pace.last_moved)
                      + CLOCK_STALL_MS * UINT64_C(1000000);
 
     if (now < since || rail->conn->backend->flushed(rail->conn))
@@ -46,8 +73,17 @@ static bool clock_stalled(struct rails_conn *conn, struct rails_rail *rail,
     return false;
 }
 
-/* True if there is something to wait for. */
-static bool clock_tick(struct rails_conn *conn, uint64_t now)
+/* Nothing but short frames on this rail, and nobody needs to look at them? */
+static bool clock_ignores(const struct rails_conn *conn,
+                          const struct rails_rail *rail)
+{
+    return rail->pace.big == 0 && rail->suspected == 0
+           && tpb_now() > conn->big_sent
+                              + CLOCK_BEHIND_MS * UINT64_C(1000000);
+}
+
+/* True if there is something to wait for; *slowly: if there is nothing else. */
+static bool clock_tick(struct rails_conn *conn, uint64_t now, bool *slowly)
 {
     bool wait = conn->visitor && conn->ready && !conn->told;
 
@@ -68,9 +104,17 @@ static bool clock_tick(struct rails_conn *conn, uint64_t now)
             wait = true;
             if (now > rail->deadline)
                 rails_lose(rail, TP_ERR_UNREACHABLE, "no answer");
-        } else if (rail != NULL && rail->pace.big > 0 && conn->up > 1) {
-            wait = true;
-            if (clock_stalled(conn, rail, now))
+        } else if (rail != NULL && rail->pace.inflight > 0 && conn->up > 1
+                   && !clock_ignores(conn, rail)) {
+            bool big = rail->pace.big > 0;
+
+            wait |= big;
+            if (big)
+                rail->suspected = 0;
+            else
+                clock_short(rail, &wait, slowly);
+            if ((big || rail->suspected != 0)
+                && clock_stalled(conn, rail, now))
                 rails_lose(rail, TP_ERR_PEER_FAILED, "nothing comes through");
         }
     }
@@ -82,7 +126,7 @@ static bool clock_tick(struct rails_conn *conn, uint64_t now)
 void rails_tick(struct rails_endpoint *endpoint)
 {
     uint64_t now = tpb_look(&endpoint->looked);
-    bool wait = false;
+    bool wait = false, slowly = false;
 
     TPB_LIST_EACH(node, &endpoint->strangers) {
         struct rails_rail *rail = TPB_CONTAINER(node, struct rails_rail, link);
@@ -95,10 +139,12 @@ void rails_tick(struct rails_endpoint *endpoint)
         struct rails_conn *conn = TPB_CONTAINER(node, struct rails_conn, link);
 
         if (!conn->over)
-            wait |= clock_tick(conn, now);
+            wait |= clock_tick(conn, now, &slowly);
     }
     if (wait)
         rails_ticks(endpoint);
+    else if (slowly)
+        rails_ticks_slowly(endpoint);
 }
 
 bool rails_calm(const struct rails_endpoint *endpoint)
@@ -111,7 +157,8 @@ bool rails_calm(const struct rails_endpoint *endpoint)
         for (int i = 0; i < RAILS_MAX; i++)
             if (conn->rails[i] == NULL ? conn->ways[i].retry != 0
                                        : conn->rails[i]->stage != RAILS_UP
-                                             || conn->rails[i]->pace.big > 0)
+                                             || conn->rails[i]->pace.big > 0
+                                             || conn->rails[i]->suspected != 0)
                 return false;
     }
     return true;

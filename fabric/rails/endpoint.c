@@ -14,7 +14,7 @@
 
 TPB_LOG_COMPONENT("rails");
 
-enum { ENDPOINT_TICK_MS = 100, ENDPOINT_SEEN = 64 };
+enum { ENDPOINT_TICK_MS = 100, ENDPOINT_SLOWLY_MS = 500, ENDPOINT_SEEN = 64 };
 
 struct endpoint_nic {
     char name[RAILS_NAME];
@@ -244,15 +244,25 @@ static tp_status endpoint_probe(const struct tpf_env *env,
 
 /* ---- opening and closing ----------------------------------------------- */
 
-void rails_ticks(struct rails_endpoint *endpoint)
+static void endpoint_set(struct rails_endpoint *endpoint, long ms)
 {
-    struct itimerspec when = {
-        .it_value.tv_nsec = ENDPOINT_TICK_MS * 1000000l };
+    struct itimerspec when = { .it_value.tv_nsec = ms * 1000000 };
 
-    if (endpoint->ticking)
-        return;
     timerfd_settime(endpoint->timer.fd, 0, &when, NULL);
     endpoint->ticking = true;
+    endpoint->slowly = ms == ENDPOINT_SLOWLY_MS;
+}
+
+void rails_ticks(struct rails_endpoint *endpoint)
+{
+    if (!endpoint->ticking || endpoint->slowly)
+        endpoint_set(endpoint, ENDPOINT_TICK_MS);
+}
+
+void rails_ticks_slowly(struct rails_endpoint *endpoint)
+{
+    if (!endpoint->ticking)
+        endpoint_set(endpoint, ENDPOINT_SLOWLY_MS);
 }
 
 /* Nobody is to be woken for nothing. */

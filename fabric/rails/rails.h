@@ -163,6 +163,8 @@ struct rails_rail {
     uint64_t asked;                /* when, while another one stalls ... */
     uint32_t heard;                /* ... and `taken` then */
     uint64_t doubted;              /* it stalls: when another one answered */
+    uint64_t suspected;            /* short frames: when they were found not
+                                      to be there; 0: they may be */
 };
 
 /* One way to the peer; the visitor's. */
@@ -224,6 +226,7 @@ struct rails_conn {
     uint64_t given;                /* what was lent below has been given back */
     uint64_t peer_popped;
     unsigned waiting;              /* frames in state WAITING */
+    uint64_t big_sent;             /* when the last big frame was */
     char *ring;
     uint64_t ring_read, ring_written, ring_reserved;
     bool reserved;
@@ -255,7 +258,7 @@ struct rails_endpoint {
     struct tpb_list dead;          /* ... that is done */
     unsigned stranger_count;
     struct tpf_watch timer;
-    bool ticking;
+    bool ticking, slowly;
     uint64_t looked;               /* the time of the last tick */
     bool settled;                  /* a rail is up: ticks may not be needed */
     bool wanted;                   /* ... whether it pays or not */
@@ -282,6 +285,8 @@ static inline struct rails_endpoint *rails_endpoint_of(struct rails_conn *conn)
 void rails_is_due(struct rails_conn *conn);
 /* rails_tick() is to be called ten times a second from now on. */
 void rails_ticks(struct rails_endpoint *endpoint);
+/* ... or in half a second, for what is in no hurry. */
+void rails_ticks_slowly(struct rails_endpoint *endpoint);
 
 /* ---- send.c ------------------------------------------------------------ */
 

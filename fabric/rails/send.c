@@ -95,6 +95,11 @@ static bool send_in_place(struct rails_rail *rail,
     return false;
 }
 
+static bool send_is_up(const struct rails_rail *rail)
+{
+    return rail != NULL && rail->stage == RAILS_UP && !rail->failed;
+}
+
 /* One frame over one rail.  False: it has no room. */
 static bool send_over(struct rails_rail *rail, uint64_t number)
 {
@@ -125,21 +130,28 @@ static bool send_over(struct rails_rail *rail, uint64_t number)
     rail->carried += size;
     rails_pace_sent(&rail->pace, size, tpb_now());
     send_told(rail);
-    if (size >= RAILS_BIG && conn->up > 1)
+    if (size >= RAILS_BIG && conn->up > 1) {
+        conn->big_sent = rail->pace.last_sent;
         rails_ticks(rail->endpoint);
+    }
     return true;
 }
 
+/* One that is suspected gets nothing more while there are others: what it has
+ * is there sooner or later, or it is dead. */
 static struct rails_rail *send_choose(struct rails_conn *conn, size_t size)
 {
     struct rails_pace *paces[RAILS_MAX];
+    bool sound = false;
     int best;
 
+    for (int i = 0; i < RAILS_MAX; i++)
+        sound |= send_is_up(conn->rails[i]) && conn->rails[i]->suspected == 0;
     for (int i = 0; i < RAILS_MAX; i++) {
         struct rails_rail *rail = conn->rails[i];
 
-        paces[i] = rail != NULL && rail->stage == RAILS_UP && !rail->failed
-                           && !rail->full
+        paces[i] = send_is_up(rail) && !rail->full
+                           && (rail->suspected == 0 || !sound)
                        ? &rail->pace : NULL;
     }
     best = rails_pace_choose(paces, RAILS_MAX, size, tpb_now());

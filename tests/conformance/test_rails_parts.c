@@ -291,7 +291,7 @@ START_TEST(test_lent_and_lost)
 END_TEST
 
 /* The peer computes, and takes nothing off any rail: none is lost for that. */
-START_TEST(test_peer_computes)
+static void parts_computes(size_t (*size)(const struct tpx_stream *, size_t))
 {
     struct tpx_pair pair;
     uint64_t until;
@@ -302,7 +302,7 @@ START_TEST(test_peer_computes)
     TPX_UNTIL(tpx_pair_step(&pair),
               rails_conn_of(pair.ab->conn)->up == 3
                   && rails_conn_of(pair.ba->conn)->up == 3);
-    tpx_stream_set(pair.ab, pair.ba, 53, tpx_size_top, 0);
+    tpx_stream_set(pair.ab, pair.ba, 53, size, 0);
     for (int i = 0; i < 100; i++)
         TPX_UNTIL(tpx_pair_step(&pair), tpx_send(pair.ab));
     while (tpx_send(pair.ab))
@@ -313,6 +313,17 @@ START_TEST(test_peer_computes)
     TPX_UNTIL(tpx_pair_step(&pair), pair.ba->in.next == pair.ab->out.next);
     ck_assert_uint_eq(rails_conn_of(pair.ab->conn)->up, 3);
     tpx_pair_close(&pair);
+}
+
+START_TEST(test_peer_computes)
+{
+    parts_computes(tpx_size_top);
+}
+END_TEST
+
+START_TEST(test_peer_computes_short)
+{
+    parts_computes(tpx_size_small);
 }
 END_TEST
 
@@ -444,6 +455,56 @@ static void parts_much(struct tpx_pair *pair)
     while (pair->ba->in.next < end)
         parts_step(pair, pair->ab);
 }
+
+static char parts_hole[PARTS_FRAME];
+
+static void *parts_hole_reserve(struct tpf_conn *conn, size_t size)
+{
+    (void)conn;
+    ck_assert_uint_le(size, sizeof(parts_hole));
+    return parts_hole;
+}
+
+static void parts_hole_commit(struct tpf_conn *conn, size_t size)
+{
+    (void)conn;
+    (void)size;
+}
+
+static bool parts_hole_flushed(struct tpf_conn *conn)
+{
+    (void)conn;
+    return false;
+}
+
+/* A rail lets nothing through, and behind the last long frame there are only
+ * short ones on it, which nobody need acknowledge: they go again over the other
+ * one. */
+START_TEST(test_short_ones_stall)
+{
+    struct tpf_backend hole;
+    struct rails_rail *dead;
+    struct tpx_pair pair;
+
+    if (!parts_possible())
+        return;
+    parts_open_deaf(&pair);
+    tpx_stream_set(pair.ab, pair.ba, 63, tpx_size_small, 0);
+    dead = rails_conn_of(pair.ab->conn)->rails[1];
+    rails_conn_of(pair.ab->conn)->big_sent = tpb_now();
+    rails_ticks(rails_of(pair.a->endpoint));
+    hole = *dead->conn->backend;
+    hole.reserve = parts_hole_reserve;
+    hole.commit = parts_hole_commit;
+    hole.flushed = parts_hole_flushed;
+    dead->conn->backend = &hole;
+    for (int i = 0; i < 100 && dead->pace.inflight == 0; i++)
+        ck_assert(tpx_send(pair.ab));
+    ck_assert_uint_gt(dead->pace.inflight, 0);
+    TPX_UNTIL(parts_look(&pair), pair.ba->in.next == pair.ab->out.next);
+    tpx_pair_close(&pair);
+}
+END_TEST
 
 /* What is said of one that has been replaced does not mean the new one. */
 START_TEST(test_given_up_before)
@@ -593,6 +654,8 @@ int main(void)
     tcase_add_test(tests, test_lost_and_back);
     tcase_add_test(tests, test_lent_and_lost);
     tcase_add_test(tests, test_peer_computes);
+    tcase_add_test(tests, test_peer_computes_short);
+    tcase_add_test(tests, test_short_ones_stall);
     tcase_add_test(tests, test_both_cut_off);
     tcase_add_test(tests, test_visitor_gives_up);
     tcase_add_test(tests, test_host_gives_up);
