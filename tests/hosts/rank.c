@@ -17,6 +17,8 @@
 
 enum {
     RANK_BIG = 4 << 20,
+    RANK_UNREAD = 8,               /* ... and so many MiB: four times what a
+                                      pipe has under way next door */
     RANK_NAP_MS = 21000,
     RANK_PAUSE_MS = 1500,
     RANK_LIMIT_S = 310,
@@ -169,6 +171,45 @@ static void rank_stream(void)
     free(memory);
 }
 
+static void rank_written(tp_pipe *pipe, tp_status status, tp_message *message,
+                         void *arg)
+{
+    unsigned *written = arg;
+
+    (void)pipe;
+    (void)message;
+    tpx_ok(status);
+    ++*written;
+}
+
+/* Rank 1 does not read before rank 0 has written all. */
+static void rank_unread(void)
+{
+    tp_pipe *pipe = tpx_pipe(1 - tpx_me.rank, 1);
+    size_t length = RANK_BIG / 4;
+    unsigned char *memory = malloc(length);
+    unsigned written = 0;
+
+    tpx_check(memory != NULL, "no memory");
+    tpx_fill(memory, length, 1);
+    tpx_meet(1 - tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_payload payload = { .data = memory, .length = length };
+        tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+        for (int i = 0; i < RANK_UNREAD; i++)
+            tpx_ok(tp_pipe_write(pipe, &message, rank_written, &written));
+        tpx_until(&written, RANK_UNREAD);
+        rank_say("written");
+    }
+    tpx_meet(1 - tpx_me.rank);
+    for (int i = 0; tpx_me.rank != 0 && i < RANK_UNREAD; i++)
+        tpx_ok(tp_pipe_recv(pipe, memory, length, NULL));
+    tpx_meet(1 - tpx_me.rank);
+    rank_say("done");
+    free(memory);
+}
+
 /* Rank 0 writes to rank 1, which looks at every byte, until the file $RANK_STOP
  * is there; rank 1 counts aloud. */
 static void rank_haul(void)
@@ -260,6 +301,7 @@ static const struct tpx_spmd rank_scenes[] = {
     { .name = "barred", .run = rank_barred },
     { .name = "idle", .run = rank_idle },
     { .name = "stream", .run = rank_stream },
+    { .name = "unread", .run = rank_unread },
     { .name = "compute", .run = rank_compute },
     { .name = "rest", .run = rank_rest },
     { .name = "haul", .run = rank_haul },
@@ -276,7 +318,7 @@ int main(int argc, char **argv)
         scene++;
     if (argc != 2 || scene->name == NULL) {
         fprintf(stderr, "usage: rank"
-                " talk|knock|barred|idle|stream|compute|haul|decoy\n");
+                " talk|knock|barred|idle|stream|unread|compute|haul|decoy\n");
         return 2;
     }
     alarm(RANK_LIMIT_S);
