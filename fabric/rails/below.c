@@ -84,12 +84,12 @@ static void below_failed(void *core, struct tpf_conn *below,
     rail->failed = true;
     rail->status = status;
     tpb_debug("a rail failed: %s", text);
-    if (rail->group != NULL) {
+    if (rail->group != NULL && rail->group->told) {
+        rails_blame(rail, text);
+    } else if (rail->group != NULL) {
         char *all = rail->group->text;
         size_t used = strlen(all);
 
-        if (rail->group->told)
-            used = 0;              /* the latest is what matters */
         snprintf(all + used, sizeof(rail->group->text) - used, "%s%s",
                  used > 0 ? "; " : "", text);
     }

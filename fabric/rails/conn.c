@@ -68,6 +68,17 @@ void rails_is_gone(struct rails_rail *by, const struct rails_join *join)
     rails_is_due(conn);
 }
 
+void rails_blame(const struct rails_rail *rail, const char *why)
+{
+    const struct rails_sub *sub = rail->conn->endpoint->env->core;
+    struct rails_loss *loss = &rail->group->losses[rail->place];
+
+    if (rail->stage != RAILS_UP || loss->why[0] != '\0')
+        return;
+    memcpy(loss->nic, sub->nic, sizeof(loss->nic));
+    snprintf(loss->why, sizeof(loss->why), "%s", why);
+}
+
 void rails_lose(struct rails_rail *rail, tp_status status, const char *why)
 {
     struct rails_conn *conn = rail->group;
@@ -78,6 +89,7 @@ void rails_lose(struct rails_rail *rail, tp_status status, const char *why)
         rails_rail_free(rail);
         return;
     }
+    rails_blame(rail, why);
     if (rail->stage == RAILS_UP) {
         conn->up--;
         rails_again(rail);
@@ -125,6 +137,7 @@ void rails_is_up(struct rails_conn *conn, struct rails_rail *rail)
 {
     rail->stage = RAILS_UP;
     rail->endpoint->settled = true;
+    conn->losses[rail->place].why[0] = '\0';
     conn->up++;
     rails_is_due(conn);
 }
@@ -248,6 +261,35 @@ static void conn_tell(struct rails_conn *conn)
         env->upcalls->incoming(env->core, &conn->common);
 }
 
+/* What became of each rail; interfaces with the same lot are named together. */
+static void conn_losses(struct rails_conn *conn)
+{
+    size_t used = 0, room = sizeof(conn->text);
+
+    for (int i = 0; i < RAILS_MAX; i++) {
+        const struct rails_loss *loss = &conn->losses[i];
+        const char *before = used > 0 ? "; " : "rails: ", *last = "";
+        bool first = loss->why[0] != '\0';
+
+        for (int j = 0; j < i; j++)
+            first &= strcmp(conn->losses[j].why, loss->why) != 0;
+        for (int j = i; first && j < RAILS_MAX; j++) {
+            const struct rails_loss *same = &conn->losses[j];
+
+            if (strcmp(same->why, loss->why) != 0
+                || strcmp(same->nic, last) == 0)
+                continue;
+            used += (size_t)snprintf(conn->text + used, room - used, "%s%s",
+                                     before, same->nic);
+            before = ", ";
+            last = same->nic;
+        }
+        if (first)
+            used += (size_t)snprintf(conn->text + used, room - used, ": %s",
+                                     loss->why);
+    }
+}
+
 static void conn_end(struct rails_conn *conn)
 {
     struct tpf_env *env = conn->common.endpoint->env;
@@ -258,6 +300,8 @@ static void conn_end(struct rails_conn *conn)
     if (status == TP_OK || conn->vain)
         status = TP_ERR_UNREACHABLE;
     conn->over = true;
+    if (conn->text[0] == '\0')
+        conn_losses(conn);
     if (conn->text[0] == '\0')
         snprintf(conn->text, sizeof(conn->text), "rails: no rail is left");
     env->upcalls->failed(env->core, &conn->common, status, conn->text);

@@ -176,6 +176,12 @@ struct rails_way {
     uint16_t turns;                /* how often it has asked to join */
 };
 
+/* How the rail of a place ended that was up last. */
+struct rails_loss {
+    char nic[RAILS_NAME];          /* of ours */
+    char why[320];                 /* "": it is up, or never was */
+};
+
 enum rails_state { RAILS_FREE, RAILS_WAITING, RAILS_SENT, RAILS_ACKED };
 
 /* A frame that the peer may not have yet. */
@@ -214,7 +220,8 @@ struct rails_conn {
     uint64_t patience;             /* visitor: the core is told at that time
                                       though some rails are still missing */
     tp_status status;
-    char text[400];
+    char text[3072];
+    struct rails_loss losses[RAILS_MAX];
     struct rails_card *card;       /* visitor: the peer's */
     unsigned way_count;
     struct rails_way ways[RAILS_MAX];
@@ -238,6 +245,10 @@ struct rails_conn {
     bool head_urgent;
     bool ack_wanted;
 };
+
+_Static_assert(sizeof(((struct rails_conn *)0)->text)
+                   > RAILS_MAX * (sizeof(struct rails_loss) + 6),
+               "all losses have room");
 
 struct rails_sub {
     struct rails_endpoint *endpoint;
@@ -374,6 +385,8 @@ void rails_service(struct rails_conn *conn);
 void rails_lose(struct rails_rail *rail, tp_status status, const char *why);
 /* GONE has come over this rail. */
 void rails_is_gone(struct rails_rail *by, const struct rails_join *join);
+/* Why it will be lost, if it is up: the first word counts. */
+void rails_blame(const struct rails_rail *rail, const char *why);
 /* Against the rules: the group ends. */
 void rails_break(struct rails_conn *conn, const char *why);
 void rails_rail_free(struct rails_rail *rail);

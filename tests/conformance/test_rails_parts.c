@@ -619,20 +619,31 @@ START_TEST(test_lost_twice)
 }
 END_TEST
 
-/* The last one: the connection ends, on both sides. */
+/* The last one: the connection ends, on both sides, and says of each how. */
 START_TEST(test_all_lost)
 {
-    struct rails_rail *rail;
+    static const char *const whys[] = { "by the test", "for fun", "for fun" };
+    struct rails_rail **rails;
     struct tpx_pair pair;
 
     if (!parts_possible())
         return;
     tpx_pair_open(&pair, parts_backend);
-    while ((rail = parts_a_rail(pair.ab, 0)) != NULL)
-        rails_lose(rail, TP_ERR_PEER_FAILED, "by the test");
+    rails = rails_conn_of(pair.ab->conn)->rails;
+    TPX_UNTIL(tpx_pair_step(&pair),
+              rails_conn_of(pair.ab->conn)->up == 3
+                  && rails_conn_of(pair.ba->conn)->up == 3);
+    /* What became of one before it came back is of no interest. */
+    rails_lose(rails[0], TP_ERR_PEER_FAILED, "before");
+    TPX_UNTIL(tpx_pair_step(&pair), rails_conn_of(pair.ab->conn)->up == 3);
+    for (int i = 0; i < 3; i++)
+        rails_lose(rails[i], TP_ERR_PEER_FAILED, whys[i]);
     TPX_UNTIL(tpx_pair_step(&pair), pair.ab->failed && pair.ba->failed);
     ck_assert_int_eq(pair.ab->status, TP_ERR_PEER_FAILED);
     ck_assert_int_eq(pair.ba->status, TP_ERR_PEER_FAILED);
+    ck_assert_str_eq(pair.ab->text, "rails: lo: by the test; lo: for fun");
+    ck_assert_msg(strncmp(pair.ba->text, "rails: lo: ", 11) == 0, "%s",
+                  pair.ba->text);
     tpx_pair_close(&pair);
 }
 END_TEST
