@@ -19,6 +19,8 @@ enum {
     RANK_BIG = 4 << 20,
     RANK_UNREAD = 8,               /* ... and so many MiB: four times what a
                                       pipe has under way next door */
+    RANK_SHORT = 500,              /* messages: eight times as many as frames
+                                      under way next door */
     RANK_NAP_MS = 21000,
     RANK_PAUSE_MS = 1500,
     RANK_LIMIT_S = 310,
@@ -210,6 +212,36 @@ static void rank_unread(void)
     free(memory);
 }
 
+/* Rank 1 makes no progress before rank 0 has sent all, which the file
+ * $RANK_STOP tells. */
+static void rank_short(void)
+{
+    tp_pipe *pipe = tpx_pipe(1 - tpx_me.rank, 1);
+    const char *stop = getenv("RANK_STOP");
+    unsigned number;
+    FILE *file;
+
+    tpx_check(stop != NULL, "no RANK_STOP");
+    tpx_meet(1 - tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        for (unsigned i = 0; i < RANK_SHORT; i++)
+            tpx_ok(tp_pipe_send(pipe, &i, sizeof(i)));
+        rank_say("sent");
+        file = fopen(stop, "w");
+        tpx_check(file != NULL, "no %s", stop);
+        fclose(file);
+    } else {
+        while (access(stop, F_OK) != 0)
+            tpx_sleep_ms(10);
+        for (unsigned i = 0; i < RANK_SHORT; i++) {
+            tpx_ok(tp_pipe_recv(pipe, &number, sizeof(number), NULL));
+            tpx_equal(number, i);
+        }
+    }
+    tpx_meet(1 - tpx_me.rank);
+    rank_say("done");
+}
+
 /* Rank 0 writes to rank 1, which looks at every byte, until the file $RANK_STOP
  * is there; rank 1 counts aloud. */
 static void rank_haul(void)
@@ -302,6 +334,7 @@ static const struct tpx_spmd rank_scenes[] = {
     { .name = "idle", .run = rank_idle },
     { .name = "stream", .run = rank_stream },
     { .name = "unread", .run = rank_unread },
+    { .name = "short", .run = rank_short },
     { .name = "compute", .run = rank_compute },
     { .name = "rest", .run = rank_rest },
     { .name = "haul", .run = rank_haul },
@@ -318,7 +351,8 @@ int main(int argc, char **argv)
         scene++;
     if (argc != 2 || scene->name == NULL) {
         fprintf(stderr, "usage: rank"
-                " talk|knock|barred|idle|stream|unread|compute|haul|decoy\n");
+                " talk|knock|barred|idle|stream|unread|short|compute|rest|haul"
+                "|decoy\n");
         return 2;
     }
     alarm(RANK_LIMIT_S);

@@ -3,7 +3,8 @@
 #
 # Two hosts with 10 ms between them, each way: what a pipe over TCP may have
 # under way grows with that, so four times as much as next door is written
-# although nobody reads it yet.
+# although nobody reads it yet.  And so many short messages are sent to one who
+# does not even make progress.
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 # shellcheck source=tests/hosts/hosts.sh
 . "${TP_TEST_SOURCE:-.}/tests/hosts/hosts.sh"
@@ -33,5 +34,11 @@ job far unread 1 2
 if says far.0 'written'; then
     pass
     well far 2 'written'
+fi
+env="$env TP_PROGRESS=manual RANK_STOP=$work/stop"
+job short short 1 2
+if says short.0 'sent'; then
+    pass
+    well short 2 'sent'
 fi
 finish
