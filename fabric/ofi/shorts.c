@@ -18,8 +18,6 @@
 
 #include "fabric/ofi/ofi.h"
 
-TPB_LOG_COMPONENT("ofi");
-
 static bool shorts_open(struct ofi_conn *conn)
 {
     struct tpb_error error;
