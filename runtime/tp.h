@@ -11,29 +11,29 @@
  * The promises that hold for every call:
  *
  *  1. Order.  Messages are read in the order in which they were written.  On
- *     one pipe the completions of writes come in the order of the writes, and
- *     those of reads in the order of the reads.
+ *     one pipe, writes complete in the order of the writes, and reads in the
+ *     order of the reads.
  *  2. Exactly once.  A call with a callback that returned TP_OK gets its
- *     callback exactly once, also after tp_pipe_close(), after the death of the
+ *     callback exactly once, even after tp_pipe_close(), after the death of the
  *     peer and in tp_finalize().  A call that returned anything else gets none.
  *     TP_ERR_INVALID and TP_ERR_NO_MEMORY come back at once; every other
- *     trouble arrives in the callback.
- *  3. Ownership.  From the call until its callback the message and all memory
+ *     error arrives in the callback.
+ *  3. Ownership.  From the call until its callback, the message and all memory
  *     it names belong to the pipe.  A skeleton belongs to the runtime from
  *     `arrived` until the callback of its read, or until its release.
  *  4. One at a time.  No two callbacks of one context run at once.  Every call
  *     may be made from inside a callback, and from any thread.
- *  5. Nothing blocks but the calls that say so.
- *  6. Backpressure.  If nobody arms a read, the sender's write does not
- *     complete; memory held on either side stays bounded.
+ *  5. Nothing blocks except the calls that say so.
+ *  6. Backpressure.  If nobody arms a read, the sender's writes stop
+ *     completing; memory held on either side stays bounded.
  *  7. CUDA.  A tensor's stream orders the access; callbacks may come before
  *     the copy is done on the device.
  *  8. Failure.  When a peer dies, every pending and later operation on its
  *     pipes ends with TP_ERR_PEER_FAILED; other pipes go on.
  *  9. No collective.  tp_init() exchanges nothing with other ranks.
  *
- * Every call is safe from every thread unless it says otherwise; none is in a
- * child of fork(), but for a tp_init() of its own.  Sizes and lengths are
+ * Every call is safe from every thread unless it says otherwise.  In a child of
+ * fork() none is, except a tp_init() of its own.  Sizes and lengths are in
  * bytes.  Result parameters are written only on TP_OK unless a call says
  * otherwise.
  */
@@ -61,19 +61,20 @@ typedef struct tp_listener tp_listener;
 typedef enum tp_status {
     TP_OK = 0,
     TP_ERR_INVALID = 1,       /* an argument is wrong: a bug of the caller */
-    TP_ERR_NO_MEMORY = 2,     /* memory could not be had */
-    TP_ERR_SYSTEM = 3,        /* the operating system said no */
+    TP_ERR_NO_MEMORY = 2,     /* not enough memory */
+    TP_ERR_SYSTEM = 3,        /* the operating system refused */
     TP_ERR_NOT_FOUND = 4,     /* no such rank, address or setting */
     TP_ERR_UNREACHABLE = 5,   /* no backend reaches the peer in time, or the
                                  path contract forbids all that do */
     TP_ERR_CLOSED = 6,        /* this side closed the pipe */
     TP_ERR_PEER_CLOSED = 7,   /* the other side closed it: end of stream */
     TP_ERR_PEER_FAILED = 8,   /* the other side died, or is cut off */
-    TP_ERR_TIMEOUT = 9,       /* the time given was not enough */
+    TP_ERR_TIMEOUT = 9,       /* the time limit was reached */
     TP_ERR_TRUNCATED = 10,    /* the caller's buffer is too small */
-    TP_ERR_PROTOCOL = 11,     /* the peer sent bytes that are not ours */
+    TP_ERR_PROTOCOL = 11,     /* the peer sent bytes that are not tp's */
     TP_ERR_DENIED = 12,       /* the peer is not allowed in */
-    TP_ERR_BACKEND = 13,      /* libfabric, CUDA or PMIx said no */
+    TP_ERR_BACKEND = 13,      /* libfabric, CUDA or PMIx reported an
+                                 error */
     TP_ERR_NOT_SUPPORTED = 14 /* not in this build, or not on this machine */
 } tp_status;
 
@@ -83,8 +84,8 @@ typedef enum tp_device_type {
     TP_DEVICE_ANY = 255
 } tp_device_type;
 
-/* Where memory lives.  `index` counts devices of one type as this process sees
- * them; 0 for the CPU. */
+/* Where memory lives.  `index` numbers the devices of one type as this process
+ * sees them; it is 0 for the CPU. */
 typedef struct tp_device {
     tp_device_type type;
     int index;
@@ -104,15 +105,15 @@ typedef struct tp_tensor {
     size_t length;
     tp_device device;         /* where `data` lives; in a skeleton: where it
                                  lives at the sender */
-    tp_device target;         /* where the sender wants it; TP_DEVICE_ANY
-                                 leaves it to the receiver */
+    tp_device target;         /* where the sender wants it to go; TP_DEVICE_ANY
+                                 leaves that to the receiver */
     void *stream;             /* the CUstream that orders the access; ignored
                                  on the CPU */
     const void *metadata;
     size_t metadata_length;
 } tp_tensor;
 
-/* All of it may be empty.  The arrays may be NULL if their count is 0. */
+/* All of it may be empty.  An array may be NULL if its count is 0. */
 typedef struct tp_message {
     const void *metadata;
     size_t metadata_length;
@@ -123,9 +124,10 @@ typedef struct tp_message {
 } tp_message;
 
 /*
- * How an operation ended.  `message` is the one given to the operation (for
- * tp_pipe_read_descriptor(): the skeleton, NULL unless status is TP_OK).
- * Runs with no lock held; may make every call.
+ * Tells how an operation ended.  `message` is the one passed to the operation
+ * (for tp_pipe_read_descriptor(): the skeleton, NULL unless status is TP_OK).
+ * Runs with no lock of the library held, and may make every call except
+ * tp_finalize() of its own context.
  */
 typedef void tp_message_fn(tp_pipe *pipe, tp_status status,
                            tp_message *message, void *arg);
@@ -142,23 +144,23 @@ typedef enum tp_progress_mode {
 } tp_progress_mode;
 
 /*
- * What a program may ask of its context.  Start from TP_OPTIONS_INIT; zero
- * means "as the environment says, else the default".  Members set here win
- * over the environment.  Strings are copied by tp_init().  Grows at its end: an
- * older library takes a newer program's if what it does not know is zero.
+ * What a program may ask of its context.  Start from TP_OPTIONS_INIT.  Zero
+ * means "as the environment says, else its default"; a member set here wins
+ * over the environment.  tp_init() copies the strings.  The structure grows at
+ * its end only: an older library accepts a newer program's if the members that
+ * it does not know are zero.
  */
 typedef struct tp_options {
     size_t size;              /* sizeof(tp_options), by TP_OPTIONS_INIT */
     tp_progress_mode progress;/* TP_PROGRESS_AUTO: TP_PROGRESS decides */
-    const char *backends;     /* which to allow, as TP_BACKENDS; NULL: all */
-    const char *require;      /* path contract, as TP_REQUIRE; NULL: none */
-    const char *bootstrap;    /* as TP_BOOTSTRAP; NULL: PMIx, else alone */
+    const char *backends;     /* which to allow, as in TP_BACKENDS */
+    const char *require;      /* path contract, as in TP_REQUIRE */
+    const char *bootstrap;    /* as in TP_BOOTSTRAP */
     int spin_us;              /* microseconds to poll before parking; 0: what
                                  pays on this machine; -1: never poll */
     int connect_timeout_ms;   /* first contact with a peer; 0: default */
     int finalize_timeout_ms;  /* flushing in tp_finalize(); 0: default */
-    const char *secret;       /* for peers outside the job, as TP_SECRET;
-                                 NULL: as the environment says */
+    const char *secret;       /* for peers outside the job, as in TP_SECRET */
 } tp_options;
 
 #define TP_OPTIONS_INIT { sizeof(tp_options), TP_PROGRESS_AUTO, NULL, NULL, \
@@ -170,13 +172,13 @@ typedef struct tp_stats {
     uint64_t messages_received;   /* reads completed with TP_OK */
     uint64_t bytes_sent;          /* payloads and tensors, without metadata */
     uint64_t bytes_received;
-    uint64_t writes_pending;      /* accepted, and not over yet */
+    uint64_t writes_pending;      /* accepted and not over yet */
     uint64_t reads_pending;       /* armed descriptors and reads */
-    uint64_t bytes_buffered;      /* held here for a reader that is not there */
+    uint64_t bytes_buffered;      /* held here because nobody reads them yet */
     uint64_t blocked;             /* times a write had to wait for room,
                                      or for its reader to make some */
     char transport[24];           /* the backend that carries the pipe, or did
-                                     until its end; "" before */
+                                     until its end; "" before it connects */
 } tp_stats;
 
 #ifdef __GNUC__
@@ -186,51 +188,54 @@ typedef struct tp_stats {
 /* ---- the job ----------------------------------------------------------- */
 
 /*
- * Joins the job that the launcher made, or makes a job of one rank if there
- * is no launcher.  Exchanges nothing with other ranks and waits for none.
- * `options` may be NULL.  On TP_OK *context is the caller's until
- * tp_finalize().
+ * Joins the job that the launcher started, or makes a job of one rank if there
+ * is no launcher.  Exchanges nothing with other ranks and waits for none;
+ * blocks only for the launcher.  `options` may be NULL.  On TP_OK *context is
+ * the caller's until tp_finalize().
  *
- * Errors: INVALID (options), NO_MEMORY, SYSTEM, NOT_FOUND (there is no
- * launcher, and TP_BOOTSTRAP insists), BACKEND (PMIx refused),
- * UNREACHABLE (TP_BACKENDS allows none that works here), NOT_SUPPORTED (a
- * member of `options` that is set is newer than this library).
+ * Errors: INVALID (an option or a variable of the environment makes no sense),
+ * NO_MEMORY, SYSTEM, NOT_FOUND (no launcher, and TP_BOOTSTRAP insists), BACKEND
+ * (PMIx refused), UNREACHABLE (TP_BACKENDS allows none that works here),
+ * NOT_SUPPORTED (a member of `options` that is set is newer than this library).
  */
 tp_status tp_init(const tp_options *options, tp_context **context);
 
 /*
- * Ends every pending read with its callback (TP_ERR_CLOSED) and throws away
- * what still arrives, flushes what was written, tells the peers that this rank
- * leaves, and frees the context, its pipes, its skeletons and its memory.
- * Blocks, at most for the finalize timeout; TP_ERR_TIMEOUT says that something
- * written could not be flushed in time: its callback said so too.  Not from
- * inside a callback, nor in a child of fork() (TP_ERR_INVALID).  No other call
- * may run on the context meanwhile or later.  Callbacks run meanwhile: the
- * caller must hold nothing that they wait for, another context's turn (in a
- * callback of that one) included.
+ * Ends every pending read with its callback (TP_ERR_CLOSED) and discards what
+ * still arrives, flushes what was written, tells the peers that this rank
+ * leaves, and frees the context with its pipes, skeletons and memory.  Blocks,
+ * for peers at most for the finalize timeout.  TP_ERR_TIMEOUT means that
+ * something written could not be flushed in time; its callback said so too.
+ *
+ * Not from inside a callback of the context, nor in a child of fork()
+ * (TP_ERR_INVALID).  No other thread may use the context meanwhile, and nobody
+ * later.  Callbacks run meanwhile: the caller must hold nothing that they wait
+ * for.  If it is itself in a callback of another context, they must not wait
+ * for that one.
  */
 tp_status tp_finalize(tp_context *context);
 
-/* The place of this process in its job; -1 if context is NULL.  "Local" counts
- * the ranks on the same host. */
+/* The place of this process in its job; -1 if context is NULL.  "Local" ones
+ * count only the ranks on this host. */
 int tp_rank(const tp_context *context);
 int tp_size(const tp_context *context);
 int tp_local_rank(const tp_context *context);
 int tp_local_size(const tp_context *context);
 
 /*
- * Ends the whole job: every rank is killed and the launcher exits with
- * `exit_code` (1..255; 0 is taken as 1).  `reason` is shown once, with this
- * rank's name; it may be NULL.  Does not return.
+ * Ends the whole job: every rank is killed, and the launcher exits with
+ * `exit_code` (1..255; anything else is taken as 1).  `reason`, which may be
+ * NULL, is shown once, with this rank's name.  Without a launcher, or with a
+ * NULL context, only this process ends.  Does not return.
  */
 void tp_abort(tp_context *context, int exit_code, const char *reason);
 
 /* ---- pipes by rank ----------------------------------------------------- */
 
 /*
- * The ready-made pipe to `rank`, which may be this rank.  The same handle at
+ * The ready-made pipe to `rank`, which may be this rank: the same handle on
  * every call.  Does not block: the connection is made when the pipe is first
- * used, and operations queue behind it.  The handle stays valid until
+ * used, and operations queue until then.  The handle stays valid until
  * tp_finalize(), closed or not.
  *
  * Errors: INVALID (no such rank), NO_MEMORY.
@@ -238,8 +243,9 @@ void tp_abort(tp_context *context, int exit_code, const char *reason);
 tp_status tp_pipe_to_rank(tp_context *context, int rank, tp_pipe **pipe);
 
 /*
- * A further pipe to that rank, independent of the others.  Both sides name the
- * same number.  0 is the ready-made pipe.
+ * A further pipe to that rank, independent of the others; else as
+ * tp_pipe_to_rank().  Both sides name the same number.  0 is the ready-made
+ * pipe.
  */
 tp_status tp_pipe_open(tp_context *context, int rank, unsigned number,
                        tp_pipe **pipe);
@@ -251,21 +257,26 @@ int tp_pipe_rank(const tp_pipe *pipe);
 const char *tp_pipe_peer(const tp_pipe *pipe);
 
 /*
- * Ends the pipe.  What was handed to the transport still arrives; pending
- * operations end with TP_ERR_CLOSED through their callbacks; the peer reads
- * what was sent, then TP_ERR_PEER_CLOSED.  Closing twice is TP_OK.
+ * Ends the pipe, without blocking.  What was handed to the transport still
+ * arrives.  Pending operations end with TP_ERR_CLOSED through their callbacks.
+ * The peer reads what was sent, then TP_ERR_PEER_CLOSED.  Closing twice is
+ * TP_OK.
  */
 tp_status tp_pipe_close(tp_pipe *pipe);
 
-/* The exact cause of the pipe's failure in words; while it has none, why a
- * message was first refused; "" if neither.  Valid until tp_finalize(). */
+/* The exact cause of the pipe's failure in words.  If it has not failed: why a
+ * message was first refused, or "" if none was.  Valid until tp_finalize(). */
 const char *tp_pipe_error(const tp_pipe *pipe);
 
 /* ---- asynchronous ------------------------------------------------------ */
 
 /*
- * Sends a message.  `done` comes when its memory may be used again, which does
- * not mean that the peer has read it.  `done` may be NULL.
+ * Sends a message.  `done`, which may be NULL, comes when its memory may be
+ * used again, which does not mean that the peer has read it.
+ *
+ * Errors at once: INVALID (a NULL argument, a length without data, too many
+ * pieces, too much metadata, a tensor that is not where its `device` says),
+ * NO_MEMORY.
  */
 tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,
                         tp_message_fn *done, void *arg);
@@ -273,30 +284,30 @@ tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,
 /*
  * Asks for the next message.  One-shot; several may be armed.  `arrived` gets
  * a skeleton: lengths, metadata and devices are set, `data` is NULL.  The next
- * skeleton comes only after tp_pipe_read() or tp_pipe_borrow() was called for
- * this one.
+ * skeleton comes only after this one was passed to tp_pipe_read() or
+ * tp_pipe_borrow().
  */
 tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
                                   void *arg);
 
 /*
- * Receives the message whose skeleton arrived.  The caller has set `data` of
- * every payload and tensor that has a length (and `device` and `stream` of the
- * tensors: set `device` to where `data` lives).  Memory must hold `length`
- * bytes.  After `done` the skeleton is gone.  `done` may be NULL.
+ * Receives the message whose skeleton arrived.  Before, the caller sets `data`
+ * of every payload and tensor that has a length, to memory of at least `length`
+ * bytes, and of the tensors `device`, to where `data` lives, and `stream`.
+ * After `done`, which may be NULL, the skeleton is gone.
  *
- * Errors at once: INVALID (not an arrived skeleton of this pipe, data is
- * missing, or not where `device` says).
+ * Errors at once: INVALID (not an arrived skeleton of this pipe, data missing,
+ * no such `device`, or a tensor that is not where it says), NO_MEMORY.
  */
 tp_status tp_pipe_read(tp_pipe *pipe, tp_message *skeleton,
                        tp_message_fn *done, void *arg);
 
 /*
- * Instead of tp_pipe_read(): the runtime fills in `data`, in place at the
- * sender where that memory can be mapped, else in a copy.  Read-only.  Valid
- * until tp_pipe_release(), which every borrowed message needs, also after the
- * pipe's end; only then does the sender's write complete, unless the message
- * was copied whole.
+ * Instead of tp_pipe_read(): the runtime fills in `data`.  It points to the
+ * sender's own memory where that can be mapped, otherwise to a copy, and is
+ * read-only.  It is valid until tp_pipe_release(), which every borrowed message
+ * needs, even after the pipe's end.  Only then does the sender's write
+ * complete, unless the message was copied whole.
  *
  * Errors at once: INVALID (not an arrived skeleton of this pipe, or no `done`;
  * release: not borrowed from this pipe, or released before), NO_MEMORY.
@@ -313,19 +324,20 @@ tp_status tp_pipe_send(tp_pipe *pipe, const void *data, size_t length);
 
 /*
  * Receives the next message into `data`, memory of the host: its payloads, then
- * its tensors, wherever they are at the sender.  *length (may be NULL) gets
- * their total length.  A message longer than `capacity` stays in place:
- * TP_ERR_TRUNCATED, and *length tells what it needs.
+ * its tensors, wherever they are at the sender.  *length gets their total
+ * length; `length` may be NULL.  A message longer than `capacity` stays in
+ * place: TP_ERR_TRUNCATED, and *length tells what it needs.
  */
 tp_status tp_pipe_recv(tp_pipe *pipe, void *data, size_t capacity,
                        size_t *length);
 
 /*
  * The blocking forms of write, read_descriptor and read.  timeout_ms: -1 for
- * no limit, 0 to try once, less is TP_ERR_INVALID.  On TP_ERR_TIMEOUT nothing
- * happened, with one exception: a message of which a part has already been sent
- * or received cannot be taken back, so the pipe is closed to return the
- * caller's memory; tp_pipe_error() then says so, later calls give
+ * no limit, 0 to try once, less is TP_ERR_INVALID.
+ *
+ * On TP_ERR_TIMEOUT nothing happened, with one exception.  A message that has
+ * been sent or received in part cannot be taken back, so the pipe is closed to
+ * return the caller's memory.  tp_pipe_error() then says so, later calls give
  * TP_ERR_CLOSED, and a skeleton that was being received is gone.
  */
 tp_status tp_pipe_send_message(tp_pipe *pipe, tp_message *message,
@@ -336,14 +348,16 @@ tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
                                int timeout_ms);
 
 /*
- * The next message from any rank or accepted peer, first come first served,
- * without opening a pipe to each.  One-shot; several may be armed.  `arrived`
- * gets the pipe it came on; read it there.  A pipe gives its next skeleton only
- * after this one was asked to be read; pipes take turns, so that none waits for
- * ever.  A pipe with an armed tp_pipe_read_descriptor() serves that first.
- * Whoever serves a pipe alone arms it again before the read: with the read over
- * and nobody armed its next message is for any reader.
- * The end of a pipe is no message and is not told here.
+ * Asks for the next message from any rank or accepted peer, first come first
+ * served, without opening a pipe to each.  One-shot; several may be armed.
+ * `arrived` gets the pipe on which the message came; read it there.  A pipe
+ * gives its next skeleton only after the previous one was asked to be read.
+ * Pipes take turns, so none waits for ever.
+ *
+ * A pipe with an armed tp_pipe_read_descriptor() serves that first.  To keep a
+ * pipe for one reader, arm it again before the read: once the read is over and
+ * nobody is armed there, its next message is for any reader.  The end of a pipe
+ * is no message and is not reported here.
  */
 tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
                                  void *arg);
@@ -352,41 +366,48 @@ tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
 
 /*
  * Moves everything on as far as it goes without waiting, and runs callbacks.
- * *completed (may be NULL) gets the number of callbacks that were run, here or
- * in another thread, since this thread's last tp_wait() or tp_progress() came
- * back; if there was none, since tp_init() in the thread that called that, and
- * in this call in others.  Inside a callback it runs none, and the number is 0.
+ * *completed gets the number of callbacks that were run, here or in another
+ * thread, since this thread's last tp_wait() or tp_progress() returned.  A
+ * thread's first call counts from tp_init() if the thread called that,
+ * otherwise from its own beginning.  Inside a callback, no other is run and the
+ * number is 0.  `completed` may be NULL.
  */
 tp_status tp_progress(tp_context *context, int *completed);
 
 /*
- * As tp_progress(), but parks until something completed, here or in another
- * thread, since this thread's last tp_wait() or tp_progress() came back: so a
- * loop that looks at what callbacks set, then waits, misses nothing.
- * *completed (may be NULL) gets the number of callbacks run since then.
- * timeout_ms: -1 for no limit, 0 to try once, less is TP_ERR_INVALID.
- * TP_ERR_TIMEOUT if nothing completed.  Blocks.
+ * As tp_progress(), but blocks until something has completed, here or in
+ * another thread, since this thread's last tp_wait() or tp_progress() returned.
+ * So a loop that looks at what callbacks set, then waits, misses nothing.
+ * *completed gets the number of callbacks run since then; `completed` may be
+ * NULL.  timeout_ms: -1 for no limit, 0 to try once, less is TP_ERR_INVALID.
+ * TP_ERR_TIMEOUT if nothing completed.
  */
 tp_status tp_wait(tp_context *context, int timeout_ms, int *completed);
 
 /*
  * A descriptor for poll(2) and epoll(7), readable when tp_progress() has
- * something to do.  Belongs to the context.  Call tp_progress() until it
- * completes nothing before waiting on it.  Where the context's thread runs
- * callbacks it is readable after each of them, too, until tp_progress() is
- * called, by the one thread whose loop it is; TP_PROGRESS_MANUAL, where they
- * run in the loop's own calls, costs less.  -1, with errno: context is NULL, or
- * there is no descriptor left.
+ * something to do.  It belongs to the context.  Before waiting on it, call
+ * tp_progress() until it completes nothing.
+ *
+ * Where the context's thread runs callbacks, the descriptor is also readable
+ * after each of them until tp_progress() is called.  That is for one loop, in
+ * one thread.  TP_PROGRESS_MANUAL, where callbacks run in the loop's own calls,
+ * costs less.  Returns -1, with errno, if context is NULL or there is no
+ * descriptor left.
  */
 int tp_fd(tp_context *context);
 
 /* ---- memory ------------------------------------------------------------ */
 
 /*
- * Memory that other processes on the host can map, or that NICs know already.
+ * Memory that other processes on the host can map, or that NICs already know.
  * Ordinary malloc() or cudaMalloc() memory works everywhere too.  Aligned to a
- * page; what is in it is not specified.  Freed by tp_free() or tp_finalize();
- * some of it is kept for the next call: TP_ALLOC_KEEP in tp_env(7).
+ * page; its contents are undefined.  Freed by tp_free(), which accepts NULL, or
+ * by tp_finalize().  Some of it is kept for the next call: see TP_ALLOC_KEEP in
+ * tp_env(7).
+ *
+ * Errors: INVALID (0 bytes, no such device, not from tp_alloc()), NO_MEMORY,
+ * NOT_SUPPORTED (no driver for the device), BACKEND (the driver refused).
  */
 tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
                    void **memory);
@@ -395,66 +416,67 @@ tp_status tp_free(tp_context *context, void *memory);
 /* ---- peers outside the job --------------------------------------------- */
 
 /*
- * Lets processes in that no common launcher knows.  `address`: NULL for every
- * transport and any free port; "HOST:PORT" or "tcp://HOST:PORT" for one TCP
- * address (HOST a name, an IPv4 address, an IPv6 address in brackets or "*"
- * for all that TP_IFACE allows; PORT 0 for any free one); "local" for processes
- * of this host only.  Who connects must prove that it knows TP_SECRET (or
- * options.secret), or, if there is none, the key in tp_listener_address().
+ * Lets in processes without a common launcher.  `address` is NULL for every
+ * way there is, on any free port; "HOST:PORT" or "tcp://HOST:PORT" for one TCP
+ * address (HOST is a name, an IPv4 address, an IPv6 address in brackets or "*"
+ * for all that TP_IFACE allows; PORT 0 is any free one); "local" for processes
+ * on this host only.  A peer must prove that it knows TP_SECRET (or
+ * options.secret) or, if there is none, the key in tp_listener_address().
  * Blocks while a name is looked up.  The handle stays valid until
  * tp_finalize(), closed or not.
  *
  * Errors: INVALID (the address, or the secret's file), NO_MEMORY, NOT_FOUND (no
- * such name, or no network interface; the secret's file), SYSTEM (the port is
- * taken, the address is not this host's, ...).  All but NO_MEMORY are logged
- * with their cause.
+ * such name, no network interface, or no file of the secret), SYSTEM (the port
+ * is taken, the address is not this host's, ...), NOT_SUPPORTED (no libnettle).
+ * All but NO_MEMORY are logged with their cause.
  */
 tp_status tp_listen(tp_context *context, const char *address,
                     tp_listener **listener);
 
-/* Writes the text that carries all ways to the listener, for tp_connect(): one
+/* Writes the text that tells all ways to the listener, for tp_connect(): one
  * printable line without blanks.  1024 bytes always suffice; TRUNCATED if
- * `size` does not.  It is as confidential as a password if it ends with a
- * "key=", which it does without a secret. */
+ * `size` does not.  Without a secret the text ends with a "key=" and is then
+ * as confidential as a password. */
 tp_status tp_listener_address(const tp_listener *listener, char *buffer,
                               size_t size);
 
 /*
  * Asks for the next pipe from outside.  One-shot; several may be armed.
- * `accepted` comes when a peer has proven itself and is connected; its status
- * is CLOSED, and its pipe NULL, if the listener closes before.
+ * `accepted` comes when a peer has proven itself and is connected.  If the
+ * listener closes before, its status is CLOSED and its pipe NULL.
  */
 tp_status tp_accept(tp_listener *listener, tp_accept_fn *accepted, void *arg);
 
 /*
  * A pipe to a listener.  `address` is what its tp_listener_address() wrote, or
- * its TCP address by hand, as in tp_listen().  Does not block: the connection
- * is made meanwhile, and operations queue behind it; while nobody listens
- * there it is tried again, up to the connect timeout.  The handle stays valid
- * until tp_finalize(), closed or not; tp_pipe_rank() is -1.
+ * its TCP address by hand, as in tp_listen().  Does not block: operations queue
+ * until the connection is made.  While nobody listens there it is tried again,
+ * up to the connect timeout.  The handle stays valid until tp_finalize(),
+ * closed or not; tp_pipe_rank() is -1.
  *
  * Errors at once: INVALID (not an address: logged with its cause), NO_MEMORY.
- * Those of the pipe's operations: UNREACHABLE (nobody listens, or no backend
+ * Errors of the pipe's operations: UNREACHABLE (nobody listens, or no backend
  * leads there), PEER_CLOSED (the listener was closed meanwhile), DENIED (one
  * side does not know the other's secret), PROTOCOL (something else lives
  * there).
  */
 tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe);
 
-/* Lets nobody in any more: armed accepts end with CLOSED; who connected but was
- * not accepted reads PEER_CLOSED.  Pipes that were accepted live on.  Closing
- * twice is TP_OK. */
+/* Lets nobody in any more, without blocking.  Armed accepts end with CLOSED;
+ * peers that connected but were not accepted read PEER_CLOSED.  Accepted pipes
+ * live on.  Closing twice is TP_OK. */
 tp_status tp_listener_close(tp_listener *listener);
 
 /* ---- why, and how it goes ---------------------------------------------- */
 
 /*
  * Every candidate for this pipe as JSON: chosen or why not, both sides'
- * verdicts, score terms, reason and remedy; see tp_explain(7).  free() *json.
- * While not yet connected: what is known so far.
+ * verdicts, score terms, reason and remedy; see tp_explain(7).  Before the pipe
+ * is connected: what is known so far.  The caller must free() *json.
  */
 tp_status tp_pipe_explain(tp_pipe *pipe, char **json);
 
+/* Fills *stats, each number as it is at the moment. */
 tp_status tp_pipe_stats(const tp_pipe *pipe, struct tp_stats *stats);
 
 /* Constant strings; never NULL. */
