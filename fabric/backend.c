@@ -124,7 +124,8 @@ static int watch_control(struct tpf_env *env, int operation,
 {
     struct epoll_event event = { .events = events, .data.ptr = watch };
 
-    env->watches++;
+    if (env->watches != NULL)
+        ++*env->watches;
     return epoll_ctl(env->epoll, operation, watch->fd, &event) < 0 ? errno : 0;
 }
 

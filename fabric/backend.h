@@ -105,7 +105,9 @@ struct tpf_env {
     const struct tpf_upcalls *upcalls;
     void *core;
     int epoll;                     /* for tpf_watch_add() only */
-    uint32_t watches;              /* how often what it watches has changed */
+    uint32_t *watches;             /* counts how often what that watches has
+                                      changed; one for all of a context.  NULL:
+                                      nobody asks */
     const struct tpb_settings *settings;
     const struct tpt_card *card;   /* this process: host, pid, place, NICs */
     struct tpg_gpu *gpu;           /* the context's, gpu/cuda.h */

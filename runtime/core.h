@@ -458,6 +458,7 @@ struct tp_context {
 
     /* Sleeping. */
     int epoll;                     /* const */
+    uint32_t watches;              /* how often what that watches changed */
     struct tpf_watch wake;         /* eventfd */
     struct tpf_watch timer;        /* for those who poll(2) tp_fd() */
     bool armed;                    /* backends will wake whoever sleeps */
@@ -611,7 +612,7 @@ enum { TPR_EVENTS = 16 };          /* that are asked for at a time */
 /* Polls what epoll watches; token. */
 bool tpr_poll_watches(tp_context *context);
 /* The same of what epoll_wait() has said, if it watches what it watched then
- * (env.watches). */
+ * (context->watches). */
 bool tpr_watches_ready(tp_context *context, const struct epoll_event *events,
                        int count);
 /* Token.  Whether all backends will wake who sleeps; until that is undone. */

@@ -233,6 +233,7 @@ tp_status tpr_progress_init(tp_context *context, struct tpb_error *error)
     if (context->epoll < 0)
         return tpb_fail_errno(error, errno, "epoll_create1");
     context->env.epoll = context->epoll;
+    context->env.watches = &context->watches;
     context->wake.fd = tpb_eventfd();
     if (context->wake.fd < 0)
         return tpb_fail_errno(error, errno, "eventfd");

@@ -238,6 +238,7 @@ struct tpx_side *tpx_side_try(const struct tpf_backend *backend,
     side->env.settings = &side->settings;
     side->env.card = &side->card;
     side->env.lands = tpx_lands;
+    side->env.watches = &side->watches;
     side->env.epoll = epoll_create1(EPOLL_CLOEXEC);
     if (side->env.epoll < 0) {
         tpb_fail_errno(error, errno, "epoll");

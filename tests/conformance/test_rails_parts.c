@@ -577,7 +577,8 @@ START_TEST(test_given_up_wrongly)
 END_TEST
 
 /* A rail is given up while its socket has just told the same: what epoll has
- * returned together is served in turn, and finds nothing freed. */
+ * returned together is served in turn, and finds nothing freed.  Who keeps it
+ * for later sees by the count that it has changed. */
 START_TEST(test_lost_twice)
 {
     struct epoll_event events[16];
@@ -585,6 +586,7 @@ START_TEST(test_lost_twice)
     struct tpx_pair pair;
     const struct tpf_watch *life;
     bool told = false;
+    uint32_t watches;
     unsigned place;
     int count;
 
@@ -606,6 +608,7 @@ START_TEST(test_lost_twice)
         for (int i = 0; i < count; i++)
             told |= events[i].data.ptr == life;
     }
+    watches = pair.a->watches;
     rails_lose(rails_conn_of(pair.ab->conn)->rails[place], TP_ERR_PEER_FAILED,
                "by the test");
     for (int i = 0; i < count; i++) {
@@ -615,6 +618,7 @@ START_TEST(test_lost_twice)
     }
     tpx_stream_set(pair.ab, pair.ba, 56, tpx_size_random, 0);
     TPX_UNTIL(parts_step(&pair, pair.ab), pair.ba->in.next >= 100);
+    ck_assert_uint_ne(pair.a->watches, watches);
     tpx_pair_close(&pair);
 }
 END_TEST
