@@ -31,16 +31,13 @@ void tpr_listener_pause(tp_listener *listener, bool pause)
         tpr_desk_tick(listener->context->desk);
 }
 
-/* False: it is not for want of anything. */
-static bool listener_lacks(tp_listener *listener, int code)
+static void listener_refused(tp_listener *listener, int code)
 {
-    if (code != EMFILE && code != ENFILE && code != ENOBUFS && code != ENOMEM)
-        return false;
     if (!listener->warned)
         tpb_warn("cannot accept a peer from outside: %s%s", strerror(code),
-                 tpb_errno_remedy(code));
+                 tpb_accept_remedy(code));
     listener->warned = true;
-    return true;
+    tpr_listener_pause(listener, true);
 }
 
 static void listener_called(struct tpf_watch *watch, uint32_t events)
@@ -57,18 +54,14 @@ static void listener_called(struct tpf_watch *watch, uint32_t events)
             tpr_listener_pause(listener, true);
             return;
         }
-        fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            listener->warned = false;
-            tpr_visitor_new(listener, fd);
-            continue;
-        }
-        if (listener_lacks(listener, errno)) {
-            tpr_listener_pause(listener, true);
+        fd = tpb_accept(watch->fd);
+        if (fd < 0) {
+            if (errno != EAGAIN)
+                listener_refused(listener, errno);
             return;
         }
-        if (errno != ECONNABORTED && errno != EINTR)
-            return;
+        listener->warned = false;
+        tpr_visitor_new(listener, fd);
     }
 }
 

@@ -33,8 +33,7 @@ static void listen_ready(struct tpf_watch *watch, uint32_t events)
                                                 watch);
     struct ofi_endpoint *endpoint = listener->endpoint;
     bool full = ofi_meet_full(endpoint);
-    int fd = full ? -1 : accept4(watch->fd, NULL, NULL,
-                                 SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = full ? -1 : tpb_accept(watch->fd);
 
     (void)events;
     if (full) {
@@ -43,11 +42,10 @@ static void listen_ready(struct tpf_watch *watch, uint32_t events)
     } else if (fd >= 0) {
         endpoint->listen_warned = false;
         ofi_meet_stranger(endpoint, fd);
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS
-               || errno == ENOMEM) {
+    } else if (errno != EAGAIN) {
         if (!endpoint->listen_warned)
             tpb_warn("cannot accept a peer: %s%s", strerror(errno),
-                     tpb_errno_remedy(errno));
+                     tpb_accept_remedy(errno));
         endpoint->listen_warned = true;
         /* The socket would wake us all the time. */
         ofi_listen_pause(endpoint, LISTEN_LACK_MS);

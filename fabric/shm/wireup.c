@@ -593,17 +593,16 @@ static void wireup_accept(struct tpf_watch *watch, uint32_t events)
 {
     struct shm_endpoint *endpoint = TPB_CONTAINER(watch, struct shm_endpoint,
                                                   listener);
-    int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = tpb_accept(watch->fd);
 
     (void)events;
     if (fd >= 0) {
         endpoint->warned = false;
         wireup_admit(endpoint, fd);
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS
-               || errno == ENOMEM) {
+    } else if (errno != EAGAIN) {
         if (!endpoint->warned)
             tpb_warn("cannot accept a local peer: %s%s", strerror(errno),
-                     tpb_errno_remedy(errno));
+                     tpb_accept_remedy(errno));
         endpoint->warned = true;
         wireup_pause(endpoint, true);
     }

@@ -381,6 +381,27 @@ ssize_t tpb_recv_fds_from(int fd, void *data, size_t length, int *fds,
     return got;
 }
 
+int tpb_accept(int fd)
+{
+    int caller = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    /* The last ones are what Linux has heard from the caller's network. */
+    if (caller < 0
+        && (errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED
+            || errno == EPROTO || errno == ENETDOWN || errno == ENETUNREACH
+            || errno == EHOSTDOWN || errno == EHOSTUNREACH || errno == ENONET
+            || errno == ENOPROTOOPT || errno == EOPNOTSUPP))
+        errno = EAGAIN;
+    return caller;
+}
+
+const char *tpb_accept_remedy(int code)
+{
+    return code == EPERM || code == EACCES || code == ENOSYS
+           ? " (a sandbox around this process must allow accept4(2))"
+           : tpb_errno_remedy(code);
+}
+
 static bool io_meets_itself(int fd)
 {
     struct sockaddr_storage own, other;

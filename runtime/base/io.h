@@ -86,6 +86,12 @@ ssize_t tpb_recv_fds(int fd, void *data, size_t length, int *fds, int *count);
 ssize_t tpb_recv_fds_from(int fd, void *data, size_t length, int *fds,
                           int *count, pid_t *pid);
 
+/* Who calls at a listening socket: close-on-exec, non-blocking.  -1 with EAGAIN
+ * if nobody does, or has given up meanwhile; any other errno says that this
+ * process can let nobody in, for now. */
+int tpb_accept(int fd);
+const char *tpb_accept_remedy(int code);        /* as tpb_errno_remedy() */
+
 /* How a connect() that was under way ended: 0 or the cause.  ECONNREFUSED also
  * where it has met itself: a TCP socket that calls a port of the range that
  * callers get theirs from may be given that very port, if nobody listens. */

@@ -4,13 +4,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -141,6 +145,47 @@ START_TEST(test_closed_descriptors)
                          " libtp (epoll_wait: ") != NULL
                   && strstr(launch.err, "tprun: rank 1 ") != NULL, "%s",
                   launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* A sandbox as containers have it: from here on that call is refused to this
+ * process and its children.  False: none can be made here. */
+static bool refuse(unsigned call)
+{
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW) };
+    struct sock_fprog program = { TPB_COUNT(steps), steps };
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+        && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0)
+        return true;
+    tpx_skip("seccomp", "no sandbox can be made");
+    return false;
+}
+
+/* Who can let nobody in says so, once: its peer just waits. */
+START_TEST(test_no_accept)
+{
+    static const char *const backends[] = { "loop,shm", "loop,ofi:tcp" };
+    static const char words[] = " peer: Operation not permitted (a sandbox"
+                                " around this process must allow accept4(2))";
+    struct tpx_launch launch = { 0 };
+
+    if (!refuse(SYS_accept4))
+        return;
+    setenv("TP_BACKENDS", backends[_i], 1);
+    setenv("TP_CONNECT_TIMEOUT", "1000", 1);
+    tpx_run_tprun(&launch, "-n", "2", tpx_program("tests/launcher/talk"),
+                  "once");
+    ck_assert_msg(tpx_count(launch.err, words) >= 1
+                  && tpx_count(launch.err, words) <= 2, "%s", launch.err);
+    ck_assert_msg(strstr(launch.err, _i == 0 ? "shm: warn: cannot accept a"
+                         " local peer" : "ofi: warn: cannot accept a peer")
+                  != NULL, "%s", launch.err);
     tpx_release(&launch);
 }
 END_TEST
@@ -473,6 +518,7 @@ int main(void)
     tcase_add_test(tests, test_full);
     tcase_add_loop_test(tests, test_closed_descriptors, 0, 2);
     tcase_add_test(tests, test_bare_dev);
+    tcase_add_loop_test(tests, test_no_accept, 0, 2);
     tcase_add_test(tests, test_processes);
     tcase_add_test(tests, test_threads);
     tcase_add_test(tests, test_no_proc);
