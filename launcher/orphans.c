@@ -20,6 +20,8 @@ enum { ORPHANS_FOREIGN = 64 };
 
 static pid_t orphans_foreign[ORPHANS_FOREIGN];
 static int orphans_foreign_count;
+/* A sandbox keeps waitid() from us: /proc alone tells of children. */
+static bool orphans_blind;
 
 /* Parent and state of a process; false if it is gone. */
 static bool orphans_stat(const char *name, pid_t *parent, char *state)
@@ -106,7 +108,8 @@ void tpl_orphans_adopt(void)
     siginfo_t info;
 
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0
+        || errno != ECHILD)
         orphans_each(orphans_remember, 0);
 }
 
@@ -115,8 +118,10 @@ static pid_t orphans_state(void)
 {
     siginfo_t info = { .si_pid = 0 };
 
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
-        return errno == ECHILD ? 0 : -1;
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0) {
+        orphans_blind = errno != ECHILD;
+        return orphans_blind ? -1 : 0;
+    }
     return info.si_pid != 0 ? info.si_pid : -1;
 }
 
@@ -137,7 +142,8 @@ int tpl_orphans_kill(int signal)
     if (count == 0)
         count = orphans_each(orphans_signal, signal);
     /* The kernel knows best, unless it speaks of those from before. */
-    if (count == 0 && orphans_foreign_count == 0 && orphans_state() != 0)
+    if (count == 0 && orphans_foreign_count == 0 && orphans_state() != 0
+        && !orphans_blind)
         count = 1;
     return count;
 }

@@ -190,6 +190,14 @@ START_TEST(test_no_accept)
 }
 END_TEST
 
+/* Nobody is left, and who asks for them in vain does not say that some are. */
+START_TEST(test_no_waitid)
+{
+    if (refuse(SYS_waitid))
+        check_job();
+}
+END_TEST
+
 /* The limit of processes: named, and nothing left. */
 START_TEST(test_processes)
 {
@@ -519,6 +527,7 @@ int main(void)
     tcase_add_loop_test(tests, test_closed_descriptors, 0, 2);
     tcase_add_test(tests, test_bare_dev);
     tcase_add_loop_test(tests, test_no_accept, 0, 2);
+    tcase_add_test(tests, test_no_waitid);
     tcase_add_test(tests, test_processes);
     tcase_add_test(tests, test_threads);
     tcase_add_test(tests, test_no_proc);
