@@ -343,6 +343,7 @@ bool rails_acked(struct rails_rail *rail, const struct rails_head *head)
         rails_pace_acked(&rail->pace, frame->head_length + frame->length, now);
         frame->state = RAILS_ACKED;
     }
+    rail->suspected = 0;           /* the clock only asks while some are out */
     rails_is_due(conn);
     return true;
 }

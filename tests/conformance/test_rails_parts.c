@@ -506,6 +506,33 @@ START_TEST(test_short_ones_stall)
 }
 END_TEST
 
+/* A rail that was suspected, and whose frames were then all acknowledged before
+ * anybody looked again, is used like before. */
+START_TEST(test_suspected_is_well)
+{
+    struct rails_rail *rail;
+    struct tpx_pair pair;
+    uint32_t before;
+
+    if (!parts_possible())
+        return;
+    parts_open_deaf(&pair);
+    tpx_stream_set(pair.ab, pair.ba, 64, tpx_size_small, 0);
+    rail = rails_conn_of(pair.ab->conn)->rails[1];
+    for (int i = 0; i < 100 && rail->pace.inflight == 0; i++)
+        ck_assert(tpx_send(pair.ab));
+    ck_assert_uint_gt(rail->pace.inflight, 0);
+    rail->suspected = tpb_now();
+    TPX_UNTIL(parts_look(&pair), pair.ba->in.next == pair.ab->out.next);
+    ck_assert(rails_control(rails_conn_of(pair.ba->conn)->rails[1], RAILS_ACK,
+                            NULL));
+    TPX_UNTIL(parts_look(&pair), rail->pace.inflight == 0);
+    before = rail->sent;
+    TPX_UNTIL(parts_step(&pair, pair.ab), rail->sent != before);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 /* What is said of one that has been replaced does not mean the new one. */
 START_TEST(test_given_up_before)
 {
@@ -671,6 +698,7 @@ int main(void)
     tcase_add_test(tests, test_peer_computes);
     tcase_add_test(tests, test_peer_computes_short);
     tcase_add_test(tests, test_short_ones_stall);
+    tcase_add_test(tests, test_suspected_is_well);
     tcase_add_test(tests, test_both_cut_off);
     tcase_add_test(tests, test_visitor_gives_up);
     tcase_add_test(tests, test_host_gives_up);
