@@ -11,12 +11,14 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <link.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "fabric/ofi/ofi.h"
@@ -403,12 +405,28 @@ static void library_hints(const struct ofi_kind *kind, struct fi_info *hints)
     hints->rx_attr->msg_order = FI_ORDER_SAS;
 }
 
+/* Its shm wants room for as many ranks as there are CPUs, whoever will come.
+ * Where that is not it counts as not there, and only libfabric's own log
+ * (FI_LOG_LEVEL) knows why. */
+static void library_room(const struct ofi_kind *kind, int code, char *room,
+                         size_t size)
+{
+    struct statvfs shm;
+
+    room[0] = '\0';
+    if (kind->within_host && code == -FI_ENODATA
+        && statvfs("/dev/shm", &shm) == 0)
+        snprintf(room, size, " (it wants room in /dev/shm for each CPU, and %"
+                 PRIu64 " KiB are free)",
+                 (uint64_t)shm.f_bavail * shm.f_frsize / 1024);
+}
+
 static tp_status library_info(const struct ofi_kind *kind,
                               const char *provider, const char *node,
                               struct fi_info **info, struct tpb_error *error)
 {
     struct fi_info *hints = ofi_lib->dupinfo(NULL);
-    char what[96];
+    char room[96], what[192];
     int code;
 
     if (hints == NULL)
@@ -421,9 +439,10 @@ static tp_status library_info(const struct ofi_kind *kind,
     ofi_lib->freeinfo(hints);
     if (code == 0)
         return TP_OK;
-    snprintf(what, sizeof(what), "libfabric's provider %s%s%s",
+    library_room(kind, code, room, sizeof(room));
+    snprintf(what, sizeof(what), "libfabric's provider %s%s%s%s",
              provider, node != NULL ? " at " : "",
-             node != NULL ? node : "");
+             node != NULL ? node : "", room);
     return ofi_fail(error, code, what);
 }
 

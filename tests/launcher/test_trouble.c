@@ -75,6 +75,27 @@ START_TEST(test_full)
 }
 END_TEST
 
+/* libfabric's shm needs more of it than that; it does not say so itself. */
+START_TEST(test_short_shm)
+{
+    struct tpx_launch launch = { 0 };
+
+    if (unshare(CLONE_NEWNS) < 0
+        || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0
+        || mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64k") < 0) {
+        tpx_skip("root", "no /dev/shm of our own");
+        return;
+    }
+    setenv("TP_BACKENDS", "loop,ofi:shm", 1);
+    tpx_run_tprun(&launch, "-n", "2", tpx_program("tests/launcher/explainer"),
+                  "0", "1");
+    ck_assert_msg(strstr(launch.out, "libfabric's provider shm (it wants room"
+                         " in /dev/shm for each CPU, and 64 KiB are free)")
+                  != NULL, "%s%s", launch.out, launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* tprun finds no /dev/null, nor anything else there. */
 START_TEST(test_bare_dev)
 {
@@ -524,6 +545,7 @@ int main(void)
     tcase_add_loop_test(tests, test_slips, 0, TPB_COUNT(slips));
     tcase_add_test(tests, test_no_backend);
     tcase_add_test(tests, test_full);
+    tcase_add_test(tests, test_short_shm);
     tcase_add_loop_test(tests, test_closed_descriptors, 0, 2);
     tcase_add_test(tests, test_bare_dev);
     tcase_add_loop_test(tests, test_no_accept, 0, 2);
