@@ -602,14 +602,14 @@ void tpl_door_dispatch(void)
         ;
 }
 
-void tpl_door_watch(struct tpl_loop *loop, tpl_pmix_fn *fn)
+int tpl_door_watch(struct tpl_loop *loop, tpl_pmix_fn *fn)
 {
     door.fn = fn;
     door.loop = loop;
     door.again.fire = door_again;
     door.watch.ready = door_ready;
-    if (door.watch.fd >= 0)
-        tpl_watch_set(loop, &door.watch, EPOLLIN);
+    return door.watch.fd < 0 ? 0
+           : tpl_watch_set(loop, &door.watch, EPOLLIN);
 }
 
 void tpl_door_close(struct tpl_loop *loop)

@@ -13,7 +13,8 @@
 /* Puts TP_DOOR into the environment.  Without it (no Unix sockets) ranks use
  * PMIx; those in namespaces of their own do without, and say so. */
 void tpl_door_open(const char *job, int ranks);
-void tpl_door_watch(struct tpl_loop *loop, tpl_pmix_fn *fn);
+/* As tpl_pmix_watch(). */
+int tpl_door_watch(struct tpl_loop *loop, tpl_pmix_fn *fn);
 /* A fresh pair for the next rank, close-on-exec, at the descriptors that
  * TP_DOOR names; -1: there are none. */
 void tpl_door_next(int doors[2]);

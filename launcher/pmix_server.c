@@ -550,13 +550,13 @@ static void server_ready(struct tpl_watch *watch, uint32_t events)
     tpl_pmix_dispatch();
 }
 
-void tpl_pmix_watch(struct tpl_loop *loop, tpl_pmix_fn *fn, void *arg)
+int tpl_pmix_watch(struct tpl_loop *loop, tpl_pmix_fn *fn, void *arg)
 {
     server.fn = fn;
     server.arg = arg;
     server.wakeup.ready = server_ready;
     tpl_pmix_publish_watch(loop);
-    tpl_watch_set(loop, &server.wakeup, EPOLLIN);
+    return tpl_watch_set(loop, &server.wakeup, EPOLLIN);
 }
 
 void tpl_pmix_dispatch(void)

@@ -84,8 +84,9 @@ void tpl_pmix_set_rank(int rank);
 /* What libpmix says of itself. */
 const char *tpl_pmix_version(void);
 
-/* Calls `fn` from the loop for each event. */
-void tpl_pmix_watch(struct tpl_loop *loop, tpl_pmix_fn *fn, void *arg);
+/* Calls `fn` from the loop for each event.  0, or -1 with errno: not a word
+ * of a rank's would be heard. */
+int tpl_pmix_watch(struct tpl_loop *loop, tpl_pmix_fn *fn, void *arg);
 
 /* Works off what has arrived by now. */
 void tpl_pmix_dispatch(void);

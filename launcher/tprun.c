@@ -330,9 +330,10 @@ static tp_status tprun_watch(struct tpb_error *error)
         || tpl_watch_set(&tprun.loop, &tprun.signals, EPOLLIN) < 0)
         return tpb_fail_errno(error, errno, "cannot watch for signals");
     tpl_guard_watch(&tprun.loop);
-    tpl_pmix_watch(&tprun.loop, tprun_event, NULL);
+    if (tpl_pmix_watch(&tprun.loop, tprun_event, NULL) < 0
+        || tpl_door_watch(&tprun.loop, tprun_event) < 0)
+        return tpb_fail_errno(error, errno, "cannot watch for ranks");
     tpl_progress_begin(&tprun.job);
-    tpl_door_watch(&tprun.loop, tprun_event);
     return TP_OK;
 }
 
