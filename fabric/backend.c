@@ -125,7 +125,7 @@ static int watch_control(struct tpf_env *env, int operation,
     struct epoll_event event = { .events = events, .data.ptr = watch };
 
     if (env->watches != NULL)
-        ++*env->watches;
+        atomic_fetch_add(env->watches, 1);     /* tp_listen() has no token */
     return epoll_ctl(env->epoll, operation, watch->fd, &event) < 0 ? errno : 0;
 }
 

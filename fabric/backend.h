@@ -50,6 +50,8 @@
 #ifndef TPF_BACKEND_H
 #define TPF_BACKEND_H
 
+#include <stdatomic.h>
+
 #include "runtime/base/list.h"
 #include "runtime/base/presence.h"
 #include "runtime/base/settings.h"
@@ -105,7 +107,7 @@ struct tpf_env {
     const struct tpf_upcalls *upcalls;
     void *core;
     int epoll;                     /* for tpf_watch_add() only */
-    uint32_t *watches;             /* counts how often what that watches has
+    _Atomic uint32_t *watches;     /* counts how often what that watches has
                                       changed; one for all of a context.  NULL:
                                       nobody asks */
     const struct tpb_settings *settings;

@@ -458,7 +458,7 @@ struct tp_context {
 
     /* Sleeping. */
     int epoll;                     /* const */
-    uint32_t watches;              /* how often what that watches changed */
+    _Atomic uint32_t watches;      /* how often what that watches changed */
     struct tpf_watch wake;         /* eventfd */
     struct tpf_watch timer;        /* for those who poll(2) tp_fd() */
     bool armed;                    /* backends will wake whoever sleeps */

@@ -86,7 +86,7 @@ static bool drive_park(tp_context *context, uint64_t deadline)
 {
     struct epoll_event events[TPR_EVENTS];
     int timeout = tpr_park_timeout(context, deadline), count;
-    uint32_t watches = context->watches;
+    uint32_t watches = atomic_load(&context->watches);
 
     if (context->depth > 1) {
         count = epoll_wait(context->epoll, events, TPR_EVENTS,
@@ -116,7 +116,7 @@ static bool drive_park(tp_context *context, uint64_t deadline)
     if (context->armed)
         tpr_disarm(context);
     /* Others may have closed what has woken us. */
-    if (count > 0 && context->watches == watches)
+    if (count > 0 && atomic_load(&context->watches) == watches)
         tpr_watches_ready(context, events, count);
     else
         tpr_poll_watches(context);

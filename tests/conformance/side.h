@@ -60,7 +60,7 @@ struct tpx_link {
 struct tpx_side {
     const struct tpf_backend *backend;
     struct tpf_env env;
-    uint32_t watches;              /* env.watches */
+    _Atomic uint32_t watches;      /* env.watches */
     struct tpf_endpoint *endpoint;
     struct tpb_settings settings;
     struct tpt_card card;
