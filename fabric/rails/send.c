@@ -406,7 +406,7 @@ void rails_acks(struct rails_conn *conn)
     for (int i = 0; i < RAILS_MAX && wanted; i++) {
         struct rails_rail *rail = conn->rails[i];
 
-        if (rail == NULL || rail->stage != RAILS_UP || rail->failed
+        if (!send_is_up(rail)
             || (rail->taken == rail->told && !popped))
             continue;
         if (rails_control(rail, RAILS_ACK, NULL))

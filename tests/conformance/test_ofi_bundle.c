@@ -3,8 +3,7 @@
  * endpoint that only writes it down is handed back to it as received. */
 #include "config.h"
 
-#include "fabric/ofi/ofi.h"
-#include "tests/lib/tpx.h"
+#include "tests/conformance/lone.h"
 
 enum { LIMIT = 8, SLOTS = LIMIT + OFI_CONTROL_SLOTS, FRAME = 256,
        LONG = 16 * 1024 };
@@ -56,33 +55,16 @@ static void bundle_open(void)
     };
     static struct fi_ops_msg operations = { .send = bundle_take };
     static struct fid_ep ep = { .msg = &operations };
-    struct tpf_conn *common;
 
-    memset(&endpoint, 0, sizeof(endpoint));
-    memset(&env, 0, sizeof(env));
-    tpb_list_init(&env.gathered);
-    tpb_list_init(&env.ready);
-    endpoint.kind = &kind;
-    endpoint.common.env = &env;
-    endpoint.common.backend = &backend;
-    tpb_list_init(&endpoint.conns);
-    tpb_list_init(&endpoint.due);
-    common = tpf_conn_new(&endpoint.common);
-    ck_assert_ptr_nonnull(common);
-    conn = ofi_conn_of(common);
-    ofi_conn_init(conn);
+    conn = tpx_lone_conn(&endpoint, &backend, &kind, &env);
     conn->ep = &ep;
     conn->rail = &rail;
-    conn->limit = LIMIT;
     conn->posts = SLOTS;           /* so that none is posted */
-    conn->joined = conn->bundles = true;
+    conn->bundles = true;
     sent_count = 0;
     for (int i = 0; i < SLOTS; i++) {
-        out[i] = (struct ofi_slot){ .conn = conn,
-                                    .head = &out_buffers[i].head };
-        in[i] = (struct ofi_slot){ .conn = conn, .head = &in_buffers[i].head };
-        ofi_slot_give(&conn->send, &out[i]);
-        ofi_slot_give(&conn->receive, &in[i]);
+        tpx_lone_slot(conn, &conn->send, &out[i], &out_buffers[i].head);
+        tpx_lone_slot(conn, &conn->receive, &in[i], &in_buffers[i].head);
     }
 }
 

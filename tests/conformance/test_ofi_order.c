@@ -4,8 +4,7 @@
  * behind it. */
 #include "config.h"
 
-#include "fabric/ofi/ofi.h"
-#include "tests/lib/tpx.h"
+#include "tests/conformance/lone.h"
 
 enum { LIMIT = 8, SLOTS = LIMIT + OFI_CONTROL_SLOTS, FRAME = 64 };
 
@@ -24,28 +23,15 @@ static void order_open(enum fi_ep_type type, uint32_t number)
     static const struct tpf_backend backend = {
         .name = "ofi:test", .conn_size = sizeof(struct ofi_conn)
     };
-    struct tpf_conn *common;
 
-    memset(&endpoint, 0, sizeof(endpoint));
     kind = (struct ofi_kind){ .backend = "ofi:test", .type = type,
                               .max_frame = FRAME, .slots = LIMIT,
                               .join = &ofi_join_any };
-    endpoint.kind = &kind;
-    endpoint.common.backend = &backend;
-    tpb_list_init(&endpoint.conns);
-    tpb_list_init(&endpoint.due);
-    common = tpf_conn_new(&endpoint.common);
-    ck_assert_ptr_nonnull(common);
-    conn = ofi_conn_of(common);
-    ofi_conn_init(conn);
-    conn->limit = LIMIT;
-    conn->joined = true;
+    conn = tpx_lone_conn(&endpoint, &backend, &kind, NULL);
     conn->got = conn->popped = number;
     conn->frames_sent = conn->peer_got = conn->peer_popped = number;
-    for (int i = 0; i < SLOTS; i++) {
-        slots[i] = (struct ofi_slot){ .conn = conn, .head = &buffers[i].head };
-        ofi_slot_give(&conn->receive, &slots[i]);
-    }
+    for (int i = 0; i < SLOTS; i++)
+        tpx_lone_slot(conn, &conn->receive, &slots[i], &buffers[i].head);
 }
 
 static void order_close(void)

@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-#include "fabric/ofi/ofi.h"
-#include "tests/lib/tpx.h"
+#include "tests/conformance/lone.h"
 
 enum { LIMIT = 8, SLOTS = LIMIT + OFI_CONTROL_SLOTS, POSTS = 4, LONG = 8000,
        MOST = 2 * OFI_SHORT_MOST };
@@ -31,29 +30,14 @@ static void shorts_open(void)
     static const struct tpf_backend backend = {
         .name = "ofi:test", .conn_size = sizeof(struct ofi_conn)
     };
-    struct tpf_conn *common;
 
-    memset(&endpoint, 0, sizeof(endpoint));
-    memset(&env, 0, sizeof(env));
-    tpb_list_init(&env.ready);
     info.domain_attr = &domain_attr;
     rail.info = &info;
-    endpoint.kind = &kind;
-    endpoint.common.env = &env;
-    endpoint.common.backend = &backend;
-    tpb_list_init(&endpoint.conns);
-    tpb_list_init(&endpoint.due);
-    common = tpf_conn_new(&endpoint.common);
-    ck_assert_ptr_nonnull(common);
-    conn = ofi_conn_of(common);
-    ofi_conn_init(conn);
+    conn = tpx_lone_conn(&endpoint, &backend, &kind, &env);
     conn->rail = &rail;
-    conn->limit = LIMIT;
-    conn->joined = conn->shorts = conn->keeps = true;
-    for (int i = 0; i < SLOTS; i++) {
-        slots[i] = (struct ofi_slot){ .conn = conn, .head = &buffers[i].head };
-        ofi_slot_give(&conn->receive, &slots[i]);
-    }
+    conn->shorts = conn->keeps = true;
+    for (int i = 0; i < SLOTS; i++)
+        tpx_lone_slot(conn, &conn->receive, &slots[i], &buffers[i].head);
 }
 
 static void shorts_close(void)
