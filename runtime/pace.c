@@ -19,8 +19,9 @@ enum {
     PACE_COLD = 64 * 1024 * 1024,  /* bytes that need not count, at most */
     PACE_TRIAL = 2,                /* laps that a way has at least */
     PACE_ALONE = 4,                /* messages that come alone make a lap */
-    PACE_UNTRIED = 16,             /* of them in frames do not count first */
-    PACE_UNTRIED_BYTES = 4 * 1024 * 1024,  /* ... or so many bytes */
+    PACE_UNTRIED = 4 * 1024 * 1024,    /* bytes of them in frames that do not
+                                          count first: the longest ring, and
+                                          what goes before it is used */
     PACE_WARM = 1024,              /* messages of a lap that say it at once */
     PACE_PATIENCE = 32, PACE_PATIENCE_MOST = 4096
 };
@@ -153,9 +154,13 @@ static void pace_judge(struct tpr_pace *pace, uint64_t speed, uint32_t count)
 {
     uint64_t *mine = &pace->speed[pace->way], other, best;
     bool faster = speed > *mine + *mine / 2 && pace->laps != 1;
-    bool changed = *mine > 0 && (faster || speed + speed / 2 < *mine);
+    bool slower = speed + speed / 2 < *mine;
+    bool changed = *mine > 0 && (faster || (slower && pace->slow));
     enum tpr_pace_way rival;
 
+    pace->slow = slower && !changed;
+    if (pace->slow)                /* only it, maybe: something disturbed it */
+        return;
     if (changed) {                 /* it is another stream now */
         memset(pace->speed, 0, sizeof(pace->speed));
         pace->patience = 0;
@@ -354,7 +359,7 @@ bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
 
     if (way == pace->way && way == TPR_PACE_FRAMES
         && taste->warm < PACE_UNTRIED) {
-        taste->warm += 1 + bytes / (PACE_UNTRIED_BYTES / PACE_UNTRIED + 1);
+        taste->warm += bytes;
     } else if (way == pace->way) {
         if (way == TPR_PACE_FRAMES)
             ns += ns * frame / bytes;
@@ -365,7 +370,7 @@ bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
             pace_judge(pace, taste->best, PACE_ALONE);
             taste->best = 0;
             taste->count = 0;
-            if (pace->way != way)
+            if (pace->way != way || pace->slow)
                 taste->warm = 0;
         }
     }

@@ -60,6 +60,7 @@ struct tpr_pace {
     enum tpr_pace_way first;       /* what was measured first ... */
     bool doubted;                  /* ... and again, since it was cold then */
     bool uneven;                   /* a lap of the burst was, and left out */
+    bool slow;                     /* the last lap was, for the first time */
     bool shares;                   /* TPR_PACE_SHARED is one of the ways */
     uint64_t cold;                 /* bytes in frames that did not count */
     uint64_t speed[TPR_PACE_WAYS]; /* as last measured; 0: not, or long ago */
@@ -96,8 +97,8 @@ struct tpr_taste {
     struct tpr_pace pace;          /* of it way, laps, patience and speed */
     uint64_t best;                 /* of this lap's messages */
     uint32_t count;                /* ... of which there were so many */
-    uint64_t warm;                 /* messages in frames since that is the way;
-                                      long ones are several */
+    uint64_t warm;                 /* bytes in frames since that is the way, or
+                                      since they were slow */
 };
 
 /* Has any been measured? */

@@ -159,6 +159,18 @@ static bool extent_busy(struct shm_conn *conn, uint64_t now)
     return conn->busy_bytes >= EXTENT_BUSY;
 }
 
+/* Was it wide, and has nobody needed the place since?  Its memory is still
+ * there then. */
+static bool extent_has_place(struct shm_conn *conn)
+{
+    struct shm_endpoint *endpoint = shm_endpoint(conn);
+
+    for (size_t i = 0; i < SHM_WIDE; i++)
+        if (endpoint->wide[i] == conn)
+            return true;
+    return false;
+}
+
 /* When it last needed its place.  Who is better without, and does without, may
  * lose that at once. */
 static uint64_t extent_last(const struct shm_conn *conn)
@@ -335,7 +347,8 @@ void shm_extent_lap(struct shm_conn *conn, uint64_t now)
     }
     if (conn->fit.stage != EXTENT_DECIDED)
         extent_try(&conn->fit, EXTENT_IDLE);
-    if (!shm_ring_wide(&conn->out) && extent_busy(conn, now))
+    if (!shm_ring_wide(&conn->out)
+        && (extent_has_place(conn) || extent_busy(conn, now)))
         (void)extent_widen(conn, now);
 }
 

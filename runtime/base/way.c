@@ -26,7 +26,9 @@ enum {
     WAY_TRIES = WAY_SETTLES + 96,
     WAY_TRIES_LEAST = WAY_SETTLES + 16,
     WAY_IDLE_NS = 20000,           /* a pause between two that says nothing */
-    WAY_PAUSES = 3                 /* ... of itself; so many do */
+    WAY_PAUSES = 3,                /* ... of itself; so many do */
+    WAY_BURST = 1024 * 1024        /* bytes before it for which an answer may
+                                      take longer, half a nanosecond each */
 };
 
 void tpb_way_init(struct tpb_way *way)
@@ -117,22 +119,35 @@ static bool way_is_tried(const struct tpb_way *way, uint32_t tries)
            || (tries >= WAY_TRIES_LEAST && way->moved >= WAY_MOVED);
 }
 
+/* Does the program compute meanwhile?  While it waits for the answer to what
+ * was copied before, that time belongs to the copies. */
+static bool way_is_pause(const struct tpb_way *way, uint64_t took)
+{
+    uint64_t burst = way->burst < WAY_BURST ? way->burst : WAY_BURST;
+
+    return took >= WAY_IDLE_NS + burst / 2;
+}
+
 static void way_try(struct tpb_way *way, void *to, const void *from,
                     size_t length)
 {
     bool second = way->first > 0, other = way->other ^ second;
-    uint64_t begun = way->last;
+    uint64_t begun = way->last, took;
     uint32_t tries = way->tried - way->first;
 
     way_copy(way, other, to, from, length);
     way->last = tpb_now();
-    if (way->last - begun >= WAY_IDLE_NS) {
+    took = way->last - begun;
+    if (way_is_pause(way, took)) {
         way->pauses += way->tried > 0;
     } else if (way_settled(way, tries)) {
         way->copies[other]++;
-        way->took[other] += way->last - begun;
+        way->took[other] += took;
         way->bytes[other] += length;
     }
+    if (took >= WAY_IDLE_NS)
+        way->burst = 0;
+    way->burst += length;
     way->tried++;
     way->moved += length;
     if (!way_is_tried(way, tries + 1))

@@ -45,6 +45,7 @@ struct tpb_way {
                                       0: these still do */
     uint64_t moved;                /* bytes of those, or of the others */
     uint64_t last;                 /* when one of them ended */
+    uint64_t burst;                /* bytes since a pause, or what may be one */
     uint32_t pauses;               /* between them */
     uint32_t copies[2];            /* of those that count; the other way: [1] */
     uint64_t took[2], bytes[2];

@@ -585,6 +585,22 @@ START_TEST(single_messages_warm_the_memory_of_frames)
 }
 END_TEST
 
+/* Seven messages are slow, of which four make a lap: nobody goes another way
+ * for that, and everybody does if it goes on. */
+START_TEST(one_disturbed_lap_is_no_change)
+{
+    static const uint64_t speed[2] = { 16000, 9000 }, slow[2] = { 4000, 9000 };
+    struct tpr_taste taste = { 0 };
+
+    alone(&taste, 1000, speed);
+    while (taste.pace.way != TPR_PACE_FRAMES || taste.pace.laps > 2)
+        alone(&taste, 4, speed);
+    ck_assert_uint_eq(alone(&taste, 7, slow), 0);
+    ck_assert_uint_eq(alone(&taste, 60, speed), 0);
+    ck_assert_uint_ge(alone(&taste, 60, slow), 30);
+}
+END_TEST
+
 START_TEST(sizes_have_classes)
 {
     ck_assert_uint_eq(tpr_pace_class(TPR_PACE_FIRST), 0);
@@ -625,6 +641,7 @@ int main(void)
     tcase_add_test(tests, short_bursts_are_no_stream);
     tcase_add_test(tests, single_messages_come_as_their_receiver_wishes);
     tcase_add_test(tests, single_messages_warm_the_memory_of_frames);
+    tcase_add_test(tests, one_disturbed_lap_is_no_change);
     tcase_add_test(tests, sizes_have_classes);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

@@ -3,6 +3,8 @@
  * trials decide. */
 #include "config.h"
 
+#include <stdlib.h>
+
 #include "runtime/base/way.h"
 #include "tests/lib/tpx.h"
 
@@ -169,6 +171,27 @@ START_TEST(test_trials_end)
 }
 END_TEST
 
+/* The time to an answer belongs to what was copied before: a megabyte may take
+ * longer than what is a pause between short copies. */
+START_TEST(test_long_gaps_count)
+{
+    enum { LONG = 1024 * 1024 };
+    unsigned char *from = calloc(2, LONG);
+    uint32_t most = 0;
+
+    ck_assert_ptr_nonnull(from);
+    tpb_way_init(&way);
+    for (unsigned i = 0; i < 1000 && way.trials == 0; i++) {
+        tpb_way_copy(&way, from + LONG, from, LONG);
+        if (way.copies[0] > most)
+            most = way.copies[0];
+    }
+    ck_assert_uint_gt(way.trials, 0);
+    ck_assert_uint_gt(most, 0);
+    free(from);
+}
+END_TEST
+
 /* Whatever is tried, in whatever pieces, the bytes arrive and no others
  * change. */
 START_TEST(test_bytes)
@@ -253,6 +276,7 @@ int main(void)
     tcase_add_test(tests, test_fetches);
     tcase_add_test(tests, test_long_copies);
     tcase_add_test(tests, test_trials_end);
+    tcase_add_test(tests, test_long_gaps_count);
     tcase_add_test(tests, test_bytes);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
