@@ -154,12 +154,15 @@ bool rails_calm(const struct rails_endpoint *endpoint)
     TPB_LIST_EACH(node, &endpoint->conns) {
         struct rails_conn *conn = TPB_CONTAINER(node, struct rails_conn, link);
 
-        for (int i = 0; i < RAILS_MAX; i++)
-            if (conn->rails[i] == NULL ? conn->ways[i].retry != 0
-                                       : conn->rails[i]->stage != RAILS_UP
-                                             || conn->rails[i]->pace.big > 0
-                                             || conn->rails[i]->suspected != 0)
+        for (int i = 0; i < RAILS_MAX; i++) {
+            const struct rails_rail *rail = conn->rails[i];
+
+            if (rail == NULL ? conn->ways[i].retry != 0
+                             : rail->stage != RAILS_UP
+                                   || (rail->pace.inflight > 0
+                                       && !clock_ignores(conn, rail)))
                 return false;
+        }
     }
     return true;
 }
