@@ -12,7 +12,8 @@
  * frames (launcher/frames.h) to standard error; -k lets the engine believe that
  * all is well; -m sends standard error where standard output goes, -o both to
  * files.  Each -p is one program of several: its first rank, how many of the
- * words behind the "--" are its own, and where it runs.
+ * words behind the "--" are its own, and where it runs.  Words of nothing but
+ * colons have one more than they should (launcher/translate.c).
  *
  * The engine's signals go to the whole process group, so the rank gets them
  * without its help.  If it is killed, the kernel kills the rank; where the
@@ -123,6 +124,9 @@ static bool rank_options(int argc, char **argv)
     rank.program = argv + optind + from;
     if (words >= 0)
         rank.program[words] = NULL;
+    for (char **word = rank.program; *word != NULL; word++)
+        if (**word == ':' && (*word)[strspn(*word, ":")] == '\0')
+            ++*word;
     return true;
 }
 

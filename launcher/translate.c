@@ -242,6 +242,15 @@ static tp_status translate_check(const struct tpl_order *order,
     return TP_OK;
 }
 
+/* A word of the program.  For engines ":" ends it: tprun-rank takes a colon
+ * away from words of nothing else. */
+static void translate_word(const char *word, struct tpl_arguments *arguments)
+{
+    bool colons = *word != '\0' && word[strspn(word, ":")] == '\0';
+
+    tpl_arguments_add(arguments, "%s%s", word, colons ? ":" : "");
+}
+
 /* A program with what wraps it; the number of words. */
 static int translate_program(const struct tpl_app *app,
                              struct tpl_arguments *arguments)
@@ -251,12 +260,12 @@ static int translate_program(const struct tpl_app *app,
     if (app->wrap_count > 0)
         for (char **word = app->wraps[0].words; *word != NULL; word++) {
             if (arguments != NULL)
-                tpl_arguments_add(arguments, "%s", *word);
+                translate_word(*word, arguments);
             words++;
         }
     for (char **word = app->program; *word != NULL; word++) {
         if (arguments != NULL)
-            tpl_arguments_add(arguments, "%s", *word);
+            translate_word(*word, arguments);
         words++;
     }
     return words;

@@ -126,6 +126,8 @@ try 0 '' --host $away --tag --timestamp true
 got --output tag,timestamp
 try 0 '' --host $away --wrap 'env -i' echo a
 got -- env -i echo a
+try 0 '' --host $away -- echo a : b:c ::
+got -- echo a :: b:c :::
 try 2 'wrap: not with --engine prrte: for some ranks only' --host $away \
     --wrap '0:env -i' echo a
 try 2 'pty: not with --engine prrte' --host $away --pty true
@@ -284,6 +286,15 @@ else
 fi
 kill -USR2 $killed
 wait $killed || fail "tprun-rank does not end well with --keep-going"
+
+# Of nothing but colons it gets one more than the program is to have.
+# shellcheck disable=SC2086 # several words
+if [ "$(PMIX_RANK=0 $keeper -- echo :: b:c ::: '' 2>/dev/null)" = ': b:c :: ' ]
+then
+    pass
+else
+    fail "an argument of nothing but colons arrives changed"
+fi
 
 # The rank goes, and what it has started, also in a session of its own.
 PMIX_RANK=0 sh -c "$keeper -- sh -c 'setsid sleep 600 & echo \$!; sleep 600 &
