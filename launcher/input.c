@@ -29,7 +29,8 @@ static struct {
     int who;
     bool terminal;                 /* that is what 0 is */
     bool unwatched;                /* 0 is a file, which is always ready */
-    bool raw;                      /* the terminal has our settings */
+    bool keys;                     /* the terminal is to have our settings, */
+    bool raw;                      /* ... and has them */
     struct termios settings;       /* its own */
     struct tpl_watch source;       /* fd 0, if it is copied */
     struct tpl_timer timer;
@@ -39,16 +40,28 @@ static struct {
     char buffer[16384];
 } input = { .source = { .fd = -1 } };
 
-static void input_restore(void)
+/* Reading from there, or a change of its settings, would stop the whole job.  A
+ * terminal that is not that of our session knows no background, nor does one
+ * that has hung up. */
+static bool input_in_background(void)
 {
-    if (input.raw)
+    pid_t front = input.terminal ? tcgetpgrp(STDIN_FILENO) : -1;
+
+    return front >= 0 && front != getpgrp();
+}
+
+void tpl_input_pause(void)
+{
+    /* In the background it has the settings of who is in the foreground. */
+    if (input.raw && !input_in_background())
         tcsetattr(STDIN_FILENO, TCSANOW, &input.settings);
     input.raw = false;
 }
 
 void tpl_input_close(void)
 {
-    input_restore();
+    tpl_input_pause();
+    input.keys = false;
     if (input.loop == NULL)
         return;
     tpl_watch_set(input.loop, &input.source, 0);
@@ -133,15 +146,6 @@ static void input_read(void)
     input_continue();
 }
 
-/* Reading from there would stop the whole job.  A terminal that is not that of
- * our session knows no background, nor does one that has hung up. */
-static bool input_in_background(void)
-{
-    pid_t front = input.terminal ? tcgetpgrp(STDIN_FILENO) : -1;
-
-    return front >= 0 && front != getpgrp();
-}
-
 static void input_came(struct tpl_watch *watch, uint32_t events)
 {
     (void)events;
@@ -197,7 +201,7 @@ void tpl_input_resume(void)
      * have the beginning. */
     if (input.source.fd < 0 || input.count < input.most)
         return;
-    if (input.raw)
+    if (input.keys)
         input_raw();
     input_continue();
 }
@@ -267,6 +271,7 @@ bool tpl_input_wants_terminal(int rank)
 
 void tpl_input_terminal(int fd)
 {
+    input.keys = true;
     input_raw();
     input_add(fd);
 }

@@ -27,6 +27,9 @@ int tpl_input_for(int rank);
 bool tpl_input_wants_terminal(int rank);
 void tpl_input_terminal(int fd);
 
+/* tprun is about to stop: gives the terminal its settings back. */
+void tpl_input_pause(void);
+
 /* tprun was continued: it may be in the foreground now. */
 void tpl_input_resume(void);
 

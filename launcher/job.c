@@ -276,14 +276,23 @@ static void job_hasten(struct tpl_job *job, int signal)
     }
 }
 
+static void job_stop(const struct tpl_job *job, bool typed)
+{
+    tpl_input_pause();
+    if (tpl_signals_stop(typed))
+        return;
+    job_signal_ranks(job, SIGCONT);
+    tpl_input_resume();
+}
+
 void tpl_job_signal(struct tpl_job *job, int signal, bool typed)
 {
     if (!tpl_signal_ends(signal)) {
         if (signal == SIGWINCH)
             tpl_iof_resize(job->iof);
         job_signal_ranks(job, signal);
-        if (signal == SIGTSTP && !tpl_signals_stop(typed))
-            job_signal_ranks(job, SIGCONT);
+        if (signal == SIGTSTP)
+            job_stop(job, typed);
         else if (signal == SIGCONT)
             tpl_input_resume();
     } else if (job->phase != TPL_RUNNING) {

@@ -463,6 +463,29 @@ START_TEST(test_terminal_shell)
 }
 END_TEST
 
+/* With --pty a tprun that is stopped leaves the terminal as it was, and one
+ * that ends in the background leaves it alone: once that stopped it. */
+START_TEST(test_terminal_background)
+{
+    char script[1024];
+    pid_t pid;
+    int master;
+
+    snprintf(script, sizeof(script), "%s -n 1 --pty sh -c 'trap word=go CONT; "
+             "word=run; kill -TSTP $PPID; while test $word = run; do "
+             "sleep 0.1; done; exit 7'; "
+             "echo \"now $(stty -a | grep -o -e -*icanon)\"; "
+             "bg; wait %%1; echo \"status $?\"",
+             tpx_program("launcher/tprun"));
+    master = any_on_terminal(&pid, "/bin/sh",
+                             (const char *const[]){ "-mc", script, NULL });
+    expect(master, "now icanon");
+    expect(master, "status 7");
+    close(master);
+    ended(pid);
+}
+END_TEST
+
 /* A terminal that shows nothing any more, as after ^S, keeps tprun from
  * nothing. */
 START_TEST(test_terminal_stuck)
@@ -806,6 +829,7 @@ int main(void)
     tcase_add_test(tests, test_terminal_interrupt);
     tcase_add_test(tests, test_terminal_alone);
     tcase_add_test(tests, test_terminal_shell);
+    tcase_add_test(tests, test_terminal_background);
     tcase_add_test(tests, test_terminal_stuck);
     tcase_add_test(tests, test_timeout_unread);
     tcase_add_loop_test(tests, test_signal_unread, 0, 2);
