@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "launcher/tptop.h"
@@ -16,6 +17,19 @@ static struct {
     long first;                    /* row that is shown first */
     const struct tptop_sample *sample;
 } screen;
+
+/* ncurses gives the terminal back after ^C and before ^Z; ^\ would leave it as
+ * it is, so that is a key. */
+static void screen_take_quit(void)
+{
+    struct termios settings;
+
+    if (tcgetattr(STDIN_FILENO, &settings) < 0)
+        return;
+    settings.c_cc[VQUIT] = _POSIX_VDISABLE;
+    if (tcsetattr(STDIN_FILENO, TCSANOW, &settings) == 0)
+        def_prog_mode();
+}
 
 tp_status tptop_screen_open(struct tpb_error *error)
 {
@@ -31,6 +45,7 @@ tp_status tptop_screen_open(struct tpb_error *error)
                         name != NULL ? name : "");
     cbreak();
     noecho();
+    screen_take_quit();
     keypad(stdscr, TRUE);
     curs_set(0);
     return TP_OK;
@@ -204,7 +219,8 @@ static bool screen_key(int key)
 {
     switch (key) {
     case 'q':
-    case 3:
+    case 3:                        /* ^C, if it is no signal */
+    case 28:                       /* ^\ */
         return false;
     case 'p':
         screen.pairs = !screen.pairs;

@@ -422,16 +422,19 @@ static pid_t screen(pid_t job, const struct winsize *window, int *master)
     return child;
 }
 
-static void leave_screen(pid_t child, int master)
+static void leave_screen(pid_t child, int master, const char *key)
 {
+    struct termios settings;
     char rest[16];
     int status;
 
-    ck_assert_int_eq(write(master, "q", 1), 1);
+    ck_assert_int_eq(write(master, key, 1), 1);
     while (read(master, rest, sizeof(rest)) > 0)
         ;
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(tcgetattr(master, &settings), 0);
+    ck_assert_int_ne(settings.c_lflag & ICANON, 0);
     close(master);
 }
 
@@ -447,13 +450,14 @@ START_TEST(test_screen)
     await_screen(master, "receive from 1");
     ck_assert_int_eq(write(master, "p", 1), 1);
     await_screen(master, "BACKEND");
-    leave_screen(child, master);
+    leave_screen(child, master, "q");
     /* On a narrow one the row of the last rank does not go on below. */
     child = screen(launch.pid, &(struct winsize){ 12, 50, 0, 0 }, &master);
     ck_assert_ptr_null(strstr(await_screen(master, "receive from 0"),
                               "\33[5;9H"));
     ck_assert_ptr_null(strstr(await_screen(master, "\33[3;"), "\33[5;9H"));
-    leave_screen(child, master);
+    /* ^\, which once left the terminal without an echo */
+    leave_screen(child, master, "\034");
     kill(launch.pid, SIGTERM);
     tpx_finish(&launch, 90);
     tpx_release(&launch);
@@ -499,7 +503,7 @@ START_TEST(test_screen_narrow)
     ck_assert_int_eq(write(master, "p", 1), 1);
     /* Title, heading, two ranks; what was left stood three lines below. */
     ck_assert_int_le(lowest_line(await_more(master, "PEER")), 3);
-    leave_screen(child, master);
+    leave_screen(child, master, "q");
     kill(launch.pid, SIGTERM);
     tpx_finish(&launch, 90);
     tpx_release(&launch);
@@ -522,7 +526,7 @@ START_TEST(test_screen_tiny)
         /* That comes, too, where nothing to read fits. */
         await_screen(master, "\33[");
         ck_assert_int_eq(write(master, "p", 1), 1);
-        leave_screen(child, master);
+        leave_screen(child, master, "q");
     }
     kill(launch.pid, SIGTERM);
     tpx_finish(&launch, 90);
