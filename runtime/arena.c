@@ -133,34 +133,52 @@ void *tpr_arena_open(struct tpr_arenas *arenas, struct tpf_memory *block,
     return memory;
 }
 
-void tpr_arena_end(struct tpf_memory *block)
+/* Not while tpr_arena_give() looks at it. */
+void tpr_arena_end(struct tpr_arenas *arenas, struct tpf_memory *block)
 {
+    pthread_mutex_lock(&arenas->lock);
     tpb_free(block->arena);
     block->arena = NULL;
+    pthread_mutex_unlock(&arenas->lock);
 }
 
-bool tpr_arena_give(struct tpr_arenas *arenas, const struct tpf_memory *block,
-                    const void *address)
+static bool arena_give(struct tpr_arenas *arenas,
+                       const struct tpf_memory *block, const void *address)
 {
     struct tpr_arena *arena = block->arena;
     size_t offset = (size_t)((const unsigned char *)address - block->address);
     size_t at = offset / arenas->page;
     unsigned pages = 0;
 
-    pthread_mutex_lock(&arenas->lock);
     if (at < arenas->pages && offset % arenas->page == 0)
         pages = arena->length[at];     /* the block may be longer */
-    if (pages > 0) {
-        arena->length[at] = 0;
-        arena_mark(arena, (unsigned)at, pages);
-        arena->used -= pages;
-        arena->vain = 0;
-        arenas->empty += arena->used == 0;
-        tpb_list_unlink(&arena->link);
-        tpb_list_append(arenas->list.next, &arena->link);
-    }
+    if (pages == 0)
+        return false;
+    arena->length[at] = 0;
+    arena_mark(arena, (unsigned)at, pages);
+    arena->used -= pages;
+    arena->vain = 0;
+    arenas->empty += arena->used == 0;
+    tpb_list_unlink(&arena->link);
+    tpb_list_append(arenas->list.next, &arena->link);
+    return true;
+}
+
+/* The arena of an address where nothing lies any more may be closed meanwhile:
+ * so it is looked for with the lock. */
+enum tpr_arena_given tpr_arena_give(struct tpr_arenas *arenas,
+                                    struct tpf_memories *memories,
+                                    const void *address)
+{
+    enum tpr_arena_given given = TPR_ARENA_NONE;
+    struct tpf_memory block;
+
+    pthread_mutex_lock(&arenas->lock);
+    if (tpf_memory_find(memories, address, 1, &block) && block.arena != NULL)
+        given = arena_give(arenas, &block, address) ? TPR_ARENA_GIVEN
+                                                    : TPR_ARENA_WRONG;
     pthread_mutex_unlock(&arenas->lock);
-    return pages > 0;
+    return given;
 }
 
 const void *tpr_arena_close(struct tpr_arenas *arenas, unsigned most)

@@ -38,12 +38,14 @@ void *tpr_arena_take(struct tpr_arenas *arenas, size_t bytes);
 void tpr_arena_new(struct tpf_memory *block);
 void *tpr_arena_open(struct tpr_arenas *arenas, struct tpf_memory *block,
                      size_t bytes);
-void tpr_arena_end(struct tpf_memory *block);
+void tpr_arena_end(struct tpr_arenas *arenas, struct tpf_memory *block);
 
-/* Gives back what tpr_arena_take() gave.  False: nothing begins at that
- * address. */
-bool tpr_arena_give(struct tpr_arenas *arenas, const struct tpf_memory *block,
-                    const void *address);
+/* Gives back what tpr_arena_take() gave.  NONE: the address is in no arena;
+ * WRONG: nothing begins there. */
+enum tpr_arena_given { TPR_ARENA_NONE, TPR_ARENA_WRONG, TPR_ARENA_GIVEN };
+enum tpr_arena_given tpr_arena_give(struct tpr_arenas *arenas,
+                                    struct tpf_memories *memories,
+                                    const void *address);
 /* Closes an arena in which nothing lies, if there are more than `most` such;
  * its first byte, for tpf_memory_take(), or NULL. */
 const void *tpr_arena_close(struct tpr_arenas *arenas, unsigned most);

@@ -112,7 +112,7 @@ static void memory_close_arenas(tp_context *context, unsigned most)
 
     while ((memory = tpr_arena_close(&context->arenas, most)) != NULL
            && tpf_memory_take(&context->memories, memory, &block)) {
-        tpr_arena_end(&block);
+        tpr_arena_end(&context->arenas, &block);
         if (!memory_keep(context, &block))
             memory_end(context, &block);
     }
@@ -156,7 +156,7 @@ static void *memory_in_arena(tp_context *context, size_t bytes)
     if (block.arena != NULL
         && tpf_memory_add(&context->memories, &block) == TP_OK)
         return tpr_arena_open(&context->arenas, &block, bytes);
-    tpr_arena_end(&block);
+    tpr_arena_end(&context->arenas, &block);
     memory_end(context, &block);
     return NULL;
 }
@@ -198,19 +198,18 @@ tp_status tp_alloc(tp_context *context, size_t bytes, tp_device device,
 
 tp_status tp_free(tp_context *context, void *address)
 {
+    enum tpr_arena_given given;
     struct tpf_memory block;
 
     if (context == NULL)
         return TP_ERR_INVALID;
     if (address == NULL)
         return TP_OK;
-    if (tpf_memory_find(&context->memories, address, 1, &block)
-        && block.arena != NULL) {
-        if (!tpr_arena_give(&context->arenas, &block, address))
-            return TP_ERR_INVALID;
+    given = tpr_arena_give(&context->arenas, &context->memories, address);
+    if (given == TPR_ARENA_GIVEN)
         memory_close_arenas(context, 1);
-        return TP_OK;
-    }
+    if (given != TPR_ARENA_NONE)
+        return given == TPR_ARENA_GIVEN ? TP_OK : TP_ERR_INVALID;
     if (!tpf_memory_take(&context->memories, address, &block))
         return TP_ERR_INVALID;
     if (!memory_keep(context, &block))
@@ -224,7 +223,7 @@ void tpr_memory_fini(tp_context *context)
 
     while (tpf_memory_take(&context->memories, NULL, &block)
            || tpf_memory_drop(&context->memories, true, &block)) {
-        tpr_arena_end(&block);
+        tpr_arena_end(&context->arenas, &block);
         memory_destroy(context, &block);
     }
     tpr_arenas_fini(&context->arenas);

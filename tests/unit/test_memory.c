@@ -3,9 +3,14 @@
  * A block of tp_alloc() that is freed is told to every endpoint, whatever
  * channels there are: only one of the channels told the backend that keeps
  * registrations of such blocks, and without it each stayed pinned.
+ *
+ * What is no block is refused also while others end beside it: the piece in
+ * which the address lay was looked at after another thread had freed it.
  */
 #include "config.h"
 
+#include <malloc.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "runtime/core.h"
@@ -53,12 +58,72 @@ START_TEST(endpoints_are_told)
 }
 END_TEST
 
+enum {
+    MEMORY_PIECE = 128 * 1024,     /* the longest that lie together ... */
+    MEMORY_PIECES = 64,            /* ... in four such pieces */
+    MEMORY_ROUNDS = 300
+};
+
+static tp_context *memory_context;
+static _Atomic(unsigned char *) memory_last;
+static _Atomic bool memory_over;
+static _Atomic unsigned memory_refused;
+
+/* No block begins behind the first page of one. */
+static void *memory_wrong(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&memory_over)) {
+        unsigned char *block = atomic_load(&memory_last);
+
+        ck_assert_int_eq(tp_free(memory_context, block + 4096),
+                         TP_ERR_INVALID);
+        atomic_fetch_add(&memory_refused, 1);
+    }
+    return NULL;
+}
+
+START_TEST(what_is_no_block_is_refused)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    const tp_device cpu = { TP_DEVICE_CPU, 0 };
+    void *blocks[MEMORY_PIECES];
+    pthread_t thread;
+
+    mallopt(M_PERTURB, 0x5a);      /* what is freed is of no use */
+    options.bootstrap = "single";
+    options.backends = "loop";
+    options.progress = TP_PROGRESS_MANUAL;
+    ck_assert_int_eq(tp_init(&options, &memory_context), TP_OK);
+    for (int round = 0; round < MEMORY_ROUNDS
+                        || atomic_load(&memory_refused) == 0; round++) {
+        for (int i = 0; i < MEMORY_PIECES; i++) {
+            ck_assert_int_eq(tp_alloc(memory_context, MEMORY_PIECE, cpu,
+                                      &blocks[i]), TP_OK);
+            atomic_store(&memory_last, blocks[i]);
+        }
+        if (round == 0)
+            ck_assert_int_eq(pthread_create(&thread, NULL, memory_wrong,
+                                            NULL), 0);
+        for (int i = 0; i < MEMORY_PIECES; i++) {
+            atomic_store(&memory_last, blocks[i]);
+            ck_assert_int_eq(tp_free(memory_context, blocks[i]), TP_OK);
+        }
+    }
+    atomic_store(&memory_over, true);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_int_eq(tp_finalize(memory_context), TP_OK);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("memory");
     TCase *tests = tcase_create("freed");
 
+    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, endpoints_are_told);
+    tcase_add_test(tests, what_is_no_block_is_refused);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
