@@ -691,19 +691,15 @@ static inline void tpr_op_bare_set(struct tpr_op *op, enum tpr_op_kind kind,
     op->done = done;
     op->arg = arg;
 }
-/* A callback has run: tells whoever waits for one; token. */
-static inline void tpr_op_told(tp_context *context, int count)
+/* A callback has run: tells whoever waits for one; token.  At once: the next
+ * one may take long, or wait for what he does. */
+static inline void tpr_op_told(tp_context *context)
 {
-    __atomic_store_n(&context->delivered,
-                     context->delivered + (uint64_t)count, __ATOMIC_RELEASE);
+    __atomic_store_n(&context->delivered, context->delivered + 1,
+                     __ATOMIC_RELEASE);
     context->news = true;
     if (TPB_UNLIKELY(atomic_load(&context->sleepers) != 0))
         tpr_tell(context);
-}
-/* Does anybody sleep who is to be told? */
-static inline bool tpr_sleep_any(const tp_context *context)
-{
-    return atomic_load_explicit(&context->sleepers, memory_order_relaxed) != 0;
 }
 /* Runs the callbacks that are due; token.  Returns how many. */
 int tpr_dispatch(tp_context *context);

@@ -129,26 +129,20 @@ int tpr_dispatch(tp_context *context)
 {
     bool before = context->env.calls;
     struct tpb_list *node;
-    int count = 0, told = 0;
+    int count = 0;
 
     context->env.calls = true;
     context->depth++;
     while (count < OP_CALLS && (node = tpb_list_take(&context->done)) != NULL) {
         op_call(context, TPB_CONTAINER(node, struct tpr_op, link));
+        tpr_op_told(context);
         count++;
         if (TPB_UNLIKELY(count % TPF_GATHERED_CALLS == 0))
             tpf_gathered_late(&context->env);
-        /* The next one may take long, or wait for what he does who sleeps. */
-        if (TPB_UNLIKELY(tpr_sleep_any(context))) {
-            tpr_op_told(context, count - told);
-            told = count;
-        }
     }
     context->depth--;
     context->env.calls = before;
     if (!before)
         tpf_gathered(&context->env);
-    if (count > told)
-        tpr_op_told(context, count - told);
     return count;
 }

@@ -610,21 +610,14 @@ static inline __attribute__((always_inline)) void
 short_tell(tp_context *context, tp_pipe *pipe, struct tpf_conn *conn,
            struct tpr_op *op, struct tpr_skeleton *skeleton)
 {
-    int told = 1;
-
     context->env.calls = true;
     context->depth++;
     op->done(pipe, TP_OK, &skeleton->message, op->arg);
-    if (TPB_UNLIKELY(tpr_sleep_any(context))) {
-        tpr_op_told(context, 1);
-        told = 0;
-    }
+    tpr_op_told(context);
     if (TPB_LIKELY(short_was_read(context))) {
         short_end(context, pipe, conn);
-        told++;
+        tpr_op_told(context);
     }
-    if (TPB_LIKELY(told > 0))
-        tpr_op_told(context, told);
     context->depth--;
     context->env.calls = false;
     if (TPB_UNLIKELY(context->open.pipe != NULL))
@@ -765,7 +758,7 @@ static bool short_back(tp_context *context, tp_pipe *pipe,
     context->env.calls = true;
     context->depth++;
     done(pipe, TP_OK, message, arg);
-    tpr_op_told(context, 1);
+    tpr_op_told(context);
     context->depth--;
     context->env.calls = false;
     return true;

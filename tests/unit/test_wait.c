@@ -7,11 +7,16 @@
  *
  * Whose time is up is not told that nothing completed if a callback is counted
  * that another thread has just run: he would not hear of it again.
+ *
+ * Who looks on while another thread runs callbacks hears of each when it is
+ * over: he was told of several together, and one that waited for him waited for
+ * ever.
  */
 #include "config.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "runtime/core.h"
 #include "tests/lib/tpx.h"
@@ -97,6 +102,88 @@ START_TEST(what_is_counted_is_told)
 }
 END_TEST
 
+enum { HEARD_ROUNDS = 10, HEARD_TRIES = 30000 };  /* looks, 1 ms apart */
+
+static struct heard {
+    tp_context *context;
+    tp_pipe *pipe;
+    pthread_t thread;
+    atomic_int first, heard;       /* rounds: the first callback, its waiter */
+    int second;                    /* the other callback ... */
+    bool lost;                     /* ... had to wait for too long */
+} heard;
+
+/* Looks on until the first of the two callbacks has run. */
+static void *heard_wait(void *arg)
+{
+    int round = atomic_load(&heard.heard);
+
+    (void)arg;
+    while (atomic_load(&heard.first) == round)
+        ck_assert_int_eq(tp_wait(heard.context, -1, NULL), TP_OK);
+    atomic_store(&heard.heard, round + 1);
+    return NULL;
+}
+
+static void heard_first(tp_pipe *pipe, tp_status status, tp_message *message,
+                        void *arg)
+{
+    (void)pipe, (void)message, (void)arg;
+    ck_assert_int_eq(status, TP_OK);
+    atomic_fetch_add(&heard.first, 1);
+}
+
+static void heard_second(tp_pipe *pipe, tp_status status, tp_message *message,
+                         void *arg)
+{
+    (void)pipe, (void)message, (void)arg;
+    ck_assert_int_eq(status, TP_OK);
+    for (int i = 0; i < HEARD_TRIES
+                    && atomic_load(&heard.heard) == heard.second; i++)
+        usleep(1000);
+    heard.lost |= atomic_load(&heard.heard) == heard.second;
+    heard.second++;
+}
+
+/* Somebody looks on; two callbacks become due together. */
+static void heard_begin(tp_pipe *pipe, tp_status status, tp_message *message,
+                        void *arg)
+{
+    (void)pipe, (void)arg;
+    ck_assert_int_eq(status, TP_OK);
+    ck_assert_int_eq(pthread_create(&heard.thread, NULL, heard_wait, NULL), 0);
+    while (atomic_load(&heard.context->watchers) == 0
+           && atomic_load(&heard.context->sleepers) == 0)
+        usleep(1000);
+    ck_assert_int_eq(tp_pipe_write(heard.pipe, message, heard_first, NULL),
+                     TP_OK);
+    ck_assert_int_eq(tp_pipe_write(heard.pipe, message, heard_second, NULL),
+                     TP_OK);
+}
+
+START_TEST(each_callback_is_told)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    tp_message message = { 0 };
+
+    options.bootstrap = "single";
+    options.backends = "loop";
+    options.progress = TP_PROGRESS_MANUAL;
+    options.spin_us = 1000 * 1000 * 1000;  /* who looks on does not sleep */
+    ck_assert_int_eq(tp_init(&options, &heard.context), TP_OK);
+    ck_assert_int_eq(tp_pipe_to_rank(heard.context, 0, &heard.pipe), TP_OK);
+    for (int round = 0; round < HEARD_ROUNDS; round++) {
+        ck_assert_int_eq(tp_pipe_write(heard.pipe, &message, heard_begin,
+                                       NULL), TP_OK);
+        while (heard.second == round)
+            ck_assert_int_eq(tp_wait(heard.context, -1, NULL), TP_OK);
+        ck_assert_msg(!heard.lost, "the callback was not told");
+        ck_assert_int_eq(pthread_join(heard.thread, NULL), 0);
+    }
+    ck_assert_int_eq(tp_finalize(heard.context), TP_OK);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("wait");
@@ -105,6 +192,7 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, what_comes_ends_the_vain_sleeps);
     tcase_add_test(tests, what_is_counted_is_told);
+    tcase_add_test(tests, each_callback_is_told);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
