@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "tests/multi/flow.h"
@@ -392,6 +393,114 @@ static void order_ends(void)
     }
 }
 
+/* ---- several threads on one pipe ----------------------------------------- */
+
+enum { ONE_THREADS = 2, ONE_EACH = 120, ONE_LONG = 700000 };
+
+/* First in each message. */
+struct one_head {
+    uint32_t sender, number;
+};
+
+static struct one_pipe {
+    unsigned taken;            /* messages that a thread here reads */
+    unsigned read[ONE_THREADS][ONE_EACH];      /* how often */
+} one_pipe;
+
+static unsigned one_each(void)
+{
+    return tpx_me.few || tpx_me.sanitized ? ONE_EACH / 6 : ONE_EACH;
+}
+
+/* In one frame or several, by a channel, in parts. */
+static size_t one_length(unsigned number)
+{
+    static const size_t lengths[] = { 8, 3000, ONE_LONG, 60000 };
+
+    return lengths[number % 4] + number;
+}
+
+static uint64_t one_seed(struct one_head head)
+{
+    return (uint64_t)head.sender << 32 | head.number;
+}
+
+static void one_send(unsigned sender, unsigned char *bytes)
+{
+    struct one_head head = { .sender = sender };
+
+    for (; head.number < one_each(); head.number++) {
+        size_t length = one_length(head.number);
+
+        memcpy(bytes, &head, sizeof(head));
+        tpx_fill(bytes + sizeof(head), length - sizeof(head), one_seed(head));
+        tpx_ok(tp_pipe_send(tpx_pipe(!tpx_me.rank, 0), bytes, length));
+    }
+}
+
+/* Gets some of the messages; another thread may still be at the one before. */
+static void one_receive(unsigned char *bytes)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned next[ONE_THREADS] = { 0 };
+
+    while (__atomic_fetch_add(&one_pipe.taken, 1, __ATOMIC_RELAXED)
+           < ONE_THREADS * one_each()) {
+        tp_message *skeleton;
+        struct one_head head;
+        size_t length;
+
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+        tpx_equal(skeleton->payload_count, 1);
+        length = skeleton->payloads[0].length;
+        tpx_check(length < ONE_LONG + ONE_EACH, "%zu bytes", length);
+        skeleton->payloads[0].data = bytes;
+        tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
+        memcpy(&head, bytes, sizeof(head));
+        tpx_check(head.sender < ONE_THREADS && head.number < one_each()
+                      && length == one_length(head.number), "garbage");
+        tpx_check(head.number >= next[head.sender], "%u again", head.number);
+        next[head.sender] = head.number + 1;
+        __atomic_fetch_add(&one_pipe.read[head.sender][head.number], 1,
+                           __ATOMIC_RELAXED);
+        length -= sizeof(head);
+        tpx_equal(tpx_verify(bytes + sizeof(head), length, one_seed(head)),
+                  length);
+    }
+}
+
+static void *one_run(void *arg)
+{
+    unsigned number = *(const unsigned *)arg;
+    unsigned char *bytes = malloc(ONE_LONG + ONE_EACH);
+
+    tpx_check(bytes != NULL, "no memory");
+    if (number < ONE_THREADS)
+        one_send(number, bytes);
+    else
+        one_receive(bytes);
+    free(bytes);
+    return NULL;
+}
+
+/* Two write to it, and two read from it, at once: each message is one
+ * thread's. */
+static void order_one_pipe(void)
+{
+    pthread_t threads[2 * ONE_THREADS];
+    unsigned numbers[2 * ONE_THREADS];
+
+    for (unsigned i = 0; i < 2 * ONE_THREADS; i++) {
+        numbers[i] = i;
+        tpx_equal(pthread_create(&threads[i], NULL, one_run, &numbers[i]), 0);
+    }
+    for (unsigned i = 0; i < 2 * ONE_THREADS; i++)
+        tpx_equal(pthread_join(threads[i], NULL), 0);
+    for (unsigned i = 0; i < ONE_THREADS * one_each(); i++)
+        tpx_equal(one_pipe.read[i % ONE_THREADS][i / ONE_THREADS], 1);
+    tpx_meet(!tpx_me.rank);
+}
+
 const struct tpx_spmd tpx_order[] = {
     { "order_pair", order_pair, 2, TPX_LAUNCH, 60 },
     { "order_numbers", order_numbers, 2, TPX_LAUNCH, 60 },
@@ -401,6 +510,7 @@ const struct tpx_spmd tpx_order[] = {
     { "order_turns", order_turns, 2, TPX_LAUNCH, 60 },
     { "order_rounds", order_rounds, 2, TPX_LAUNCH, 60 },
     { "order_ends", order_ends, 2, TPX_LAUNCH, 60 },
+    { "order_one_pipe", order_one_pipe, 2, TPX_LAUNCH, 60 },
     { "order_blocking", order_blocking, 2, TPX_LAUNCH, 60 },
     { "order_blocking_letters", order_blocking_letters, 2, TPX_LAUNCH, 60 },
     { NULL }
