@@ -368,6 +368,7 @@ struct tpr_peer {
     struct tpb_list contact_link;  /* in context->contacts while it runs */
     struct tpt_entry *entry;       /* table to change: its card and plan */
     struct tpb_list blocked;       /* pipes that wait for room */
+    unsigned refused;              /* how often one was refused it */
     struct tpb_list link;          /* in context->peers */
     _Atomic(tp_pipe *) ready_made; /* atomic; table to set */
     tp_pipe *pipes, **numbered;    /* table: number > 0, as list; by number */

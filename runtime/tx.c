@@ -15,6 +15,8 @@
 enum { TX_ZERO_COPY = 16 * 1024 };
 /* Up to this size a plain message goes without looking further. */
 enum { TX_AT_ONCE = 8 * 1024 };
+/* So many pipes are refused room before the others are not asked. */
+#define TX_REFUSALS 16u
 
 /* ---- the descriptor ----------------------------------------------------- */
 
@@ -171,6 +173,7 @@ static void tx_block(tp_pipe *pipe)
         tpb_list_append(&pipe->peer->blocked, &pipe->blocked_link);
     if (!tpb_list_empty(&pipe->writes))
         tx_stall(pipe);
+    pipe->peer->refused++;
     tpr_touch(pipe->context);
 }
 
@@ -714,16 +717,23 @@ void tpr_tx_pump(tp_pipe *pipe)
         tpf_gathered(env);
 }
 
-/* The backend has room: each blocked pipe gets its turn once. */
+/* The backend has room: each blocked pipe gets its turn once, until several
+ * were refused.  That brings the next call, and the others are first then: to
+ * ask for thousands each time that there is room for a few takes long. */
 void tpr_tx_unblock(struct tpr_peer *peer)
 {
-    struct tpb_list turn, *node;
+    unsigned start = peer->refused;
+    struct tpb_list *first = NULL, *node;
 
-    tpb_list_init(&turn);
-    while ((node = tpb_list_take(&peer->blocked)) != NULL)
-        tpb_list_append(&turn, node);
-    while ((node = tpb_list_take(&turn)) != NULL)
+    while ((node = peer->blocked.next) != &peer->blocked && node != first
+           && peer->refused - start < TX_REFUSALS) {
+        unsigned before = peer->refused;
+
+        tpb_list_unlink(node);
         tpr_tx_pump(TPB_CONTAINER(node, tp_pipe, blocked_link));
+        if (first == NULL && peer->refused != before)
+            first = node;
+    }
 }
 
 void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op)

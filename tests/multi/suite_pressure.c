@@ -187,6 +187,43 @@ static void pressure_pipes(void)
         }
 }
 
+/* Far more pipes than there is room for have something to send, short and long
+ * by turns.  Each gets its turn, though the last one is read first. */
+static void pressure_crowd(void)
+{
+    enum { PIPES = 300, TURNS = 4, FIRST = 100 };
+    static unsigned char memory[PRESSURE_BYTES];
+    tp_payload payloads[2] = { { .data = memory, .length = 8 },
+                               { .data = memory, .length = sizeof(memory) } };
+    tp_message messages[2] = {
+        { .payloads = &payloads[0], .payload_count = 1 },
+        { .payloads = &payloads[1], .payload_count = 1 }
+    };
+    unsigned written = 0;
+
+    if (tpx_me.rank == 0) {
+        tpx_fill(memory, sizeof(memory), 11);
+        for (unsigned i = 0; i < PIPES * TURNS; i++)
+            tpx_ok(tp_pipe_write(tpx_pipe(1, FIRST + i % PIPES),
+                                 &messages[(i + i / PIPES) % 2],
+                                 tpx_count_ok, &written));
+        tpx_until(&written, PIPES * TURNS);
+        tpx_barrier();
+        return;
+    }
+    for (unsigned i = PIPES * TURNS; i-- > 0;) {
+        unsigned number = i / TURNS, turn = TURNS - 1 - i % TURNS;
+        size_t length;
+
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, FIRST + number), memory,
+                            sizeof(memory), &length));
+        tpx_equal(length, payloads[(number + turn) % 2].length);
+        tpx_equal(tpx_verify(memory, length, 11), length);
+        memset(memory, 0, sizeof(memory));
+    }
+    tpx_barrier();
+}
+
 static void pressure_described(tp_pipe *pipe, tp_status status,
                                tp_message *skeleton, void *arg)
 {
@@ -300,6 +337,7 @@ const struct tpx_spmd tpx_pressure[] = {
     { "pressure_unread", pressure_unread, 2, TPX_LAUNCH, 40 },
     { "pressure_both", pressure_both, 2, 0, 40 },
     { "pressure_pipes", pressure_pipes, 2, 0, 40 },
+    { "pressure_crowd", pressure_crowd, 2, 0, 40 },
     { "pressure_metadata", pressure_metadata, 2, 0, 40 },
     { "pressure_guests", pressure_guests, 2, 0, 40 },
     { NULL }
