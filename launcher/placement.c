@@ -94,13 +94,28 @@ static tp_status placement_topology(const struct tpb_settings *settings,
     return placement->loaded;
 }
 
+/* Ranks that are to have threads want more than a core each, unless the user
+ * has said where they run. */
+static enum tpt_bind placement_bind(const struct tpl_options *options)
+{
+    const char *threads = getenv("OMP_NUM_THREADS");
+
+    if (threads == NULL || atoi(threads) < 2
+        || options->bind != TPT_BIND_DEFAULT
+        || options->map != TPT_MAP_DEFAULT
+        || tpl_option_given(options, TPL_OPTION_GPUS_PER_RANK))
+        return options->bind;
+    return TPT_BIND_NONE;
+}
+
 tp_status tpl_placement_make(const struct tpl_options *options,
                              const struct tpb_settings *settings,
                              struct tpl_placement *placement,
                              struct tpb_error *error)
 {
     struct tpt_bind_wish wish = {
-        .bind = options->bind, .map = options->map, .ranks = options->ranks,
+        .bind = placement_bind(options), .map = options->map,
+        .ranks = options->ranks,
     };
     struct tpt_gpus *there = NULL;
     int *want = placement_gpus(options);

@@ -450,7 +450,8 @@ START_TEST(test_two_jobs)
     tpx_launch(&first, -1, (const char *const[]){ "-n", ranks, "--bind-to",
                "core", "sh", "-c", "echo ready; sleep 60", NULL });
     tpx_await_output(&first, "ready", (int)sysconf(_SC_NPROCESSORS_ONLN));
-    tpx_run_tprun(&second, "-n", "1", "-v", "--display-map", "true");
+    tpx_run_tprun(&second, "-n", "1", "-v", "-x", "OMP_NUM_THREADS=1",
+                  "--display-map", "true");
     ck_assert_int_eq(second.status, 0);
     ck_assert_int_eq(tpx_count(second.err, "bound to cpus"), 0);
     ck_assert_int_eq(tpx_count(second.out, "another job has the cores"), 1);

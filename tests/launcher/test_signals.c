@@ -767,7 +767,17 @@ START_TEST(test_binding)
                   script);
     ck_assert_int_eq(tpx_count(launch.err, "free on cpus"), 64);
     tpx_release(&launch);
-    tpx_run_tprun(&launch, "-n", "1", "-v", "sh", "-c", script);
+    tpx_run_tprun(&launch, "-n", "1", "-v", "-x", "OMP_NUM_THREADS=1", "sh",
+                  "-c", script);
+    ck_assert_int_eq(tpx_count(launch.err, "bound to cpus"), 1);
+    tpx_release(&launch);
+    /* Threads want more than a core, unless the user says what they get. */
+    tpx_run_tprun(&launch, "-n", "1", "-v", "-x", "OMP_NUM_THREADS=4,2", "sh",
+                  "-c", script);
+    ck_assert_int_eq(tpx_count(launch.err, "free on cpus"), 1);
+    tpx_release(&launch);
+    tpx_run_tprun(&launch, "-n", "1", "-v", "-x", "OMP_NUM_THREADS=4",
+                  "--map-by", "core", "sh", "-c", script);
     ck_assert_int_eq(tpx_count(launch.err, "bound to cpus"), 1);
     tpx_release(&launch);
     tpx_run_tprun(&launch, "-n", "3", "-v", "--bind-to", "core", "sh", "-c",
