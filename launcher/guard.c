@@ -284,7 +284,7 @@ tp_status tpl_guard_start(const char *job, int ranks,
     for (int i = 0; i < GUARD_COUNT && status == TP_OK; i++)
         status = guard_fork(&guard.processes[i], error);
     if (status != TP_OK) {
-        tpl_guard_dismiss();
+        tpl_guard_dismiss(true);
         tpl_guard_stop();
     }
     return status;
@@ -351,12 +351,12 @@ bool tpl_guard_is(pid_t pid)
     return false;
 }
 
-void tpl_guard_dismiss(void)
+void tpl_guard_dismiss(bool over)
 {
     for (int i = 0; i < GUARD_COUNT; i++) {
         struct guard_process *process = &guard.processes[i];
 
-        if (process->pid > 0)
+        if (over && process->pid > 0)
             kill(process->pid, SIGKILL);
         if (guard.loop != NULL)
             tpl_watch_close(guard.loop, &process->writer);

@@ -38,9 +38,10 @@ void tpl_guard_note(int rank, pid_t pid);
 /* Is this child of ours a guard? */
 bool tpl_guard_is(pid_t pid);
 
-/* Nothing is left to kill: the guards may end, and the other one waits until
- * they have.  The one goes well before the other. */
-void tpl_guard_dismiss(void);
+/* The guards may end: at once if the job is over, else once they have killed
+ * what is left of it.  The other one waits until they have.  The one goes well
+ * before the other. */
+void tpl_guard_dismiss(bool over);
 void tpl_guard_stop(void);
 
 #endif

@@ -461,6 +461,8 @@ void tpl_job_reap(struct tpl_job *job)
             failed = index;
         }
     }
+    if (pid < 0 && errno != EINTR && job->running > 0)
+        job->blind = errno;
     if (failed >= 0)
         job_fail(job, failed);
     /* Who died may have left children of its own. */

@@ -42,6 +42,7 @@ struct tpl_job {
     enum tpl_phase phase;
     int status;                    /* of tprun */
     int signal;                    /* that ended the job; 0: none */
+    int blind;                     /* errno: ranks cannot be waited for */
     char report[1024];             /* the line said last; "" if none */
     bool reported;
     bool joined;                   /* a rank has initialized */
@@ -77,7 +78,8 @@ void tpl_job_signal(struct tpl_job *job, int signal, bool typed);
 /* What a rank did, from the PMIx server. */
 void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event);
 
-/* Takes note of all processes that have ended. */
+/* Takes note of all processes that have ended; or sets `blind`, and then nobody
+ * hears of the job's end. */
 void tpl_job_reap(struct tpl_job *job);
 
 /* Goes on to the next phase if it is time; called after every turn. */

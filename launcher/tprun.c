@@ -348,6 +348,18 @@ static tp_status tprun_start(struct tpb_error *error)
     return tpl_start_ranks(&start, error);
 }
 
+/* It ends with us, by the guards' doing. */
+static tp_status tprun_blind(struct tpb_error *error)
+{
+    int code = tprun.job.blind;
+
+    if (code == 0)
+        return TP_OK;
+    return tpb_fail(error, TP_ERR_SYSTEM, "cannot wait for the ranks: %s%s",
+                    strerror(code), code == EPERM ? " (a sandbox around this"
+                    " process must allow wait4(2))" : "");
+}
+
 /* From the first rank to the last line of output. */
 static int tprun_run(void)
 {
@@ -356,7 +368,8 @@ static int tprun_run(void)
     tpl_job_begin(&tprun.job);
     tpl_job_step(&tprun.job);
     while (tprun.job.phase != TPL_DONE) {
-        if (tpl_loop_turn(&tprun.loop, &error) != TP_OK)
+        if (tpl_loop_turn(&tprun.loop, &error) != TP_OK
+            || tprun_blind(&error) != TP_OK)
             return tprun_refuse(1, &error);
         tpl_job_step(&tprun.job);
     }
@@ -385,9 +398,13 @@ static void tprun_sweep(void)
  * outside this process. */
 static void tprun_clean_up(void)
 {
+    const struct tpl_job *job = &tprun.job;
+    bool over = job->phase == TPL_DONE
+                || (job->phase == TPL_RUNNING && job->running == 0);
+
     tprun_sweep();
     tpl_job_fini(&tprun.job);
-    tpl_guard_dismiss();
+    tpl_guard_dismiss(over);
     tpl_input_fini();
     tpl_iof_free(tprun.iof);
     tpl_door_close(&tprun.loop);

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -216,6 +217,48 @@ START_TEST(test_no_waitid)
 {
     if (refuse(SYS_waitid))
         check_job();
+}
+END_TEST
+
+/* tprun as a process to which wait4(2) is refused. */
+static pid_t start_blind(int err, const char *mark)
+{
+    const char *tprun = tpx_program("launcher/tprun");
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    setenv("TP_TEST_MARK", mark, 1);
+    dup2(err, STDERR_FILENO);
+    if (refuse(SYS_wait4))
+        execl(tprun, tprun, "-n", "2", "sh", "-c", "sleep 600 & exit 0",
+              (char *)NULL);
+    _exit(77);
+}
+
+/* Who cannot hear that ranks end says so; what they leave ends, too. */
+START_TEST(test_no_wait4)
+{
+    int err = memfd_create("err", MFD_CLOEXEC), status = 0;
+    char mark[48], text[400] = "";
+    pid_t pid;
+
+    snprintf(mark, sizeof(mark), "tpx-blind-%d", (int)getpid());
+    pid = start_blind(err, mark);
+    ck_assert(err >= 0 && pid > 0);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_ge(pread(err, text, sizeof(text) - 1, 0), 0);
+    close(err);
+    ck_assert_int_eq(tpx_await_none(mark, 60), 0);
+    ck_assert(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        tpx_skip("seccomp", "no sandbox can be made");
+        return;
+    }
+    ck_assert_int_eq(WEXITSTATUS(status), 1);
+    ck_assert_str_eq(text, "tprun: cannot wait for the ranks: Operation not "
+                     "permitted (a sandbox around this process must allow "
+                     "wait4(2))\n");
 }
 END_TEST
 
@@ -554,6 +597,7 @@ int main(void)
     tcase_add_test(tests, test_bare_dev);
     tcase_add_loop_test(tests, test_no_accept, 0, 2);
     tcase_add_test(tests, test_no_waitid);
+    tcase_add_test(tests, test_no_wait4);
     tcase_add_test(tests, test_processes);
     tcase_add_test(tests, test_threads);
     tcase_add_test(tests, test_no_proc);
