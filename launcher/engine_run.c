@@ -507,6 +507,7 @@ static int run_start(struct tpb_error *error)
         return 1;
     if (pipe2(ends, O_CLOEXEC) < 0) {
         tpb_fail_errno(error, errno, "cannot make a pipe");
+        tpb_close(&out);
         return 1;
     }
     /* It would believe that it is a rank itself; Slurm's is its ticket. */

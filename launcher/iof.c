@@ -10,6 +10,7 @@
 
 #include "launcher/iof_private.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/io.h"
 
 tp_status tpl_iof_new(struct tpl_loop *loop, int ranks,
                       const struct tpl_iof_how *how, struct tpb_error *error,
@@ -79,9 +80,12 @@ void tpl_iof_say(struct tpl_iof *iof, const char *format, ...)
     va_start(args, format);
     length = tpl_iof_word(line, sizeof(line), format, args);
     va_end(args);
-    /* Too much that nobody reads: the newest goes. */
+    /* Too much that nobody reads: the newest goes.  Without memory there is no
+     * turn to wait for. */
     if (tpl_stream_add(&iof->own, line, length))
         tpl_output_pump(iof->own.output);
+    else if (iof->own.buffer == NULL)
+        tpb_write_all(STDERR_FILENO, line, length);
 }
 
 void tpl_iof_pass(struct tpl_iof *iof, const char *text, size_t length)

@@ -42,7 +42,7 @@ static void stream_compact(struct tpl_stream *stream)
 }
 
 /* Makes room for `need` bytes behind `end`: moves the data to the front, or
- * grows.  False if that cannot be. */
+ * grows.  False if that cannot be; for want of memory, the job ends. */
 static bool stream_prepare(struct tpl_stream *stream, size_t need)
 {
     while (stream->capacity - stream->end < need) {
@@ -57,8 +57,10 @@ static bool stream_prepare(struct tpl_stream *stream, size_t need)
         if (capacity > stream_most(stream))
             return false;
         grown = tpb_resize(stream->buffer, capacity);
-        if (grown == NULL)
+        if (grown == NULL) {
+            stream->iof->loop->refused = ENOMEM;
             return false;
+        }
         stream->buffer = grown;
         stream->capacity = capacity;
     }

@@ -14,6 +14,7 @@ enum { LOOP_BATCH = 64 };
 tp_status tpl_loop_init(struct tpl_loop *loop, struct tpb_error *error)
 {
     tpb_list_init(&loop->timers);
+    loop->refused = 0;
     loop->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll < 0)
         return tpb_fail_errno(error, errno, "cannot make an epoll");
@@ -37,8 +38,11 @@ int tpl_watch_set(struct tpl_loop *loop, struct tpl_watch *watch,
         how = EPOLL_CTL_ADD;
     else if (events == 0)
         how = EPOLL_CTL_DEL;
-    if (epoll_ctl(loop->epoll, how, watch->fd, &event) < 0)
+    if (epoll_ctl(loop->epoll, how, watch->fd, &event) < 0) {
+        if (errno == ENOSPC || errno == ENOMEM)
+            loop->refused = errno;
         return -1;
+    }
     watch->events = events;
     return 0;
 }
@@ -100,12 +104,24 @@ static void loop_fire(struct tpl_loop *loop)
     }
 }
 
+/* Who is not heard any more could be waited for without an end. */
+static tp_status loop_refused(int code, struct tpb_error *error)
+{
+    if (code == ENOMEM)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    return tpb_fail_errno(error, code, "cannot watch for events (see"
+                          " fs.epoll.max_user_watches)");
+}
+
 static tp_status loop_round(struct tpl_loop *loop, int patience,
                             struct tpb_error *error)
 {
     struct epoll_event events[LOOP_BATCH];
-    int count = epoll_wait(loop->epoll, events, LOOP_BATCH, patience);
+    int count;
 
+    if (loop->refused != 0)
+        return loop_refused(loop->refused, error);
+    count = epoll_wait(loop->epoll, events, LOOP_BATCH, patience);
     if (count < 0 && errno != EINTR)
         return tpb_fail_errno(error, errno, "cannot wait for events");
     for (int i = 0; i < count; i++) {

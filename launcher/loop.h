@@ -32,6 +32,8 @@ struct tpl_timer {
 
 struct tpl_loop {
     int epoll;
+    int refused;                   /* errno: what comes cannot be watched, or
+                                    * not be kept; the next turn fails */
     struct tpb_list timers;
 };
 
@@ -39,7 +41,8 @@ tp_status tpl_loop_init(struct tpl_loop *loop, struct tpb_error *error);
 void tpl_loop_fini(struct tpl_loop *loop);
 
 /* Watches for `events`, or for nothing if 0; cheap if nothing changed.
- * Returns -1 with errno, EPERM for a file that cannot be watched. */
+ * Returns -1 with errno, EPERM for a file that cannot be watched.  If the
+ * kernel has no room (ENOSPC, ENOMEM), that is `refused`. */
 int tpl_watch_set(struct tpl_loop *loop, struct tpl_watch *watch,
                   uint32_t events);
 
@@ -50,7 +53,8 @@ void tpl_watch_close(struct tpl_loop *loop, struct tpl_watch *watch);
 void tpl_timer_set(struct tpl_loop *loop, struct tpl_timer *timer,
                    uint64_t at);
 
-/* Sleeps until something happens and calls back.  SYSTEM if epoll fails. */
+/* Sleeps until something happens and calls back.  SYSTEM if epoll fails;
+ * SYSTEM or NO_MEMORY if something is `refused`. */
 tp_status tpl_loop_turn(struct tpl_loop *loop, struct tpb_error *error);
 
 /* The same without sleeping, for long work on the main thread. */
