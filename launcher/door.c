@@ -70,6 +70,7 @@ static struct door {
     struct door_death *deaths;     /* in their order */
     int death_count;
     struct tpl_timer again;        /* runs while something is owed */
+    bool warned;
     struct tpl_loop *loop;
     tpl_pmix_fn *fn;
 } door = { .watch = { .fd = -1 } };
@@ -200,7 +201,17 @@ static struct door_seat *door_seat_get(int rank, struct door_place place)
 
 /* ---- what ranks are told ------------------------------------------------- */
 
-/* False: its queue is full for now.  Who is gone needs nothing more. */
+/* Who asks goes on asking, and may wait without a limit. */
+static void door_forbidden(int rank, int code)
+{
+    if (!door.warned)
+        tpb_warn("rank %d cannot be answered: %s (does a sandbox around tprun"
+                 " or the rank forbid it?)", rank, strerror(code));
+    door.warned = true;
+}
+
+/* False: its queue is full for now, or the kernel's memory.  Who is gone needs
+ * nothing more. */
 static bool door_send(const struct tpb_door_message *message,
                       const void *rest, size_t length, struct door_seat *to)
 {
@@ -219,8 +230,10 @@ static bool door_send(const struct tpb_door_message *message,
     memcpy(copy.program, to->program, sizeof(copy.program));
     if (sendmsg(door.watch.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
         return true;
-    if (errno == EAGAIN || errno == ENOBUFS)
+    if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)
         return false;
+    if (errno == EPERM || errno == EACCES)
+        door_forbidden(to->rank, errno);
     to->from_length = 0;
     return true;
 }
@@ -404,13 +417,21 @@ static void door_event(enum tpl_pmix_what what, int rank, int status,
     door.fn(&event, NULL);
 }
 
+/* Others would wait for its card, and its end would seem to be another. */
+static void door_starved(int rank)
+{
+    door_event(TPL_PMIX_ABORT, rank, 1, "tprun has no memory for what it says");
+}
+
 static void door_put(struct door_seat *seat, bool alone, const void *card,
                      size_t length)
 {
     void *copy = tpb_zalloc(length + 1);
 
-    if (copy == NULL)
-        return;                    /* who waits for it has a deadline */
+    if (copy == NULL) {
+        door_starved(seat->rank);
+        return;
+    }
     memcpy(copy, card, length);
     tpb_free(seat->card);
     seat->card = copy;
@@ -517,12 +538,15 @@ static void door_message(const struct tpb_door_message *message,
 {
     bool whom = message->rank >= 0 && message->rank < door.door.size;
     struct door_place place = { .number = message->number };
-    struct door_seat *sender = NULL;
+    struct door_seat *sender;
 
-    if (door_turn(message, &place.turn))
-        sender = door_seat_get(message->sender, place);
-    if (sender == NULL)
+    if (!door_turn(message, &place.turn))
         return;
+    sender = door_seat_get(message->sender, place);
+    if (sender == NULL) {
+        door_starved(message->sender);
+        return;
+    }
     memcpy(sender->program, message->program, sizeof(sender->program));
     sender->from = *from;
     sender->from_length = from_length;
