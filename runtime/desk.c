@@ -446,34 +446,48 @@ static void desk_ready(struct tpf_watch *watch, uint32_t events)
                      || !tpb_list_empty(&desk->spent));
 }
 
-struct tpr_desk *tpr_desk_get(tp_context *context)
+static tp_status desk_new(tp_context *context, struct tpr_desk **result,
+                          struct tpb_error *error)
+{
+    struct tpr_desk *desk = tpb_zalloc(sizeof(*desk));
+    int code;
+
+    if (desk == NULL)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    desk->context = context;
+    tpb_list_init(&desk->listeners);
+    tpb_list_init(&desk->visitors);
+    tpb_list_init(&desk->visits);
+    tpb_list_init(&desk->promised);
+    tpb_list_init(&desk->unborn);
+    tpb_list_init(&desk->spent);
+    tpb_list_init(&desk->dead);
+    desk->timer = (struct tpf_watch){
+        .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
+        .ready = desk_ready };
+    code = desk->timer.fd < 0 ? errno
+           : tpf_watch_add(&context->env, &desk->timer, EPOLLIN);
+    if (code == 0) {
+        *result = desk;
+        return TP_OK;
+    }
+    tpb_close(&desk->timer.fd);
+    tpb_free(desk);
+    return tpb_fail_errno(error, code, "a timer");
+}
+
+tp_status tpr_desk_open(tp_context *context, struct tpb_error *error)
 {
     struct tpr_desk *desk;
+    tp_status status = TP_OK;
 
     pthread_mutex_lock(&context->table_lock);
     desk = context->desk;
-    if (desk == NULL && (desk = tpb_zalloc(sizeof(*desk))) != NULL) {
-        desk->context = context;
-        tpb_list_init(&desk->listeners);
-        tpb_list_init(&desk->visitors);
-        tpb_list_init(&desk->visits);
-        tpb_list_init(&desk->promised);
-        tpb_list_init(&desk->unborn);
-        tpb_list_init(&desk->spent);
-        tpb_list_init(&desk->dead);
-        desk->timer = (struct tpf_watch){
-            .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
-            .ready = desk_ready };
-        if (desk->timer.fd < 0
-            || tpf_watch_add(&context->env, &desk->timer, EPOLLIN) != 0) {
-            tpb_close(&desk->timer.fd);
-            tpb_free(desk);
-            desk = NULL;
-        }
-        context->desk = desk;
-    }
+    if (desk == NULL)
+        status = desk_new(context, &desk, error);
+    context->desk = desk;
     pthread_mutex_unlock(&context->table_lock);
-    return desk;
+    return status;
 }
 
 void tpr_desk_close(tp_context *context)

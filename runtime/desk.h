@@ -164,9 +164,9 @@ struct tpr_corpse {
     uint32_t tick;
 };
 
-/* The context's desk, made at the first call; NULL without memory or
- * descriptors.  Any thread. */
-struct tpr_desk *tpr_desk_get(tp_context *context);
+/* Makes the context's desk at the first call; NO_MEMORY, or SYSTEM with words.
+ * Any thread. */
+tp_status tpr_desk_open(tp_context *context, struct tpb_error *error);
 /* Lets the timer run: something is under way. */
 void tpr_desk_tick(struct tpr_desk *desk);
 void tpr_desk_bury(struct tpr_desk *desk, struct tpr_corpse *corpse);

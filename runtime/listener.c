@@ -438,10 +438,8 @@ static tp_listener *listener_new(tp_context *context)
 {
     tp_listener *listener = tpb_zalloc(sizeof(*listener));
 
-    if (listener == NULL || tpr_desk_get(context) == NULL) {
-        tpb_free(listener);
+    if (listener == NULL)
         return NULL;
-    }
     listener->context = context;
     tpb_list_init(&listener->link);
     tpb_list_init(&listener->accepts);
@@ -462,7 +460,9 @@ tp_status tp_listen(tp_context *context, const char *address,
     listener = listener_new(context);
     if (listener == NULL)
         return TP_ERR_NO_MEMORY;
-    status = listener_open(listener, address, &error);
+    status = tpr_desk_open(context, &error);
+    if (status == TP_OK)
+        status = listener_open(listener, address, &error);
     if (status == TP_OK) {
         status = listener_start(listener, &error);
     } else {
@@ -543,6 +543,7 @@ tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe)
     struct tpb_error error = { "" };
     struct listener_connect *task;
     struct tpr_guest *guest;
+    tp_status status;
     char words[96];
 
     if (context == NULL || address == NULL || pipe == NULL)
@@ -555,7 +556,10 @@ tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe)
     task = tpb_zalloc(sizeof(*task));
     if (task == NULL)
         return TP_ERR_NO_MEMORY;
-    if (tpr_desk_get(context) == NULL
+    status = tpr_desk_open(context, &error);
+    if (status == TP_ERR_SYSTEM)
+        tpb_error_log("tp_connect: %s", error.text);
+    if (status != TP_OK
         || (guest = tpr_guest_new(context, words)) == NULL) {
         tpb_free(task);
         return TP_ERR_NO_MEMORY;

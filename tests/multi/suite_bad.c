@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -229,6 +230,23 @@ static void bad_crowded(void)
                   "it went by %s", stats.transport);
 }
 
+/* ---- descriptors -------------------------------------------------------- */
+
+/* Want of them is not one of memory. */
+static void bad_no_descriptors(void)
+{
+    tp_listener *listener;
+    struct rlimit limit, none;
+
+    tpx_check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
+    none = limit;
+    none.rlim_cur = 0;
+    tpx_check(setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit");
+    tpx_status(tp_listen(tpx_me.context, NULL, &listener), TP_ERR_SYSTEM);
+    tpx_check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+    tpx_ok(tp_listen(tpx_me.context, NULL, &listener));
+}
+
 /* ---- memory ------------------------------------------------------------- */
 
 enum {
@@ -394,6 +412,7 @@ const struct tpx_spmd tpx_bad[] = {
     { "bad_card_version", bad_card_version, 3,
       TPX_BARE | TPX_WARNS | TPX_ONCE, 20 },
     { "bad_crowded", bad_crowded, 2, TPX_WARNS },
+    { "bad_no_descriptors", bad_no_descriptors, 1, TPX_WARNS | TPX_ONCE },
     { "bad_note", bad_note, 1 + BAD_PEERS, TPX_WARNS | TPX_CHANNELS, 20 },
     { "bad_alloc", bad_alloc, 1,
       TPX_BARE | TPX_WARNS | TPX_MANUAL | TPX_REAL, 60 },
