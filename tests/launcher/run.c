@@ -67,6 +67,8 @@ static void run_child(const struct tpx_launch *launch, int in,
     /* Tests that a shell started in the background ignore these. */
     signal(SIGINT, SIG_DFL);
     signal(SIGQUIT, SIG_DFL);
+    /* Those of a service that systemd runs ignore this one. */
+    signal(SIGPIPE, SIG_DFL);
     setpgid(0, 0);
     setenv("TP_TEST_MARK", launch->mark, 1);
     dup2(in, 0);
