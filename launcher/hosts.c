@@ -130,6 +130,8 @@ static tp_status hosts_enter(struct hosts_parse *parse, const char *name)
         int more = parse->slots > 0 ? parse->slots : 1;
 
         host->slots = (host->slots > 0 ? host->slots : 1) + more;
+        if (host->slots > HOSTS_NUMBER)
+            host->slots = HOSTS_NUMBER;
     } else {
         if (parse->hosts->count >= TPL_HOSTS_MAX)
             return hosts_bad(parse, "over %d hosts", TPL_HOSTS_MAX);

@@ -216,6 +216,20 @@ START_TEST(test_most)
 }
 END_TEST
 
+/* A host that is named again and again: the sum was more than an int holds. */
+START_TEST(test_sum)
+{
+    struct tpl_hosts hosts = { 0 };
+    tp_status status = TP_OK;
+
+    for (int i = 0; i < 2200 && status == TP_OK; i++)
+        status = tpl_hosts_add_list(&hosts, "--host", "a:1000000", NULL);
+    ck_assert_int_eq(status, TP_OK);
+    ck_assert_int_eq(hosts.list[0].slots, 1000000);
+    tpl_hosts_fini(&hosts);
+}
+END_TEST
+
 START_TEST(test_choose)
 {
     struct tpl_hosts hosts = { 0 }, chosen = { 0 };
@@ -289,6 +303,7 @@ int main(void)
     tcase_add_test(tests, test_missing_file);
     tcase_add_loop_test(tests, test_place, 0, TPB_COUNT(places));
     tcase_add_test(tests, test_most);
+    tcase_add_test(tests, test_sum);
     tcase_add_test(tests, test_choose);
     tcase_add_test(tests, test_here);
     tcase_add_test(tests, test_no_memory);
