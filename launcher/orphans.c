@@ -20,8 +20,6 @@ enum { ORPHANS_FOREIGN = 64 };
 
 static pid_t orphans_foreign[ORPHANS_FOREIGN];
 static int orphans_foreign_count;
-/* A sandbox keeps waitid() from us: /proc alone tells of children. */
-static bool orphans_blind;
 
 /* Parent and state of a process; false if it is gone. */
 static bool orphans_stat(const char *name, pid_t *parent, char *state)
@@ -103,26 +101,22 @@ static void orphans_signal(pid_t pid, int signal)
     kill(pid, signal);
 }
 
-void tpl_orphans_adopt(void)
+/* Have we a child, alive or unreaped?  1: yes; 0: no; -1: a sandbox keeps
+ * waitid() from us, and /proc alone tells. */
+static int orphans_exist(void)
 {
     siginfo_t info;
 
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0
-        || errno != ECHILD)
-        orphans_each(orphans_remember, 0);
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+        return 1;
+    return errno == ECHILD ? 0 : -1;
 }
 
-/* 0: no child at all; -1: some are alive; else one has ended, unreaped. */
-static pid_t orphans_state(void)
+void tpl_orphans_adopt(void)
 {
-    siginfo_t info = { .si_pid = 0 };
-
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0) {
-        orphans_blind = errno != ECHILD;
-        return orphans_blind ? -1 : 0;
-    }
-    return info.si_pid != 0 ? info.si_pid : -1;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (orphans_exist() != 0)
+        orphans_each(orphans_remember, 0);
 }
 
 bool tpl_orphans_hidden(void)
@@ -134,7 +128,7 @@ int tpl_orphans_kill(int signal)
 {
     int count;
 
-    if (orphans_state() == 0)
+    if (orphans_exist() == 0)
         return 0;
     count = orphans_each(orphans_signal, signal);
     /* A look at /proc misses who was born behind it by one who then died
@@ -142,8 +136,7 @@ int tpl_orphans_kill(int signal)
     if (count == 0)
         count = orphans_each(orphans_signal, signal);
     /* The kernel knows best, unless it speaks of those from before. */
-    if (count == 0 && orphans_foreign_count == 0 && orphans_state() != 0
-        && !orphans_blind)
+    if (count == 0 && orphans_foreign_count == 0 && orphans_exist() > 0)
         count = 1;
     return count;
 }
