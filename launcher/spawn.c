@@ -41,6 +41,7 @@ static void spawn_explain_script(const char *path, struct tpb_error *error)
     char line[256] = "", *name = line + 2;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     const char *remedy = "";
+    bool there = false;
 
     if (fd < 0 || read(fd, line, sizeof(line) - 1) < 2
         || memcmp(line, "#!", 2) != 0)
@@ -52,11 +53,16 @@ static void spawn_explain_script(const char *path, struct tpb_error *error)
         if (strchr(name, '\r') != NULL)
             remedy = ", as its first line ends with a carriage return; "
                      "dos2unix takes these away";
+        there = access(name, F_OK) == 0;
         name[strcspn(name, "\r")] = '\0';
     }
-    tpb_fail(error, TP_ERR_NOT_FOUND, "%s: the interpreter or loader that it "
-             "asks for does not exist%s%s%s", path, name != NULL ? ": " : "",
-             name != NULL ? name : "", remedy);
+    if (there)
+        tpb_fail(error, TP_ERR_NOT_FOUND, "%s: its interpreter %s needs one, "
+                 "or a loader, that does not exist", path, name);
+    else
+        tpb_fail(error, TP_ERR_NOT_FOUND, "%s: the interpreter or loader that "
+                 "it asks for does not exist%s%s%s", path, name != NULL ? ": "
+                 : "", name != NULL ? name : "", remedy);
 }
 
 int tpl_spawn_explain(const char *path, int code, struct tpb_error *error)

@@ -341,6 +341,8 @@ static const struct {
     { { "-n", "2", "./text" }, 126, "./text: not a program for this machine" },
     { { "-n", "2", "./lost" }, 127, "./lost: the interpreter or loader that "
       "it asks for does not exist: /nonexistent/shell\n" },
+    { { "-n", "2", "./lost2" }, 127, "./lost2: its interpreter ./lost needs "
+      "one, or a loader, that does not exist\n" },
     { { "-n", "2", "./dos" }, 127, "not exist: /bin/sh, as its first line ends "
       "with a carriage return" },
 };
@@ -355,12 +357,14 @@ START_TEST(test_refusals)
     make_file("plain", "#!/bin/sh\n", 0644);
     make_file("text", "just some words\n", 0755);
     make_file("lost", "#!/nonexistent/shell\n", 0755);
+    make_file("lost2", "#!./lost\n", 0755);
     make_file("dos", "#! /bin/sh\r\necho\r\n", 0755);
     tpx_launch(&launch, -1, refusals[_i].args);
     tpx_finish(&launch, 90);
     unlink("plain");
     unlink("text");
     unlink("lost");
+    unlink("lost2");
     unlink("dos");
     rmdir(directory);
     ck_assert_msg(launch.status == refusals[_i].status, "status %d: %s",
