@@ -35,7 +35,7 @@ void tpl_ask_start(struct tpl_ask *ask, char *const argv[])
         dup2(nothing, 0);
         dup2(ends[1], 1);
         dup2(ends[1], 2);
-        tpl_signals_unblock();
+        tpl_signals_restore();
         execv(argv[0], argv);
         _exit(127);
     }

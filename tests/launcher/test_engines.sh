@@ -20,7 +20,8 @@ engine()
     cat >"$work/bin/$1" <<END
 #!/bin/sh
 case "\$1" in
---version) echo "$2" ;;
+# Not where SIGPIPE, which tprun ignores, is ignored here, too.
+--version) sh -c 'kill -PIPE \$\$' || echo "$2" ;;
 --mpi=list) echo "${3:-}" ;;
 *)
     printf '%s\n' "\$@" >"$work/arguments"
