@@ -128,7 +128,10 @@ static void text_arrived(const char *data, size_t length, void *arg)
         } else {
             tpb_text_add(&text->line, "%.*s", (int)piece, data);
             if (text->line.failed) {
+                /* No memory for more of this line; perhaps for the next. */
+                text_show_partial(text);
                 text->write(data, piece);
+                tpb_text_fini(&text->line);
             } else if (newline != NULL
                        || text->line.length > TEXT_LINE_MAX) {
                 text_show_partial(text);

@@ -10,8 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/engine_text.h"
 #include "launcher/frames.h"
 #include "launcher/pieces.h"
+#include "runtime/base/alloc.h"
 #include "tests/lib/tpx.h"
 
 enum { RANKS = 3, BYTES = 40000, PIECE = 4096, MOST = 8192 };
@@ -249,6 +251,40 @@ START_TEST(test_cut)
 }
 END_TEST
 
+static void shown(const char *data, size_t length)
+{
+    put(&rest, data, length);
+}
+
+/* No memory for one line: it comes through, in its place, and those behind it
+ * are looked at as before. */
+START_TEST(test_text_no_memory)
+{
+    static char longer[300] = "";
+    struct tpl_engine_text text;
+    struct tpl_loop loop;
+
+    clear();
+    memset(longer, 'b', sizeof(longer) - 2);
+    longer[sizeof(longer) - 2] = '\n';
+    ck_assert_int_eq(tpl_loop_init(&loop, NULL), TP_OK);
+    tpl_engine_text_init(&text, &loop, "cookie", false, NULL, shown, NULL);
+    tpl_engine_text_release(&text);
+    tpl_engine_text_feed(&text, "a", 1);
+    tpb_alloc_fail_at(1);
+    tpl_engine_text_feed(&text, longer, strlen(longer));
+    tpb_alloc_fail_at(0);
+    tpl_engine_text_feed(&text, "c\nsrun: error: d\n", 17);
+    tpl_engine_text_end(&text);
+    put(&rest, "", 1);
+    ck_assert_uint_eq(rest.length, strlen(longer) + 4);
+    ck_assert_int_eq(rest.data[0], 'a');
+    ck_assert_str_eq(rest.data + 1 + strlen(longer), "c\n");
+    tpl_engine_text_fini(&text);
+    tpl_loop_fini(&loop);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pieces");
@@ -259,6 +295,7 @@ int main(void)
     tcase_add_loop_test(tests, test_others, 0, TPB_COUNT(others));
     tcase_add_test(tests, test_endless);
     tcase_add_loop_test(tests, test_cut, 0, TPB_COUNT(cut));
+    tcase_add_test(tests, test_text_no_memory);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
