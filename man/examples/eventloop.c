@@ -35,7 +35,7 @@ struct loop {
 
 static void complain(struct loop *loop, tp_pipe *pipe, tp_status status)
 {
-    fprintf(stderr, "eventloop: %s: %s %s\n", tp_pipe_peer(pipe),
+    fprintf(stderr, "eventloop: %s: %s: %s\n", tp_pipe_peer(pipe),
             tp_strerror(status), tp_pipe_error(pipe));
     loop->failed = true;
 }

@@ -29,7 +29,7 @@ static void next_move(struct game *game);
 static void fail(struct game *game, tp_status status)
 {
     game->status = status;
-    fprintf(stderr, "pingpong: %s: %s %s\n", tp_pipe_peer(game->pipe),
+    fprintf(stderr, "pingpong: %s: %s: %s\n", tp_pipe_peer(game->pipe),
             tp_strerror(status), tp_pipe_error(game->pipe));
 }
 

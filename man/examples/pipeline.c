@@ -53,10 +53,11 @@ struct pipeline {
 static void give_up(struct pipeline *line, const char *what, tp_status status,
                     const tp_pipe *pipe)
 {
+    const char *why = pipe != NULL ? tp_pipe_error(pipe) : "";
     char text[512];
 
-    snprintf(text, sizeof(text), "%s: %s %s", what, tp_strerror(status),
-             pipe != NULL ? tp_pipe_error(pipe) : "");
+    snprintf(text, sizeof(text), "%s: %s%s%s", what, tp_strerror(status),
+             *why != '\0' ? ": " : "", why);
     tp_abort(line->context, 1, text);
 }
 

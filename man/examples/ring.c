@@ -38,10 +38,11 @@ struct ring {
 static void give_up(struct ring *ring, const char *what, tp_status status,
                     const tp_pipe *pipe)
 {
+    const char *why = pipe != NULL ? tp_pipe_error(pipe) : "";
     char text[512];
 
-    snprintf(text, sizeof(text), "%s: %s %s", what, tp_strerror(status),
-             pipe != NULL ? tp_pipe_error(pipe) : "");
+    snprintf(text, sizeof(text), "%s: %s%s%s", what, tp_strerror(status),
+             *why != '\0' ? ": " : "", why);
     tp_abort(ring->context, 1, text);
 }
 
@@ -152,7 +153,7 @@ static void written(tp_pipe *pipe, tp_status status, tp_message *message,
 
     (void)message;
     if (status != TP_OK)
-        fprintf(stderr, "ring: sending: %s %s\n", tp_strerror(status),
+        fprintf(stderr, "ring: sending: %s: %s\n", tp_strerror(status),
                 tp_pipe_error(pipe));
     __atomic_store_n(state, status == TP_OK ? 1 : -1, __ATOMIC_RELEASE);
 }

@@ -106,6 +106,11 @@ export TP_CUDA_LIBRARY=none
 job 3 pipeline 6 100000
 says 0 '^6 batches of 100000 bytes through 2 stages, 0 of them on GPUs: every' \
     "pipeline without a GPU"
+export TP_BACKENDS=loop
+job 2 pipeline
+says 1 'no backend reaches the peer: no backend reaches rank' \
+    "pipeline without a way"
+unset TP_BACKENDS
 TP_CUDA_LIBRARY=$build/.libs/libcudadouble.so
 if [ -e "$TP_CUDA_LIBRARY" ]; then
     for mode in lazy delay; do

@@ -49,9 +49,11 @@ static void manager_listen(struct manager *manager);
 static void manager_fail(struct manager *manager, tp_pipe *pipe,
                          tp_status status)
 {
-    fprintf(stderr, "workers: %s: %s %s\n",
+    const char *why = pipe != NULL ? tp_pipe_error(pipe) : "";
+
+    fprintf(stderr, "workers: %s: %s%s%s\n",
             pipe != NULL ? tp_pipe_peer(pipe) : "any rank",
-            tp_strerror(status), pipe != NULL ? tp_pipe_error(pipe) : "");
+            tp_strerror(status), *why != '\0' ? ": " : "", why);
     manager->status = status;
 }
 
