@@ -170,7 +170,8 @@ static int tptop_run(const struct tptop_options *options,
                      const struct tpb_record *record,
                      struct tpb_error *error)
 {
-    struct tptop_sample sample = { .pid = options->pid };
+    struct tptop_sample sample = { .pid = options->pid,
+                                   .interval = options->interval };
     int status = 0, process = (int)syscall(SYS_pidfd_open, options->pid, 0);
 
     for (long i = 0; options->count == 0 || i <= options->count; i++) {

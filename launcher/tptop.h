@@ -35,6 +35,7 @@ struct tptop_sample {
     const struct tpb_record_file *file;
     struct tptop_look before, now;
     double seconds;                /* between the two; 0 at first */
+    double interval;               /* that was asked for */
 };
 
 /* Per second and of one pipe, or summed up. */

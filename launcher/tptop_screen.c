@@ -179,10 +179,10 @@ static void screen_draw(void)
     long rows;
 
     erase();
-    screen_print("%.*s: %u ranks, every %.1f s    p: %s  arrows: scroll  "
+    screen_print("%.*s: %u ranks, every %g s    p: %s  arrows: scroll  "
                  "q: leave", (int)sizeof(screen.sample->file->job),
                  screen.sample->file->job, screen.sample->now.count,
-                 screen.sample->seconds, screen.pairs ? "ranks" : "pairs");
+                 screen.sample->interval, screen.pairs ? "ranks" : "pairs");
     screen_cut(0);
     attron(A_REVERSE);
     if (move(1, 0) == OK)

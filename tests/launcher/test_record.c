@@ -448,6 +448,8 @@ START_TEST(test_screen)
     await_wait(launch.pid, 0, "receive", 1);
     child = screen(launch.pid, &(struct winsize){ 24, 100, 0, 0 }, &master);
     await_screen(master, "receive from 1");
+    /* As a whole, and so with the first look: it once said 0.0 there. */
+    ck_assert_ptr_nonnull(strstr(seen, "every 0.1 s"));
     ck_assert_int_eq(write(master, "p", 1), 1);
     await_screen(master, "BACKEND");
     leave_screen(child, master, "q");
