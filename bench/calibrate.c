@@ -213,7 +213,7 @@ static void calibrate_locality(struct calibrate_work *work, int locality)
 
     if (!calibrate_pair(work, locality, work->settings.text[TPB_SET_BACKENDS],
                         "", "malloc", &plan)) {
-        calibrate_failed(work, "nothing", calibrate_name(locality));
+        calibrate_failed(work, "this machine", calibrate_name(locality));
         return;
     }
     for (unsigned i = 0; i < plan.backend_count; i++) {
@@ -303,7 +303,9 @@ static bool calibrate_all(struct calibrate_work *work)
     if (pair_interrupted() != 0)
         return false;
     if (work->table.count == 0) {
-        bench_say("there is nothing to measure: no two cpus, or no backend");
+        if (work->failures == 0)
+            bench_say("there is nothing to measure: no two cpus, or no "
+                      "backend");
         return false;
     }
     good = work->options->compare || calibrate_store(work, &path);

@@ -165,7 +165,9 @@ mistakes()
     [ "$status" -eq 2 ] && grep -q 'without a launcher' "$work/err"
     check "expected to be refused under tprun"
     run env TP_BACKENDS=loop "$tpperf" $brief
-    [ "$status" -eq 1 ] && grep -q 'nothing to measure' "$work/err"
+    [ "$status" -eq 1 ] &&
+        grep -q 'this machine could not be measured' "$work/err" &&
+        ! grep -q 'nothing to measure' "$work/err"
     check "no backend is an error"
     [ -e /dev/full ] && {
         run env TP_BACKENDS=shm sh -c "exec $tpperf $brief --compare >/dev/full"
