@@ -297,6 +297,10 @@ static tp_status context_backends(tp_context *context,
     tpb_free(costs);
     if (context->endpoint_count > 0)
         return TP_OK;
+    /* A name that means nothing may be why. */
+    tpt_policy_check_names("TP_BACKENDS",
+                           context->settings.text[TPB_SET_BACKENDS],
+                           &context->card);
     context_causes(&context->card, causes, sizeof(causes));
     return tpb_fail(error, TP_ERR_UNREACHABLE,
                     "TP_BACKENDS=%s leaves no backend that works here%s;"

@@ -500,6 +500,13 @@ START_TEST(test_no_backend)
                          "is up and allowed by TP_IFACE=nonesuch0); ") != NULL,
                   "%s", launch.err);
     tpx_release(&launch);
+    setenv("TP_BACKENDS", "shn", 1);
+    tpx_run_tprun(&launch, "-n", "1", tpx_program("tests/launcher/talk"),
+                  "once");
+    ck_assert_int_ne(launch.status, 0);
+    ck_assert_msg(strstr(launch.err, "\"shn\": did you mean shm?") != NULL,
+                  "%s", launch.err);
+    tpx_release(&launch);
 }
 END_TEST
 
