@@ -276,7 +276,7 @@ int main(int argc, char **argv)
 {
     static const struct bench_usage usage = {
         .program = "floors", .start = "floors",
-        .purpose = "Measures what two processes on this machine can do at "
+        .purpose = "Measure what two processes on this machine can do at "
                    "best, without a message layer.",
         .scope = BENCH_FLOORS,
         .tests = BENCH_BIT(BENCH_LATENCY) | BENCH_BIT(BENCH_BANDWIDTH)

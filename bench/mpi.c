@@ -208,7 +208,7 @@ int main(int argc, char **argv)
 {
     static const struct bench_usage usage = {
         .program = BENCH_MPI_NAME, .start = "mpirun -n N " BENCH_MPI_NAME,
-        .purpose = "Does by MPI what tpperf does by tp.",
+        .purpose = "Do with MPI what tpperf does with tp.",
         .scope = BENCH_PEER,
         .tests = (BENCH_BIT(BENCH_TESTS) - 1) & ~BENCH_BIT(BENCH_MEMORY)
                  & ~BENCH_BIT(BENCH_IDLE)

@@ -306,7 +306,7 @@ int peer_main(int argc, char **argv, const struct peer_kind *kind)
 {
     struct bench_usage usage = {
         .program = kind->who, .start = kind->who,
-        .purpose = "Does by another library what tpperf does by tp.",
+        .purpose = "Do with another library what tpperf does with tp.",
         .scope = BENCH_FORKED,
         .tests = (BENCH_BIT(BENCH_TESTS) - 1) & ~BENCH_BIT(BENCH_MEMORY)
                  & ~BENCH_BIT(BENCH_INIT) & ~BENCH_BIT(BENCH_IDLE)

@@ -417,7 +417,7 @@ int main(int argc, char **argv)
 {
     static const struct bench_usage usage = {
         .program = "tpperf", .start = "tprun -n N tpperf",
-        .purpose = "Measures how fast tp moves messages between ranks.",
+        .purpose = "Measure how fast messages move between ranks.",
         .scope = BENCH_TP, .tests = BENCH_BIT(BENCH_TESTS) - 1
     };
     struct bench_options options;

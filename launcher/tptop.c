@@ -129,13 +129,13 @@ static int tptop_help(void)
 {
     return tptop_print(
         "Usage: tptop [OPTION]... [PID]\n"
-        "Show what the ranks of a job do; PID is that of its tprun.\n\n"
+        "Show what the ranks of a running job do; PID is that of its tprun.\n\n"
         "  -j, --json\n"
-        "        print a line of JSON per interval instead of a screen\n"
+        "        print one JSON object per interval instead of a screen\n"
         "  -i, --interval SECONDS\n"
-        "        look so often; 1 without this option\n"
+        "        time between two samples; the default is 1\n"
         "  -c, --count N\n"
-        "        look so many times, else until the job ends\n"
+        "        stop after N samples instead of when the job ends\n"
         "  -h, --help\n"
         "        print this and exit\n"
         "  -V, --version\n"

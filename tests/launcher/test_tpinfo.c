@@ -174,7 +174,7 @@ START_TEST(test_sections)
     unsetenv("TP_OFI_TCP");
     setenv("TP_SPIN", "17", 1);
     GOOD("--env", "TP_LOG ", "TP_TOPOLOGY_SHARED", "environment", "default",
-         "How long to poll before parking");
+         "How long to poll before sleeping");
     for (size_t i = 0; i < TPB_SET_COUNT; i++)
         ck_assert_msg(strstr(out, tpb_setting_table[i].variable) != NULL,
                       "%s", tpb_setting_table[i].variable);
