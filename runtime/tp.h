@@ -25,7 +25,8 @@
  *     may be made from inside a callback, and from any thread.
  *  5. Nothing blocks except the calls that say so.
  *  6. Backpressure.  If nobody arms a read, the sender's writes stop
- *     completing; memory held on either side stays bounded.
+ *     completing after a bounded amount; memory held on either side stays
+ *     bounded.
  *  7. CUDA.  A tensor's stream orders the access; callbacks may come before
  *     the copy is done on the device.
  *  8. Failure.  When a peer dies, every pending and later operation on its
@@ -156,8 +157,8 @@ typedef struct tp_options {
     const char *backends;     /* which to allow, as in TP_BACKENDS */
     const char *require;      /* path contract, as in TP_REQUIRE */
     const char *bootstrap;    /* as in TP_BOOTSTRAP */
-    int spin_us;              /* microseconds to poll before parking; 0: what
-                                 pays on this machine; -1: never poll */
+    int spin_us;              /* microseconds to poll before sleeping; 0: what
+                                 suits this machine; -1: never poll */
     int connect_timeout_ms;   /* first contact with a peer; 0: default */
     int finalize_timeout_ms;  /* flushing in tp_finalize(); 0: default */
     const char *secret;       /* for peers outside the job, as in TP_SECRET */
@@ -243,7 +244,7 @@ void tp_abort(tp_context *context, int exit_code, const char *reason);
 tp_status tp_pipe_to_rank(tp_context *context, int rank, tp_pipe **pipe);
 
 /*
- * A further pipe to that rank, independent of the others; else as
+ * A further pipe to that rank, independent of the others; otherwise as
  * tp_pipe_to_rank().  Both sides name the same number.  0 is the ready-made
  * pipe.
  */
@@ -291,9 +292,9 @@ tp_status tp_pipe_read_descriptor(tp_pipe *pipe, tp_message_fn *arrived,
                                   void *arg);
 
 /*
- * Receives the message whose skeleton arrived.  Before, the caller sets `data`
- * of every payload and tensor that has a length, to memory of at least `length`
- * bytes, and of the tensors `device`, to where `data` lives, and `stream`.
+ * Receives the message whose skeleton arrived.  First the caller sets `data` of
+ * every payload and tensor that has a length, to memory of at least `length`
+ * bytes; and in every tensor `device`, to where `data` lives, and `stream`.
  * After `done`, which may be NULL, the skeleton is gone.
  *
  * Errors at once: INVALID (not an arrived skeleton of this pipe, data missing,
@@ -352,12 +353,12 @@ tp_status tp_pipe_recv_message(tp_pipe *pipe, tp_message *skeleton,
  * served, without opening a pipe to each.  One-shot; several may be armed.
  * `arrived` gets the pipe on which the message came; read it there.  A pipe
  * gives its next skeleton only after the previous one was asked to be read.
- * Pipes take turns, so none waits for ever.
+ * Pipes take turns, so none waits forever.
  *
  * A pipe with an armed tp_pipe_read_descriptor() serves that first.  To keep a
  * pipe for one reader, arm it again before the read: once the read is over and
  * nobody is armed there, its next message is for any reader.  The end of a pipe
- * is no message and is not reported here.
+ * is not a message and is not reported here.
  */
 tp_status tp_read_descriptor_any(tp_context *context, tp_message_fn *arrived,
                                  void *arg);
@@ -418,9 +419,9 @@ tp_status tp_free(tp_context *context, void *memory);
 /*
  * Lets in processes without a common launcher.  `address` is NULL for every
  * way there is, on any free port; "HOST:PORT" or "tcp://HOST:PORT" for one TCP
- * address (HOST is a name, an IPv4 address, an IPv6 address in brackets or "*"
- * for all that TP_IFACE allows; PORT 0 is any free one); "local" for processes
- * on this host only.  A peer must prove that it knows TP_SECRET (or
+ * address (HOST is a name, an IPv4 address, an IPv6 address in brackets, or "*"
+ * or nothing for all that TP_IFACE allows; PORT 0 is any free one); "local" for
+ * processes on this host only.  A peer must prove that it knows TP_SECRET (or
  * options.secret) or, if there is none, the key in tp_listener_address().
  * Blocks while a name is looked up.  The handle stays valid until
  * tp_finalize(), closed or not.
@@ -462,7 +463,7 @@ tp_status tp_accept(tp_listener *listener, tp_accept_fn *accepted, void *arg);
  */
 tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe);
 
-/* Lets nobody in any more, without blocking.  Armed accepts end with CLOSED;
+/* Stops letting peers in, without blocking.  Armed accepts end with CLOSED;
  * peers that connected but were not accepted read PEER_CLOSED.  Accepted pipes
  * live on.  Closing twice is TP_OK. */
 tp_status tp_listener_close(tp_listener *listener);
