@@ -154,13 +154,13 @@ refused()
 # shellcheck disable=SC2086
 mistakes()
 {
-    refused 'goes with --calibrate' --compare
-    refused '--calibrate goes with' --calibrate --sizes 8
-    refused '--calibrate goes with' --calibrate latency
-    refused '--calibrate goes with' --calibrate --csv
-    refused '--calibrate goes with' --calibrate --pin
-    refused '--calibrate goes with' --calibrate --progress manual
-    refused '--calibrate goes with' --calibrate --who me
+    refused 'needs --calibrate' --compare
+    refused '--calibrate can be combined with' --calibrate --sizes 8
+    refused '--calibrate can be combined with' --calibrate latency
+    refused '--calibrate can be combined with' --calibrate --csv
+    refused '--calibrate can be combined with' --calibrate --pin
+    refused '--calibrate can be combined with' --calibrate --progress manual
+    refused '--calibrate can be combined with' --calibrate --who me
     run "$tprun" -n 2 "$tpperf" --calibrate
     [ "$status" -eq 2 ] && grep -q 'without a launcher' "$work/err"
     check "expected to be refused under tprun"

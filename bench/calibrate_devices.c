@@ -60,8 +60,8 @@ void calibrate_devices(struct calibrate_work *work, int locality,
     work->devices = true;
     work->table.is_double = perf_device_is_double();
     if (work->table.is_double)
-        bench_say("the CUDA driver is a test double: what is measured of"
-                  " devices is of none");
+        bench_say("the CUDA driver is a test double: the figures for devices "
+                  "describe no GPU");
     for (unsigned i = 0; i < plan->device_count; i++) {
         const struct pair_devices *pair = &plan->devices[i];
 

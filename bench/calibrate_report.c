@@ -90,13 +90,13 @@ bool calibrate_print(const struct calibrate_table *table)
     if (count > 0) {
         bench_sort(off, count);
         report_choices(table);
-        printf("For 64 KiB the model is off by a factor of %.2f in the middle,"
-               " %.2f at worst.\n", bench_quantile(off, count, 0.5),
+        printf("For 64 KiB the model is off by a factor of %.2f (median), %.2f "
+               "at worst.\n", bench_quantile(off, count, 0.5),
                off[count - 1]);
     }
     if (table->is_double)
-        printf("What is said of cuda_... was measured on a test double, not on"
-               " a GPU.\n");
+        printf("The figures of cuda_... were measured on a test double, not on "
+               "a GPU.\n");
     if (table->stored != NULL)
         printf("Stored in %s, for machines of topology %s.\n", table->stored,
                table->machine);

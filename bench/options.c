@@ -37,11 +37,12 @@ static const struct option_test {
     [BENCH_LATENCY] = { "latency", "half a round trip between ranks 0 and 1" },
     [BENCH_BANDWIDTH] = { "bandwidth", "a stream from rank 0 to rank 1" },
     [BENCH_BIDIRECTIONAL] = { "bidirectional", "a stream each way at once" },
-    [BENCH_RATE] = { "rate", "a stream of small messages, in messages" },
-    [BENCH_PAIRS] = { "pairs", "latency in all pairs 0-1, 2-3, ... at once" },
+    [BENCH_RATE] = { "rate", "a stream of small messages, in messages per "
+                             "second" },
+    [BENCH_PAIRS] = { "pairs", "latency of pairs 0-1, 2-3, ..., all at once" },
     [BENCH_RING] = { "ring", "one message going round all ranks, per hop" },
-    [BENCH_STAR] = { "star", "all to rank 0 and back, per message" },
-    [BENCH_MESH] = { "mesh", "each rank with each other, the first 50 rounds" },
+    [BENCH_STAR] = { "star", "from all ranks to rank 0 and back, per message" },
+    [BENCH_MESH] = { "mesh", "every rank with every other, 50 rounds" },
 };
 
 const char *bench_test_name(enum bench_test test)
@@ -86,7 +87,7 @@ static bool options_mistake(const struct bench_usage *usage, int *status,
 static void options_help(const struct bench_usage *usage)
 {
     printf("usage: %s [options] [test ...]\n%s\n\n"
-           "Tests, latency and bandwidth if none is named:\n",
+           "Tests (the default is latency and bandwidth):\n",
            usage->start, usage->purpose);
     for (int i = 0; i < BENCH_TESTS; i++)
         if (usage->tests & BENCH_BIT(i))
@@ -318,8 +319,8 @@ static bool options_calibrate(const struct bench_usage *usage,
                               bool tests, int *status)
 {
     if (options->compare && !options->calibrate)
-        return options_mistake(usage, status, "--compare goes with "
-                               "--calibrate", "");
+        return options_mistake(usage, status, "--compare needs --calibrate",
+                               "");
     if (options->calibrate
         && (tests || options->size_count > 0 || options->window_count > 0
             || options->blocking || options->memory || options->on_device
@@ -327,9 +328,9 @@ static bool options_calibrate(const struct bench_usage *usage,
             || options->fresh || options->plot != NULL || options->pin
             || options->progress != NULL || options->who != NULL
             || options->format == BENCH_CSV))
-        return options_mistake(usage, status, "--calibrate goes with --compare,"
-                               " --json, --repetitions, --time and --limit "
-                               "only", "");
+        return options_mistake(usage, status, "--calibrate can be combined "
+                               "with --compare, --json, --repetitions, --time "
+                               "and --limit only", "");
     if (options->calibrate && getenv("PMIX_RANK") != NULL)
         return options_mistake(usage, status, "--calibrate starts its ranks "
                                "itself: run it without a launcher", "");
@@ -366,30 +367,35 @@ static bool options_agree(const struct bench_usage *usage,
 
     if ((tests & BENCH_BIT(BENCH_MEMORY)) && tests != BENCH_BIT(BENCH_MEMORY))
         return options_mistake(usage, status,
-                               "memory is to be measured alone", "");
+                               "the test memory must be run alone", "");
     if ((tests & (BENCH_BIT(BENCH_RING) | BENCH_BIT(BENCH_STAR)))
         && options->fresh)
         return options_mistake(usage, status,
-                               "ring and star go without --fresh", "");
+                               "ring and star cannot be combined with --fresh",
+                               "");
     if (options->blocking && (tests & BENCH_BIT(BENCH_BIDIRECTIONAL)))
         return options_mistake(usage, status,
-                               "bidirectional cannot be --blocking", "");
+                               "bidirectional cannot be combined with "
+                               "--blocking", "");
     if ((options->blocking
          || (tests & (BENCH_BIT(BENCH_STAR) | BENCH_BIT(BENCH_MESH))))
         && (options_shaped(options) || options->on_device))
-        return options_mistake(usage, status, "--blocking, star and mesh go "
-                               "without --borrow, --poll, --tensors, "
+        return options_mistake(usage, status, "--blocking, star and mesh "
+                               "cannot be combined with --borrow, --poll, "
+                               "--tensors, "
                                "--metadata, --buffers and --memory cuda", "");
     if (options->borrow && options->buffers > 1)
         return options_mistake(usage, status,
-                               "--borrow goes without --buffers", "");
+                               "--borrow cannot be combined with --buffers",
+                               "");
     if (options->on_device && (options->borrow || options->tensors))
-        return options_mistake(usage, status, "--memory cuda goes without "
-                               "--borrow and --tensors", "");
+        return options_mistake(usage, status, "--memory cuda cannot be "
+                               "combined with --borrow and --tensors", "");
     if (options->poll && options->progress != NULL
         && strcmp(options->progress, "thread") == 0)
         return options_mistake(usage, status,
-                               "--poll goes without --progress thread", "");
+                               "--poll cannot be combined with --progress "
+                               "thread", "");
     return true;
 }
 
@@ -427,7 +433,7 @@ static bool options_unknown(char **argv, const struct bench_usage *usage,
     char letter[3] = { '-', (char)optopt, '\0' };
 
     if (optopt >= OPTION_LONG)
-        return options_mistake(usage, status, "no value goes with",
+        return options_mistake(usage, status, "no value is allowed after",
                                argv[optind - 1]);
     return options_mistake(usage, status, "unknown option",
                            optopt != 0 ? letter : argv[optind - 1]);
@@ -458,7 +464,7 @@ bool bench_parse(int argc, char **argv, const struct bench_usage *usage,
         if (!options_set(id, optarg, options)) {
             char words[96];
 
-            snprintf(words, sizeof(words), "--%s wants %s, not",
+            snprintf(words, sizeof(words), "--%s: expected %s, not",
                      option_table[id].name, option_table[id].argument);
             return options_mistake(usage, status, words, optarg);
         }

@@ -188,7 +188,7 @@ static bool pair_run(struct pair *pair, struct pair_result *result)
         close(output[0]);
     good = pair_reap(pair, !good) && good;
     if (good && !pair_parse(pair->output, result)) {
-        bench_say("the ranks' results make no sense");
+        bench_say("the results of the ranks cannot be understood");
         good = false;
     }
     return good && pair_signal == 0;
@@ -206,7 +206,7 @@ bool pair_measure(const struct pair_run *run, struct pair_result *result)
     pair->run = run;
     snprintf(pair->folder, sizeof(pair->folder), "/tmp/tpperf-XXXXXX");
     if (mkdtemp(pair->folder) == NULL) {
-        bench_say("cannot make a folder in /tmp: %s", strerror(errno));
+        bench_say("cannot create a folder in /tmp: %s", strerror(errno));
     } else {
         good = pair_run(pair, result);
         pair_clean(pair);

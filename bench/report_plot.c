@@ -44,7 +44,7 @@ bool bench_plot_possible(const char *file)
     if (rank != NULL && strcmp(rank, "0") != 0)
         return true;
     if (!plot_gnuplot()) {
-        bench_say("--plot wants gnuplot (apt-get install gnuplot-nox)");
+        bench_say("--plot needs gnuplot (apt-get install gnuplot-nox)");
         return false;
     }
     plot = fopen(file, "ae");
@@ -198,7 +198,7 @@ bool bench_plot_draw(const char *file)
     bool good;
 
     if (plot_count == 0) {
-        bench_say("nothing of what was measured can be drawn in %s", file);
+        bench_say("none of the results can be drawn in %s", file);
         return false;
     }
     /* If it ends early, writing to it fails, and that is told. */

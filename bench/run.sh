@@ -152,7 +152,7 @@ mistakes()
     job 2 -b -xh latency
     refused 'unknown option -x;'
     job 2 --csv=yes
-    refused 'no value goes with --csv=yes'
+    refused 'no value is allowed after --csv=yes'
     job 2 --floor ring
     refused 'unknown option --floor'
     job 2 --sizes
@@ -160,15 +160,15 @@ mistakes()
     job 2 --who a,b
     refused 'not a,b'
     job 2 memory latency
-    refused 'memory is to be measured alone'
+    refused 'the test memory must be run alone'
     job 2 --fresh ring
-    refused 'ring and star go without --fresh'
+    refused 'ring and star cannot be combined with --fresh'
     job 2 --fresh star
-    refused 'ring and star go without --fresh'
+    refused 'ring and star cannot be combined with --fresh'
     job 2 --blocking --poll
     refused '--blocking, star and mesh go without'
     job 2 --borrow --buffers 2
-    refused '--borrow goes without --buffers'
+    refused '--borrow cannot be combined with --buffers'
     for also in --borrow --poll --tensors '--metadata 8' '--buffers 2' \
         '--memory cuda'; do
         # shellcheck disable=SC2086

@@ -138,7 +138,7 @@ struct tpg_mark *tpg_mark_find(struct tpg_work *work, int device,
 }
 
 #define CUDA_NO_STREAM \
-    "the tensor's stream is none of the primary context of CUDA device %d"
+    "the tensor's stream is not in the primary context of CUDA device %d"
 
 /*
  * Can that stream be worked with?  One that is being captured runs nothing: an
@@ -155,8 +155,8 @@ static tp_status cuda_mark_check(const struct tpg_cuda *cuda,
     if (code == CU_CAPTURE_IMPLICIT
         || (code == CU_OK && capturing != CU_CAPTURE_NONE))
         return tpb_fail(error, TP_ERR_INVALID, "the tensor's stream is being"
-                        " captured into a graph; messages are no part of"
-                        " graphs: send and receive outside of the capture");
+                        " captured into a graph; messages cannot be part of a "
+                        "graph: send and receive outside the capture");
     if (code == CU_INVALID_HANDLE || code == CU_INVALID_VALUE
         || code == CU_INVALID_CONTEXT)
         return tpb_fail(error, TP_ERR_INVALID, CUDA_NO_STREAM,

@@ -93,7 +93,7 @@ static tp_status driver_refused(cu_result code)
             return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED, "%s",
                             meanings[i].text);
     return tpb_fail(&driver.error, TP_ERR_NOT_SUPPORTED,
-                    "the CUDA driver says error %d when it starts", code);
+                    "the CUDA driver does not start: error %d", code);
 }
 
 static tp_status driver_devices(void)

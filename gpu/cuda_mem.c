@@ -176,8 +176,8 @@ tp_status tpg_claim_check(const struct tpg_cuda *cuda,
                         buffer->device.index);
     if (!mem_reaches(cuda, &memory, (uint64_t)(uintptr_t)buffer->data,
                      buffer->length))
-        return tpb_fail(error, TP_ERR_INVALID, "%zu bytes at %p go over the end"
-                        " of that allocation", buffer->length, buffer->data);
+        return tpb_fail(error, TP_ERR_INVALID, "%zu bytes at %p run past the "
+                        "end of that allocation", buffer->length, buffer->data);
     return TP_OK;
 }
 

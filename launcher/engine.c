@@ -225,8 +225,8 @@ tp_status tpl_engine_plan(struct tpl_options *options,
     if (plan->hosts.count > 0 && engine_may_choose(options))
         engine_set_ranks(options, tpl_hosts_slots(&plan->hosts));
     if (options->ranks > TPL_RANKS_MAX)
-        return tpb_fail(error, TP_ERR_INVALID, "the hosts have %d slots, and "
-                        "a job %d ranks at most; say how many with -n",
+        return tpb_fail(error, TP_ERR_INVALID, "the hosts have %d slots, but a "
+                        "job can have %d ranks at most; say how many with -n",
                         options->ranks, TPL_RANKS_MAX);
     if (plan->hosts.count > 0)
         status = tpl_hosts_place(&plan->hosts, options->ranks, error);

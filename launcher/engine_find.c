@@ -77,9 +77,9 @@ static bool find_no_cluster(const struct tpl_engine_plan *plan, char *text,
     for (char *line = strtok(text, "\n"); line != NULL;
          line = strtok(NULL, "\n"))
         last = line;
-    tpb_fail(error, TP_ERR_NOT_FOUND, "%s finds no cluster of Slurm "
-             "(\"%.120s\"): is /etc/slurm/slurm.conf there, or SLURM_CONF "
-             "set?  Without Slurm take --engine openmpi or prrte",
+    tpb_fail(error, TP_ERR_NOT_FOUND, "%s finds no Slurm cluster "
+             "(\"%.120s\"): is there an /etc/slurm/slurm.conf, or is "
+             "SLURM_CONF set?  Without Slurm use --engine openmpi or prrte",
              plan->program, last);
     return false;
 }

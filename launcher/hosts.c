@@ -134,7 +134,7 @@ static tp_status hosts_enter(struct hosts_parse *parse, const char *name)
             host->slots = HOSTS_NUMBER;
     } else {
         if (parse->hosts->count >= TPL_HOSTS_MAX)
-            return hosts_bad(parse, "over %d hosts", TPL_HOSTS_MAX);
+            return hosts_bad(parse, "more than %d hosts", TPL_HOSTS_MAX);
         host = hosts_new(parse->hosts, name);
         if (host == NULL)
             return tpb_fail(parse->error, TP_ERR_NO_MEMORY, "out of memory");
@@ -188,7 +188,7 @@ static tp_status hosts_expand_range(struct hosts_parse *parse,
         return hosts_bad(parse, "%s[%s-%s]: the range runs backwards", before,
                          range, dash);
     if (last - first >= TPL_HOSTS_MAX)
-        return hosts_bad(parse, "over %d hosts", TPL_HOSTS_MAX);
+        return hosts_bad(parse, "more than %d hosts", TPL_HOSTS_MAX);
     for (int i = first; i <= last && status == TP_OK; i++) {
         if (snprintf(name, sizeof(name), "%s%0*d", before, width, i)
             >= (int)sizeof(name))
@@ -213,7 +213,7 @@ static tp_status hosts_expand(struct hosts_parse *parse, const char *before,
         return hosts_bad(parse, "the name of the host is too long");
     if (open == NULL) {
         if (!hosts_name_fits(name))
-            return hosts_bad(parse, "\"%s\" is no name of a host", name);
+            return hosts_bad(parse, "\"%s\" is not a valid host name", name);
         return hosts_enter(parse, name);
     }
     if (close == NULL)
@@ -243,7 +243,7 @@ static tp_status hosts_set_user(struct hosts_parse *parse, const char *text)
 {
     if (!hosts_name_fits(text) || strchr(text, ':') != NULL
         || strlen(text) >= sizeof(parse->user))
-        return hosts_bad(parse, "\"%s\" is no name of a user", text);
+        return hosts_bad(parse, "\"%s\" is not a valid user name", text);
     strcpy(parse->user, text);
     return TP_OK;
 }
@@ -259,8 +259,8 @@ static tp_status hosts_address(const struct hosts_parse *parse,
     snprintf(number, sizeof(number), "%.*s", (int)length, text);
     if (length < sizeof(number) && inet_pton(AF_INET6, number, &address) == 1)
         return TP_OK;
-    return hosts_bad(parse, "\"%s\" is no IPv6 address, and of HOST:N one "
-                     "colon is enough", text);
+    return hosts_bad(parse, "\"%s\" is not an IPv6 address, and HOST:N has one "
+                     "colon only", text);
 }
 
 /* [user@]name[:slots], where name may be [IPv6] or a bare IPv6 address.
@@ -291,7 +291,7 @@ static tp_status hosts_item(struct hosts_parse *parse, char *item,
         if (close[1] == '\0')
             return TP_OK;
         if (close[1] != ':')
-            return hosts_bad(parse, "[%s]%s: expected :SLOTS behind the ]",
+            return hosts_bad(parse, "[%s]%s: expected :SLOTS after the ]",
                              *name, close + 1);
         return hosts_set_slots(parse, close + 2);
     }
@@ -333,7 +333,8 @@ tp_status tpl_hosts_add_list(struct tpl_hosts *hosts, const char *where,
         parse.slots = 0;
         parse.user[0] = '\0';
         if (*item == '\0')
-            status = hosts_bad(&parse, "\"%s\": a host without a name", list);
+            status = hosts_bad(&parse, "\"%s\": the name of a host is missing",
+                               list);
         else
             status = hosts_item(&parse, item, &name);
         if (status == TP_OK)
@@ -366,10 +367,10 @@ static tp_status hosts_property(struct hosts_parse *parse, const char *name,
         }
     }
     if (strcmp(name, "ifname") == 0)
-        return hosts_bad(parse, "ifname= is of MPICH only; to choose network "
+        return hosts_bad(parse, "ifname= is for MPICH only; to choose network "
                          "interfaces set TP_IFACE");
     if (strcmp(name, "binding") == 0)
-        return hosts_bad(parse, "binding= is of MPICH only; use --bind-to");
+        return hosts_bad(parse, "binding= is for MPICH only; use --bind-to");
     return hosts_bad(parse, "%s=: expected slots=, max_slots= or user=",
                      name);
 }
@@ -450,7 +451,7 @@ tp_status tpl_hosts_add_text(struct tpl_hosts *hosts, const char *file,
         text += length + (text[length] == '\n');
     }
     if (status == TP_OK && hosts->count == before)
-        return tpb_fail(error, TP_ERR_INVALID, "%s: no host in it", file);
+        return tpb_fail(error, TP_ERR_INVALID, "%s: it names no host", file);
     return status;
 }
 
@@ -464,7 +465,8 @@ tp_status tpl_hosts_add_file(struct tpl_hosts *hosts, const char *file,
     if (text == NULL)
         return tpb_fail_errno(error, errno, "--hostfile %s", file);
     if (strlen(text) != length)
-        status = tpb_fail(error, TP_ERR_INVALID, "%s: not a text", file);
+        status = tpb_fail(error, TP_ERR_INVALID, "%s: it is not a text file",
+                          file);
     else
         status = tpl_hosts_add_text(hosts, file, text, error);
     tpb_free(text);

@@ -83,7 +83,7 @@ tp_status tpl_iof_open(struct tpl_iof *iof, int rank, int *out, int *err,
         tpb_close(out);
         tpb_close(err);
         if (iof->how.directory != NULL)
-            return tpb_fail_errno(error, code, "--output: cannot make "
+            return tpb_fail_errno(error, code, "--output: cannot create "
                                   "%s/%d.out and .err", iof->how.directory,
                                   rank);
         return tpb_fail_errno(error, code, "cannot make the %s of rank %d",

@@ -72,10 +72,11 @@ static void job_abandon(struct tpl_job *job)
 {
     for (int i = 0; i < job->options->ranks; i++)
         if (job->ranks[i].pid > 0 && !job->ranks[i].ended) {
-            tpl_iof_say(job->iof, "rank %d (pid %d) does not die of SIGKILL; "
-                        "%s", i, (int)job->ranks[i].pid,
+            tpl_iof_say(job->iof, "rank %d (pid %d) survives SIGKILL; %s",
+                        i, (int)job->ranks[i].pid,
                         kill(job->ranks[i].pid, 0) < 0 && errno == EPERM
-                        ? "it is another user's" : "the kernel holds it");
+                        ? "it belongs to another user" : "it is stuck in "
+                        "the kernel");
             job->ranks[i].ended = true;
         }
     job->running = 0;
@@ -99,12 +100,13 @@ static void job_drain_begin(struct tpl_job *job)
 static void job_leave_orphans(struct tpl_job *job)
 {
     if (tpl_orphans_hidden())
-        tpl_iof_say(job->iof, "processes that ranks have left go on: without "
-                    "/proc, which is not mounted here, they are not found");
+        tpl_iof_say(job->iof, "processes that ranks left behind may still run: "
+                    "without /proc, which is not mounted here, they cannot be "
+                    "found");
     else
-        tpl_iof_say(job->iof, "processes that ranks have left (%d) do not die "
-                    "of SIGKILL; they are another user's, or the kernel holds "
-                    "them", tpl_orphans_kill(0));
+        tpl_iof_say(job->iof, "processes that ranks left behind (%d) survive "
+                    "SIGKILL; they belong to another user, or are stuck in "
+                    "the kernel", tpl_orphans_kill(0));
     job_drain_begin(job);
 }
 
@@ -265,8 +267,8 @@ static void job_hasten(struct tpl_job *job, int signal)
         if (job->status == 0) {
             job->signal = signal;
             job->status = 128 + signal;
-            tpl_iof_say(job->iof, "signal %s ended the job; what nobody has "
-                        "read of its output is lost",
+            tpl_iof_say(job->iof, "signal %s ended the job; output that nobody "
+                        "has read is lost",
                         tpl_signal_name(signal));
         }
         job_leave_output(job);

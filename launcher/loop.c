@@ -17,7 +17,8 @@ tp_status tpl_loop_init(struct tpl_loop *loop, struct tpb_error *error)
     loop->refused = 0;
     loop->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll < 0)
-        return tpb_fail_errno(error, errno, "cannot make an epoll");
+        return tpb_fail_errno(error, errno, "cannot create an epoll "
+                              "descriptor");
     return TP_OK;
 }
 

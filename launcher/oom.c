@@ -135,12 +135,14 @@ void tpl_oom_describe(const struct tpl_oom *oom, char *text, size_t size)
         || kills == oom->kills)
         return;
     if (tpl_oom_limit(oom, &limit, file))
-        snprintf(text, size, ", most likely by the kernel for want of memory: "
-                 "the limit of this cgroup is %llu MiB (%.200s); raise it, or "
-                 "start fewer ranks", (unsigned long long)(limit >> 20), file);
+        snprintf(text, size, ", most likely by the kernel because memory "
+                 "ran out: the limit of this cgroup is %llu MiB (%.200s); "
+                 "raise it, or start fewer ranks",
+                 (unsigned long long)(limit >> 20), file);
     else
-        snprintf(text, size, ", most likely by the kernel for want of memory: "
-                 "this machine had none left (see dmesg); start fewer ranks");
+        snprintf(text, size, ", most likely by the kernel because memory "
+                 "ran out: this machine had none left (see dmesg); start "
+                 "fewer ranks");
 }
 
 void tpl_oom_begin(void)

@@ -241,8 +241,8 @@ static bool options_ambiguous(const char *name, size_t length,
     }
     if (length == 0 || found[1] == NULL)
         return false;
-    tpb_fail(error, TP_ERR_INVALID, "--%.*s may be --%s or --%s; write more "
-             "of it", (int)length, name, found[0], found[1]);
+    tpb_fail(error, TP_ERR_INVALID, "--%.*s is ambiguous: --%s or --%s",
+             (int)length, name, found[0], found[1]);
     return true;
 }
 
@@ -276,8 +276,8 @@ static tp_status options_unknown(const char *word, struct tpb_error *error)
                         "unknown option --%s: did you mean --%s?", name,
                         nearest);
     return tpb_fail(error, TP_ERR_INVALID,
-                    "unknown option %.60s; `tprun --help` lists those there "
-                    "are", whole);
+                    "unknown option %.60s; `tprun --help` lists them "
+                    "all", whole);
 }
 
 /* What getopt did not understand in `word`. */
@@ -302,8 +302,8 @@ static tp_status options_refuse(int code, const char *word,
     if (strncmp(word, "--", 2) == 0)
         return options_unknown(word, error);
     if (optopt == '=')
-        return tpb_fail(error, TP_ERR_INVALID, "%s: no = behind a letter, and "
-                        "not every letter takes an argument", word);
+        return tpb_fail(error, TP_ERR_INVALID, "%s: one-letter options take no "
+                        "=, and some of them no argument", word);
     /* -N2, or a letter in a cluster such as -vq. */
     if (tpl_habits_check(letter, error) != TP_OK)
         return TP_ERR_INVALID;
@@ -421,14 +421,14 @@ static tp_status options_program(int argc, char **argv,
 
     if (optind >= argc || (!rest && strcmp(argv[optind], ":") == 0))
         return tpb_fail(error, TP_ERR_INVALID,
-                        "which program%s?  tprun -n 4 ./program; "
-                        "`tprun --help` tells more",
-                        options->app_count > 1 ? " behind \":\"" : "");
+                        "no program%s; write tprun -n 4 ./program, or see "
+                        "`tprun --help`",
+                        options->app_count > 1 ? " after \":\"" : "");
     app->program = argv + optind;
     app->first = options->ranks;
     options->ranks += app->ranks;
     if (options->ranks > TPL_RANKS_MAX)
-        return tpb_fail(error, TP_ERR_INVALID, "over %d ranks in all",
+        return tpb_fail(error, TP_ERR_INVALID, "more than %d ranks in all",
                         TPL_RANKS_MAX);
     while (optind < argc && (rest || strcmp(argv[optind], ":") != 0))
         optind++;
@@ -454,8 +454,8 @@ static tp_status options_check(const struct tpl_options *options,
                         "the files themselves", with);
     if (options->pty && options->input == TPL_STDIN_ALL)
         return tpb_fail(error, TP_ERR_INVALID,
-                        "--pty and --stdin all do not go together: one rank "
-                        "can have the terminal");
+                        "--pty and --stdin all do not go together: only one "
+                        "rank can have the terminal");
     return TP_OK;
 }
 

@@ -272,7 +272,7 @@ tp_status tpl_value_wrap(const char *text, struct tpl_wrap *wrap,
         wrap->words = tpb_array(words.we_wordc + 1, sizeof(char *));
     else
         status = tpb_fail(error, TP_ERR_INVALID,
-                          "--wrap %s: which command?", text);
+                          "--wrap %s: the command is missing", text);
     if (status == TP_OK && wrap->words == NULL)
         status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     for (size_t i = 0; status == TP_OK && i < words.we_wordc; i++) {

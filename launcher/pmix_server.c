@@ -468,7 +468,7 @@ static tp_status server_refused(pmix_status_t status, struct tpb_error *error)
     if (status == PMIX_SUCCESS)
         return TP_OK;
     return tpb_fail(error, TP_ERR_BACKEND,
-                    "libpmix does not take the job: %s",
+                    "libpmix rejects the job: %s",
                     PMIx_Error_string(status));
 }
 

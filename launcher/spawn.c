@@ -52,7 +52,7 @@ static void spawn_explain_script(const char *path, struct tpb_error *error)
         name[strcspn(name, " \t\n")] = '\0';
         if (strchr(name, '\r') != NULL)
             remedy = ", as its first line ends with a carriage return; "
-                     "dos2unix takes these away";
+                     "dos2unix removes them";
         there = access(name, F_OK) == 0;
         name[strcspn(name, "\r")] = '\0';
     }

@@ -280,7 +280,8 @@ static void job_print(const struct job *job,
                  job->count, job->host_count, job->host_count == 1 ? "" : "s",
                  job->kind_count, job->kind_count == 1 ? "" : "s",
                  options->topo == NULL ? "" : "  Recorded machines cannot be "
-                 "tried: every backend of this build is taken to work there.");
+                 "tried: every backend of this build is assumed to work "
+                 "there.");
     for (size_t i = 0; i < job->kind_count; i++) {
         const struct tpt_planned *planned = &job->plans[i];
 

@@ -16,19 +16,19 @@ enum {
 
 static const char options_help[] =
 "usage: tpinfo [options]\n"
-"Shows what tp finds on this machine; without options, an overview.\n"
+"Show what tp finds on this machine; without options, an overview.\n"
 "\n"
 "  --topology         draw packages, memory, caches and cores\n"
 "  --backends         list the backends and whether they work here\n"
-"  --costs            measured costs and the model's, side by side\n"
-"  --env              list settings, their values and where they come from\n"
+"  --costs            compare measured costs with those of the model\n"
+"  --env              list all settings with their values and sources\n"
 "  --plan             predict the path between two ranks, with reasons\n"
-"  -n N               with --plan: of a job of N ranks, bound as tprun does\n"
-"  --topo FILE[,FILE] with --plan: on one recorded machine, or between two\n"
-"                     (with -n: as many as there are files)\n"
-"  --json             for programs\n"
-"  -h, --help         this text\n"
-"  -V, --version      the version\n";
+"  -n N               with --plan: for a job of N ranks, bound as by tprun\n"
+"  --topo FILE[,FILE] with --plan: for one recorded machine, or between two\n"
+"                     (with -n: up to 16)\n"
+"  --json             print JSON instead of text\n"
+"  -h, --help         print this and exit\n"
+"  -V, --version      print the version and exit\n";
 
 static const struct option options_table[] = {
     { "topology", no_argument, NULL, OPTIONS_LONG + 't' },
@@ -92,11 +92,12 @@ static bool options_check(int argc, char **argv,
         return options_mistake(exit_status, "unexpected argument ",
                                argv[optind]);
     if (options->topo != NULL && !plan)
-        return options_mistake(exit_status, "--topo goes with --plan", "");
+        return options_mistake(exit_status, "--topo needs --plan", "");
     if (options->ranks > 0 && !plan)
-        return options_mistake(exit_status, "-n goes with --plan", "");
+        return options_mistake(exit_status, "-n needs --plan", "");
     if (plan && options->show != TPINFO_PLAN)
-        return options_mistake(exit_status, "--plan goes alone", "");
+        return options_mistake(exit_status, "--plan cannot be combined with "
+                               "another section", "");
     return true;
 }
 
@@ -130,8 +131,8 @@ bool tpinfo_parse(int argc, char **argv, struct tpinfo_options *options,
         case OPTIONS_LONG + 'T': options->topo = optarg; break;
         case 'n':
             if (!options_ranks(options))
-                return options_mistake(exit_status, "-n wants a number from 2 "
-                                       "to 1024, not ", optarg);
+                return options_mistake(exit_status, "-n: expected a number "
+                                       "from 2 to 1024, not ", optarg);
             break;
         case 'h': return options_print(exit_status, options_help);
         case 'V':
@@ -143,7 +144,7 @@ bool tpinfo_parse(int argc, char **argv, struct tpinfo_options *options,
         default:
             return options_mistake(exit_status, optopt != 0
                                    && options_is_long()
-                                   ? "no value goes with "
+                                   ? "no value is allowed after "
                                    : "unknown option ",
                                    options_culprit(argv));
         }

@@ -171,7 +171,7 @@ static void plan_print(const struct plan_work *work, bool recorded, bool json,
     }
     if (recorded)
         tpb_text_add(text, "Recorded machines cannot be tried: every backend "
-                     "of this build is taken to work there.\n");
+                     "of this build is assumed to work there.\n");
     for (size_t i = 0; i < work->count; i++) {
         const struct tpt_planned *planned = &work->plans[i];
 

@@ -125,7 +125,7 @@ static tp_status tprun_limit_numbers(struct tpb_error *error)
         return TP_OK;
     return tpb_fail(error, TP_ERR_SYSTEM, "tprun was started with about %d "
                     "file descriptors open, and libpmix needs some below %d; "
-                    "who starts tprun should close them, or set "
+                    "whatever starts tprun should close them, or set "
                     "close-on-exec", last - TPRUN_FDS_PMIX, FD_SETSIZE);
 }
 
@@ -483,8 +483,8 @@ static int tprun_check_local(struct tpb_error *error)
 
     if (status == 0 && tprun.options.output != NULL && !tprun.options.dry_run
         && mkdir(tprun.options.output, 0777) < 0 && errno != EEXIST) {
-        tpb_fail_errno(error, errno, "--output %s: cannot make this folder "
-                       "(the one above must be there)", tprun.options.output);
+        tpb_fail_errno(error, errno, "--output %s: cannot create this folder "
+                       "(its parent must exist)", tprun.options.output);
         status = TPL_EXIT_USAGE;
     }
     return status;

@@ -215,7 +215,7 @@ static int rank_file(const char *suffix, struct tpb_error *error)
     }
     fd = tpb_create_file(path);
     if (fd < 0)
-        tpb_fail_errno(error, errno, "--output: cannot make %s", path);
+        tpb_fail_errno(error, errno, "--output: cannot create %s", path);
     return fd;
 }
 

@@ -82,10 +82,10 @@ static tp_status find_only(pid_t *pid, struct tpb_error *error)
     }
     closedir(proc);
     if (count == 0)
-        tpb_fail(error, TP_ERR_NOT_FOUND, "no job of yours that tprun started "
+        tpb_fail(error, TP_ERR_NOT_FOUND, "no job that you started with tprun "
                  "runs here");
     else if (count > 1)
-        tpb_fail(error, TP_ERR_NOT_FOUND, "there are %d jobs; which one?  "
+        tpb_fail(error, TP_ERR_NOT_FOUND, "there are %d jobs; choose one: "
                  "tptop PID, where PID is one of %.300s", count,
                  list.text != NULL ? list.text : "");
     tpb_text_fini(&list);
@@ -102,11 +102,12 @@ tp_status tptop_find(pid_t *pid, struct tpb_record *record,
         return status;
     fd = find_record(*pid);
     if (fd < 0 && errno == EACCES)
-        return tpb_fail(error, TP_ERR_DENIED, "process %d belongs to somebody "
-                        "else: be that user, or root", (int)*pid);
+        return tpb_fail(error, TP_ERR_DENIED, "process %d belongs to another "
+                        "user: run tptop as that user, or as root",
+                        (int)*pid);
     if (fd < 0)
-        return tpb_fail(error, TP_ERR_NOT_FOUND, "process %d is no tprun with "
-                        "a job on this machine", (int)*pid);
+        return tpb_fail(error, TP_ERR_NOT_FOUND, "process %d is not a tprun "
+                        "with a job on this machine", (int)*pid);
     status = tpb_record_open(fd, record, error);
     tpb_close(&fd);
     return status;

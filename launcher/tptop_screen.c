@@ -36,7 +36,7 @@ tp_status tptop_screen_open(struct tpb_error *error)
     const char *name = getenv("TERM");
 
     if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO))
-        return tpb_fail(error, TP_ERR_INVALID, "this is no terminal; "
+        return tpb_fail(error, TP_ERR_INVALID, "this is not a terminal; "
                         "`tptop --json` prints what scripts can read");
     screen.terminal = newterm(NULL, stdout, stdin);
     if (screen.terminal == NULL)

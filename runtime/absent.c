@@ -166,9 +166,9 @@ void tpr_peer_unreachable(struct tpr_peer *peer)
     tpr_explain_refusal(peer, &text);
     if (peer->state == TPR_PEER_AWAITED && !peer->gave_up
         && absent_is_mute(peer))
-        tpb_text_add(&text, "; nor did it call us by itself, and this"
-                     " launcher cannot have it asked to (it would, if it"
-                     " opened a pipe to rank %d)", peer->context->rank);
+        tpb_text_add(&text, "; nor did it connect to us, and this launcher "
+                     "cannot ask it to (it would, if it opened a pipe to rank "
+                     "%d)", peer->context->rank);
     else if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
         tpb_text_add(&text, "; nor did it find a way to us");
     if (!text.failed && absent_by_contract(peer))

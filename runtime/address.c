@@ -175,7 +175,8 @@ static tp_status address_written(const char *text, struct tpr_address *address,
         *value++ = '\0';
         if (!address_item(address, item, value))
             return tpb_fail(error, TP_ERR_INVALID,
-                            "the address's part \"%s=%s\" cannot be", item,
+                            "the part \"%s=%s\" of the address is not valid",
+                            item,
                             value);
     }
     if (address->count == 0 && address->name[0] == '\0')
@@ -209,8 +210,8 @@ tp_status tpr_address_parse(const char *text, struct tpr_address *address,
     if (strncmp(text, tcp, strlen(tcp)) == 0)
         text += strlen(tcp);
     if (!address_host_port(text, address->host, &address->port))
-        return tpb_fail(error, TP_ERR_INVALID, "\"%s\" is no address:"
-                        " expected HOST:PORT or tcp://HOST:PORT; to listen"
+        return tpb_fail(error, TP_ERR_INVALID, "\"%s\" is not an address: "
+                        "expected HOST:PORT or tcp://HOST:PORT; to listen"
                         " also \"local\", to connect also what"
                         " tp_listener_address() wrote", text);
     return TP_OK;

@@ -116,7 +116,7 @@ static void bootstrap_warn_cleared(void)
             continue;
         tpb_warn("tprun (pid %d) started this process, but its environment"
                  " was cleared on the way (env -i, sudo?), so it is on its own:"
-                 " hand on PMIX_* and TP_* (sudo --preserve-env);"
+                 " pass on PMIX_* and TP_* (sudo --preserve-env);"
                  " TP_BOOTSTRAP=single says that this is meant", (int)pid);
         return;
     }

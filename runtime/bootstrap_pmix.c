@@ -155,7 +155,7 @@ static tp_status pmix_publish(struct tpr_bootstrap *base, const void *blob,
         code = PMIx_Commit();
     if (code != PMIX_SUCCESS)
         return tpb_fail(error, TP_ERR_BACKEND,
-                        "PMIx does not take this rank's card: %s",
+                        "PMIx rejects this rank's card: %s",
                         PMIx_Error_string(code));
     return TP_OK;
 }
@@ -331,7 +331,7 @@ static void pmix_leave(struct tpr_bootstrap *base, bool losing)
     if (code == PMIX_SUCCESS)
         code = PMIx_Commit();
     if (code != PMIX_SUCCESS)
-        tpb_info("PMIx is not told that this rank leaves: %s",
+        tpb_info("PMIx could not be told that this rank leaves: %s",
                  PMIx_Error_string(code));
 }
 
@@ -665,12 +665,12 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
         if (code == PMIX_ERR_UNREACH && server == NULL)
             return tpb_fail(error, TP_ERR_NOT_FOUND,
                             "PMIx_Init: no launcher has told this process of "
-                            "a PMIx server; start it with tprun, or let "
-                            "TP_BOOTSTRAP=auto do without");
+                            "a PMIx server; start it with tprun, or set "
+                            "TP_BOOTSTRAP=auto, which works without one");
         return tpb_fail(error, code == PMIX_ERR_UNREACH ? TP_ERR_NOT_FOUND
                                                         : TP_ERR_BACKEND,
                         "PMIx_Init: %s (the launcher's libpmix is %s, this "
-                        "rank's %s; the same on all hosts always fits)",
+                        "rank's %s; install the same one on all hosts)",
                         PMIx_Error_string(code),
                         server != NULL ? server : "of unknown version",
                         PMIx_Get_version());

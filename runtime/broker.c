@@ -315,8 +315,8 @@ tp_status tpr_broker_publish(struct tpr_broker *broker, const void *blob,
     int code = broker_insist(broker, TPB_DOOR_PUT, broker->rank, blob,
                              length);
 
-    return code == 0 ? TP_OK : tpb_fail_errno(error, code, "tprun does not"
-                                              " take this rank's card");
+    return code == 0 ? TP_OK : tpb_fail_errno(error, code, "tprun does not "
+                                              "accept this rank's card");
 }
 
 tp_status tpr_broker_turn(struct tpr_broker *broker, uint32_t *turn,

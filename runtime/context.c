@@ -704,8 +704,8 @@ static void context_end_operations(tp_context *context)
         if (!context->flushed && peer->state != TPR_PEER_ENDED
             && !context_peer_safe(peer))
             tpr_peer_end(peer, TP_ERR_TIMEOUT,
-                         "it did not take what was written before"
-                         " TP_FINALIZE_TIMEOUT");
+                         "it did not read what was written in time "
+                         "(TP_FINALIZE_TIMEOUT)");
         tpr_peer_end(peer, TP_ERR_CLOSED, "tp_finalize");
     }
     while ((node = tpb_list_take(&context->any)) != NULL)

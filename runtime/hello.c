@@ -448,7 +448,7 @@ static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
         tpr_peer_end(peer, TP_ERR_NO_MEMORY, "the peer is out of memory");
     else if (welcome.answer == WIRE_OVER && peer->guest != NULL)
         tpr_peer_end(peer, TP_ERR_PEER_CLOSED,
-                     "the listener waits for us no more");
+                     "the listener no longer waits for us");
     else if (welcome.answer == WIRE_OVER)
         tpr_peer_end(peer, TP_ERR_PEER_FAILED, "the peer has given us up");
     else

@@ -90,8 +90,8 @@ static tp_status secret_file(const char *path, char secret[TPR_SECRET_TEXT],
     char *text;
 
     if (stat(path, &file) == 0 && (file.st_mode & 077) != 0)
-        return tpb_fail(error, TP_ERR_INVALID, "TP_SECRET=file:%s: others may"
-                        " read it; chmod 600 helps", path);
+        return tpb_fail(error, TP_ERR_INVALID, "TP_SECRET=file:%s: other users "
+                        "may read it; make it private with chmod 600", path);
     text = tpb_read_file(path, &length);
     if (text == NULL) {
         tpb_fail_errno(error, errno, "TP_SECRET=file:%s", path);

@@ -174,8 +174,8 @@ static void visit_answered(struct tpr_visit *visit, tp_status status,
 static void visit_rest(struct tpr_visit *visit)
 {
     if (visit->history.length == 0)
-        tpb_text_add(&visit->history, "its address has no way that leads"
-                     " there from this host");
+        tpb_text_add(&visit->history, "none of the ways in its address leads "
+                     "there from this host");
     tpb_debug("%s: %s", visit->guest->name,
               visit->history.failed ? "?" : visit->history.text);
     if (visit->verdict != TP_OK) {

@@ -436,7 +436,7 @@ static void card_get_all(struct card_reader *reader, struct tpt_card *card)
     for (unsigned i = 0; i < records && reader->wrong == NULL; i++)
         card_get_record(reader, card);
     if (reader->at != reader->end)
-        card_wrong(reader, "there is more than belongs to it");
+        card_wrong(reader, "there are bytes behind its end");
     if (card_has_twins(card))
         card_wrong(reader, "two backends have one name");
 }
@@ -466,7 +466,7 @@ static tp_status card_check(struct card_reader *reader, struct tpb_error *error)
     if (card_get_number(reader, CARD_CHECKSUM)
         != tpb_hash(TPB_HASH_INIT, blob, length - CARD_CHECKSUM))
         return tpb_fail(error, TP_ERR_PROTOCOL,
-                        "card is damaged: its checksum does not fit");
+                        "card is damaged: its checksum does not match");
     reader->at = blob + CARD_HEADER;
     reader->end -= CARD_CHECKSUM;
     return TP_OK;

@@ -155,7 +155,7 @@ const char *tpt_card_gpus_decode(const uint8_t *bytes, size_t length,
         one.end += part;
         gpus_get_one(&one, &card->gpus[i]);
         if (one.cut || !gpus_good(card, &card->gpus[i]))
-            return "a GPU is not one";
+            return "a GPU is malformed";
         all.at += part;
     }
     return all.cut || all.at != all.end ? "the GPUs are cut" : NULL;

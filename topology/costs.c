@@ -166,7 +166,7 @@ static const char *costs_read(const json_t *root, uint64_t hash,
 
     snprintf(text, sizeof(text), "%016llx", (unsigned long long)hash);
     if (format == NULL || strcmp(format, "tp-costs") != 0)
-        return "it is no table of costs";
+        return "it is not a table of costs";
     if (json_integer_value(json_object_get(root, "version")) != COSTS_VERSION)
         return "it is of another version";
     if (machine == NULL || strcmp(machine, text) != 0)
@@ -175,7 +175,7 @@ static const char *costs_read(const json_t *root, uint64_t hash,
         return "a member is missing";
     json_array_foreach(list, i, row)
         if (!costs_read_row(row, costs))
-            return "a row is not one";
+            return "a row is malformed";
     snprintf(costs->when, sizeof(costs->when), "%s", when);
     return NULL;
 }
@@ -214,10 +214,10 @@ static tp_status costs_absent(const struct tpb_settings *settings,
     else if (*wanted != '\0' && !S_ISDIR(found.st_mode))
         code = ENOTDIR;
     return code == 0 ? TP_OK
-           : tpb_fail(error, TP_ERR_NOT_FOUND, "TP_COSTS=%s: %s; what paths "
-                      "cost is not measured but the model's; `tpperf "
-                      "--calibrate` makes the folder and a table, and "
-                      "TP_COSTS=none asks for neither", wanted,
+           : tpb_fail(error, TP_ERR_NOT_FOUND, "TP_COSTS=%s: %s; the model's "
+                      "costs are used instead; `tpperf --calibrate` creates "
+                      "the folder and a table, and TP_COSTS=none asks for "
+                      "neither", wanted,
                       strerror(code));
 }
 
@@ -249,7 +249,8 @@ tp_status tpt_costs_load(const struct tpb_settings *settings, uint64_t hash,
     if (stat(path, &found) == 0
         && (!S_ISREG(found.st_mode) || found.st_size > COSTS_BYTES)) {
         status = tpb_fail(error, TP_ERR_INVALID, "the measured costs in %s are"
-                          " not used: it is no file of under %d KiB", path,
+                          " not used: it is not a file of less than %d KiB",
+                          path,
                           COSTS_BYTES >> 10);
         tpb_free(path);
         return status;

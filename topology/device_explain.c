@@ -129,7 +129,7 @@ void tpt_device_evidence(const struct tpt_card *mine,
         explain_network(mine, yours, plan);
     else if (a == NULL || b == NULL)
         snprintf(plan->evidence, sizeof(plan->evidence), "the card of %s "
-                 "tells of no such GPU", a == NULL ? "this rank"
+                 "lists no such GPU", a == NULL ? "this rank"
                  : "that rank");
     else
         explain_path(a, b, tpt_device_turns(mine, yours, plan->mine,

@@ -109,8 +109,8 @@ static tp_status discover_readable(const char *path, struct tpb_error *error)
     if (stat(path, &found) == 0
         && (S_ISCHR(found.st_mode) || S_ISBLK(found.st_mode)
             || (S_ISREG(found.st_mode) && found.st_size >= INT32_MAX)))
-        return tpb_fail(error, TP_ERR_INVALID, "%s is no topology file, but a "
-                        "device, or far too big; `lstopo FILE.xml` writes "
+        return tpb_fail(error, TP_ERR_INVALID, "%s is not a topology file but "
+                        "a device, or far too big; `lstopo FILE.xml` writes "
                         "one", path);
     return TP_OK;
 }

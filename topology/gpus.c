@@ -190,8 +190,9 @@ static tp_status gpus_restrict(struct tpt_gpus *gpus, const char *visible,
     tpb_free(copy);
     if (unknown > 0)
         return tpb_fail(error, TP_ERR_INVALID,
-                        "CUDA_VISIBLE_DEVICES=%s names what is none of the %d "
-                        "GPUs here; --gpus-per-rank needs numbers or GPU-... "
+                        "CUDA_VISIBLE_DEVICES=%s names something that is none "
+                        "of the %d GPUs here; --gpus-per-rank needs numbers or "
+                        "GPU-... "
                         "names", visible, gpus->count);
     for (int i = 0; i < gpus->count; i++)
         if (keep[i])

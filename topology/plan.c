@@ -152,7 +152,7 @@ void tpt_plan_demote(struct tpt_plan *plan, const char *name,
     failed->from_bytes = UINT64_MAX;
     snprintf(failed->evidence, sizeof(failed->evidence), "%s", evidence);
     snprintf(failed->remedy, sizeof(failed->remedy), "`tpinfo --backends` on "
-             "both hosts shows what they can; TP_BACKENDS=^%s spares the "
+             "both hosts shows what they can; TP_BACKENDS=^%s avoids the "
              "trial", name);
     plan_move_back(plan, at);
     tpt_plan_settle(plan);
@@ -249,5 +249,5 @@ void tpt_plan_refusal(const struct tpt_plan *plan, struct tpb_text *text)
         plan_tell(plan, at, text);
     }
     if (text->length == start)
-        tpb_text_add(text, "no backend is built that could");
+        tpb_text_add(text, "this build has no backend that could");
 }

@@ -395,16 +395,16 @@ static bool score_unusable(const struct score_pair *pair,
         if (pair->mine->recorded)
             score_record_anew(row, pair->mine);
         else
-            SCORE_REMEDY(row, "mend that on this host; `tpinfo --backends` "
-                         "shows whether it helped");
+            SCORE_REMEDY(row, "fix that on this host; `tpinfo --backends` "
+                         "shows whether that helped");
     } else if (!row->yours->usable) {
         score_refuse(row, TPT_REASON_YOURS_UNUSABLE);
         SCORE_EVIDENCE(row, "%s", score_why(row->yours));
         if (pair->yours->recorded)
             score_record_anew(row, pair->yours);
         else
-            SCORE_REMEDY(row, "mend that on %.63s; `tpinfo --backends` there "
-                         "shows whether it helped", pair->yours->host.name);
+            SCORE_REMEDY(row, "fix that on %.63s; `tpinfo --backends` there "
+                         "shows whether that helped", pair->yours->host.name);
     } else {
         return false;
     }

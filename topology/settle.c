@@ -104,7 +104,7 @@ static void settle_misses(struct tpt_candidate *channel,
              "goes over %.23s only, and the transport is %.23s", over,
              transport->name);
     snprintf(channel->remedy, sizeof(channel->remedy),
-             "TP_BACKENDS=^%.23s, if it is wanted all the same",
+             "TP_BACKENDS=^%.23s, if you want it anyway",
              transport->name);
 }
 
@@ -189,7 +189,7 @@ static void settle_break_contract(const struct tpt_plan *plan,
              "TP_REQUIRE wants %.40s for class %s, which cannot be had",
              plan->insist, class);
     snprintf(transport->remedy, sizeof(transport->remedy),
-             "mend what its own line names, or take %s:%.40s out of "
+             "fix what its own line names, or take %s:%.40s out of "
              "TP_REQUIRE", class, plan->insist);
 }
 

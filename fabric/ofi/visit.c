@@ -62,9 +62,9 @@ void ofi_visit_words(const struct ofi_visit *visit, struct tpb_text *text)
 {
     static const char *const waits[] = {
         [OFI_DIALING] = "no answer yet",
-        [OFI_ASKED] = "it took the call, but has not answered yet",
+        [OFI_ASKED] = "it accepted the connection, but has not answered yet",
         [OFI_LOADING] = "it answered, and waits for its turn",
-        [OFI_JOINING] = "it answered, and libfabric is at it"
+        [OFI_JOINING] = "it answered, and libfabric is connecting"
     };
     char where[64];
 
@@ -75,10 +75,11 @@ void ofi_visit_words(const struct ofi_visit *visit, struct tpb_text *text)
             tpb_text_add(text, " %s: %s;", visit_where(visit, at, where),
                          waits[visit->calls[at]->stage]);
         else if (visit->again[at] != 0)
-            tpb_text_add(text, " %s: %s, and is called again;",
+            tpb_text_add(text, " %s: %s, and is tried again;",
                          visit_where(visit, at, where),
                          visit->hung_up[at] > 0 ? "it hung up"
-                                                : "many call it");
+                                                : "too many peers connect to "
+                                                  "it");
 }
 
 /* One way is over: notes what it answered and goes on. */
@@ -150,7 +151,8 @@ static void visit_hung_up(struct ofi_meet *meet)
     else
         visit_lost(meet, TP_ERR_UNREACHABLE,
                    "hung up without an answer, each time: another process "
-                   "lives there, it just ended, or too many call it");
+                   "lives there, it just ended, or too many peers connect "
+                   "to it");
 }
 
 /* ---- from the first call to the answer --------------------------------- */
@@ -452,7 +454,7 @@ void ofi_visit_late(struct ofi_meet *meet)
         visit_lost(meet, TP_ERR_UNREACHABLE, "no answer");
     } else if (meet->stage == OFI_ASKED) {
         visit_lost(meet, TP_ERR_UNREACHABLE,
-                   "took the call, but did not answer in time");
+                   "accepted the connection, but did not answer in time");
     } else if (visit_has_other(visit, meet->at)) {
         visit_hang_up(meet);       /* once more if the others fail too */
         visit->next = 0;

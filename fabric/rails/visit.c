@@ -192,8 +192,8 @@ void rails_trying(struct tpf_conn *common, struct tpb_text *text)
         if (rail == NULL || rail->stage == RAILS_UP)
             continue;
         if (rail->stage != RAILS_DIALING)
-            tpb_text_add(text, " %s: it took the call, but does not welcome"
-                         " the rail;", conn->card != NULL
+            tpb_text_add(text, " %s: it accepted the connection, but does not "
+                         "welcome the rail;", conn->card != NULL
                          ? conn->card->places[conn->ways[i].place].nic : "?");
         else if (rail->conn->backend->trying != NULL)
             rail->conn->backend->trying(rail->conn, text);

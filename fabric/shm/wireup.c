@@ -280,8 +280,8 @@ static tp_status wireup_call(struct shm_conn *conn, struct tpb_error *error)
     if (code == EAGAIN || code == ETOOMANYREFS)
         return wireup_later(conn);
     if (code == ECONNREFUSED)
-        return tpb_fail(error, TP_ERR_UNREACHABLE, "nobody is behind its"
-                        " door: it ended, or is of another job");
+        return tpb_fail(error, TP_ERR_UNREACHABLE, "nobody listens at its "
+                        "door: it ended, or belongs to another job");
     return tpb_fail_errno(error, code, "the door to it");
 }
 

@@ -177,7 +177,7 @@ static void settings_warn_unknown(const char *entry)
     if (nearest != NULL)
         tpb_warn("unknown variable %s: did you mean TP_%s?", name, nearest);
     else
-        tpb_warn("unknown variable %s; `tpinfo --env` lists those there are",
+        tpb_warn("unknown variable %s; `tpinfo --env` lists them all",
                  name);
 }
 
@@ -191,8 +191,8 @@ static void settings_warn_component(const char *name,
         tpb_warn("TP_LOG: no component is called \"%s\": did you mean %s?",
                  name, nearest);
     else
-        tpb_warn("TP_LOG: no component is called \"%s\"; tp_env(7) lists "
-                 "those there are", name);
+        tpb_warn("TP_LOG: no component is called \"%s\"; tp_env(7) lists them "
+                 "all", name);
 }
 
 /* Nearly always all ranks of a job would say the same: one does. */

@@ -128,7 +128,7 @@ done
 # The time is up, and what is still open is told too.
 over late
 for words in 'not made in time' '\[fd77::30\]:[0-9]*: Connection refused' \
-    '10.77.0.30:[0-9]*: i*t* *took the call'; do
+    '10.77.0.30:[0-9]*: i*t* *accepted the connection'; do
     if says late.0 "$words"; then pass; fi
 done
 

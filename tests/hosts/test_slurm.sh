@@ -87,7 +87,7 @@ one_way_only()
     here 40 env TP_CONNECT_TIMEOUT=15s TP_LOG=warn,peer=info \
         "$tprun" --host host1,host2 "$rank" knock
     check "who cannot be asked to call" ended 1 '' \
-        'did it call us by itself, and this launcher cannot have it asked'
+        'did it connect to us, and this launcher cannot ask it to'
     nft delete table inet tp
     unset SLURM_PMIX_DIRECT_CONN
 }

@@ -85,7 +85,7 @@ try 2 'engine prrte: prterun is not in PATH' --engine prrte true
 try 2 'engine local: 192.0.2.1 is not this machine' \
     --engine local --host $away true
 try 2 'engine pbs: expected auto, local, slurm' --engine pbs true
-try 2 'host: "a,,b": a host without a name' --host a,,b true
+try 2 'host: "a,,b": the name of a host is missing' --host a,,b true
 try 2 'hostfile /nonexistent: No such file' --hostfile /nonexistent true
 try 0 '' -n 2 --host localhost true
 printf 'localhost slots=2\nlocalhost slot=1\n' >"$work/hosts"

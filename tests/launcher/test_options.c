@@ -555,9 +555,9 @@ START_TEST(test_habits)
         { "--mpi=pmix", NULL, "--mpi is not an option of tprun; leave" },
         { "--bind-to", "socket", "a socket is a package here" },
         { "--map-by", "ppr:2:node", "--host a:2,b:2 says" },
-        { "--ti", "3", "may be --timestamp or --timeout" },
+        { "--ti", "3", "is ambiguous: --timestamp or --timeout" },
         { "-zzz", NULL, "unknown option -zzz;" },
-        { "-v=2", NULL, "-v=2: no = behind a letter" },
+        { "-v=2", NULL, "-v=2: one-letter options take no =" },
         { "-tag=3", NULL, "-tag takes no argument" },
         { "-n", "p2", "-n p2: expected a number" },
     };
@@ -579,8 +579,8 @@ START_TEST(test_named)
         { "--require", "", "--require: expected CLASS:BACKEND" },
         { "-x", "PMIX_RANK=3", "tprun itself sets this one" },
         { "--wdir", "/tpx-nothere", "--wdir /tpx-nothere: cannot go there" },
-        { "--host", "localhost:2:3", "is no IPv6 address" },
-        { "--host", "[::g]", "is no IPv6 address" },
+        { "--host", "localhost:2:3", "is not an IPv6 address" },
+        { "--host", "[::g]", "is not an IPv6 address" },
     };
 
     for (size_t i = 0; i < TPB_COUNT(typed); i++)

@@ -124,8 +124,8 @@ START_TEST(test_left_untouchable)
         tpx_skip("root", "the build tree is closed to others");
     } else {
         ck_assert_int_eq(status, 0);
-        ck_assert_msg(strstr(text, "tprun: processes that ranks have left (1) "
-                             "do not die of SIGKILL") != NULL, "%s", text);
+        ck_assert_msg(strstr(text, "tprun: processes that ranks left behind "
+                             "(1) survive SIGKILL") != NULL, "%s", text);
     }
     tpb_free(text);
 }

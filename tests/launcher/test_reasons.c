@@ -37,7 +37,7 @@ static const struct reason_case {
                                    "ofi:tcp", "", "on this host", "usable",
                                    "+usable" },
     [TPT_REASON_YOURS_UNUSABLE] = { "0", "1", { "1:TP_IFACE=nonesuch0" },
-                                    "ofi:tcp", "", "mend that on", "+usable",
+                                    "ofi:tcp", "", "fix that on", "+usable",
                                     "usable" },
     [TPT_REASON_MINE_LACKS] = { "1", "0", { "1:TP_CARD_HOOK=lacks=shm" },
                                 "shm", "the one here has not",

@@ -579,7 +579,8 @@ START_TEST(test_top_refusals)
     top_says("--interval 1e7", "to 1000000");
     top_says("--json 1x", "PID 1x: expected a whole number");
     /* As good a number as another, if a big one. */
-    top_says("--json 2000000000", "process 2000000000 is no tprun with a job");
+    top_says("--json 2000000000",
+             "process 2000000000 is not a tprun with a job");
     top_says("--json=yes", " --json=yes: it takes no argument");
     if (access("/dev/full", F_OK) == 0) {
         top_says("--help >/dev/full", "cannot write to standard output: No ");

@@ -224,15 +224,15 @@ START_TEST(test_mistakes)
     bad("--topology -xh", 2, "unknown option -x");
     bad("all", 2, "unexpected argument all");
     bad("--plan --topo", 2, "a value is missing after --topo");
-    bad("--topo a.xml", 2, "--topo goes with --plan");
-    bad("--plan --env", 2, "--plan goes alone");
-    bad("--json=yes", 2, "no value goes with --json=yes");
-    bad("-n 4", 2, "-n goes with --plan");
+    bad("--topo a.xml", 2, "--topo needs --plan");
+    bad("--plan --env", 2, "--plan cannot be combined with another section");
+    bad("--json=yes", 2, "no value is allowed after --json=yes");
+    bad("-n 4", 2, "-n needs --plan");
     bad("--plan -n", 2, "a value is missing after -n");
-    bad("--plan -n 1", 2, "-n wants a number from 2 to 1024, not 1");
+    bad("--plan -n 1", 2, "-n: expected a number from 2 to 1024, not 1");
     bad("--plan -n 1025", 2, "not 1025");
     bad("--plan -n 4x", 2, "not 4x");
-    bad("--plan --costs", 2, "--plan goes alone");
+    bad("--plan --costs", 2, "--plan cannot be combined with another section");
 }
 END_TEST
 
@@ -247,7 +247,7 @@ START_TEST(test_bad_environment)
     bad("--json", 1, "lstopo");
     /* As /dev/zero, but that it ends. */
     setenv("TP_TOPOLOGY", "/dev/null", 1);
-    bad("", 1, "/dev/null is no topology file, but a device");
+    bad("", 1, "/dev/null is not a topology file but a device");
     unsetenv("TP_TOPOLOGY");
     setenv("TP_REQUIRE", "node:nonesuch", 1);
     bad("--plan", 1, "unknown backend \"nonesuch\"; known here: ");

@@ -574,8 +574,8 @@ START_TEST(test_want_of_memory)
     ck_assert_int_eq(launch.status, 137);
     ck_assert_msg(strstr(launch.err, "tprun: rank 1 (pid ") != NULL
                   && strstr(launch.err, "(SIGKILL), most likely by the kernel "
-                            "for want of memory: the limit of this cgroup is "
-                            "128 MiB (/sys/fs/cgroup/") != NULL
+                            "because memory ran out: the limit of this cgroup "
+                            "is 128 MiB (/sys/fs/cgroup/") != NULL
                   && strstr(launch.err, "; raise it, or start fewer ranks\n")
                      != NULL, "%s", launch.err);
     tpx_release(&launch);

@@ -144,7 +144,7 @@ END_TEST
 
 static const struct { const char *text, *words; } wrongs[] = {
     { "", "not used" },
-    { "[]", "no table of costs" },
+    { "[]", "not a table of costs" },
     { "{\"format\": \"tp-costs\", \"version\": 2}", "of another version" },
     { "{\"format\": \"tp-costs\", \"version\": 1, \"machine\": \"0\"}",
       "about another machine" },
@@ -152,19 +152,19 @@ static const struct { const char *text, *words; } wrongs[] = {
       "\"00c0ffee12345678\"}", "a member is missing" },
     { "{\"format\": \"tp-costs\", \"version\": 1, \"machine\": "
       "\"00c0ffee12345678\", \"when\": \"now\", \"costs\": [{}]}",
-      "a row is not one" },
+      "a row is malformed" },
     { "{\"format\": \"tp-costs\", \"version\": 1, \"machine\": "
       "\"00c0ffee12345678\", \"when\": \"now\", \"costs\": [{\"backend\": "
       "\"shm\", \"locality\": \"same L3\", \"latency_ns\": 4294967296, "
-      "\"megabytes_per_second\": 1}]}", "a row is not one" },
+      "\"megabytes_per_second\": 1}]}", "a row is malformed" },
     { "{\"format\": \"tp-costs\", \"version\": 1, \"machine\": "
       "\"00c0ffee12345678\", \"when\": \"now\", \"costs\": [{\"backend\": "
       "\"shm\", \"locality\": \"same L4\", \"latency_ns\": 1, "
-      "\"megabytes_per_second\": 1}]}", "a row is not one" },
+      "\"megabytes_per_second\": 1}]}", "a row is malformed" },
     { "{\"format\": \"tp-costs\", \"version\": 1, \"machine\": "
       "\"00c0ffee12345678\", \"when\": \"now\", \"costs\": [{\"backend\": "
       "\"shm\", \"locality\": \"same L3\", \"latency_ns\": 1, "
-      "\"megabytes_per_second\": 0}]}", "a row is not one" },
+      "\"megabytes_per_second\": 0}]}", "a row is malformed" },
 };
 
 START_TEST(test_wrong)

@@ -257,7 +257,7 @@ START_TEST(test_text)
     ck_assert_ptr_nonnull(strstr(text.text, "chosen: model for same host\n"));
     ck_assert_ptr_nonnull(strstr(text.text, "yours_unusable: no \"RDMA\" "
                                  "device\n"));
-    ck_assert_ptr_nonnull(strstr(text.text, "remedy: mend that on host1"));
+    ck_assert_ptr_nonnull(strstr(text.text, "remedy: fix that on host1"));
     ck_assert_ptr_null(strstr(text.text, "no backend connects them"));
     tpb_text_fini(&text);
     a.backend_count = b.backend_count = 0;

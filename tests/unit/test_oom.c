@@ -76,7 +76,8 @@ START_TEST(test_second_version)
     tpl_oom_describe(&oom, text, sizeof(text));
     ck_assert_str_eq(text, "");
     put("job/step/memory.events", EVENTS("4"));
-    check_words(&oom, "for want of memory: the limit of this cgroup is 512 MiB",
+    check_words(&oom, "because memory ran out: the limit of this cgroup is "
+                "512 MiB",
                 "/job/memory.max); raise it, or start fewer ranks");
     put("job/memory.max", "max\n");
     check_words(&oom, "this machine had none left", "start fewer ranks");
