@@ -126,7 +126,7 @@ pictures()
         grep -q 'cannot write .*/none/none.svg: No such file' "$work/err"
     check "expected to be told at once"
     job 2 $brief --plot "$work/none.svg" init
-    [ "$status" -eq 1 ] && grep -q 'nothing of what was measured' "$work/err"
+    [ "$status" -eq 1 ] && grep -q 'none of the results can be drawn' "$work/err"
     check "expected to be told"
 }
 
@@ -134,7 +134,7 @@ pictures()
 mistakes()
 {
     job 2 --sizes 8,,9
-    refused '--sizes wants SIZE,..., not 8,,9'
+    refused '--sizes: expected SIZE,..., not 8,,9'
     job 2 --sizes 8x
     refused 'not 8x'
     job 2 --window 0
@@ -144,7 +144,7 @@ mistakes()
     job 2 --time -1
     refused 'not -1'
     job 2 --progress sometimes
-    refused '--progress wants manual|auto|thread, not sometimes'
+    refused '--progress: expected manual|auto|thread, not sometimes'
     job 2 throughput
     refused 'there is no test throughput'
     job 2 --nonesuch
@@ -166,16 +166,16 @@ mistakes()
     job 2 --fresh star
     refused 'ring and star cannot be combined with --fresh'
     job 2 --blocking --poll
-    refused '--blocking, star and mesh go without'
+    refused '--blocking, star and mesh cannot be combined with'
     job 2 --borrow --buffers 2
     refused '--borrow cannot be combined with --buffers'
     for also in --borrow --poll --tensors '--metadata 8' '--buffers 2' \
         '--memory cuda'; do
         # shellcheck disable=SC2086
         job 2 $also mesh
-        refused '--blocking, star and mesh go without'
+        refused '--blocking, star and mesh cannot be combined with'
         job 2 $also star
-        refused '--blocking, star and mesh go without'
+        refused '--blocking, star and mesh cannot be combined with'
     done
     run "$tpperf" $brief
     [ "$status" -eq 1 ] && grep -q 'at least 2 ranks' "$work/err"
@@ -282,7 +282,7 @@ peers()
         run "$build/bench/$name" --waiting yield --ranks 4 $how pairs ring
         results 6
         run "$build/bench/$name" --ranks 1
-        [ "$status" -eq 2 ] && grep -q 'wants N, not 1' "$work/err"
+        [ "$status" -eq 2 ] && grep -q 'expected N, not 1' "$work/err"
         check "expected to be refused"
     done
     if [ -x "$build/bench/tensorpipe" ] && [ -n "$asked" ]; then
