@@ -346,6 +346,8 @@ struct tpr_peer {
     uint8_t mirrored;              /* messages that went in frames for that */
     size_t brief;                  /* shorter messages may go by post() at once;
                                       0 unless CONNECTED, see tpr_tx_brief() */
+    size_t whole;                  /* ... and shorter than this, if their memory
+                                      cannot be lent */
     size_t lend_least;             /* those from here on may be lent at once,
                                       see lent.c: by this one; or NULL */
     struct tpf_link *lend;

@@ -13,16 +13,16 @@ static inline bool short_is_plain(const tp_message *message)
                || message->payloads[0].length == 0);
 }
 
-/* Its frame is under way. */
+/* Its frame is under way, if it is shorter than `below`. */
 static inline __attribute__((always_inline)) bool
-short_send(tp_pipe *pipe, unsigned flags, const void *data, size_t length)
+short_send(tp_pipe *pipe, unsigned flags, const void *data, size_t length,
+           size_t below)
 {
-    const struct tpr_peer *peer = pipe->peer;
-    struct tpf_conn *conn = peer->conn;
+    struct tpf_conn *conn = pipe->peer->conn;
     size_t size = sizeof(struct wire_frame) + length;
     struct tp_stats *stats = &pipe->record->stats;
 
-    if (length >= peer->brief || pipe->tx_end != TP_OK
+    if (length >= below || pipe->tx_end != TP_OK
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
         || !tpr_tx_credit_for(pipe, size)
         || !tpf_post(conn, tpr_frame_head(pipe, WIRE_MESSAGE, flags, length),
@@ -42,12 +42,15 @@ short_write_data(tp_pipe *pipe, unsigned flags, void *data, size_t length,
 {
     tp_context *context = pipe->context;
     struct tpr_op *op = tpr_short_op(context);
+    size_t below = pipe->peer->brief;
 
-    if (TPB_UNLIKELY(length >= pipe->peer->lend_least) && !context->closed
-        && tpr_lent_write(pipe, flags, data, length, message, done, arg))
-        return true;
+    if (TPB_UNLIKELY(length >= pipe->peer->lend_least) && !context->closed) {
+        if (tpr_lent_write(pipe, flags, data, length, message, done, arg))
+            return true;
+        below = pipe->peer->whole;
+    }
     if (TPB_UNLIKELY(context->closed || op == NULL)
-        || !short_send(pipe, flags, data, length))
+        || !short_send(pipe, flags, data, length, below))
         return false;
     if (TPB_LIKELY(done != NULL)) {
         tpr_short_op_take(context);
@@ -154,7 +157,7 @@ static bool short_write_now(tp_pipe *pipe, const tp_message *message)
     if (flags != 0)
         return message->tensors[0].length < peer->lend_least
                && short_send(pipe, flags, message->tensors[0].data,
-                             message->tensors[0].length);
+                             message->tensors[0].length, peer->brief);
     return tpr_tx_small(pipe, message, length, data);
 }
 

@@ -820,21 +820,39 @@ static void tx_lends(struct tpr_peer *peer)
     }
 }
 
-/* No channel is to be asked for so short a message, and it fits a frame. */
+/* What is shorter than this goes in one frame at once, as far as the channels
+ * are concerned that are asked, `lend` or not. */
+static size_t tx_at_once(const struct tpr_peer *peer, bool lend)
+{
+    const struct tpf_conn *conn = peer->conn;
+    const struct tpr_links *links = peer->links;
+    size_t least = conn->backend->send_data != NULL ? TX_AT_ONCE + 1 : SIZE_MAX;
+
+    if (least > conn->max_frame - sizeof(struct wire_frame) + 1)
+        least = conn->max_frame - sizeof(struct wire_frame) + 1;
+    for (uint32_t i = 0; links != NULL && i < links->ordered; i++) {
+        const struct tpr_link *link = links->order[i];
+
+        if (!link->link->kind->devices && (lend || link->link != peer->lend)
+            && link->sizes.from < least)
+            least = link->sizes.from;
+    }
+    return least;
+}
+
+/* No channel is to be asked for so short a message, and it fits a frame; nor
+ * for a longer one if its memory cannot be lent. */
 void tpr_tx_brief(struct tpr_peer *peer)
 {
     const struct tpr_links *links = peer->links;
-    size_t most = TX_AT_ONCE;
 
-    peer->brief = 0;
+    peer->brief = peer->whole = 0;
     tx_lends(peer);
     if (peer->state != TPR_PEER_CONNECTED)
         return;
-    if (links != NULL && most >= links->least)
-        most = links->least - 1;
-    if (most > peer->conn->max_frame - sizeof(struct wire_frame))
-        most = peer->conn->max_frame - sizeof(struct wire_frame);
-    peer->brief = most + 1;
+    peer->brief = tx_at_once(peer, true);
+    peer->whole = links != NULL && links->insisted ? peer->brief
+                  : tx_at_once(peer, false);
 }
 
 /* Nothing can be written any more. */
