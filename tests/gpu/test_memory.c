@@ -132,7 +132,7 @@ START_TEST(wrong_claims)
     claimed(there, SIZE, one, TP_ERR_INVALID, tpx_device_number(1) == 1
             ? "on CUDA device 0, not on 1" : "no CUDA device 1");
     claimed(there, SIZE, many, TP_ERR_INVALID, "no CUDA device 5");
-    claimed(there + 1, SIZE, zero, TP_ERR_INVALID, "over the end");
+    claimed(there + 1, SIZE, zero, TP_ERR_INVALID, "past the end");
     stop();
 }
 END_TEST
