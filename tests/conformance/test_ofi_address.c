@@ -285,7 +285,7 @@ START_TEST(test_crowd)
     for (int i = 0; i < 20; i++)
         tpx_side_step(pair.b);
     TPX_UNTIL(tpx_side_step(pair.a),
-              pair.link->failed || tpx_trying(pair.link, "called again"));
+              pair.link->failed || tpx_trying(pair.link, "tried again"));
     ck_assert_msg(!pair.link->failed, "%s", pair.link->text);
     for (int i = 0; i < count; i++)
         close(callers[i]);

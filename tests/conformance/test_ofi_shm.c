@@ -88,7 +88,7 @@ START_TEST(test_full_listener)
     visitor = tpx_side_open(tpx_backend);
     link = tpx_connect(visitor, host->address, host->address_length);
     TPX_UNTIL(tpx_side_sleep(visitor, 100),
-              link->failed || tpx_trying(link, "called again"));
+              link->failed || tpx_trying(link, "tried again"));
     for (int i = 0; i < 50; i++)
         tpx_side_sleep(visitor, 100);
     ck_assert_msg(!link->failed, "%s", link->text);
@@ -132,7 +132,7 @@ START_TEST(test_sent_away)
     for (int k = 0; k < 20; k++)
         tpx_side_step(host);
     TPX_UNTIL(tpx_side_step(visitor),
-              link->failed || tpx_trying(link, "called again"));
+              link->failed || tpx_trying(link, "tried again"));
     ck_assert_msg(!link->failed, "%s", link->text);
     for (int i = 0; i < SHM_STRANGERS; i++)
         tpb_close(&callers[i]);
