@@ -312,11 +312,13 @@ static void guard_lost(struct tpl_watch *watch, uint32_t events)
 
 static void guard_watch(struct guard_process *process)
 {
+    int before = guard.loop->refused;
+
     process->writer.ready = guard_lost;
     /* EPOLLERR comes unasked, but something must be asked for.  Who is not
      * watched is not replaced, which is no reason to end the job, either. */
     if (tpl_watch_set(guard.loop, &process->writer, EPOLLET | EPOLLERR) < 0)
-        guard.loop->refused = 0;
+        guard.loop->refused = before;
 }
 
 void tpl_guard_watch(struct tpl_loop *loop)

@@ -146,6 +146,22 @@ static void input_read(void)
     input_continue();
 }
 
+/* Keys as they are typed; what is written keeps its line ends. */
+static void input_raw(void)
+{
+    struct termios settings;
+
+    if (input_in_background()
+        || (!input.raw && tcgetattr(STDIN_FILENO, &input.settings) < 0))
+        return;
+    settings = input.settings;
+    settings.c_iflag &= ~(tcflag_t)(ICRNL | IXON);
+    settings.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
+    settings.c_cc[VMIN] = 1;
+    settings.c_cc[VTIME] = 0;
+    input.raw = tcsetattr(STDIN_FILENO, TCSANOW, &settings) == 0;
+}
+
 static void input_came(struct tpl_watch *watch, uint32_t events)
 {
     (void)events;
@@ -154,6 +170,9 @@ static void input_came(struct tpl_watch *watch, uint32_t events)
         tpl_timer_set(input.loop, &input.timer, tpb_now() + input_patience);
         return;
     }
+    /* It may have come to the foreground without a SIGCONT. */
+    if (input.keys && !input.raw)
+        input_raw();
     input_read();
 }
 
@@ -177,22 +196,6 @@ static void input_again(struct tpl_timer *timer)
         input_read();
     else
         tpl_input_resume();
-}
-
-/* Keys as they are typed; what is written keeps its line ends. */
-static void input_raw(void)
-{
-    struct termios settings;
-
-    if (input_in_background()
-        || (!input.raw && tcgetattr(STDIN_FILENO, &input.settings) < 0))
-        return;
-    settings = input.settings;
-    settings.c_iflag &= ~(tcflag_t)(ICRNL | IXON);
-    settings.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
-    settings.c_cc[VMIN] = 1;
-    settings.c_cc[VTIME] = 0;
-    input.raw = tcsetattr(STDIN_FILENO, TCSANOW, &settings) == 0;
 }
 
 void tpl_input_resume(void)

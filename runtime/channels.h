@@ -160,10 +160,12 @@ void tpr_tx_notes_drop(tp_pipe *pipe);
 bool tpr_lent_send(tp_pipe *pipe, const struct tpr_offer *offer,
                    unsigned flags);
 /* Sends a message of one buffer and nothing else, whose memory peer->lend
- * takes, in one short frame, as above.  False: not so, nothing is done.
- * Token. */
+ * takes, in one short frame, as above.  False: not so, nothing is done; sets
+ * *foreign if that memory cannot be lent, and leaves it alone if it was not
+ * asked for that.  Token. */
 bool tpr_lent_write(tp_pipe *pipe, unsigned flags, void *data, size_t length,
-                    tp_message *message, tp_message_fn *done, void *arg);
+                    tp_message *message, tp_message_fn *done, void *arg,
+                    bool *foreign);
 /* How a write goes that can be lent: op->way. */
 void tpr_lent_pace(struct tpr_op *op, struct tpr_pace *pace);
 /* The skeleton that such a frame's body makes, not numbered yet. */

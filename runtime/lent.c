@@ -79,7 +79,8 @@ bool tpr_lent_send(tp_pipe *pipe, const struct tpr_offer *offer,
 }
 
 bool tpr_lent_write(tp_pipe *pipe, unsigned flags, void *data, size_t length,
-                    tp_message *message, tp_message_fn *done, void *arg)
+                    tp_message *message, tp_message_fn *done, void *arg,
+                    bool *foreign)
 {
     tp_context *context = pipe->context;
     bool alone = tpb_list_empty(&pipe->landing);
@@ -114,6 +115,7 @@ bool tpr_lent_write(tp_pipe *pipe, unsigned flags, void *data, size_t length,
     lent_begin(pipe, op, offer);
     return true;
 out:
+    *foreign = offer != NULL && op != NULL && offer->to == NULL;
     if (offer != NULL && offer->to != NULL && offer->to->kind->forget != NULL)
         offer->to->kind->forget(offer->to, offer->hold);
     if (offer != NULL)

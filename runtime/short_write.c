@@ -43,11 +43,14 @@ short_write_data(tp_pipe *pipe, unsigned flags, void *data, size_t length,
     tp_context *context = pipe->context;
     struct tpr_op *op = tpr_short_op(context);
     size_t below = pipe->peer->brief;
+    bool foreign = false;
 
     if (TPB_UNLIKELY(length >= pipe->peer->lend_least) && !context->closed) {
-        if (tpr_lent_write(pipe, flags, data, length, message, done, arg))
+        if (tpr_lent_write(pipe, flags, data, length, message, done, arg,
+                           &foreign))
             return true;
-        below = pipe->peer->whole;
+        if (foreign)
+            below = pipe->peer->whole;
     }
     if (TPB_UNLIKELY(context->closed || op == NULL)
         || !short_send(pipe, flags, data, length, below))

@@ -820,8 +820,8 @@ static void tx_lends(struct tpr_peer *peer)
     }
 }
 
-/* What is shorter than this goes in one frame at once, as far as the channels
- * are concerned that are asked, `lend` or not. */
+/* What is shorter than this goes in one frame at once.  Channels that take host
+ * memory from some length on come first; `lend`: also the one it is lent by. */
 static size_t tx_at_once(const struct tpr_peer *peer, bool lend)
 {
     const struct tpf_conn *conn = peer->conn;
@@ -841,7 +841,7 @@ static size_t tx_at_once(const struct tpr_peer *peer, bool lend)
 }
 
 /* No channel is to be asked for so short a message, and it fits a frame; nor
- * for a longer one if its memory cannot be lent. */
+ * for one that is longer if its memory cannot be lent. */
 void tpr_tx_brief(struct tpr_peer *peer)
 {
     const struct tpr_links *links = peer->links;
