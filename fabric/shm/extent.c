@@ -159,16 +159,16 @@ static bool extent_busy(struct shm_conn *conn, uint64_t now)
     return conn->busy_bytes >= EXTENT_BUSY;
 }
 
-/* Was it wide, and has nobody needed the place since?  Its memory is still
- * there then. */
-static bool extent_has_place(struct shm_conn *conn)
+/* Its place among the wide ones, or NULL.  It keeps that, and its memory, until
+ * another needs it. */
+static struct shm_conn **extent_place(struct shm_conn *conn)
 {
     struct shm_endpoint *endpoint = shm_endpoint(conn);
 
     for (size_t i = 0; i < SHM_WIDE; i++)
         if (endpoint->wide[i] == conn)
-            return true;
-    return false;
+            return &endpoint->wide[i];
+    return NULL;
 }
 
 /* When it last needed its place.  Who is better without, and does without, may
@@ -189,13 +189,13 @@ static bool extent_widen(struct shm_conn *conn, uint64_t now)
 
     if (now < endpoint->scarce)
         return false;
+    if (extent_place(conn) != NULL) {
+        shm_ring_extend(&conn->out, SHM_RING);
+        return true;
+    }
     for (size_t i = 0; i < SHM_WIDE; i++) {
         struct shm_conn **wide = &endpoint->wide[i];
 
-        if (*wide == conn) {           /* it has the memory still */
-            shm_ring_extend(&conn->out, SHM_RING);
-            return true;
-        }
         if (place == NULL || *wide == NULL
             || (*place != NULL && extent_last(*wide) < extent_last(*place)))
             place = wide;
@@ -348,15 +348,14 @@ void shm_extent_lap(struct shm_conn *conn, uint64_t now)
     if (conn->fit.stage != EXTENT_DECIDED)
         extent_try(&conn->fit, EXTENT_IDLE);
     if (!shm_ring_wide(&conn->out)
-        && (extent_has_place(conn) || extent_busy(conn, now)))
+        && (extent_place(conn) != NULL || extent_busy(conn, now)))
         (void)extent_widen(conn, now);
 }
 
 void shm_extent_forget(struct shm_conn *conn)
 {
-    struct shm_endpoint *endpoint = shm_endpoint(conn);
+    struct shm_conn **place = extent_place(conn);
 
-    for (size_t i = 0; i < SHM_WIDE; i++)
-        if (endpoint->wide[i] == conn)
-            endpoint->wide[i] = NULL;
+    if (place != NULL)
+        *place = NULL;
 }
