@@ -446,8 +446,7 @@ static void desk_ready(struct tpf_watch *watch, uint32_t events)
                      || !tpb_list_empty(&desk->spent));
 }
 
-static tp_status desk_new(tp_context *context, struct tpr_desk **result,
-                          struct tpb_error *error)
+static tp_status desk_new(tp_context *context, struct tpb_error *error)
 {
     struct tpr_desk *desk = tpb_zalloc(sizeof(*desk));
     int code;
@@ -468,7 +467,7 @@ static tp_status desk_new(tp_context *context, struct tpr_desk **result,
     code = desk->timer.fd < 0 ? errno
            : tpf_watch_add(&context->env, &desk->timer, EPOLLIN);
     if (code == 0) {
-        *result = desk;
+        context->desk = desk;
         return TP_OK;
     }
     tpb_close(&desk->timer.fd);
@@ -478,14 +477,11 @@ static tp_status desk_new(tp_context *context, struct tpr_desk **result,
 
 tp_status tpr_desk_open(tp_context *context, struct tpb_error *error)
 {
-    struct tpr_desk *desk;
     tp_status status = TP_OK;
 
     pthread_mutex_lock(&context->table_lock);
-    desk = context->desk;
-    if (desk == NULL)
-        status = desk_new(context, &desk, error);
-    context->desk = desk;
+    if (context->desk == NULL)
+        status = desk_new(context, error);
     pthread_mutex_unlock(&context->table_lock);
     return status;
 }
