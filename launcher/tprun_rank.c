@@ -13,7 +13,7 @@
  * all is well; -m sends standard error where standard output goes, -o both to
  * files.  Each -p is one program of several: its first rank, how many of the
  * words behind the "--" are its own, and where it runs.  Words of nothing but
- * colons have one more than they should (launcher/translate.c).
+ * colons have one more than they should (launcher/translate.h).
  *
  * The engine's signals go to the whole process group, so the rank gets them
  * without its help.  If it is killed, the kernel kills the rank; where the
@@ -42,6 +42,7 @@
 #include "launcher/relay.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
+#include "launcher/translate.h"
 #include "runtime/base/io.h"
 #include "runtime/base/leavings.h"
 
@@ -125,7 +126,7 @@ static bool rank_options(int argc, char **argv)
     if (words >= 0)
         rank.program[words] = NULL;
     for (char **word = rank.program; *word != NULL; word++)
-        if (**word == ':' && (*word)[strspn(*word, ":")] == '\0')
+        if (tpl_is_colons(*word))
             ++*word;
     return true;
 }

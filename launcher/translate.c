@@ -242,13 +242,10 @@ static tp_status translate_check(const struct tpl_order *order,
     return TP_OK;
 }
 
-/* A word of the program.  For engines ":" ends it: tprun-rank takes a colon
- * away from words of nothing else. */
+/* A word of the program. */
 static void translate_word(const char *word, struct tpl_arguments *arguments)
 {
-    bool colons = *word != '\0' && word[strspn(word, ":")] == '\0';
-
-    tpl_arguments_add(arguments, "%s%s", word, colons ? ":" : "");
+    tpl_arguments_add(arguments, "%s%s", word, tpl_is_colons(word) ? ":" : "");
 }
 
 /* A program with what wraps it; the number of words. */

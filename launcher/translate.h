@@ -6,8 +6,17 @@
 #ifndef TPL_TRANSLATE_H
 #define TPL_TRANSLATE_H
 
+#include <string.h>
+
 #include "launcher/hosts.h"
 #include "launcher/options.h"
+
+/* For engines a word ":" ends the program: words of nothing but colons get one
+ * more on their way to tprun-rank, which takes it away. */
+static inline bool tpl_is_colons(const char *word)
+{
+    return *word == ':' && word[strspn(word, ":")] == '\0';
+}
 
 enum { TPL_ENGINES = TPL_ENGINE_OPENMPI + 1 };
 
