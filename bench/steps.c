@@ -27,7 +27,8 @@
 
 /* Of a stream so many messages a round, of which so many are under way. */
 enum { STEPS_LIMIT_S = 300, STEPS_WARM = 64, STEPS_BURST = 256,
-       STEPS_WINDOW = 64 };
+       STEPS_WINDOW = 64,
+       STEPS_PULLED = 20 * 1024 }; /* the other may have to pull longer ones */
 
 struct steps {
     tp_context *context;
@@ -107,8 +108,8 @@ static void steps_arrived(tp_pipe *pipe, tp_status status,
                  tp_pipe_read(pipe, skeleton, steps_caught, steps));
 }
 
-/* Arms for the answer and writes one message.  What is lent is over when it
- * comes back, before the answer. */
+/* Arms for the answer and writes one message.  What is lent or pulled is over
+ * when the other has had his turn, before the answer. */
 static void steps_write(struct steps *steps)
 {
     int written = steps->written;
@@ -118,7 +119,8 @@ static void steps_write(struct steps *steps)
     steps_expect(steps->pipe, "write",
                  tp_pipe_write(steps->pipe, &steps->message, steps_written,
                                steps));
-    while (steps->written == written && !steps->borrow)
+    while (steps->written == written && !steps->borrow
+           && steps->bytes < STEPS_PULLED)
         steps_expect(NULL, "tp_wait", tp_wait(steps->context, -1, NULL));
 }
 
@@ -275,7 +277,7 @@ static int steps_side(int rank, int turn, const char *directory, long rounds,
     struct steps steps = { .rank = rank, .turn = turn, .bytes = bytes,
                            .stream = strcmp(way, "stream") == 0,
                            .borrow = strcmp(way, "borrow") == 0 };
-    void *memory;
+    void *memory = NULL;
 
     setenv("TP_RANK", rank == 0 ? "0" : "1", 1);
     setenv("TP_SIZE", "2", 1);
@@ -285,9 +287,14 @@ static int steps_side(int rank, int turn, const char *directory, long rounds,
     steps_expect(NULL, "tp_init", tp_init(&options, &steps.context));
     steps_expect(NULL, "tp_pipe_to_rank",
                  tp_pipe_to_rank(steps.context, 1 - rank, &steps.pipe));
-    steps_expect(NULL, "tp_alloc",
-                 tp_alloc(steps.context, 2 * (bytes + 1),
-                          (tp_device){ TP_DEVICE_CPU, 0 }, &memory));
+    if (steps.borrow)
+        steps_expect(NULL, "tp_alloc",
+                     tp_alloc(steps.context, 2 * (bytes + 1),
+                              (tp_device){ TP_DEVICE_CPU, 0 }, &memory));
+    else if (posix_memalign(&memory, 4096, 2 * (bytes + 1)) != 0)
+        steps_expect(NULL, "memory", TP_ERR_NO_MEMORY);
+    else
+        memset(memory, 1, 2 * (bytes + 1));
     steps.memory = memory;
     steps.payload = (tp_payload){ .data = steps.memory, .length = bytes };
     steps.message = (tp_message){ .payloads = &steps.payload,
