@@ -239,24 +239,13 @@ bool tpf_memory_drop(struct tpf_memories *memories, bool all,
 
 /* ---- finding ------------------------------------------------------------ */
 
-/* Whoever asks for a block knows it, and so the bounds that it has set; they
- * only move away from it, or from what is there no more. */
-static bool memory_is_outside(const struct tpf_memories *memories,
-                              const void *data)
-{
-    uintptr_t at = (uintptr_t)data;
-
-    return at < atomic_load_explicit(&memories->from, memory_order_relaxed)
-           || at >= atomic_load_explicit(&memories->to, memory_order_relaxed);
-}
-
 bool tpf_memory_find(struct tpf_memories *memories, const void *data,
                      size_t length, struct tpf_memory *block)
 {
     bool found;
     size_t at;
 
-    if (memory_is_outside(memories, data))
+    if (tpf_memory_is_outside(memories, data))
         return false;
     pthread_mutex_lock(&memories->lock);
     at = memory_rank(memories, data);

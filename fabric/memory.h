@@ -83,6 +83,18 @@ bool tpf_memory_again(struct tpf_memories *memories, size_t bytes,
 bool tpf_memory_drop(struct tpf_memories *memories, bool all,
                      struct tpf_memory *block);
 
+/* Is it before or behind all blocks?  Whoever asks for a block knows it, and so
+ * the bounds that it has set; they only move away from it, or from what is
+ * there no more. */
+static inline bool tpf_memory_is_outside(const struct tpf_memories *memories,
+                                         const void *data)
+{
+    uintptr_t at = (uintptr_t)data;
+
+    return at < atomic_load_explicit(&memories->from, memory_order_relaxed)
+           || at >= atomic_load_explicit(&memories->to, memory_order_relaxed);
+}
+
 /* The block in which all of these bytes lie, copied. */
 bool tpf_memory_find(struct tpf_memories *memories, const void *data,
                      size_t length, struct tpf_memory *block);

@@ -80,8 +80,8 @@ uint64_t tpr_offer_longest(const tp_message *message);
  * measured, they are. */
 struct tpr_pace *tpr_offer_lends(const struct tpr_peer *peer, uint64_t length);
 /* Such a write is the first that comes alone, or follows: is it of a stream? */
-bool tpr_offer_counts(struct tpr_pace *pace, const struct tpr_op *op,
-                      bool first);
+bool tpr_offer_counts(struct tpr_peer *peer, struct tpr_pace *pace,
+                      struct tpr_op *op, bool first);
 /* A write whose pace is measured has ended well. */
 void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op);
 /* The receiver has what it wanted, or will never have it. */

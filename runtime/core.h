@@ -133,6 +133,7 @@ struct tpr_op {
     bool lendable;                 /* ... of links->lends, not links->paces */
     uint8_t way;                   /* ... by that enum tpr_pace_way */
     uint32_t lent;                 /* frames that still use its memory */
+    uint32_t sent;                 /* as in wire_descriptor */
     uint64_t stream_length;        /* of data_length what goes in frames */
     uint64_t position;             /* in descriptor, then stream; of a read:
                                       when it was shown, 0: not measured */
@@ -195,6 +196,7 @@ struct tpr_skeleton {
     uint64_t stream_length;        /* of it what comes in frames */
     struct tpr_offer *offers;
     uint32_t number;               /* if it has offers */
+    uint32_t sent;                 /* as in wire_descriptor */
     /* Lent by tp_pipe_borrow(). */
     struct tpb_list lent_link;     /* table: in context->lent, or unlinked: not
                                       lent, or in context->loan */
@@ -343,7 +345,8 @@ struct tpr_peer {
     uint16_t wishes, wished;       /* this side's, the peer's: wire_frame */
     bool crosses;                  /* its last long message that came alone was
                                       sent before it had read ours there */
-    uint8_t mirrored;              /* messages that went in frames for that */
+    uint8_t mirrored, stamps;      /* messages that went in frames for that;
+                                      that might have been stamped, offer.c */
     size_t brief;                  /* shorter messages may go by post() at once;
                                       0 unless CONNECTED, see tpr_tx_brief() */
     size_t whole;                  /* ... and shorter than this, if their memory

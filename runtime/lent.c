@@ -43,7 +43,7 @@ void tpr_lent_pace(struct tpr_op *op, struct tpr_pace *pace)
 
     op->way = (uint8_t)pace->way;
     op->pace_asked = op->lendable = true;
-    op->paced = tpr_offer_counts(pace, op, first) || !first;
+    op->paced = tpr_offer_counts(op->pipe->peer, pace, op, first) || !first;
 }
 
 /* All of a write's offer that tpr_offer_weigh() and tx_frame() set. */
@@ -65,7 +65,9 @@ bool tpr_lent_send(tp_pipe *pipe, const struct tpr_offer *offer,
 {
     struct wire_lent lent = { .length = offer->length,
                               .channel = offer->channel,
-                              .source_length = offer->source_length };
+                              .source_length = offer->source_length,
+                              .sent = offer->op != NULL ? offer->op->sent
+                                                        : 0 };
 
     memcpy(lent.source, offer->source, sizeof(lent.source));
     flags |= WIRE_OFFERS;
@@ -93,6 +95,9 @@ bool tpr_lent_write(tp_pipe *pipe, unsigned flags, void *data, size_t length,
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->notes)
         || !tpb_list_empty(&pipe->pushes)
         || !tpr_tx_credit_for(pipe, TPR_LENT_FRAME))
+        return false;
+    *foreign = tpf_memory_is_outside(context->env.memories, data);
+    if (*foreign)
         return false;
     pace = tpr_offer_lends(pipe->peer, length);
     if (TPB_UNLIKELY(pace != NULL && pace->way == TPR_PACE_FRAMES))
@@ -178,6 +183,7 @@ tp_status tpr_lent_decode(tp_pipe *pipe, unsigned flags,
     offer->length = lent.length;
     memcpy(offer->source, lent.source, sizeof(lent.source));
     skeleton->stream_length = 0;
+    skeleton->sent = lent.sent;
     skeleton->offers = offer;
     *result = skeleton;
     return TP_OK;

@@ -145,12 +145,32 @@ static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
     return offer_mirrors(peer, class) ? TPR_PACE_FRAMES : TPR_PACE_PULLED;
 }
 
-bool tpr_offer_counts(struct tpr_pace *pace, const struct tpr_op *op,
-                      bool first)
+/* Of those that come alone the first ones since their reader has wished for
+ * another way tell him when they were sent, and of the others one of some: a
+ * look at the clock is a part of what such a message takes. */
+enum { OFFER_STAMPS = 64, OFFER_STAMPED = 5 };
+
+static bool offer_stamps(struct tpr_peer *peer)
 {
-    if (first)
-        return tpr_pace_first(pace, op->data_length, tpb_now());
-    return tpr_pace_next(pace, op->data_length, pace->stream ? 0 : tpb_now());
+    if (peer->stamps < OFFER_STAMPS) {
+        peer->stamps++;
+        return true;
+    }
+    if (++peer->stamps == 0)
+        peer->stamps = OFFER_STAMPS;
+    return peer->stamps % OFFER_STAMPED == 0;
+}
+
+bool tpr_offer_counts(struct tpr_peer *peer, struct tpr_pace *pace,
+                      struct tpr_op *op, bool first)
+{
+    bool stamped = (first || !pace->stream) && offer_stamps(peer);
+    bool timed = stamped || tpr_pace_is_timed(pace, first);
+    uint64_t now = timed ? tpb_now() : 0;
+
+    op->sent = stamped ? (uint32_t)now : 0;
+    return first ? tpr_pace_first(pace, op->data_length, now)
+                 : tpr_pace_next(pace, op->data_length, now);
 }
 
 /* A write so long that more than one way may be worth it. */
@@ -159,7 +179,7 @@ static void offer_pace(tp_pipe *pipe, struct tpr_op *op, uint64_t longest)
     struct tpr_links *links = pipe->peer->links;
     struct tpr_pace *pace = &links->paces[tpr_pace_class(op->data_length)];
 
-    op->paced = tpr_offer_counts(pace, op, op->alone)
+    op->paced = tpr_offer_counts(pipe->peer, pace, op, op->alone)
                 || (!op->alone && op->data_length < TPR_PACE_LEAST);
     op->alone = !op->paced;
     op->way = (uint8_t)offer_way(pipe, op, longest);
@@ -394,6 +414,32 @@ static bool offer_heard(tp_pipe *pipe)
     return heard;
 }
 
+/* May only the channel of streams take what is so long and was not made by
+ * tp_alloc()? */
+static bool offer_only_streams(const struct tpr_links *links, size_t length)
+{
+    for (uint32_t i = 0; i < links->ordered; i++)
+        if (!links->order[i]->link->kind->devices
+            && links->order[i]->link->kind->number != TPF_CHANNEL_MAP
+            && links->order[i]->sizes.from <= length)
+            return false;
+    return links->stream != NULL && !links->insisted;
+}
+
+/* Is it one payload that goes in frames, as most do?  All that is left to ask
+ * is its pace. */
+static bool offer_is_plain(tp_pipe *pipe, struct tpr_op *op)
+{
+    if (!tpr_message_plain(op->message) || op->work != NULL
+        || op->data_length < TPR_TASTE_LEAST
+        || !tpf_memory_is_outside(pipe->context->env.memories,
+                                  op->message->payloads[0].data)
+        || !offer_only_streams(pipe->peer->links, op->data_length))
+        return false;
+    offer_pace(pipe, op, op->data_length);
+    return op->way == TPR_PACE_FRAMES;
+}
+
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
 {
     struct tpr_peer *peer = pipe->peer;
@@ -411,6 +457,8 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
     op->alone = tpb_list_empty(&pipe->landing)
                 && op->link.next == &pipe->writes;
     op->alone &= offer_heard(pipe);
+    if (TPB_LIKELY(offer_is_plain(pipe, op)))
+        return;
     longest = tpr_offer_longest(op->message);
     for (size_t i = 0; tpr_message_buffer(op->message, i, &buffer); i++) {
         struct tpr_offer *offer;

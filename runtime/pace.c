@@ -221,6 +221,13 @@ static bool pace_is_stream(const struct tpr_pace *pace)
     return pace->run + 1 >= PACE_COUNT && pace->run_bytes >= PACE_LEAST;
 }
 
+/* A burst that none of the last size leads to is measured, if it becomes one,
+ * from where it does. */
+bool tpr_pace_is_timed(const struct tpr_pace *pace, bool first)
+{
+    return first ? pace_is_stream(pace) : !pace->stream;
+}
+
 bool tpr_pace_first(struct tpr_pace *pace, uint64_t bytes, uint64_t now)
 {
     /* If none of its laps was. */
@@ -346,13 +353,12 @@ bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way)
 }
 
 /*
- * The best of a lap counts, for what disturbs only makes it longer.  The first
- * frame had been copied when its message was seen; the others' copies overlap
- * with those of the reader.  While others were pulled the caches have lost the
- * memory of the frames: until it has been gone through they are slow.
+ * The best of a lap counts, for what disturbs only makes it longer.  While
+ * others were pulled the caches have lost the memory of the frames: until it
+ * has been gone through they are slow.
  */
 bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
-                     uint64_t bytes, uint64_t frame, uint64_t ns)
+                     uint64_t bytes, uint64_t ns)
 {
     struct tpr_pace *pace = &taste->pace;
     uint64_t speed;
@@ -361,8 +367,6 @@ bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
         && taste->warm < PACE_UNTRIED) {
         taste->warm += bytes;
     } else if (way == pace->way) {
-        if (way == TPR_PACE_FRAMES)
-            ns += ns * frame / bytes;
         speed = bytes * 1000 / (ns + 1) + 1;
         if (speed > taste->best)
             taste->best = speed;

@@ -85,11 +85,13 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
 bool tpr_pace_skip(struct tpr_pace *pace, uint64_t bytes);
 /* What was measured of that way counts no more. */
 void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way);
+/* Do the following two look at `now`? */
+bool tpr_pace_is_timed(const struct tpr_pace *pace, bool first);
 /* A message is to go, and no other is under way.  Is it the first of a stream,
  * as it was the last time? */
 bool tpr_pace_first(struct tpr_pace *pace, uint64_t bytes, uint64_t now);
 /* ... and one that follows.  Is it of a stream?  Of fewer their receiver knows
- * more.  `now` is not looked at where the last one was. */
+ * more. */
 bool tpr_pace_next(struct tpr_pace *pace, uint64_t bytes, uint64_t now);
 
 /* The receiver's, of messages that come alone.  Zeroed is its beginning. */
@@ -108,10 +110,9 @@ static inline bool tpr_taste_is_known(const struct tpr_taste *taste)
 }
 /* Which way to begin with.  False: it has begun. */
 bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way);
-/* Such a message came that way, and took `ns` from when its reader asked for
- * it; in frames of `frame` bytes, if it came in these, and the first one had
- * been copied before.  Returns whether the next ones shall be pulled. */
+/* Such a message came that way, and took `ns`.  Returns whether the next ones
+ * shall be pulled. */
 bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
-                     uint64_t bytes, uint64_t frame, uint64_t ns);
+                     uint64_t bytes, uint64_t ns);
 
 #endif

@@ -49,7 +49,8 @@ void tpr_pull_offered(tp_pipe *pipe)
     pipe->peer->crosses = pipe->acknowledged != pipe->sent
                           || !tpb_list_empty(&pipe->landing);
     /* Not of what lay here already, which its reader had not waited for. */
-    if (pipe->context->open.pipe == pipe && links != NULL
+    if (skeleton->sent != 0 && pipe->context->open.pipe == pipe
+        && links != NULL
         && (skeleton->offers == NULL
             || pull_is_wished(links, skeleton->offers)))
         pipe->shown = tpb_now();
@@ -112,14 +113,37 @@ static bool pull_way(const struct tpr_op *op, struct tpr_links *links,
     return counts;
 }
 
+/* What a descriptor takes to get here, at most. */
+enum { PULL_LEAD_NS = 1000 };
+
 /*
- * Who shares a cpu with us has written frames before we looked at the first:
- * all of a message for which there was room, which took as long as to read it;
- * or about half a ring of a longer one.
+ * What the sender of frames had copied before we looked at the first took him
+ * no longer than it took us: all of a message for which there was room, or
+ * about half a ring of a longer one.
  */
-static uint64_t pull_before(uint64_t length, uint64_t window, uint64_t took)
+static uint64_t pull_before_most(const struct tpr_op *op, uint64_t took)
 {
+    uint64_t length = op->data_length, window = op->pipe->peer->conn->window;
+
     return length < window / 2 ? took : took * (window / 4) / length;
+}
+
+/*
+ * How long it was under way before it was shown, as far as its way is why: not
+ * if it had to wait for its reader.  What is pulled is over when its sender has
+ * heard of that, which takes as long once more; where cpus are shared he is
+ * told when it is his turn anyway.
+ */
+static uint64_t pull_before(const struct tpr_op *op, enum tpr_pace_way way,
+                            uint64_t took)
+{
+    uint32_t sent = pull_skeleton(op)->sent;
+    uint64_t lead = sent != 0 ? (uint32_t)op->position - sent : UINT64_MAX;
+    uint64_t most = pull_before_most(op, took);
+
+    if (way == TPR_PACE_PULLED && !op->context->crowded)
+        return 2 * (lead < PULL_LEAD_NS ? lead : PULL_LEAD_NS);
+    return lead < most ? lead : most;
 }
 
 static void pull_measured(const struct tpr_op *op)
@@ -128,21 +152,15 @@ static void pull_measured(const struct tpr_op *op)
     struct tpr_links *links = peer->links;
     unsigned class = tpr_pace_class(tpr_offer_longest(op->message));
     uint16_t bit = (uint16_t)(1u << class);
-    uint64_t took = tpb_now() - op->position, frame;
+    uint64_t took = tpb_now() - op->position;
     enum tpr_pace_way way;
 
     if (links == NULL || peer->conn == NULL || op->status != TP_OK)
         return;
     if (!pull_way(op, links, &way))
         return;
-    frame = peer->conn->max_frame;
-    if (op->context->crowded) {
-        if (way == TPR_PACE_FRAMES)
-            took += pull_before(op->data_length, peer->conn->window, took);
-        frame = 0;
-    }
-    if (tpr_taste_ended(&links->tastes[class], way, op->data_length, frame,
-                        took))
+    if (tpr_taste_ended(&links->tastes[class], way, op->data_length,
+                        took + pull_before(op, way, took)))
         peer->wishes |= bit;
     else
         peer->wishes &= (uint16_t)~bit;

@@ -262,6 +262,7 @@ tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
         return TP_ERR_NO_MEMORY;
     memcpy(skeleton->storage + arrays, descriptor, length);
     skeleton->data_length = skeleton->stream_length = 0;
+    skeleton->sent = head.sent;
     skeleton->message.payload_count = head.payloads;
     skeleton->message.tensor_count = head.tensors;
     if (head.payloads > 0)

@@ -67,11 +67,13 @@ bool tpr_tx_small(tp_pipe *pipe, const tp_message *message, size_t length,
  * peer->brief and peer->lend. */
 void tpr_tx_brief(struct tpr_peer *peer);
 /* Encodes `room` bytes of the descriptor, from byte `from` on.  All of it are
- * `length`: without offers tpr_descriptor_length(), and the offers' sources. */
+ * `length`: without offers tpr_descriptor_length(), and the offers' sources;
+ * `sent` as in wire_descriptor. */
 uint64_t tpr_descriptor_length(const tp_message *message);
 void tpr_descriptor_encode(const tp_message *message,
-                           const struct tpr_offer *offers, uint64_t length,
-                           uint64_t from, unsigned char *to, size_t room);
+                           const struct tpr_offer *offers, uint32_t sent,
+                           uint64_t length, uint64_t from, unsigned char *to,
+                           size_t room);
 
 /* ---- rx.c, readers.c, skeleton.c ---------------------------------------- */
 

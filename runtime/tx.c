@@ -82,8 +82,9 @@ static const struct tpr_offer *tx_offer(const struct tpr_offer **offers,
 }
 
 void tpr_descriptor_encode(const tp_message *message,
-                           const struct tpr_offer *offers, uint64_t length,
-                           uint64_t from, unsigned char *to, size_t room)
+                           const struct tpr_offer *offers, uint32_t sent,
+                           uint64_t length, uint64_t from, unsigned char *to,
+                           size_t room)
 {
     struct tx_window window = { from, to, room };
     const struct tpr_offer *first = offers;
@@ -91,7 +92,7 @@ void tpr_descriptor_encode(const tp_message *message,
     struct wire_descriptor head = {
         .payloads = (uint32_t)message->payload_count,
         .tensors = (uint32_t)message->tensor_count, .length = length,
-        .metadata_length = message->metadata_length };
+        .metadata_length = message->metadata_length, .sent = sent };
 
     tx_put(&window, &head, sizeof(head));
     i = tx_before(&window, sizeof(struct wire_payload),
@@ -198,8 +199,8 @@ static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
 
         if (part > length)
             part = length;
-        tpr_descriptor_encode(op->message, op->offers, op->descriptor_length,
-                              op->position, to, part);
+        tpr_descriptor_encode(op->message, op->offers, op->sent,
+                              op->descriptor_length, op->position, to, part);
         op->position += part;
         to += part;
         length -= part;

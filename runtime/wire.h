@@ -136,7 +136,10 @@ struct wire_descriptor {
     uint32_t payloads, tensors;
     uint64_t length;           /* of the descriptor, all included */
     uint64_t metadata_length;  /* of the message */
-    uint64_t zero;
+    uint32_t sent;             /* long ones that came alone: when they were
+                                  written, in ns of CLOCK_MONOTONIC; 0: that
+                                  does not matter */
+    uint32_t zero;
 };
 _Static_assert(sizeof(struct wire_descriptor) == 32, "wire layout");
 
@@ -165,7 +168,7 @@ struct wire_lent {
     uint64_t length;           /* of the buffer */
     uint8_t channel, source_length;
     uint16_t zero;
-    uint32_t zero2;
+    uint32_t sent;             /* as in wire_descriptor */
     unsigned char source[WIRE_LENT_SOURCE];
 };
 _Static_assert(sizeof(struct wire_lent) == 32, "wire layout");

@@ -205,6 +205,8 @@ static unsigned char *stream_message(uint64_t *length)
                                .source_length = (uint8_t)(1 + chance(40)) };
     const struct tpr_offer *offers = &offer;
     uint64_t descriptor, total, cut;
+    uint32_t sent = chance(2) * chance(1000000);
+    struct wire_descriptor head;
     unsigned char *bytes;
 
     for (size_t i = 0; i < STREAM_BUFFERS; i++) {
@@ -237,9 +239,11 @@ static unsigned char *stream_message(uint64_t *length)
     ck_assert_ptr_nonnull(bytes);
     /* In two pieces, as it may span frames. */
     cut = chance((unsigned)descriptor);
-    tpr_descriptor_encode(&message, offers, descriptor, 0, bytes, cut);
-    tpr_descriptor_encode(&message, offers, descriptor, cut, bytes + cut,
+    tpr_descriptor_encode(&message, offers, sent, descriptor, 0, bytes, cut);
+    tpr_descriptor_encode(&message, offers, sent, descriptor, cut, bytes + cut,
                           descriptor - cut);
+    memcpy(&head, bytes, sizeof(head));
+    ck_assert_uint_eq(head.sent, sent);
     memset(bytes + descriptor, 0x5a, total - descriptor);
     *length = total;
     return bytes;
@@ -785,6 +789,9 @@ START_TEST(test_layout)
     ck_assert_uint_eq(sizeof(struct wire_descriptor), 32);
     ck_assert_uint_eq(offsetof(struct wire_descriptor, length), 8);
     ck_assert_uint_eq(offsetof(struct wire_descriptor, metadata_length), 16);
+    ck_assert_uint_eq(offsetof(struct wire_descriptor, sent), 24);
+    ck_assert_uint_eq(sizeof(struct wire_lent), 32);
+    ck_assert_uint_eq(offsetof(struct wire_lent, sent), 12);
     ck_assert_uint_eq(sizeof(struct wire_payload), 24);
     ck_assert_uint_eq(offsetof(struct wire_payload, channel), 16);
     ck_assert_uint_eq(sizeof(struct wire_tensor), 32);

@@ -2,6 +2,8 @@
 /* Of the ways for a stream the fastest one is found, and found again. */
 #include "config.h"
 
+#include <stdlib.h>
+
 #include "runtime/pace.h"
 #include "tests/lib/tpx.h"
 
@@ -517,6 +519,45 @@ START_TEST(short_bursts_are_no_stream)
 }
 END_TEST
 
+/* Bursts of any length, which of two ways the same comes over: of one the time
+ * is told for each message, of the other only where it is asked for. */
+START_TEST(time_matters_only_where_it_is_asked_for)
+{
+    struct tpr_pace told = { 0 }, asked = { 0 };
+    uint64_t clock = 1000;
+    unsigned spared = 0;
+
+    srand(7);
+    for (unsigned burst = 0; burst < 3000; burst++) {
+        unsigned count = rand() % 3 > 0 ? 1 : 1 + (unsigned)rand() % 60;
+        bool is = false, same;
+
+        for (unsigned k = 0; k < count; k++) {
+            bool timed = tpr_pace_is_timed(&asked, k == 0);
+            uint64_t now = timed ? clock : 0;
+
+            is = k == 0 ? tpr_pace_first(&told, MEGABYTE, clock)
+                        : tpr_pace_next(&told, MEGABYTE, clock);
+            same = k == 0 ? tpr_pace_first(&asked, MEGABYTE, now)
+                          : tpr_pace_next(&asked, MEGABYTE, now);
+            ck_assert(is == same);
+            spared += !timed;
+            clock += 50000 + (unsigned)rand() % 100000;
+            if (!is)
+                continue;
+            tpr_pace_ended(&told, told.way, MEGABYTE, clock);
+            tpr_pace_ended(&asked, asked.way, MEGABYTE, clock);
+        }
+        ck_assert_int_eq(told.way, asked.way);
+        ck_assert_uint_eq(told.laps, asked.laps);
+        for (unsigned i = 0; i < TPR_PACE_WAYS; i++)
+            ck_assert_uint_eq(told.speed[i], asked.speed[i]);
+    }
+    ck_assert_uint_gt(told.patience, 0);
+    ck_assert_uint_ge(spared, 1000);
+}
+END_TEST
+
 /* `count` messages that come alone, at these speeds in MB/s; how many of them
  * were pulled. */
 static unsigned alone(struct tpr_taste *taste, unsigned count,
@@ -527,7 +568,7 @@ static unsigned alone(struct tpr_taste *taste, unsigned count,
     for (unsigned i = 0; i < count; i++) {
         enum tpr_pace_way way = taste->pace.way;
         uint64_t ns = MEGABYTE * UINT64_C(1000) / speed[way];
-        bool next = tpr_taste_ended(taste, way, MEGABYTE, 16 * 1024,
+        bool next = tpr_taste_ended(taste, way, MEGABYTE,
                                     i % 7 == 0 ? 50 * ns : ns);
 
         ck_assert(next == (taste->pace.way == TPR_PACE_PULLED));
@@ -556,8 +597,7 @@ START_TEST(single_messages_come_as_their_receiver_wishes)
     /* What comes another way than it was wished says nothing, either. */
     taste = (struct tpr_taste){ 0 };
     for (int i = 0; i < 100; i++)
-        ck_assert(!tpr_taste_ended(&taste, TPR_PACE_PULLED, MEGABYTE,
-                                   16 * 1024, 1));
+        ck_assert(!tpr_taste_ended(&taste, TPR_PACE_PULLED, MEGABYTE, 1));
 }
 END_TEST
 
@@ -577,7 +617,7 @@ START_TEST(single_messages_warm_the_memory_of_frames)
 
         if (way == TPR_PACE_PULLED)
             since = 0;
-        tpr_taste_ended(&taste, way, MEGABYTE, 16 * 1024,
+        tpr_taste_ended(&taste, way, MEGABYTE,
                         MEGABYTE * UINT64_C(1000) / now);
         pulled += way == TPR_PACE_PULLED;
     }
@@ -639,6 +679,7 @@ int main(void)
     tcase_add_test(tests, frames_are_tried_to_an_end);
     tcase_add_test(tests, single_messages_are_no_stream);
     tcase_add_test(tests, short_bursts_are_no_stream);
+    tcase_add_test(tests, time_matters_only_where_it_is_asked_for);
     tcase_add_test(tests, single_messages_come_as_their_receiver_wishes);
     tcase_add_test(tests, single_messages_warm_the_memory_of_frames);
     tcase_add_test(tests, one_disturbed_lap_is_no_change);
