@@ -353,8 +353,9 @@ bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way)
 }
 
 /*
- * The best of a lap counts, for what disturbs only makes it longer.  While
- * others were pulled the caches have lost the memory of the frames: until it
+ * The second best of a lap counts: what disturbs only makes it longer, but
+ * where cpus are shared the best may be of one that ran when others did not.
+ * While others were pulled the caches have lost the memory of the frames: until it
  * has been gone through they are slow.
  */
 bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
@@ -368,11 +369,15 @@ bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
         taste->warm += bytes;
     } else if (way == pace->way) {
         speed = bytes * 1000 / (ns + 1) + 1;
-        if (speed > taste->best)
+        if (speed > taste->best) {
+            taste->second = taste->best;
             taste->best = speed;
+        } else if (speed > taste->second) {
+            taste->second = speed;
+        }
         if (++taste->count == PACE_ALONE) {
-            pace_judge(pace, taste->best, PACE_ALONE);
-            taste->best = 0;
+            pace_judge(pace, taste->second, PACE_ALONE);
+            taste->best = taste->second = 0;
             taste->count = 0;
             if (pace->way != way || pace->slow)
                 taste->warm = 0;

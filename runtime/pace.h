@@ -97,7 +97,7 @@ bool tpr_pace_next(struct tpr_pace *pace, uint64_t bytes, uint64_t now);
 /* The receiver's, of messages that come alone.  Zeroed is its beginning. */
 struct tpr_taste {
     struct tpr_pace pace;          /* of it way, laps, patience and speed */
-    uint64_t best;                 /* of this lap's messages */
+    uint64_t best, second;         /* of this lap's messages */
     uint32_t count;                /* ... of which there were so many */
     uint64_t warm;                 /* bytes in frames since that is the way, or
                                       since they were slow */

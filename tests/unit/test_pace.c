@@ -641,6 +641,25 @@ START_TEST(one_disturbed_lap_is_no_change)
 }
 END_TEST
 
+/* Every fourth message is fast by the way that is slow for the others. */
+START_TEST(one_fast_message_of_a_lap_says_nothing)
+{
+    struct tpr_taste taste = { 0 };
+    unsigned pulled = 0;
+
+    for (unsigned i = 0; i < 2000; i++) {
+        enum tpr_pace_way way = taste.pace.way;
+        uint64_t speed = way == TPR_PACE_FRAMES ? 9000
+                         : i % 4 == 0 ? 20000 : 6000;
+
+        tpr_taste_ended(&taste, way, MEGABYTE,
+                        MEGABYTE * UINT64_C(1000) / speed);
+        pulled += way == TPR_PACE_PULLED;
+    }
+    ck_assert_uint_le(pulled, 200);
+}
+END_TEST
+
 START_TEST(sizes_have_classes)
 {
     ck_assert_uint_eq(tpr_pace_class(TPR_PACE_FIRST), 0);
@@ -683,6 +702,7 @@ int main(void)
     tcase_add_test(tests, single_messages_come_as_their_receiver_wishes);
     tcase_add_test(tests, single_messages_warm_the_memory_of_frames);
     tcase_add_test(tests, one_disturbed_lap_is_no_change);
+    tcase_add_test(tests, one_fast_message_of_a_lap_says_nothing);
     tcase_add_test(tests, sizes_have_classes);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
