@@ -32,8 +32,9 @@ static void policy_warn(const char *variable, const char *name, size_t length,
     snprintf(wrong, sizeof(wrong), "%.*s", (int)length, name);
     nearest = tpb_nearest(wrong, words, card->backend_count);
     policy_names(card, names, sizeof(names));
-    tpb_warn("%s: no backend here is called \"%.*s\"%s%s%s; there are %s",
+    tpb_warn("%s: no backend here is called \"%.*s\"%s%s%s%s; there are %s",
              variable, (int)length, name,
+             strpbrk(wrong, " ;") != NULL ? " (commas go between names)" : "",
              nearest != NULL ? ": did you mean " : "",
              nearest != NULL ? nearest : "", nearest != NULL ? "?" : "",
              names);

@@ -460,6 +460,8 @@ static const struct {
     { "TP_LOGG", "warn", "unknown variable TP_LOGG: did you mean TP_LOG?",
       true },
     { "TP_FOO", "1", "unknown variable TP_FOO; `tpinfo --env` lists", true },
+    { "TP_BACKENDS", "^shm rails", "TP_BACKENDS: no backend here is called "
+      "\"shm rails\" (commas go between names)" },
     { "TP_BACKENDS", "^smh", "TP_BACKENDS: no backend here is called \"smh\": "
       "did you mean shm?; there are loop, shm" },
     { "TP_RAILS_OVER", "ofi:tpc", "TP_RAILS_OVER: no backend here is called "
