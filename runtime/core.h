@@ -849,6 +849,8 @@ void tpr_pipe_fail(tp_pipe *pipe, const char *text);
 /* A call was refused, and the pipe goes on; any thread, the first counts. */
 void tpr_pipe_refuse(tp_pipe *pipe, const char *text);
 void tpr_pipe_fini(tp_pipe *pipe);
+/* Closed, and its peer ended: has it neither an operation left nor a loan? */
+bool tpr_pipe_is_over(const tp_pipe *pipe);
 bool tpr_message_valid(const tp_message *message);
 /* Of a valid one, or before it is known: is it one payload and nothing else? */
 static inline bool tpr_message_plain(const tp_message *message)

@@ -410,6 +410,39 @@ static void desk_sweep(struct tpr_desk *desk)
         peer->entry = NULL;
         pthread_mutex_unlock(&context->table_lock);
         tpr_pipe_lean(atomic_load(&peer->ready_made));
+        tpb_list_append(&desk->kept, &peer->guest->link);
+        desk->kept_count++;
+    }
+}
+
+/* Has the program closed so many others since that it does without the handle,
+ * and so does the library? */
+static bool desk_may_forget(const struct tpr_desk *desk,
+                            struct tpr_guest *guest)
+{
+    return desk->closed - guest->closed >= DESK_KEPT
+           && tpr_pipe_is_over(tpr_guest_pipe(guest));
+}
+
+/* The others get their turn again. */
+static void desk_forget(struct tpr_desk *desk)
+{
+    tp_context *context = desk->context;
+
+    /* Inside a callback an outer caller may still be at one of them. */
+    if (context->env.calls || !tpb_list_empty(&context->graveyard)
+        || atomic_load(&context->tasks) != NULL)
+        return;
+    for (int i = 0; i < DESK_FREED && desk->kept_count > DESK_KEPT; i++) {
+        struct tpr_guest *guest = TPB_CONTAINER(tpb_list_take(&desk->kept),
+                                                struct tpr_guest, link);
+
+        if (desk_may_forget(desk, guest)) {
+            tpr_guest_discard(guest);
+            desk->kept_count--;
+        } else {
+            tpb_list_append(&desk->kept, &guest->link);
+        }
     }
 }
 
@@ -436,6 +469,7 @@ static void desk_ready(struct tpf_watch *watch, uint32_t events)
     desk->ticks++;
     desk_free_dead(desk, false);
     desk_sweep(desk);
+    desk_forget(desk);
     desk_resume(desk);
     tpr_visitors_tick(desk, now);
     tpr_visits_tick(desk, now);
@@ -460,6 +494,7 @@ static tp_status desk_new(tp_context *context, struct tpb_error *error)
     tpb_list_init(&desk->promised);
     tpb_list_init(&desk->unborn);
     tpb_list_init(&desk->spent);
+    tpb_list_init(&desk->kept);
     tpb_list_init(&desk->dead);
     desk->timer = (struct tpf_watch){
         .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
@@ -505,6 +540,8 @@ void tpr_desk_fini(tp_context *context)
         return;
     desk_sweep(desk);
     desk_free_dead(desk, true);
+    while (tpb_list_take(&desk->kept) != NULL)
+        continue;                  /* they are the context's, too */
     while ((node = tpb_list_take(&desk->listeners)) != NULL)
         tpb_free(TPB_CONTAINER(node, struct tp_listener, link));
     tpf_watch_remove(&context->env, &desk->timer);

@@ -36,6 +36,8 @@ enum {
     DESK_GUESTS = 64,              /* proven, of one listener, connected, not
                                       accepted; of those that connect: */
     DESK_PROMISED = 4096,
+    DESK_KEPT = 1000,              /* closed pipes whose handles live on */
+    DESK_FREED = 256,              /* others, looked at in a tick */
     DESK_TICK_MS = 20,
     DESK_PATIENCE_MS = 5000        /* for each step of the other side */
 };
@@ -122,17 +124,18 @@ void tpr_listener_close(tp_listener *listener, const char *why);
 struct tpr_guest {
     struct tpr_peer *peer;         /* const */
     struct tpb_list link;          /* in desk->promised, listener->here,
-                                      desk->unborn or desk->spent */
+                                      desk->unborn, ->spent or ->kept */
     tp_listener *listener;         /* that lets it in, until it is accepted */
     struct tpr_visit *visit;       /* of ours, while we are at its desk */
     bool connected;                /* has been */
+    uint64_t closed;               /* desk->closed when this side did */
     uint8_t ticket[16];
     char name[96];                 /* before its card is there */
 };
 
 /* With its pipe; NULL without memory.  Any thread. */
 struct tpr_guest *tpr_guest_new(tp_context *context, const char *name);
-/* One that nobody has used. */
+/* One that nobody uses: never, or not any more. */
 void tpr_guest_discard(struct tpr_guest *guest);
 tp_pipe *tpr_guest_pipe(struct tpr_guest *guest);
 /* Our card as those outside get it. */
@@ -154,7 +157,10 @@ struct tpr_desk {
     struct tpb_list visits;        /* tpr_visit: we, at others' desks */
     struct tpb_list promised;      /* tpr_guest: may connect */
     struct tpb_list unborn;        /* ... ended before anybody saw them */
-    struct tpb_list spent;         /* closed and ended: need no card */
+    struct tpb_list spent;         /* closed and ended: need no card ... */
+    struct tpb_list kept;          /* ... and have none */
+    uint32_t kept_count;
+    uint64_t closed;               /* pipes, by the program */
     struct tpb_list dead;          /* tpr_corpse */
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Peers outside the job.  Each has one pipe.  Their handles live as long as the
- * context; what is big of them goes when the pipe is closed and the peer ended,
- * so that a server can serve many, one after the other.
+ * Peers outside the job.  Each has one pipe.  What is big of them goes when the
+ * pipe is closed and the peer ended, and the rest after DESK_KEPT others, so
+ * that a server can serve any number, one after the other.
  */
 #include "config.h"
 
@@ -135,8 +135,14 @@ static void guest_spend(struct tpr_guest *guest)
 
 void tpr_guest_closed(struct tpr_peer *peer)
 {
+    struct tpr_guest *guest = peer->guest;
+    struct tpr_desk *desk = peer->context->desk;
+
+    if (!tpr_guest_pipe(guest)->unseen)
+        desk->closed++;
+    guest->closed = desk->closed;
     if (peer->state == TPR_PEER_ENDED)
-        guest_spend(peer->guest);
+        guest_spend(guest);
 }
 
 void tpr_guest_ended(struct tpr_peer *peer)

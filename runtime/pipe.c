@@ -368,6 +368,27 @@ void tpr_pipe_lean(tp_pipe *pipe)
     tpr_skeletons_fini(pipe);
 }
 
+static bool pipe_is_of_any(const tp_pipe *pipe, struct tpb_list *ops)
+{
+    TPB_LIST_EACH(node, ops)
+        if (TPB_CONTAINER(node, struct tpr_op, link)->pipe == pipe)
+            return true;
+    return false;
+}
+
+bool tpr_pipe_is_over(const tp_pipe *pipe)
+{
+    tp_context *context = pipe->context;
+
+    return tpb_list_empty(&pipe->writes) && tpb_list_empty(&pipe->landing)
+           && tpb_list_empty(&pipe->pushes) && tpb_list_empty(&pipe->armed)
+           && tpb_list_empty(&pipe->reads) && tpb_list_empty(&pipe->turns)
+           && tpb_list_empty(&pipe->device_link) && pipe->lent == 0
+           && context->open.pipe != pipe
+           && !pipe_is_of_any(pipe, &context->device_reads)
+           && !pipe_is_of_any(pipe, &context->done);
+}
+
 void tpr_pipe_fini(tp_pipe *pipe)
 {
     struct tpr_skeleton *offered

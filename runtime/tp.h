@@ -254,7 +254,7 @@ tp_status tp_pipe_open(tp_context *context, int rank, unsigned number,
 /* The rank at the other end; -1 for a peer outside the job or a NULL pipe. */
 int tp_pipe_rank(const tp_pipe *pipe);
 
-/* "rank 3 on node07, pid 4711", for people.  Valid until tp_finalize(). */
+/* "rank 3 on node07, pid 4711", for people.  Valid as long as the handle. */
 const char *tp_pipe_peer(const tp_pipe *pipe);
 
 /*
@@ -262,11 +262,16 @@ const char *tp_pipe_peer(const tp_pipe *pipe);
  * arrives.  Pending operations end with TP_ERR_CLOSED through their callbacks.
  * The peer reads what was sent, then TP_ERR_PEER_CLOSED.  Closing twice is
  * TP_OK.
+ *
+ * The handle stays valid until tp_finalize().  That of a pipe to a peer outside
+ * the job does so until this side has closed 1000 more of these, and longer
+ * while an operation of it is pending or a message of it is borrowed.
  */
 tp_status tp_pipe_close(tp_pipe *pipe);
 
 /* The exact cause of the pipe's failure in words.  If it has not failed: why a
- * message was first refused, or "" if none was.  Valid until tp_finalize(). */
+ * message was first refused, or "" if none was.  Valid as long as the handle.
+ */
 const char *tp_pipe_error(const tp_pipe *pipe);
 
 /* ---- asynchronous ------------------------------------------------------ */
@@ -444,7 +449,8 @@ tp_status tp_listener_address(const tp_listener *listener, char *buffer,
 /*
  * Asks for the next pipe from outside.  One-shot; several may be armed.
  * `accepted` comes when a peer has proven itself and is connected.  If the
- * listener closes before, its status is CLOSED and its pipe NULL.
+ * listener closes before, its status is CLOSED and its pipe NULL.  The pipe
+ * needs tp_pipe_close() also when its peer has gone: until then it is kept.
  */
 tp_status tp_accept(tp_listener *listener, tp_accept_fn *accepted, void *arg);
 
@@ -452,8 +458,8 @@ tp_status tp_accept(tp_listener *listener, tp_accept_fn *accepted, void *arg);
  * A pipe to a listener.  `address` is what its tp_listener_address() wrote, or
  * its TCP address by hand, as in tp_listen().  Does not block: operations queue
  * until the connection is made.  While nobody listens there it is tried again,
- * up to the connect timeout.  The handle stays valid until tp_finalize(),
- * closed or not; tp_pipe_rank() is -1.
+ * up to the connect timeout.  For how long the handle stays valid: see
+ * tp_pipe_close(); tp_pipe_rank() is -1.
  *
  * Errors at once: INVALID (not an address: logged with its cause), NO_MEMORY.
  * Errors of the pipe's operations: UNREACHABLE (nobody listens, or no backend
