@@ -159,6 +159,8 @@ struct tpf_conn {
                                       0: no longer than others */
     size_t window;                 /* set likewise: bytes of frames that it
                                       pays to have under way on one pipe */
+    size_t window_spread;          /* ... by so much the peer's may be longer
+                                      than this side's */
     size_t returns;                /* ... and after how many that were read
                                       the peer is told, whose window may be
                                       shorter than this side's */

@@ -70,9 +70,7 @@ bool tpr_aside_take(tp_pipe *pipe, tp_message *message)
     tpr_count_received(pipe, length);
     tpr_skeleton_free(skeleton);
     TPR_COUNT(pipe->record->stats.bytes_buffered, -(int64_t)length);
-    pipe->consumed += chunk->cost;
-    tpb_list_unlink(&chunk->link);
-    tpr_chunk_free(pipe->context, chunk);
+    tpr_rx_forget(pipe, chunk);
     tpr_tx_return_credit(pipe);
     if (TPB_UNLIKELY(!tpb_list_empty(&pipe->backlog)))
         tpr_rx_pump(pipe);

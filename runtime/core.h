@@ -266,6 +266,7 @@ struct tp_pipe {
     struct tpr_cursor cursor;
     uint64_t missing;              /* bytes of the message still to come */
     uint32_t consumed, advertised;
+    uint32_t kept;                 /* credit that the backlog takes */
     bool pumping;                  /* tpr_rx_pump() takes a step */
     bool closed;                   /* by this side ... */
     _Atomic bool closing;          /* ... or it will be, by ... */

@@ -186,15 +186,10 @@ void tpr_rx_end(tp_pipe *pipe, tp_status status)
 
 void tpr_rx_drop(tp_pipe *pipe, tp_status status)
 {
-    struct tpb_list *node;
-
     pipe->rx_end = status;
-    while ((node = tpb_list_take(&pipe->backlog)) != NULL) {
-        struct tpr_chunk *chunk = TPB_CONTAINER(node, struct tpr_chunk, link);
-
-        pipe->consumed += chunk->cost;
-        tpr_chunk_free(pipe->context, chunk);
-    }
+    while (!tpb_list_empty(&pipe->backlog))
+        tpr_rx_forget(pipe, TPB_CONTAINER(pipe->backlog.next,
+                                          struct tpr_chunk, link));
     __atomic_store_n(&pipe->record->stats.bytes_buffered, 0, __ATOMIC_RELAXED);
     if (pipe->rx_state == TPR_RX_OFFERED)
         pipe->skeleton = NULL;     /* it is with the user */

@@ -450,6 +450,7 @@ static bool rx_keep(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
     chunk->taken = 0;
     memcpy(chunk->bytes, view->bytes + *view->taken, length);
     tpb_list_append(&pipe->backlog, &chunk->link);
+    pipe->kept += cost;
     TPR_COUNT(pipe->record->stats.bytes_buffered, length);
     return true;
 }
@@ -458,6 +459,14 @@ static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
 {
     if (!rx_keep(pipe, view, cost))
         tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for what came");
+}
+
+void tpr_rx_forget(tp_pipe *pipe, struct tpr_chunk *chunk)
+{
+    pipe->consumed += chunk->cost;
+    pipe->kept -= chunk->cost;
+    tpb_list_unlink(&chunk->link);
+    tpr_chunk_free(pipe->context, chunk);
 }
 
 bool tpr_rx_set_aside(tp_pipe *pipe, unsigned flags, const unsigned char *data,
@@ -541,9 +550,7 @@ void tpr_rx_pump(tp_pipe *pipe)
                                                           - before));
         if (!rx_view_used(&view))
             break;
-        pipe->consumed += chunk->cost;
-        tpb_list_unlink(&chunk->link);
-        tpr_chunk_free(pipe->context, chunk);
+        tpr_rx_forget(pipe, chunk);
         tpr_tx_return_credit(pipe);
     }
     if (pipe->rx_end != TP_OK && tpb_list_empty(&pipe->backlog)
@@ -624,6 +631,15 @@ void tpr_rx_run_open(tp_context *context)
     tpr_rx_stash_open(context);
 }
 
+/* Does the peer keep to its credit, which bounds the backlog?  What of the pipe
+ * is not in the backlog has been consumed, of which it may not know yet; a
+ * frame that finds nothing there may always come. */
+static bool rx_may_keep(const tp_pipe *pipe, const struct tpf_conn *conn,
+                        uint32_t cost)
+{
+    return (uint64_t)pipe->kept + cost <= conn->window + conn->window_spread;
+}
+
 static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
                             const struct wire_frame *frame,
                             const unsigned char *body)
@@ -643,6 +659,9 @@ static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
         open->length = frame->length;
         open->taken = 0;
         tpr_rx_run_open(context);
+    } else if (TPB_UNLIKELY(!rx_may_keep(pipe, conn, cost))) {
+        rx_pop(conn);
+        tpr_rx_break(pipe, TP_ERR_PROTOCOL, "it sends more than it may");
     } else {
         bool started = false;
         uint32_t taken = 0;

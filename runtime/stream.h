@@ -113,6 +113,8 @@ static inline void tpr_rx_framed(const tp_pipe *pipe, uint64_t length)
  * backlog.  False: there is no memory. */
 bool tpr_rx_set_aside(tp_pipe *pipe, unsigned flags, const unsigned char *data,
                       uint32_t length, uint32_t cost);
+/* Of the backlog, used up or not wanted any more: its credit goes back. */
+void tpr_rx_forget(tp_pipe *pipe, struct tpr_chunk *chunk);
 /* For bytes of a frame; NULL: there is no memory.  Freed when they have been
  * used; some are kept. */
 struct tpr_chunk *tpr_chunk_new(tp_context *context, uint32_t length);

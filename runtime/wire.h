@@ -11,7 +11,7 @@
  * whole length; the receiver counts what it has consumed and tells the count,
  * modulo 2^32, in every frame of that pipe and, when there is none, in a
  * CREDIT frame.  A sender goes on while sent - consumed stays within the
- * conn's window.
+ * conn's window; one that goes on all the same is cut off.
  *
  * A buffer that goes by a channel (fabric/channel.h) is left out of the
  * stream; its descriptor entry names the channel and the source.  The messages

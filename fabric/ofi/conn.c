@@ -63,8 +63,7 @@ tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
                          struct tpb_error *error)
 {
     const struct ofi_kind *kind = ofi_endpoint_of(conn->common.endpoint)->kind;
-    uint32_t max_frame = le32toh(note->max_frame);
-    uint32_t slots = le32toh(note->slots);
+    uint32_t max_frame = le32toh(note->max_frame), slots = le32toh(note->slots);
     size_t far = 0;
 
     if (max_frame < 1024 || slots < 2 || slots > OFI_SLOTS_MAX)
@@ -91,6 +90,7 @@ tp_status ofi_conn_terms(struct ofi_conn *conn, const struct ofi_note *note,
         far = ofi_socket_far(ofi_socket_round(conn->meet->watch.fd));
     conn->shorts = conn->keeps && far > 0;
     conn->common.window += far;
+    conn->common.window_spread = kind->posts > 0 ? OFI_FAR - far : 0;
     return TP_OK;
 }
 

@@ -70,6 +70,8 @@ enum {
     OFI_SHORT_MOST = 1024,         /* ... so many under way, at most */
     OFI_SHORT_BYTES = 1024 * 1024, /* ... if all were as long as the next */
     OFI_SHORTS = 1,
+    OFI_FAR = 14 * 1024 * 1024,    /* bytes of a pipe that may be under way for
+                                      the length of the way, at most */
     OFI_STRANGERS = 64,            /* visitors that have not shown the key */
     OFI_STRANGER_MS = 100          /* of each, however many come */
 };

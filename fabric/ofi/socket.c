@@ -28,8 +28,7 @@ enum {
     SOCKET_RECENT = 32,            /* of these, first */
     SOCKET_NEAR_US = 500,          /* a round trip for which a pipe's window
                                       suffices as it is */
-    SOCKET_PER_US = 1250,          /* bytes: 10 Gb/s */
-    SOCKET_FAR = 14 * 1024 * 1024  /* for the way, at most */
+    SOCKET_PER_US = 1250           /* bytes: 10 Gb/s */
 };
 
 static bool socket_same(const struct sockaddr_storage *address,
@@ -153,8 +152,8 @@ size_t ofi_socket_far(uint32_t round_us)
 {
     if (round_us < SOCKET_NEAR_US)
         return 0;
-    return round_us < SOCKET_FAR / SOCKET_PER_US
-               ? (size_t)round_us * SOCKET_PER_US : SOCKET_FAR;
+    return round_us < OFI_FAR / SOCKET_PER_US
+               ? (size_t)round_us * SOCKET_PER_US : OFI_FAR;
 }
 
 /* The number may be another's by now, if libfabric has closed its socket. */

@@ -152,6 +152,10 @@ void rails_founded(struct rails_conn *conn, struct rails_rail *rail,
     conn->common.window = rail->conn->window;
     if (conn->common.window > most)
         conn->common.window = most;
+    /* The other side's first rail may be another one. */
+    conn->common.window_spread = rail->conn->window_spread;
+    if (conn->common.window_spread > most - conn->common.window)
+        conn->common.window_spread = most - conn->common.window;
     conn->common.returns = rail->conn->returns;
     if (conn->common.returns > most / 4)
         conn->common.returns = most / 4;

@@ -16,7 +16,10 @@
 #include "runtime/stream.h"
 #include "tests/lib/tpx.h"
 
-enum { FRAMES_MOST = 16 * 1024, FRAMES_QUEUE = 4096 };
+enum {
+    FRAMES_MOST = 16 * 1024, FRAMES_QUEUE = 4096,
+    FRAMES_WINDOW = 64 * FRAMES_MOST   /* a whole message of any test */
+};
 
 /* ---- the backend -------------------------------------------------------- */
 
@@ -150,7 +153,7 @@ static struct fake_conn *conn_new(void)
 
     ck_assert_ptr_nonnull(conn);
     conn->base.max_frame = FRAMES_MOST;
-    conn->base.window = 2 * FRAMES_MOST;
+    conn->base.window = FRAMES_WINDOW;
     conn->base.returns = FRAMES_MOST / 2;
     fake_open++;
     return conn;
@@ -721,6 +724,62 @@ START_TEST(test_damaged)
 }
 END_TEST
 
+/* Short messages for a pipe that nobody reads: with their heads `total` bytes,
+ * in frames as long as possible. */
+static void credit_feed(struct tpr_peer *peer, unsigned number, size_t total)
+{
+    static unsigned char frame[FRAMES_MOST];
+
+    while (total > 0) {
+        size_t size = total < FRAMES_MOST ? total : FRAMES_MOST;
+        struct wire_frame head = { .type = WIRE_MESSAGE, .flags = WIRE_SHORT,
+                                   .number = number };
+
+        head.length = (uint32_t)(size - sizeof(head));
+        memcpy(frame, &head, sizeof(head));
+        fake_feed((struct fake_conn *)peer->conn, frame, size);
+        total -= size;
+    }
+    serve(peer->conn);
+}
+
+/* What nobody reads is kept as far as its sender's credit goes, which may be
+ * more than ours: who sends more is cut off, and others are not. */
+START_TEST(test_credit)
+{
+    enum { SPREAD = 1000 };
+    struct tpr_peer *peer = peer_new(1), *other = peer_new(2);
+    struct tp_stats stats;
+    tp_pipe *pipe;
+
+    peer->conn->window_spread = SPREAD;
+    for (unsigned number = 0; number < 3; number++)
+        credit_feed(peer, number, FRAMES_WINDOW);
+    ck_assert_int_eq(peer->state, TPR_PEER_CONNECTED);
+    read_arm(1, 1);                /* that one is credit again */
+    ck_assert_int_eq(tp_progress(context, NULL), TP_OK);
+    ck_assert_uint_eq(reads_well, 1);
+    credit_feed(peer, 1, FRAMES_MOST + SPREAD);
+    credit_feed(peer, 2, SPREAD - 20);
+    ck_assert_int_eq(peer->state, TPR_PEER_CONNECTED);
+    credit_feed(other, 0, 20);
+    credit_feed(peer, 2, 21);
+    ck_assert_int_eq(peer->state, TPR_PEER_ENDED);
+    ck_assert_int_eq(peer->end, TP_ERR_PROTOCOL);
+    for (unsigned number = 0; number < 3; number++) {
+        ck_assert_int_eq(tp_pipe_open(context, 1, number, &pipe), TP_OK);
+        ck_assert_int_eq(tp_pipe_stats(pipe, &stats), TP_OK);
+        ck_assert_str_ne(tp_pipe_error(pipe), "");
+        if (number == 2)
+            ck_assert_uint_eq(stats.bytes_buffered, 0);
+    }
+    ck_assert_int_eq(other->state, TPR_PEER_CONNECTED);
+    read_arm(2, 0);
+    ck_assert_int_eq(tp_progress(context, NULL), TP_OK);
+    ck_assert_uint_eq(reads_well, 2);
+}
+END_TEST
+
 /* The greeting, whole and damaged. */
 START_TEST(test_greetings)
 {
@@ -834,6 +893,7 @@ int main(void)
     tcase_add_test(tests, test_small_not);
     tcase_add_test(tests, test_damaged);
     tcase_add_test(tests, test_numbers);
+    tcase_add_test(tests, test_credit);
     tcase_add_test(tests, test_greetings);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
