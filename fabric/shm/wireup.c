@@ -60,6 +60,11 @@ static void wireup_refused(struct shm_conn *conn,
                                                     : TP_ERR_BACKEND, text);
 }
 
+static bool wireup_is_doorbell(const struct shm_conn *conn, int fd)
+{
+    return tpb_eventfd_like(fd, shm_endpoint(conn)->doorbell.fd);
+}
+
 static void wireup_welcome(struct shm_conn *conn)
 {
     struct shm_welcome welcome;
@@ -82,6 +87,8 @@ static void wireup_welcome(struct shm_conn *conn)
                || (conn->mailbox = shm_mailbox_map(fds[0])) == NULL) {
         shm_fail(conn, TP_ERR_PROTOCOL,
                  "its answer brought no mailbox (out of descriptors?)");
+    } else if (!wireup_is_doorbell(conn, fds[1])) {
+        shm_fail(conn, TP_ERR_PROTOCOL, "its doorbell is no eventfd");
     } else {
         struct tpf_env *env = conn->base.endpoint->env;
 
@@ -442,6 +449,9 @@ static tp_status wireup_hello(struct shm_conn *conn, struct tpb_error *error)
     else if (count != 3)
         status = tpb_fail(error, TP_ERR_SYSTEM,
                           "descriptors were lost: raise ulimit -n");
+    else if (!wireup_is_doorbell(conn, fds[2]))
+        status = tpb_fail(error, TP_ERR_PROTOCOL,
+                          "the peer's doorbell is no eventfd");
     if (status == TP_OK)
         status = shm_segment_map(conn, fds[0], 1, error);
     if (status == TP_OK && (conn->mailbox = shm_mailbox_map(fds[1])) == NULL)

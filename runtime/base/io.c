@@ -158,6 +158,18 @@ bool tpb_eventfd_drain(int fd)
     return got > 0;
 }
 
+/* Kernels give all that have no file one kind of their own, of which pipes,
+ * sockets and terminals are not. */
+bool tpb_eventfd_like(int fd, int mine)
+{
+    struct stat its, ours;
+    int flags = fcntl(fd, F_GETFL);
+
+    return flags >= 0 && (flags & O_NONBLOCK) != 0 && fstat(fd, &its) == 0
+           && fstat(mine, &ours) == 0
+           && (its.st_mode & S_IFMT) == (ours.st_mode & S_IFMT);
+}
+
 int tpb_epoll_set(int epoll, int operation, int fd, uint32_t events)
 {
     struct epoll_event event = { .events = events };

@@ -36,6 +36,9 @@ bool tpb_await(int fd, int ms);
 int tpb_eventfd(void);                  /* non-blocking; -1 with errno */
 void tpb_eventfd_ring(int fd);
 bool tpb_eventfd_drain(int fd);         /* was it rung? */
+/* Is what another process has passed one, too, as `mine` is?  Of other kinds a
+ * ring may block, or end this process. */
+bool tpb_eventfd_like(int fd, int mine);
 /* epoll_ctl() for an epoll that only wakes up; -1 with errno. */
 int tpb_epoll_set(int epoll, int operation, int fd, uint32_t events);
 

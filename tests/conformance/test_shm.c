@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -82,6 +83,61 @@ START_TEST(test_callers_wait)
     TPX_UNTIL((tpx_side_step(a), tpx_side_sleep(b, 1000)), link->connected);
     tpx_side_close(a);
     tpx_side_close(b);
+}
+END_TEST
+
+/* Who shows what is a doorbell, or not, in its hello; the answer's status. */
+static uint32_t shm_greet(struct tpx_side *side, int doorbell)
+{
+    struct shm_hello hello = { .magic = { 't', 'p', 's', 'h' },
+                               .version = SHM_VERSION, .ring = SHM_RING };
+    int fds[3] = { shm_segment_make(),
+                   tpb_shared_memory("mailbox", sizeof(struct shm_mailbox)),
+                   doorbell };
+    struct shm_mailbox *mailbox = shm_mailbox_map(fds[1]);
+    struct shm_address address;
+    struct shm_welcome welcome;
+    int fd = shm_caller(side);
+
+    memcpy(&address, side->address, sizeof(address));
+    memcpy(hello.cookie, address.cookie, sizeof(hello.cookie));
+    ck_assert_ptr_nonnull(mailbox);
+    atomic_store(&mailbox->asleep, 1);
+    ck_assert_int_eq(tpb_send_fds(fd, &hello, sizeof(hello), fds, 3),
+                     sizeof(hello));
+    TPX_UNTIL(tpx_side_step(side), recv(fd, &welcome, sizeof(welcome),
+                                        MSG_DONTWAIT) == sizeof(welcome));
+    if (welcome.status == 0) {     /* it is asleep: it is rung for */
+        struct tpx_link *link = tpx_incoming(side, side->incoming - 1);
+
+        tpx_stream_set(link, link, 1, tpx_size_fixed, 16);
+        ck_assert(tpx_send(link));
+        ck_assert_uint_eq(atomic_load(&mailbox->asleep), 0);
+    }
+    shm_mailbox_unmap(mailbox);
+    tpb_close(&fds[0]);
+    tpb_close(&fds[1]);
+    tpb_close(&fd);
+    return welcome.status;
+}
+
+/* What is no doorbell is not rung: it might block who rings, or kill him. */
+START_TEST(test_doorbells)
+{
+    struct tpx_side *side = tpx_side_open(tpx_backend);
+    int bell = tpb_eventfd(), waits = eventfd(0, EFD_CLOEXEC), ends[2];
+
+    ck_assert_int_eq(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
+    tpb_close(&ends[0]);           /* who writes to it gets SIGPIPE */
+    ck_assert_uint_eq(shm_greet(side, bell), TP_OK);
+    ck_assert(tpb_eventfd_drain(bell));
+    ck_assert_uint_eq(shm_greet(side, ends[1]), TP_ERR_PROTOCOL);
+    ck_assert_uint_eq(shm_greet(side, waits), TP_ERR_PROTOCOL);
+    ck_assert_uint_eq(side->incoming, 1);
+    tpb_close(&ends[1]);
+    tpb_close(&bell);
+    tpb_close(&waits);
+    tpx_side_close(side);
 }
 END_TEST
 
@@ -196,6 +252,7 @@ static void shm_more(Suite *suite)
     tcase_add_test(tests, test_callers_wait);
     tcase_add_test(tests, test_refused);
     tcase_add_test(tests, test_no_answer);
+    tcase_add_test(tests, test_doorbells);
     tests = tpx_tcase(suite, "turns");
     tcase_add_test(tests, test_turns);
 }
