@@ -6,10 +6,13 @@
  *     tprun --keep-going -n 4 storm SEED [key=value ...]
  *
  *     pipes=4      pipes one after the other between two ranks
+ *     lanes=1      such rows of pipes beside each other
+ *     arms=1       reads that are armed at a time on one of them, at most
  *     messages=40  messages each way on one of them, at most
  *     bytes=300000 the longest buffer
  *     kill=R       rank R kills itself with SIGKILL somewhere on its way
  *     threads=N    threads that write beside the callbacks
+ *     waits=N      threads in tp_wait() and tp_progress()
  *     stop=R       rank R is stopped for a moment, now and then
  *
  * What a pipe carries, and who ends it after how much, follows from the seed
@@ -32,15 +35,15 @@
 
 #include "runtime/tp.h"
 
-enum { RANKS = 16, WRITES = 6, LATER = 64, PIECES = 4 };
+enum { RANKS = 16, LANES = 8, WRITES = 6, PIECES = 4, THREADS = 16 };
 
 static struct {
     uint64_t seed;
-    unsigned pipes, messages;
+    unsigned pipes, lanes, arms, messages;
     size_t bytes;
-    int kill, stop, threads;
-} plan = { .pipes = 4, .messages = 40, .bytes = 300000, .kill = -1,
-           .stop = -1 };
+    int kill, stop, threads, waits;
+} plan = { .pipes = 4, .lanes = 1, .arms = 1, .messages = 40,
+           .bytes = 300000, .kill = -1, .stop = -1 };
 
 /* One message of ours, from its write to the callback. */
 struct outgoing {
@@ -67,12 +70,13 @@ struct incoming {
 struct stream {
     tp_pipe *pipe;
     int rank;                      /* at the other end */
-    unsigned number;
+    unsigned number, last;         /* of the pipe; of the row's last one */
     unsigned to_write, to_read;    /* by the plan, if nobody ends it before */
     unsigned written, write_ended; /* calls, callbacks */
     unsigned arrived, turns, read_ended;
     unsigned open;                 /* skeletons and armed reads */
-    bool armed, quits, closed, over, failed;
+    unsigned armed;
+    bool quits, closed, over, failed;
     unsigned quit_after;           /* reads after which this end closes it */
 };
 
@@ -81,7 +85,8 @@ static struct {
     tp_context *context;
     uint64_t dice;
     int rank, size;
-    struct stream streams[RANKS];  /* the one in use with each rank */
+    unsigned count;                /* of the following */
+    struct stream streams[RANKS * LANES]; /* the one in use of each row */
     struct incoming *later;        /* skeletons and loans set aside */
     atomic_uint inside;            /* callbacks running */
     unsigned operations, deadly;   /* this rank dies at that operation */
@@ -504,7 +509,7 @@ static void arrived(tp_pipe *pipe, tp_status status, tp_message *message,
     callback_begins();
     if (pipe != stream->pipe)
         wrong("a skeleton on another pipe");
-    stream->armed = false;
+    stream->armed--;
     stream->open--;
     if (status != TP_OK) {
         if (message != NULL)
@@ -535,13 +540,15 @@ static void arrived(tp_pipe *pipe, tp_status status, tp_message *message,
 
 /* ---- the life of a stream ---------------------------------------------- */
 
-static void stream_begin(struct stream *stream, int rank, unsigned number)
+static void stream_begin(struct stream *stream, int rank, unsigned number,
+                         unsigned last)
 {
     uint64_t fact = facts(my.rank, rank, number, -2u);
 
     memset(stream, 0, sizeof(*stream));
     stream->rank = rank;
     stream->number = number;
+    stream->last = last;
     stream->to_write = plan_count(my.rank, rank, number);
     stream->to_read = plan_count(rank, my.rank, number);
     stream->quits = rank != my.rank && number > 0 && fact % 3 == 0;
@@ -572,14 +579,14 @@ static void stream_next(struct stream *stream)
     if (stream->over && !stream->closed && stream->arrived < stream->to_read
         && dice(2) == 0)
         tp_pipe_close(stream->pipe);
-    if (stream->number + 1 < plan.pipes)
-        stream_begin(stream, stream->rank, stream->number + 1);
+    if (stream->number < stream->last)
+        stream_begin(stream, stream->rank, stream->number + 1, stream->last);
 }
 
 /* Whether this rank has no more to do with that one. */
 static bool stream_finished(const struct stream *stream)
 {
-    return stream->number + 1 == plan.pipes && stream_idle(stream)
+    return stream->number == stream->last && stream_idle(stream)
            && (stream->over || stream->closed || stream_full(stream));
 }
 
@@ -598,8 +605,9 @@ static void stream_go(struct stream *stream)
             wrong("tp_pipe_close");
         return;
     }
-    if (!stream->armed && stream->arrived < stream->to_read) {
-        stream->armed = true;
+    while (stream->armed < plan.arms && !stream->closed
+           && stream->arrived + stream->armed < stream->to_read) {
+        stream->armed++;
         stream->open++;
         operation(tp_pipe_read_descriptor(stream->pipe, arrived, stream),
                   "tp_pipe_read_descriptor");
@@ -627,7 +635,7 @@ static void later_now(void)
 
 static bool finished(void)
 {
-    for (int i = 0; i < my.size; i++)
+    for (unsigned i = 0; i < my.count; i++)
         if (!stream_finished(&my.streams[i]))
             return false;
     return my.later == NULL;
@@ -635,7 +643,7 @@ static bool finished(void)
 
 static void look_on(void)
 {
-    struct stream *stream = &my.streams[dice((unsigned) my.size)];
+    struct stream *stream = &my.streams[dice(my.count)];
     tp_stats stats;
     char *json;
 
@@ -657,13 +665,14 @@ static void look_on(void)
 
 static void tell_state(void)
 {
-    for (int i = 0; i < my.size; i++) {
+    for (unsigned i = 0; i < my.count; i++) {
         const struct stream *s = &my.streams[i];
 
         fprintf(stderr, "storm: rank %d with %d: pipe %u wrote %u/%u (%u "
                 "ended) arrived %u/%u turns %u ended %u open %u%s%s%s%s\n",
-                my.rank, i, s->number, s->written, s->to_write, s->write_ended,
-                s->arrived, s->to_read, s->turns, s->read_ended, s->open,
+                my.rank, s->rank, s->number, s->written, s->to_write,
+                s->write_ended, s->arrived, s->to_read, s->turns,
+                s->read_ended, s->open,
                 s->armed ? " armed" : "", s->closed ? " closed" : "",
                 s->over ? " over" : "", s->failed ? " failed" : "");
     }
@@ -678,12 +687,32 @@ static void *writer(void *arg)
         pthread_mutex_lock(&my.lock);
         calling = true;
         if (!my.finishing)
-            stream_go(&my.streams[dice((unsigned) my.size)]);
+            stream_go(&my.streams[dice(my.count)]);
         later_now();
         end = my.finishing || finished();
         calling = false;
         pthread_mutex_unlock(&my.lock);
         usleep(100);
+    }
+    return NULL;
+}
+
+/* Callbacks come in whichever of these threads is at it. */
+static void *waiter(void *arg)
+{
+    bool end = false;
+
+    while (!end) {
+        tp_status status = arg != NULL ? tp_wait(my.context, 5, NULL)
+                                       : tp_progress(my.context, NULL);
+
+        if (status != TP_OK && status != TP_ERR_TIMEOUT)
+            wrong("a thread's tp_wait: %s", tp_strerror(status));
+        pthread_mutex_lock(&my.lock);
+        end = my.finishing;
+        pthread_mutex_unlock(&my.lock);
+        if (arg == NULL)
+            usleep(300);
     }
     return NULL;
 }
@@ -712,7 +741,7 @@ static void run(void)
         if (status == TP_ERR_TIMEOUT || dice(3) == 0)
             later_now();
         look_on();
-        stream_go(&my.streams[dice((unsigned) my.size)]);
+        stream_go(&my.streams[dice(my.count)]);
         if (my.rank == plan.stop && dice(300) == 0)
             usleep(200000);
         end = finished();
@@ -736,6 +765,12 @@ static void read_plan(int argc, char **argv)
         value = equals != NULL ? strtoull(equals + 1, NULL, 10) : 0;
         if (strncmp(argv[i], "pipes=", 6) == 0)
             plan.pipes = (unsigned) value;
+        else if (strncmp(argv[i], "lanes=", 6) == 0)
+            plan.lanes = value < LANES ? (unsigned) value : LANES;
+        else if (strncmp(argv[i], "arms=", 5) == 0)
+            plan.arms = (unsigned) value;
+        else if (strncmp(argv[i], "waits=", 6) == 0)
+            plan.waits = (int) value;
         else if (strncmp(argv[i], "messages=", 9) == 0)
             plan.messages = (unsigned) value;
         else if (strncmp(argv[i], "bytes=", 6) == 0)
@@ -768,29 +803,43 @@ static void begin(void)
     if (my.rank == plan.kill)
         my.deadly = 1 + dice(plan.pipes * plan.messages);
     pthread_mutex_lock(&my.lock);
-    for (int i = 0; i < my.size; i++)
-        stream_begin(&my.streams[i], i, 0);
-    for (int i = 0; i < my.size; i++)
+    my.count = (unsigned) my.size * plan.lanes;
+    for (unsigned i = 0; i < my.count; i++) {
+        unsigned first = i / (unsigned) my.size * plan.pipes;
+
+        stream_begin(&my.streams[i], (int) i % my.size, first,
+                     first + plan.pipes - 1);
+    }
+    for (unsigned i = 0; i < my.count; i++)
         stream_go(&my.streams[i]);
     pthread_mutex_unlock(&my.lock);
 }
 
+static pthread_t threads[THREADS];
+static int thread_count;
+
+static void start(int count, void *(*body)(void *))
+{
+    for (int i = 0; i < count && thread_count < THREADS; i++)
+        if (pthread_create(&threads[thread_count++], NULL, body,
+                           i % 2 == 0 ? &my : NULL) != 0)
+            wrong("pthread_create");
+}
+
 int main(int argc, char **argv)
 {
-    pthread_t threads[16];
     tp_status status;
 
     read_plan(argc, argv);
     begin();
-    for (int i = 0; i < plan.threads && i < 16; i++)
-        if (pthread_create(&threads[i], NULL, writer, NULL) != 0)
-            wrong("pthread_create");
+    start(plan.threads, writer);
+    start(plan.waits, waiter);
     run();
     pthread_mutex_lock(&my.lock);
     my.finishing = true;
     pthread_mutex_unlock(&my.lock);
-    for (int i = 0; i < plan.threads && i < 16; i++)
-        pthread_join(threads[i], NULL);
+    while (thread_count > 0)
+        pthread_join(threads[--thread_count], NULL);
     status = tp_finalize(my.context);
     if (status != TP_OK)
         wrong("tp_finalize: %s", tp_strerror(status));

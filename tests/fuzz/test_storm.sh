@@ -25,6 +25,11 @@ storm()
     0) set -- "$@" bytes=9000 ;;
     1) set -- "$@" bytes=50 ;;
     esac
+    case $((seed % 5)) in
+    1) set -- "$@" lanes=3 pipes=2 ;;
+    2) set -- "$@" arms=4 waits=2 ;;
+    3) set -- "$@" lanes=2 pipes=2 arms=2 waits=3 ;;
+    esac
     dies=
     [ $((seed % 4)) -ne 2 ] || dies=kill=$((seed / 4 % 4))
     [ -z "$dies" ] || set -- "$@" "$dies"
