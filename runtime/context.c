@@ -588,6 +588,14 @@ static bool context_pipe_busy(const tp_pipe *pipe)
                        || tpr_pull_fetches(pipe))));
 }
 
+/* Nothing goes to a peer behind the goodbye: what callbacks write to it from
+ * then on ends at once, and is not lost unheard. */
+static void context_peer_told(struct tpr_peer *peer)
+{
+    peer->bye_sent = true;
+    tpr_peer_stop_writing(peer);
+}
+
 /* Has everything that was written to this peer left this process?  Says
  * goodbye once it has. */
 static bool context_peer_flushed(struct tpr_peer *peer)
@@ -613,7 +621,7 @@ static bool context_peer_flushed(struct tpr_peer *peer)
         peer->all_got = got;
         memcpy(room, &bye, sizeof(bye));
         conn->backend->commit(conn, sizeof(bye));
-        peer->bye_sent = true;
+        context_peer_told(peer);
     }
     return peer->conn == NULL || peer->conn->backend->flushed(peer->conn);
 }
@@ -650,11 +658,25 @@ static bool context_safe(tp_context *context)
     return safe;
 }
 
+/* Is the callback of a write due?  It may write more, and many do. */
+static bool context_goes_on(const tp_context *context)
+{
+    TPB_LIST_EACH(node, &context->done) {
+        const struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
+
+        if (op->kind == TPR_OP_WRITE && op->status == TP_OK)
+            return true;
+    }
+    return false;
+}
+
 static bool context_flushed(tp_context *context)
 {
     /* What devices still read stays mapped. */
     bool flushed = tpb_list_empty(&context->device_releases);
 
+    if (context_goes_on(context))
+        return false;
     TPB_LIST_EACH(node, &context->peers)
         flushed &= context_peer_flushed(TPB_CONTAINER(node, struct tpr_peer,
                                                       link));
@@ -675,6 +697,7 @@ static bool context_flush(tp_context *context)
     int64_t limit = context->settings.number[TPB_SET_FINALIZE_TIMEOUT];
     uint64_t deadline = tpb_now() + (uint64_t)limit * 1000000u;
 
+    tpr_dispatch(context);         /* the ends of reads, too, may be answered */
     for (uint32_t round = 0;; round++) {
         uint64_t now = tpb_now();
         bool flushed = context_flushed(context);

@@ -746,6 +746,8 @@ int tpr_peer_timers_ms(const tp_context *context);
 void tpr_peer_end(struct tpr_peer *peer, tp_status status, const char *text);
 /* In tp_finalize(): nobody reads any more; what comes is thrown away. */
 void tpr_peer_stop_reading(struct tpr_peer *peer);
+/* ... nobody writes any more, on new pipes neither: the goodbye is said. */
+void tpr_peer_stop_writing(struct tpr_peer *peer);
 tp_status tpr_peer_meet(struct tpr_peer *peer, const void *blob,
                         size_t length, struct tpb_error *error);
 void tpr_peer_timers(tp_context *context, uint64_t now);

@@ -111,6 +111,14 @@ struct tpr_peer *tpr_peer_find(tp_context *context, int rank)
     return peer;
 }
 
+static void peer_mute_pipe(tp_pipe *pipe)
+{
+    if (pipe->tx_end != TP_OK)
+        return;
+    tpr_pipe_fail(pipe, "tp_finalize has told the peer that this rank leaves");
+    pipe->tx_end = TP_ERR_CLOSED;
+}
+
 static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
 {
     tp_pipe *pipe = tpb_zalloc(sizeof(*pipe));
@@ -134,6 +142,8 @@ static tp_pipe *peer_pipe_new(struct tpr_peer *peer, unsigned number)
     tpb_list_init(&pipe->unread_link);
     atomic_init(&pipe->error, "");
     tpr_record_pipe(pipe);
+    if (TPB_UNLIKELY(pipe->context->closing) && peer->bye_sent)
+        peer_mute_pipe(pipe);
     return pipe;
 }
 
@@ -529,6 +539,11 @@ static void peer_drop_pipe(tp_pipe *pipe)
 void tpr_peer_stop_reading(struct tpr_peer *peer)
 {
     peer_each_pipe(peer, peer_drop_pipe);
+}
+
+void tpr_peer_stop_writing(struct tpr_peer *peer)
+{
+    peer_each_pipe(peer, peer_mute_pipe);
 }
 
 void tpr_peer_use(tp_pipe *pipe, bool writes)

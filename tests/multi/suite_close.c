@@ -256,6 +256,90 @@ static void close_flush(void)
     free(memory);
 }
 
+/* A message whose callback writes the next one. */
+struct close_chain {
+    tp_message message;
+    tp_payload payload;
+    unsigned number, ended[16];
+};
+
+static void close_next(tp_pipe *pipe, tp_status status, tp_message *message,
+                       void *arg)
+{
+    struct close_chain *chain = arg;
+
+    chain->ended[status]++;
+    if (++chain->number < CLOSE_MANY)
+        tpx_ok(tp_pipe_write(pipe, message, close_next, arg));
+}
+
+/* The callbacks of tp_finalize() write on: all of that arrives, too. */
+static void close_chained(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct close_chain chain = { .number = 0 };
+    unsigned number;
+
+    chain.payload = (tp_payload){ .data = &chain.number,
+                                  .length = sizeof(number) };
+    chain.message = (tp_message){ .payloads = &chain.payload,
+                                  .payload_count = 1 };
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tpx_ok(tp_pipe_write(pipe, &chain.message, close_next, &chain));
+        tpx_ok(tp_finalize(tpx_me.context));
+        tpx_me.context = NULL;
+        tpx_equal(chain.ended[TP_OK], CLOSE_MANY);
+        return;
+    }
+    for (unsigned i = 0; i < CLOSE_MANY; i++) {
+        tpx_ok(tp_pipe_recv(pipe, &number, sizeof(number), NULL));
+        tpx_equal(number, i);
+    }
+    tpx_status(tp_pipe_recv(pipe, &number, sizeof(number), NULL),
+               TP_ERR_PEER_CLOSED);
+}
+
+static void close_to_told(tp_pipe *pipe, tp_status status, tp_message *message,
+                          void *arg)
+{
+    static tp_payload payload = { .data = (void *)(uintptr_t)"x", .length = 1 };
+    static tp_message more = { .payloads = &payload, .payload_count = 1 };
+
+    close_done(pipe, status, message, arg);
+    for (unsigned i = 0; i < 2; i++)       /* on a pipe that is new, too */
+        tpx_ok(tp_pipe_write(tpx_pipe(2, i), &more, close_done, NULL));
+}
+
+/* What keeps tp_finalize() is for one peer; another has heard that this rank
+ * leaves, and what a callback then writes to it does not end well. */
+static void close_told(void)
+{
+    unsigned char *memory = close_memory(CLOSE_BIG);
+    tp_payload payload = { memory, CLOSE_BIG, NULL, 0 };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    char byte = 'g';
+
+    if (tpx_me.rank == 0) {
+        tpx_meet(2);
+        tpx_ok(tp_pipe_write(tpx_pipe(1, 0), &message, close_to_told, NULL));
+        tpx_ok(tp_finalize(tpx_me.context));
+        tpx_me.context = NULL;
+        tpx_equal(close_total, 3);
+        tpx_equal(close_ended[TP_OK], 1);
+        tpx_equal(close_ended[TP_ERR_CLOSED], 2);
+    } else if (tpx_me.rank == 1) {
+        tpx_ok(tp_pipe_recv(tpx_pipe(2, 0), &byte, 1, NULL));
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 0), memory, CLOSE_BIG, NULL));
+    } else {
+        tpx_meet(0);
+        tpx_status(tp_pipe_recv(tpx_pipe(0, 0), &byte, 1, NULL),
+                   TP_ERR_PEER_CLOSED);
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 0), &byte, 1));
+    }
+    free(memory);
+}
+
 /* Both leave at once with much unread on both sides: nobody waits for a
  * reader that has gone. */
 static void close_unread(void)
@@ -571,6 +655,8 @@ const struct tpx_spmd tpx_close[] = {
     { "close_leave_early", close_leave_early, 2, TPX_LAUNCH, 20 },
     { "close_never_met", close_never_met, 3, TPX_LAUNCH, 20 },
     { "close_flush", close_flush, 2, TPX_LAUNCH, 20 },
+    { "close_chained", close_chained, 2, 0, 20 },
+    { "close_told", close_told, 3, 0, 20 },
     { "close_unread", close_unread, 2, 0, 40 },
     { "close_finalize_pending", close_finalize_pending, 2, 0, 40 },
     { "close_timeout", close_timeout, 2, TPX_BARE | TPX_WARNS, 20 },
