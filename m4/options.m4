@@ -41,14 +41,17 @@ AC_SUBST([tp_sanitizer])
 AC_SUBST([TP_CFLAGS])
 AC_SUBST([TP_LDFLAGS])
 
-dnl TP_REQUIRE_PACKAGE(variable, pkg-config spec, Debian package)
-AC_DEFUN([TP_REQUIRE_PACKAGE], [
-    PKG_CHECK_MODULES([$1], [$2], [], [AC_MSG_ERROR([
+dnl TP_LACKS(what, Debian package): ends configure, and says what to do.
+AC_DEFUN([TP_LACKS], [AC_MSG_ERROR([
 
-    tp needs $2, which was not found.
-    On Debian or Ubuntu: apt-get install $3
+    tp needs $1, which was not found.
+    On Debian or Ubuntu: apt-get install $2
     or run ./setup, which installs all that is missing.
-])])])
+])])
+
+dnl TP_REQUIRE_PACKAGE(variable, pkg-config spec, Debian package)
+AC_DEFUN([TP_REQUIRE_PACKAGE],
+    [PKG_CHECK_MODULES([$1], [$2], [], [TP_LACKS([$2], [$3])])])
 
 AC_DEFUN([TP_SUMMARY], [
     AS_IF([test "x$prefix" = xNONE], [prefix=$ac_default_prefix])

@@ -1,0 +1,29 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Where something is missing configure names its package: pkg-config itself too,
+# without which nothing else is found either.
+# shellcheck source=tests/lib/lint.sh
+. "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+
+mkdir "$work/tree" "$work/nothing" || exit 1
+
+# names PACKAGE VARIABLE=VALUE...: configure ends, and says to install it.
+names()
+{
+    package=$1
+    shift
+    (cd "$work/tree" && env CONFIG_SITE=/dev/null "$@" "$source/configure" -q \
+        --cache-file="$work/cache") >"$work/said" 2>&1
+    status=$?
+    if [ "$status" -eq 1 ] &&
+       grep -q "apt-get install $package\$" "$work/said"; then
+        pass
+    else
+        fail "without $package: status $status, and:"
+        sed 's/^/    /' "$work/said"
+    fi
+}
+names pkg-config PKG_CONFIG="$work/nothing/pkg-config"
+names nettle-dev PKG_CONFIG_PATH= PKG_CONFIG_LIBDIR="$work/nothing"
+finish
