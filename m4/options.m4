@@ -1,6 +1,9 @@
 dnl SPDX-License-Identifier: BSD-3-Clause
 dnl Build options that concern every folder, and the summary at the end.
 
+AS_CASE(["$prefix"], [*[[[:space:]]]*], [AC_MSG_ERROR([--prefix='$prefix':
+    libtool cannot install into a folder with blanks in its name.])])
+
 AC_ARG_ENABLE([devel], [AS_HELP_STRING([--enable-devel],
     [for work on tp itself: long warning list, warnings are errors])],
     [], [enable_devel=no])

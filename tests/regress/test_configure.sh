@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Where something is missing configure names its package: pkg-config itself too,
-# without which nothing else is found either.
+# without which nothing else is found either.  A prefix with which
+# `make install` would fail is refused.
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
 
@@ -25,5 +26,9 @@ names()
     fi
 }
 names pkg-config PKG_CONFIG="$work/nothing/pkg-config"
+(cd "$work/tree" && "$source/configure" -q --cache-file="$work/cache" \
+    --prefix="$work/a b") >"$work/said" 2>&1
+grep -q 'cannot install into a folder with blanks' "$work/said" ||
+    { fail "with a blank in the prefix:" && cat "$work/said"; }
 names nettle-dev PKG_CONFIG_PATH= PKG_CONFIG_LIBDIR="$work/nothing"
 finish
