@@ -145,6 +145,21 @@ static bool bootstrap_is_tprun(const struct tpb_settings *settings)
            && tpb_door_of_job(settings->text[TPB_SET_DOOR], job, &door);
 }
 
+/* Open MPI 4 does not know tprun's PMIx server: its MPI_Init() starts one for
+ * this process alone, and names that one in the environment. */
+static void bootstrap_warn_singleton(const struct tpb_settings *settings)
+{
+    const char *how = getenv("OMPI_MCA_ess");
+
+    if (how == NULL || strcmp(how, "singleton") != 0
+        || settings->text[TPB_SET_DOOR][0] == '\0'
+        || bootstrap_is_tprun(settings))
+        return;
+    tpb_warn("Open MPI's MPI_Init() does not know tprun and has made this rank"
+             " a job of its own: start the program with mpirun, or call"
+             " tp_init() before MPI_Init()");
+}
+
 /* Is this process one of tprun's?  One that lost what tprun told it, by a
  * program in between that handed on less, asks for it: tprun knows its jobs by
  * names that cannot be guessed. */
@@ -231,9 +246,10 @@ static tp_status bootstrap_auto(const struct tpb_settings *settings,
                                 struct tpb_error *error)
 {
     if (getenv("PMIX_NAMESPACE") != NULL) {
-        tp_status status = bootstrap_launched(settings, context, true,
-                                              bootstrap, error);
+        tp_status status;
 
+        bootstrap_warn_singleton(settings);
+        status = bootstrap_launched(settings, context, true, bootstrap, error);
         if (status != TP_ERR_NOT_FOUND)
             return status;
         tpb_warn("launched as rank %s of job %s, but its PMIx server cannot"
