@@ -126,22 +126,29 @@ static void help_bash_list(struct tpb_text *text, bool with_argument)
 }
 
 /* The word that is typed is an option, an option's argument, the program, or
- * one of its own; the loop finds out which. */
+ * one of its own; the second loop finds out which.  The first one joins what
+ * bash has parted at "=" and ":". */
 static void help_bash(struct tpb_text *text)
 {
     tpb_text_add(text,
         "_tprun()\n"
         "{\n"
-        "    local word=${COMP_WORDS[COMP_CWORD]} i inside=\n"
-        "    local takes=' ");
+        "    local word=${COMP_WORDS[COMP_CWORD]} line=$COMP_LINE i inside=\n"
+        "    local words=() last n=0 takes=' ");
     help_bash_list(text, true);
     tpb_text_add(text,
         "'\n"
-        "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-        "        case ${COMP_WORDS[i]} in\n"
+        "    for ((i = 0; i <= COMP_CWORD; i++)); do\n"
+        "        [[ $line != [[:space:]]* ]] || ((++n))\n"
+        "        line=${line#\"${line%%%%[![:space:]]*}\"}\n"
+        "        words[n]+=${COMP_WORDS[i]}\n"
+        "        line=${line#\"${COMP_WORDS[i]}\"}\n"
+        "    done\n"
+        "    for ((i = 1; i < n; i++)); do\n"
+        "        case ${words[i]} in\n"
         "        :) inside=;;\n"
         "        -*) [[ $inside ]] ||\n"
-        "            [[ $takes != *\" ${COMP_WORDS[i]} \"* ]] || ((i++));;\n"
+        "            [[ $takes != *\" ${words[i]} \"* ]] || ((i++));;\n"
         "        *) inside=1;;\n"
         "        esac\n"
         "    done\n"
@@ -149,7 +156,12 @@ static void help_bash(struct tpb_text *text)
         "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
         "        return\n"
         "    fi\n"
-        "    case ${COMP_WORDS[COMP_CWORD - 1]} in\n");
+        "    last=${words[n - 1]}\n"
+        "    if [[ ${words[n]} == --*=* ]]; then\n"
+        "        last=${words[n]%%%%=*}\n"
+        "        [[ $word != = ]] || word=\n"
+        "    fi\n"
+        "    case $last in\n");
     help_bash_arms(text);
     tpb_text_add(text,
         "    esac\n"
@@ -171,7 +183,8 @@ static void help_zsh_row(struct tpb_text *text, int id, const char *spelling)
 {
     const struct tpl_option_row *row = &tpl_option_table[id];
 
-    tpb_text_add(text, "        '*%s[", spelling);
+    tpb_text_add(text, "        '*%s%s[", spelling,
+                 row->argument != NULL && spelling[1] == '-' ? "=" : "");
     for (const char *at = row->text; *at != '\0'; at++)
         if (*at != '\'')
             tpb_text_add(text, "%s%c",

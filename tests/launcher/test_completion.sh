@@ -21,6 +21,10 @@ tprun --stdin n|tprun --stdin none
 tprun --wdir folder/inn|tprun --wdir folder/inner
 tprun -n 1 true --disp|tprun -n 1 true --disp
 tprun true : -n 2 --report|tprun true : -n 2 --report-bindings
+tprun --bind-to=pac|tprun --bind-to=package
+tprun --bind-to=core --disp|tprun --bind-to=core --display-map
+tprun --host a:4,b@c --disp|tprun --host a:4,b@c --display-map
+tprun -x A=1 --disp|tprun -x A=1 --display-map
 END
 
 # ended WHO: each line of $work/typed is what the case wants.
@@ -69,17 +73,18 @@ else
     skip zsh "not installed: apt-get install zsh"
 fi
 
-# bash has no terminals for others, but hands on what it would show.
+# bash has no terminals for others, but hands on what it would show.  It parts
+# words at some signs as well, and completes behind the last of these.
 cat >"$work/bash" <<'END'
 cd "$TPX_WORK"
 . "$TPX_FILES/tprun"
 complete -p tprun >/dev/null || exit 1
 while IFS='|' read -r typed wanted; do
-    read -ra COMP_WORDS <<<"$typed"
-    COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
+    read -ra COMP_WORDS < <(sed 's/[=:@]/ & /g' <<<"$typed")
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=() COMP_LINE=$typed
     _tprun
     if [[ ${#COMPREPLY[@]} -gt 0 ]]; then
-        echo "${typed% *} ${COMPREPLY[*]}"
+        echo "${typed%"${COMP_WORDS[COMP_CWORD]}"}${COMPREPLY[*]}"
     else
         echo "$typed"
     fi
