@@ -530,11 +530,11 @@ bool ofi_msg_events(struct ofi_rail *rail);
 
 /* Somebody who asks a passive endpoint to be let in. */
 struct ofi_request {
-    union ofi_event event;
     struct fi_info *info;          /* the reader's to free; NULL: the event was
                                       of another kind */
     const void *ticket;            /* what he brings, in `event` */
     size_t length;
+    union ofi_event event;         /* last, for it ends without a size */
 };
 /* False: nothing came in. */
 bool ofi_request_read(struct fid_eq *eq, struct ofi_request *request);
