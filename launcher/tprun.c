@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/select.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/door.h"
@@ -482,9 +481,9 @@ static int tprun_check_local(struct tpb_error *error)
     int status = tpl_start_find(&tprun.options, error);
 
     if (status == 0 && tprun.options.output != NULL && !tprun.options.dry_run
-        && mkdir(tprun.options.output, 0777) < 0 && errno != EEXIST) {
-        tpb_fail_errno(error, errno, "--output %s: cannot create this folder "
-                       "(its parent must exist)", tprun.options.output);
+        && tpb_make_folders(tprun.options.output) < 0) {
+        tpb_fail_errno(error, errno, "--output %s: cannot create this folder",
+                       tprun.options.output);
         status = TPL_EXIT_USAGE;
     }
     return status;

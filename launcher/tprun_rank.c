@@ -31,7 +31,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -210,8 +209,9 @@ static int rank_file(const char *suffix, struct tpb_error *error)
 
     snprintf(path, sizeof(path), "%s/%d.%s", rank.output, rank.mark.rank,
              suffix);
-    if (mkdir(rank.output, 0777) < 0 && errno != EEXIST) {
-        tpb_fail_errno(error, errno, "--output %s", rank.output);
+    if (tpb_make_folders(rank.output) < 0) {
+        tpb_fail_errno(error, errno, "--output %s: cannot create this folder",
+                       rank.output);
         return -1;
     }
     fd = tpb_create_file(path);

@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -97,6 +99,38 @@ int tpb_create_file(const char *path)
     if (fd >= 0 && fcntl(fd, F_SETFL, 0) < 0)
         tpb_close(&fd);
     return fd;
+}
+
+int tpb_make_folders(const char *path)
+{
+    char part[PATH_MAX], *end = part, kept;
+    struct stat place;
+
+    if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    do {
+        int code = 0;
+
+        end += strspn(end, "/");
+        end += strcspn(end, "/");
+        kept = *end;
+        *end = '\0';
+        if (mkdir(part, 0777) < 0)
+            code = errno;
+        /* Where one is that may not be made, the kernel need not say that it
+         * is there. */
+        if (code != 0 && code != EEXIST && access(part, F_OK) < 0) {
+            errno = code;
+            return -1;
+        }
+        *end = kept;
+    } while (kept != '\0');
+    if (stat(path, &place) < 0)
+        return -1;
+    errno = ENOTDIR;
+    return S_ISDIR(place.st_mode) ? 0 : -1;
 }
 
 void tpb_close(int *fd)

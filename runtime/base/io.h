@@ -22,6 +22,10 @@ char *tpb_read_file(const char *path, size_t *length);
  * reads (ENXIO), but what is written to it then may.  -1 with errno. */
 int tpb_create_file(const char *path);
 
+/* Makes a folder, and those above it that are missing; 0 also if all were there
+ * before.  -1 with errno: ENOTDIR if it is something else. */
+int tpb_make_folders(const char *path);
+
 /* Closes and sets to -1; a negative descriptor is left alone.  Keeps errno. */
 void tpb_close(int *fd);
 

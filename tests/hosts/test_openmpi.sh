@@ -42,7 +42,7 @@ jobs_end_well()
     check "--wdir" ended 0 '^/usr/lib$' ''
     on host1 20 "$tprun" --host host2,host3 -n 1 echo one : -n 1 echo two
     check "two programs" [ "$(sort <<<"$out" | tr '\n' ' ')" = "one two " ]
-    file=$("$nethosts" directory)/output
+    file=$("$nethosts" directory)/output/of/each
     on host1 20 "$tprun" --host host2,host3 --output "$file" hostname
     check "a file for each rank" [ "$(cat "$file"/[01].out)" = "host2
 host3" ]

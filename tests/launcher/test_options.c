@@ -2,6 +2,7 @@
 /* Options of tprun that change what a job is given, or what is said of it. */
 #include "config.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -146,12 +147,40 @@ START_TEST(test_output_files)
     tpx_release(&launch);
     snprintf(path, sizeof(path), "%s/new", directory);
     rmdir(path);
-    snprintf(path, sizeof(path), "%s/no/such", directory);
-    tpx_run_tprun(&launch, "--output", path, "true");
-    ck_assert_int_eq(launch.status, 2);
-    ck_assert_ptr_nonnull(strstr(launch.err, "No such file or directory"));
-    tpx_release(&launch);
     rmdir(directory);
+}
+END_TEST
+
+/* Folders above the one that is named are made as well. */
+START_TEST(test_output_folders)
+{
+    static const char *const made[] = {
+        "/a/b/c/0.out", "/a/b/c/0.err", "/a/b/c", "/a/b", "/a", "",
+    };
+    char directory[] = "/tmp/tpx-options-XXXXXX", path[64];
+    struct tpx_launch launch = { 0 };
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(path, sizeof(path), "%s/a/b//c/", directory);
+    for (int i = 0; i < 2; i++) {
+        tpx_run_tprun(&launch, "--output", path, "echo", "out");
+        ck_assert_msg(launch.status == 0 && launch.err[0] == '\0', "%s",
+                      launch.err);
+        tpx_release(&launch);
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/a/b/c/0.out%s", directory,
+                 i == 0 ? "" : "/d");
+        tpx_run_tprun(&launch, "--output", path, "true");
+        ck_assert_int_eq(launch.status, 2);
+        ck_assert_ptr_nonnull(strstr(launch.err, "cannot create this folder: "
+                                     "Not a directory"));
+        tpx_release(&launch);
+    }
+    for (size_t i = 0; i < TPB_COUNT(made); i++) {
+        snprintf(path, sizeof(path), "%s%s", directory, made[i]);
+        ck_assert_msg(remove(path) == 0, "%s: %s", path, strerror(errno));
+    }
 }
 END_TEST
 
@@ -626,6 +655,7 @@ int main(void)
     tcase_add_test(tests, test_wdir_unreadable);
     tcase_add_test(tests, test_wrap);
     tcase_add_test(tests, test_output_files);
+    tcase_add_test(tests, test_output_folders);
     tcase_add_test(tests, test_output_fifo);
     tcase_add_test(tests, test_merge);
     tcase_add_test(tests, test_timestamp);
