@@ -103,6 +103,10 @@ void tpl_verdict_describe(const struct tpl_job *job, int rank, char *text,
     int used = snprintf(text, size, "rank %d (pid %d on %s) ", rank,
                         (int)it->pid, job->host);
     char core[512] = "", want[512] = "";
+    /* A shell ends so after a command that was killed. */
+    const char *unread = tpl_verdict_status(it) == 128 + SIGPIPE
+                         && tpl_iof_unread(job->iof)
+                         ? "; nobody reads the output of tprun any more" : "";
 
     text += used;
     size -= (size_t)used;
@@ -112,14 +116,12 @@ void tpl_verdict_describe(const struct tpl_job *job, int rank, char *text,
         if (WTERMSIG(it->status) == SIGKILL)
             tpl_oom_blame(want, sizeof(want));
         snprintf(text, size, "was killed by signal %s%s%s%s",
-                 tpl_signal_name(WTERMSIG(it->status)), core, want,
-                 WTERMSIG(it->status) == SIGPIPE && tpl_iof_unread(job->iof)
-                 ? "; nobody reads the output of tprun any more" : "");
+                 tpl_signal_name(WTERMSIG(it->status)), core, want, unread);
     } else if (tpl_verdict(it) == TPL_UNFINALIZED) {
         snprintf(text, size, "exited with status 0 after PMIx_Init (tp_init) "
                  "but without PMIx_Finalize (tp_finalize)");
     } else {
-        snprintf(text, size, "exited with status %d",
-                 WEXITSTATUS(it->status));
+        snprintf(text, size, "exited with status %d%s",
+                 WEXITSTATUS(it->status), unread);
     }
 }

@@ -329,24 +329,32 @@ START_TEST(test_back_pressure)
 }
 END_TEST
 
-/* The reader goes away: ranks get SIGPIPE, as they would without tprun. */
+/* The reader goes away: ranks get SIGPIPE, as they would without tprun, or the
+ * commands of a script do. */
 START_TEST(test_reader_gone)
 {
+    static const char *const jobs[][5] = {
+        { "-n", "2", "yes" }, { "-n", "2", "sh", "-c", "yes; exit $?" },
+    };
     struct tpx_launch launch = { 0 };
     int ends[2];
     char byte;
 
     ck_assert_int_eq(pipe(ends), 0);
     launch.out_fd = ends[1];
-    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "yes", NULL });
+    tpx_launch(&launch, -1, (const char *const[]){
+               jobs[_i][0], jobs[_i][1], jobs[_i][2], jobs[_i][3],
+               jobs[_i][4], NULL });
     close(ends[1]);
     ck_assert_int_eq(read(ends[0], &byte, 1), 1);
     close(ends[0]);
     launch.out_fd = memfd_create("none", 0);
     tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 128 + SIGPIPE);
-    ck_assert_int_eq(tpx_count(launch.err, "(SIGPIPE); nobody reads the "
-                               "output of tprun any more\n"), 1);
+    ck_assert_int_eq(tpx_count(launch.err, "; nobody reads the output of tprun "
+                               "any more\n"), 1);
+    ck_assert_int_eq(tpx_count(launch.err, _i == 0 ? "was killed by signal 13"
+                               : "exited with status 141"), 1);
     tpx_release(&launch);
 }
 END_TEST
@@ -413,7 +421,7 @@ int main(void)
     tcase_add_test(tests, test_long_lines);
     tcase_add_test(tests, test_long_line_pauses);
     tcase_add_test(tests, test_back_pressure);
-    tcase_add_test(tests, test_reader_gone);
+    tcase_add_loop_test(tests, test_reader_gone, 0, 2);
     tcase_add_test(tests, test_full_disk);
     tcase_add_test(tests, test_closed_streams);
     tcase_add_test(tests, test_report_last);
