@@ -75,6 +75,9 @@ const char *tpl_habits_word(const char *word)
 
     if (strncmp(word, "ppr:", 4) == 0)
         word = "node";
+    if (strchr(word, ':') != NULL)
+        return "; leave out the : and what follows it, as more ranks than cores"
+               " are allowed, and --bind-to gives a rank more than a core";
     for (size_t i = 0; i < TPB_COUNT(words); i++)
         if (strcmp(word, words[i].theirs) == 0)
             return words[i].hint;
