@@ -8,6 +8,36 @@
 
 #include "runtime/core.h"
 
+/* A buffer that goes by a channel, at its sender or its receiver.  Comes from
+ * context->free_offers. */
+struct tpr_offer {
+    struct tpr_offer *next;        /* of the message, in order of buffers */
+    uint32_t buffer;               /* payloads first, then tensors */
+    uint8_t channel;               /* enum tpf_channel_number */
+    uint8_t source_length;
+    bool asked;                    /* it goes in frames after all ... */
+    uint64_t at;                   /* ... from here on */
+    uint64_t length;
+    struct tpr_op *op;
+    struct tpb_list link;          /* in pipe->pushes; in links->pulls, or in
+                                      pipe->turns before */
+
+    /* At the sender. */
+    struct tpf_link *to;           /* NULL: forgotten */
+    void *hold;
+    bool helping;                  /* copies, too: `pull` is in use */
+
+    /* At the receiver. */
+    bool waiting;                  /* in pipe->turns */
+    bool pulling;                  /* the pulled upcall is to come */
+    bool borrowed;                 /* `hold` is mapped */
+
+    /* From here on it does not begin as zero. */
+    unsigned char source[TPF_SOURCE];
+    _Alignas(16) unsigned char pull[TPF_PULL]; /* a struct tpf_pull */
+};
+enum { TPR_OFFER_ZEROED = offsetof(struct tpr_offer, source) };
+
 /* ---- link.c: the channels of a context and of a pair --------------------- */
 
 void tpr_channels_open(tp_context *context);

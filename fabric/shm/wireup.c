@@ -60,7 +60,7 @@ static void wireup_refused(struct shm_conn *conn,
                                                     : TP_ERR_BACKEND, text);
 }
 
-static bool wireup_is_doorbell(const struct shm_conn *conn, int fd)
+static bool wireup_is_doorbell(struct shm_conn *conn, int fd)
 {
     return tpb_eventfd_like(fd, shm_endpoint(conn)->doorbell.fd);
 }
