@@ -355,8 +355,8 @@ bool tpr_taste_prefer(struct tpr_taste *taste, enum tpr_pace_way way)
 /*
  * The second best of a lap counts: what disturbs only makes it longer, but
  * where cpus are shared the best may be of one that ran when others did not.
- * While others were pulled the caches have lost the memory of the frames: until it
- * has been gone through they are slow.
+ * While others were pulled the caches have lost the memory of the frames: until
+ * it has been gone through they are slow.
  */
 bool tpr_taste_ended(struct tpr_taste *taste, enum tpr_pace_way way,
                      uint64_t bytes, uint64_t ns)
