@@ -532,7 +532,8 @@ bool bench_run(struct bench_driver *driver,
     bool good = true;
 
     if (driver->size < 2) {
-        bench_say("at least 2 ranks are needed, but there is only 1");
+        bench_say("at least 2 ranks are needed, but there is only 1: is it"
+                  " started by its launcher, as in tprun -n 2 tpperf?");
         return false;
     }
     plan.figures = calloc(options->repetitions, sizeof(*plan.figures));

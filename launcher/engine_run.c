@@ -27,7 +27,8 @@
 
 static const uint64_t run_second = 1000000000;
 enum {
-    RUN_LAUNCH = 60,               /* seconds for the first rank, over ssh */
+    RUN_LAUNCH = 60,               /* seconds for the first rank, over ssh, and
+                                    * for each other one after the last */
     RUN_PATIENCE = 10,             /* until we say that we wait */
     RUN_SETTLE = 3,                /* for the engine to end by itself */
     RUN_GRACE = 5,                 /* from SIGTERM to SIGKILL */
@@ -58,6 +59,7 @@ static struct run {
     struct tpl_engine_output output;    /* if plan->framed */
     struct run_rank *ranks;
     int started, over;
+    int known;                     /* have started, or never will */
     pid_t pid;                     /* of the engine; 0: ended */
     int raw;                       /* its wait status */
     int status;                    /* of the job */
@@ -283,6 +285,20 @@ static enum run_weight run_weigh(const struct tpl_mark *mark)
     return RUN_NONE;
 }
 
+/* One more rank is heard of for the first time. */
+static void run_know(const struct tpl_mark *mark)
+{
+    const struct run_rank *rank = &run.ranks[mark->rank];
+
+    if (rank->started || rank->over)
+        return;
+    run.known++;
+    run.late = false;
+    tpl_timer_set(&run.loop, &run.launch,
+                  run.known < run.options->ranks && !run.ending
+                  ? tpb_now() + RUN_PATIENCE * run_second : 0);
+}
+
 static void run_began(const struct tpl_mark *mark)
 {
     struct run_rank *rank = &run.ranks[mark->rank];
@@ -319,7 +335,7 @@ static void run_marked(const struct tpl_mark *mark, void *arg)
     if (mark->rank < 0 || mark->rank >= run.options->ranks)
         return;
     tpl_engine_text_release(&run.text);
-    tpl_timer_set(&run.loop, &run.launch, 0);
+    run_know(mark);
     if (mark->kind == TPL_MARK_STARTED) {
         run_began(mark);
     } else if (mark->kind != TPL_MARK_ABORT
@@ -460,18 +476,42 @@ static void run_timed_out(struct tpl_timer *timer)
     run_end_now();
 }
 
-/* No rank yet.  Slurm may well have other things to do first; ssh not. */
+/* "rank 2 and 3 more", of which nothing has been heard. */
+static void run_missing(char *text, size_t size)
+{
+    int rank = 0, more = run.options->ranks - run.known - 1;
+
+    while (run.ranks[rank].started || run.ranks[rank].over)
+        rank++;
+    snprintf(text, size, more > 0 ? "rank %d and %d more" : "rank %d", rank,
+             more);
+}
+
+/* No rank yet, or not all, and no other since.  Slurm may well have other
+ * things to do first; ssh not.  With --keep-going the others may do without. */
 static void run_waits(struct tpl_timer *timer)
 {
+    char missing[64] = "the ranks";
+
+    if (run.known > 0)
+        run_missing(missing, sizeof(missing));
     if (!run.late) {
         run.late = true;
-        run_say("waiting for %s to start the ranks", run_name());
-        if (run.plan->engine != TPL_ENGINE_SLURM)
+        run_say("waiting for %s to start %s", run_name(), missing);
+        if (run.plan->engine != TPL_ENGINE_SLURM
+            && (run.known == 0 || !run.options->keep_going))
             tpl_timer_set(&run.loop, timer, tpb_now()
                           + (RUN_LAUNCH - RUN_PATIENCE) * run_second);
         return;
     }
-    run.lost = true;
+    if (run.known > 0) {
+        run_fail(RUN_CAUSE, 1, "%s has not started %s, %d s after the others: "
+                 "is the host up, and the network?", run_name(), missing,
+                 RUN_LAUNCH);
+        tpl_engine_text_hush(&run.text);
+    } else {
+        run.lost = true;
+    }
     run_end_now();
 }
 

@@ -438,6 +438,8 @@ tp_status tpl_hosts_add_text(struct tpl_hosts *hosts, const char *file,
     size_t before = hosts->count;
     tp_status status = TP_OK;
 
+    if (strncmp(text, "\xef\xbb\xbf", 3) == 0)
+        text += 3;                 /* a byte order mark, which editors write */
     while (*text != '\0' && status == TP_OK) {
         size_t length = strcspn(text, "\n");
         char *line = tpb_zalloc(length + 1);

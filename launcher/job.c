@@ -99,14 +99,16 @@ static void job_drain_begin(struct tpl_job *job)
 
 static void job_leave_orphans(struct tpl_job *job)
 {
+    int left = tpl_orphans_kill(0);
+
     if (tpl_orphans_hidden())
         tpl_iof_say(job->iof, "processes that ranks left behind may still run: "
                     "without /proc, which is not mounted here, they cannot be "
                     "found");
-    else
+    else if (left > 0)
         tpl_iof_say(job->iof, "processes that ranks left behind (%d) survive "
                     "SIGKILL; they belong to another user, or are stuck in "
-                    "the kernel", tpl_orphans_kill(0));
+                    "the kernel", left);
     job_drain_begin(job);
 }
 

@@ -101,8 +101,9 @@ static tp_status tprun_limit_files(struct tpb_error *error)
     limit.rlim_cur = limit.rlim_max;
     if (limit.rlim_max < need)
         return tpb_fail(error, TP_ERR_SYSTEM,
-                        "%d ranks need %llu file descriptors, the hard limit "
-                        "is %llu (ulimit -Hn)", tprun.options.ranks,
+                        "%d rank%s %llu file descriptors, the hard limit is"
+                        " %llu (ulimit -Hn)", tprun.options.ranks,
+                        tprun.options.ranks > 1 ? "s need" : " needs",
                         (unsigned long long)need,
                         (unsigned long long)limit.rlim_max);
     setrlimit(RLIMIT_NOFILE, &limit);

@@ -109,7 +109,8 @@ uint64_t tpr_offer_longest(const tp_message *message);
 /* The pace of messages of that length which can be lent; NULL: nothing is
  * measured, they are. */
 struct tpr_pace *tpr_offer_lends(const struct tpr_peer *peer, uint64_t length);
-/* Such a write is the first that comes alone, or follows: is it of a stream? */
+/* Such a write is the first that comes alone, or follows: is it of a stream?
+ * `peer`: who may want to know when it was written, or NULL. */
 bool tpr_offer_counts(struct tpr_peer *peer, struct tpr_pace *pace,
                       struct tpr_op *op, bool first);
 /* A write whose pace is measured has ended well. */

@@ -229,7 +229,7 @@ struct tp_pipe {
     struct tpb_list unread_link;   /* in context->unread */
     struct tpr_skeleton *skeleton; /* of the message that is coming in */
     _Atomic(tp_message *) offered; /* atomic: with the user, who may read it;
-                                      his until then, pipe or no pipe */
+                                      his until the handle ends */
     struct tpr_skeleton *free_skeletons;
     unsigned char *gather;         /* a descriptor that spans frames */
     uint64_t gathered, gather_capacity;

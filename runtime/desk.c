@@ -424,15 +424,16 @@ static bool desk_may_forget(const struct tpr_desk *desk,
            && tpr_pipe_is_over(tpr_guest_pipe(guest));
 }
 
-/* The others get their turn again. */
-static void desk_forget(struct tpr_desk *desk)
+/* The others get their turn again.  Returns whether more may go soon. */
+static bool desk_forget(struct tpr_desk *desk)
 {
     tp_context *context = desk->context;
+    bool any = false;
 
     /* Inside a callback an outer caller may still be at one of them. */
     if (context->env.calls || !tpb_list_empty(&context->graveyard)
         || atomic_load(&context->tasks) != NULL)
-        return;
+        return desk->kept_count > DESK_KEPT;
     for (int i = 0; i < DESK_FREED && desk->kept_count > DESK_KEPT; i++) {
         struct tpr_guest *guest = TPB_CONTAINER(tpb_list_take(&desk->kept),
                                                 struct tpr_guest, link);
@@ -440,10 +441,12 @@ static void desk_forget(struct tpr_desk *desk)
         if (desk_may_forget(desk, guest)) {
             tpr_guest_discard(guest);
             desk->kept_count--;
+            any = true;
         } else {
             tpb_list_append(&desk->kept, &guest->link);
         }
     }
+    return any && desk->kept_count > DESK_KEPT;
 }
 
 static void desk_free_dead(struct tpr_desk *desk, bool all)
@@ -463,17 +466,18 @@ static void desk_ready(struct tpf_watch *watch, uint32_t events)
 {
     struct tpr_desk *desk = TPB_CONTAINER(watch, struct tpr_desk, timer);
     uint64_t now = tpb_look(&desk->looked);
+    bool more;
 
     (void)events;
     tpb_eventfd_drain(watch->fd);
     desk->ticks++;
     desk_free_dead(desk, false);
     desk_sweep(desk);
-    desk_forget(desk);
+    more = desk_forget(desk);
     desk_resume(desk);
     tpr_visitors_tick(desk, now);
     tpr_visits_tick(desk, now);
-    desk_clock(desk, !tpb_list_empty(&desk->visitors)
+    desk_clock(desk, more || !tpb_list_empty(&desk->visitors)
                      || !tpb_list_empty(&desk->visits)
                      || !tpb_list_empty(&desk->dead)
                      || !tpb_list_empty(&desk->unborn)

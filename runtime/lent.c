@@ -43,7 +43,9 @@ void tpr_lent_pace(struct tpr_op *op, struct tpr_pace *pace)
 
     op->way = (uint8_t)pace->way;
     op->pace_asked = op->lendable = true;
-    op->paced = tpr_offer_counts(op->pipe->peer, pace, op, first) || !first;
+    op->paced = tpr_offer_counts(op->way == TPR_PACE_FRAMES ? op->pipe->peer
+                                                            : NULL,
+                                 pace, op, first) || !first;
 }
 
 /* All of a write's offer that tpr_offer_weigh() and tx_frame() set. */

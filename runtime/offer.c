@@ -164,7 +164,8 @@ static bool offer_stamps(struct tpr_peer *peer)
 bool tpr_offer_counts(struct tpr_peer *peer, struct tpr_pace *pace,
                       struct tpr_op *op, bool first)
 {
-    bool stamped = (first || !pace->stream) && offer_stamps(peer);
+    bool stamped = peer != NULL && (first || !pace->stream)
+                   && offer_stamps(peer);
     bool timed = stamped || tpr_pace_is_timed(pace, first);
     uint64_t now = timed ? tpb_now() : 0;
 

@@ -554,7 +554,8 @@ void tpr_peer_use(tp_pipe *pipe, bool writes)
         return;
     if (peer->state == TPR_PEER_NEW || peer->state == TPR_PEER_CARD)
         tpr_peer_contact(peer, writes);
-    else if (peer->state == TPR_PEER_ENDED && pipe->tx_end == TP_OK)
+    else if (peer->state == TPR_PEER_ENDED
+             && (pipe->tx_end == TP_OK || pipe->rx_end == TP_OK))
         peer_end_pipe(pipe);
 }
 

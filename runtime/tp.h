@@ -265,7 +265,8 @@ const char *tp_pipe_peer(const tp_pipe *pipe);
  *
  * The handle stays valid until tp_finalize().  That of a pipe to a peer outside
  * the job does so until this side has closed 1000 more of these, and longer
- * while an operation of it is pending or a message of it is borrowed.
+ * while an operation of it is pending or a message of it is borrowed; with it
+ * goes a skeleton that was not read.
  */
 tp_status tp_pipe_close(tp_pipe *pipe);
 

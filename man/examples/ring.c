@@ -281,9 +281,10 @@ int main(int argc, char **argv)
     }
     open_ring(&ring);
     if (ring.rank == 0)
-        printf("a ring of %d rank%s, %d laps of each size\n"
+        printf("a ring of %d rank%s, %d lap%s of each size\n"
                "%10s %10s %10s %10s\n", ring.size, ring.size > 1 ? "s" : "",
-               laps, "payload B", "tensor B", "us/hop", "MB/s");
+               laps, laps > 1 ? "s" : "", "payload B", "tensor B", "us/hop",
+               "MB/s");
     for (unsigned step = 0; step < STEPS; step++)
         one_step(&ring, step, (unsigned)laps);
     if (ring.rank == 0)

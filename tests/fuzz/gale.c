@@ -51,9 +51,11 @@ static struct {
     int rank, size;
     atomic_uint running;           /* threads */
     atomic_uint inside;            /* callbacks running */
-    unsigned served, accepts;      /* token: by callbacks only */
-    unsigned cards_got[RANKS], cards_read, cards_sent;
-    bool closed;
+    unsigned accepts;              /* token: by callbacks only */
+    unsigned cards_got[RANKS];     /* the same */
+    atomic_uint served, cards_read;    /* they count, the main thread looks */
+    unsigned cards_sent;           /* by the main thread */
+    atomic_bool closed;
 } my;
 
 static void wrong(const char *format, ...)

@@ -324,6 +324,27 @@ else
     kill -9 $started
 fi
 
+# ---- a rank that does not start ----
+
+# The other one has been started; a host went down in between.
+cat >"$work/bin/mpirun.openmpi" <<END
+#!/bin/sh
+[ "\$1" != --version ] || { echo 'mpirun (Open MPI) 4.1.4'; exit; }
+while [ "\${1##*/}" != tprun-rank ]; do shift; done
+printf '\036tp%s S 1 1 0 host \036\n' "\$3" >&2
+sleep 200 &
+trap 'kill \$!; exit 1' TERM
+wait \$!
+END
+try 1 '^tprun: mpirun.openmpi has not started rank 0 and 1 more, 60 s after' \
+    --host $away:3 sleep 200
+if grep -q '^tprun: waiting for mpirun.openmpi to start rank 0 and 1 more$' \
+    "$work/err"; then
+    pass
+else
+    fail "nobody said what is waited for"
+fi
+
 # ---- a rank whose own word is lost ----
 
 # srun, after its step was ended before tprun-rank could tell.

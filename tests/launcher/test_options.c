@@ -504,9 +504,11 @@ START_TEST(test_completion)
     if (_i == 1 || system("command -v bash >/dev/null") != 0)
         return;
     snprintf(command, sizeof(command), "bash -c 'eval \"$(%s --completion "
-             "bash)\"; COMP_WORDS=(tprun -n 2 --bind-to p); COMP_CWORD=4; "
+             "bash)\"; COMP_LINE=\"tprun -n 2 --bind-to p\"; "
+             "COMP_WORDS=($COMP_LINE); COMP_CWORD=4; "
              "_tprun; test \"${COMPREPLY[*]}\" = package || exit 1; "
-             "COMP_WORDS=(tprun --display); COMP_CWORD=1; "
+             "COMP_LINE=\"tprun --display\"; "
+             "COMP_WORDS=($COMP_LINE); COMP_CWORD=1; "
              "_tprun; test \"${COMPREPLY[*]}\" = --display-map'",
              tpx_program("launcher/tprun"));
     ck_assert_int_eq(system(command), 0);

@@ -66,6 +66,7 @@ static const struct { const char *text, *hosts; } files[] = {
     { "# all\n\n  a slots=4 # four\nb slots = 2 max_slots=3\n", "a=4 b=2/3" },
     { "a:4\nb:2 user=guest", "a=4 guest@b=2" },
     { "node[1-2] slots=8\r\n", "node1=8 node2=8" },
+    { "\xef\xbb\xbf" "a\nb\n", "a b" },       /* of an editor */
     { "a\na\na\n", "a=3" },
     { "a count=2\nb cpu=3 max-slots=4\n", "a=2 b=3/4" },
     { "fd77::1\n[fd77::2]:3\n", "fd77::1 fd77::2=3" },
