@@ -324,15 +324,16 @@ static char *costs_text(uint64_t hash, const char *host,
     return text;
 }
 
-/* mkdir -p of all before the last slash. */
+/* All before the last slash. */
 static void costs_make_folder(char *path)
 {
-    for (char *slash = strchr(path + 1, '/'); slash != NULL;
-         slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0777);         /* what fails shows when the file is made */
-        *slash = '/';
-    }
+    char *slash = strrchr(path, '/');
+
+    if (slash == NULL || slash == path)
+        return;
+    *slash = '\0';
+    tpb_make_folders(path);        /* what fails shows when the file is made */
+    *slash = '/';
 }
 
 static tp_status costs_write(const char *path, const char *text,

@@ -34,6 +34,7 @@
 #include <unistd.h>
 
 #include "runtime/tp.h"
+#include "tests/fuzz/fuzz.h"
 
 enum { RANKS = 16, TALKS = 8, GUESTS = 64, CARD = 600, LIMIT_S = 240 };
 
@@ -73,14 +74,6 @@ static void wrong(const char *format, ...)
             (unsigned long long) plan.seed, my.rank, text);
     fflush(stderr);
     abort();
-}
-
-static uint64_t mix(uint64_t x)    /* splitmix64, by S. Vigna */
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
 }
 
 static void fill(unsigned char *bytes, size_t length, uint64_t key)

@@ -34,6 +34,7 @@
 #include <unistd.h>
 
 #include "runtime/tp.h"
+#include "tests/fuzz/fuzz.h"
 
 enum { RANKS = 16, LANES = 8, WRITES = 6, PIECES = 4, THREADS = 16 };
 
@@ -113,14 +114,6 @@ static void wrong(const char *format, ...)
 }
 
 /* ---- what follows from the seed ---------------------------------------- */
-
-static uint64_t mix(uint64_t x)    /* splitmix64, by S. Vigna */
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 static unsigned dice(unsigned sides)
 {

@@ -5,13 +5,14 @@
 # them, in each mode of progress, with threads, faults and deaths.  A seed that
 # found something is repeated by the command that is shown; TP_TEST_SEEDS=FROM-TO
 # runs others, and TP_TEST_LONG hundreds.
-# shellcheck source=tests/lib/lint.sh
-. "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+# shellcheck source=tests/fuzz/fuzz.sh
+. "${TP_TEST_SOURCE:-.}/tests/fuzz/fuzz.sh"
 
 seeds=${TP_TEST_SEEDS:-1-3}
 [ -z "${TP_TEST_LONG:-}" ] || seeds=${TP_TEST_SEEDS:-1-60}
 
 # storm SEED: what else follows from it.
+# shellcheck disable=SC2317 # called by each_seed
 storm()
 {
     seed=$1
@@ -36,31 +37,13 @@ storm()
     TP_PROGRESS=$mode "$build/launcher/tprun" --keep-going --timeout 300 \
         -n 4 "$build/tests/fuzz/storm" "$@" >"$work/said" 2>&1
     code=$?
-    [ -z "$dies" ] || [ $code -ne 137 ] || code=0
-    if [ $code -eq 0 ] && ! grep -q '^storm.*rank [0-9]*: ' "$work/said"; then
+    [ -z "$dies" ] || [ "$code" -ne 137 ] || code=0
+    if [ "$code" -eq 0 ] && ! grep -q '^storm.*rank [0-9]*: ' "$work/said"; then
         pass
-        return
+    else
+        again storm "--keep-going -n 4" "$@"
     fi
-    fail "storm $seed over $TP_BACKENDS, status $code; again by"
-    echo "    TP_BACKENDS=$TP_BACKENDS TP_PROGRESS=$mode" \
-        "tprun --keep-going -n 4 tests/fuzz/storm $*"
-    grep -v ' sent ' "$work/said" | head -n 20 | sed 's/^/    /'
 }
 
-TP_RAILS=2
-TP_COSTS=none
-export TP_RAILS TP_COSTS
-"$build/launcher/tpinfo" --backends >"$work/backends"
-for ways in shm,loop shm,cma,map,loop ofi:tcp,loop ofi:shm,loop rails,loop; do
-    first=${ways%%,*}
-    if ! grep -q "^ *$first  .* works" "$work/backends"; then
-        skip "$first" "tpinfo --backends tells why it does not work"
-        continue
-    fi
-    TP_BACKENDS=$ways
-    export TP_BACKENDS
-    for seed in $(seq "${seeds%-*}" "${seeds#*-}"); do
-        storm "$seed"
-    done
-done
+each_seed storm "$seeds"
 finish
