@@ -577,6 +577,10 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
         tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer has left the job");
         return;
     }
+    if (peer->bye_sent) {              /* it hangs up because we leave */
+        tpr_peer_end(peer, TP_ERR_CLOSED, "tp_finalize");
+        return;
+    }
     tpb_text_add(&words, "%s failed: %s", atomic_load(&peer->name), text);
     if (status == TP_ERR_UNREACHABLE)
         status = TP_ERR_PEER_FAILED;
