@@ -21,7 +21,7 @@ struct tptop_options {
 /* Everything that is known of one rank at one moment. */
 struct tptop_rank {
     struct tpb_record_rank record;
-    struct tpb_record_pipe *pipes; /* record.used of them */
+    struct tpb_record_pipe *pipes; /* record.used; serial 0: none */
 };
 
 struct tptop_look {

@@ -65,7 +65,8 @@ static json_t *json_rank(const struct tptop_sample *sample, uint32_t index)
     json_t *pipes = json_array();
 
     for (uint32_t i = 0; i < rank->record.used; i++)
-        json_array_append_new(pipes, json_pipe(sample, index, i));
+        if (rank->pipes[i].serial != 0)
+            json_array_append_new(pipes, json_pipe(sample, index, i));
     return json_pack("{s:i, s:I, s:s, s:o, s:I, s:o, s:o}", "rank",
                      (int)index, "pid", (json_int_t)rank->record.pid, "phase",
                      phases[rank->record.phase], "waits",

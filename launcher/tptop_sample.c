@@ -86,12 +86,12 @@ struct tptop_rates tptop_pipe_rates(const struct tptop_sample *sample,
     const struct tp_stats *now = &sample->now.ranks[rank].pipes[slot].stats;
     const struct tp_stats *before = &nothing;
 
-    /* A slot keeps its pipe, unless the rank's next program has it; one that
-     * is new began at nothing. */
+    /* A slot may have another pipe than before; one that is new began at
+     * nothing. */
     if (rank < sample->before.count
         && slot < sample->before.ranks[rank].record.used
-        && sample->before.ranks[rank].record.pid
-           == sample->now.ranks[rank].record.pid)
+        && sample->before.ranks[rank].pipes[slot].serial
+           == sample->now.ranks[rank].pipes[slot].serial)
         before = &sample->before.ranks[rank].pipes[slot].stats;
     return (struct tptop_rates){
         sample_rate(sample, before->messages_sent, now->messages_sent),

@@ -157,18 +157,20 @@ static long screen_rows(int top)
     long row = 0;
 
     for (uint32_t i = 0; i < screen.sample->now.count; i++) {
-        uint32_t lines = screen.pairs ? screen.sample->now.ranks[i].record.used
-                                      : 1;
+        const struct tptop_rank *rank = &screen.sample->now.ranks[i];
+        uint32_t lines = screen.pairs ? rank->record.used : 1;
 
-        for (uint32_t j = 0; j < lines; j++, row++) {
-            if (row < screen.first || row - screen.first >= LINES - top)
+        for (uint32_t j = 0; j < lines; j++) {
+            if (screen.pairs && rank->pipes[j].serial == 0)
                 continue;
-            move((int)(row - screen.first) + top, 0);
+            if (row++ < screen.first || row - screen.first > LINES - top)
+                continue;
+            move((int)(row - 1 - screen.first) + top, 0);
             if (screen.pairs)
                 screen_pair(i, j);
             else
                 screen_rank(i);
-            screen_cut((int)(row - screen.first) + top);
+            screen_cut((int)(row - 1 - screen.first) + top);
         }
     }
     return row;

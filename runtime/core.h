@@ -245,8 +245,11 @@ struct tp_pipe {
     _Atomic(const char *) error;   /* atomic: "" or why it failed */
     bool error_owned;
     _Atomic(char *) refusal;       /* atomic: NULL or why a call was refused */
-    struct tpb_record_pipe *record;    /* const; counters, relaxed atomic */
-    struct tpb_record_pipe unrecorded; /* ... if the job's record has no room */
+    struct tpb_record_pipe *record;    /* token and atomic to change; its
+                                          counters relaxed atomic */
+    struct tpb_record_pipe unrecorded; /* ... if the job's record has no room,
+                                          or not any more */
+    bool dropped;                  /* it gave back what it had there */
 };
 
 /* ---- peers -------------------------------------------------------------- */
@@ -796,6 +799,10 @@ void tpr_record_close(tp_context *context);
 void tpr_record_phase(tp_context *context, uint32_t phase);
 /* Gives a new pipe its counters; under table_lock. */
 void tpr_record_pipe(tp_pipe *pipe);
+/* Nobody need be told of it any more: others may have its place.  Token, or
+ * nobody knows the pipe. */
+void tpr_record_drop(tp_pipe *pipe);
+void tpr_record_stats(const tp_pipe *pipe, struct tp_stats *stats);
 void tpr_record_transport(tp_pipe *pipe);
 /* A caller is about to sleep (NULL: in tp_wait()), and does not any more.  The
  * wait is the caller's, in between ours. */

@@ -42,6 +42,8 @@ void tpr_guest_discard(struct tpr_guest *guest)
     struct tpr_peer *peer = guest->peer;
     tp_context *context = peer->context;
 
+    if (tpr_guest_pipe(guest) != NULL)
+        tpr_record_drop(tpr_guest_pipe(guest));
     pthread_mutex_lock(&context->table_lock);
     tpb_list_unlink(&peer->link);
     pthread_mutex_unlock(&context->table_lock);
@@ -123,13 +125,14 @@ void tpr_guest_connected(struct tpr_peer *peer)
         tpr_listener_arrived(guest->listener, guest);
 }
 
-/* It needs its card and plan no more. */
+/* It needs its card and plan no more, nor a place in the record. */
 static void guest_spend(struct tpr_guest *guest)
 {
     struct tpr_desk *desk = guest->peer->context->desk;
 
     tpb_list_unlink(&guest->link);
     tpb_list_append(&desk->spent, &guest->link);
+    tpr_record_drop(tpr_guest_pipe(guest));
     tpr_desk_tick(desk);
 }
 

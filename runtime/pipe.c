@@ -436,24 +436,12 @@ const char *tp_pipe_error(const tp_pipe *pipe)
 
 tp_status tp_pipe_stats(const tp_pipe *pipe, struct tp_stats *stats)
 {
-    const struct tp_stats *from;
     const char *transport;
 
     if (pipe == NULL || stats == NULL)
         return TP_ERR_INVALID;
-    from = &pipe->record->stats;
     memset(stats, 0, sizeof(*stats));
-#define PIPE_STAT(member) \
-    stats->member = __atomic_load_n(&from->member, __ATOMIC_RELAXED)
-    PIPE_STAT(messages_sent);
-    PIPE_STAT(messages_received);
-    PIPE_STAT(bytes_sent);
-    PIPE_STAT(bytes_received);
-    PIPE_STAT(writes_pending);
-    PIPE_STAT(reads_pending);
-    PIPE_STAT(bytes_buffered);
-    PIPE_STAT(blocked);
-#undef PIPE_STAT
+    tpr_record_stats(pipe, stats);
     transport = atomic_load(&pipe->peer->transport);
     snprintf(stats->transport, sizeof(stats->transport), "%s", transport);
     return TP_OK;

@@ -33,12 +33,13 @@ static bool record_claim(const struct tpb_record_section *record)
                                      __ATOMIC_RELAXED))
         return false;
     if (phase != TPB_PHASE_NONE) {
+        for (uint32_t i = 0; i < record->slots && i < rank->used; i++)
+            TPB_RECORD_SET(record->pipes[i].serial, 0);
         TPB_RECORD_SET(rank->used, 0);
         TPB_RECORD_SET(rank->unrecorded, 0);
         TPB_RECORD_SET(rank->wait, (uint32_t)TPB_WAIT_NONE);
         TPB_RECORD_SET(rank->waits, 0);
         rank->imports = (struct tpb_record_imports){ 0 };
-        memset(record->pipes, 0, record->slots * sizeof(record->pipes[0]));
     }
     TPB_RECORD_SET(rank->pid, (uint32_t)getpid());
     TPB_RECORD_SET(rank->wait_peer, -1);
@@ -83,30 +84,66 @@ void tpr_record_pipe(tp_pipe *pipe)
 {
     struct tpb_record_section *record = &pipe->context->record;
     struct tpb_record_pipe *slot;
-    uint32_t used;
 
     pipe->record = &pipe->unrecorded;
     if (record->rank == NULL)
         return;
-    used = TPB_RECORD_GET(record->rank->used);
-    if (used >= record->slots) {
-        TPB_RECORD_SET(record->rank->unrecorded,
-                       TPB_RECORD_GET(record->rank->unrecorded) + 1);
+    slot = tpb_record_take(record, pipe->peer->rank, pipe->number);
+    if (slot == NULL) {
+        TPB_RECORD_ADD(record->rank->unrecorded, 1);
         return;
     }
-    slot = &record->pipes[used];
-    TPB_RECORD_SET(slot->peer, pipe->peer->rank);
-    TPB_RECORD_SET(slot->number, pipe->number);
     pipe->record = slot;
-    TPB_RECORD_SET(record->rank->used, used + 1);
     tpr_record_transport(pipe);
+}
+
+void tpr_record_drop(tp_pipe *pipe)
+{
+    struct tpb_record_section *record = &pipe->context->record;
+    struct tpb_record_pipe *slot = pipe->record;
+
+    if (record->rank == NULL || pipe->dropped)
+        return;
+    pipe->dropped = true;
+    pthread_mutex_lock(&pipe->context->table_lock);
+    if (slot != &pipe->unrecorded) {
+        pipe->unrecorded = *slot;
+        __atomic_store_n(&pipe->record, &pipe->unrecorded, __ATOMIC_RELEASE);
+        tpb_record_give(record, slot);
+    } else {
+        TPB_RECORD_ADD(record->rank->unrecorded, -1);
+    }
+    pthread_mutex_unlock(&pipe->context->table_lock);
+}
+
+void tpr_record_stats(const tp_pipe *pipe, struct tp_stats *stats)
+{
+    const struct tpb_record_pipe *record, *then;
+
+    /* Meanwhile the slot may be given back, and another pipe's. */
+    record = __atomic_load_n(&pipe->record, __ATOMIC_ACQUIRE);
+    do {
+        const struct tp_stats *from = &record->stats;
+
+        then = record;
+#define RECORD_STAT(member) \
+    stats->member = __atomic_load_n(&from->member, __ATOMIC_ACQUIRE)
+        RECORD_STAT(messages_sent);
+        RECORD_STAT(messages_received);
+        RECORD_STAT(bytes_sent);
+        RECORD_STAT(bytes_received);
+        RECORD_STAT(writes_pending);
+        RECORD_STAT(reads_pending);
+        RECORD_STAT(bytes_buffered);
+        RECORD_STAT(blocked);
+#undef RECORD_STAT
+        record = __atomic_load_n(&pipe->record, __ATOMIC_ACQUIRE);
+    } while (record != then);
 }
 
 void tpr_record_transport(tp_pipe *pipe)
 {
-    snprintf(pipe->record->stats.transport,
-             sizeof(pipe->record->stats.transport), "%s",
-             atomic_load(&pipe->peer->transport));
+    tpb_record_transport(pipe->record, atomic_load(&pipe->peer->transport));
 }
 
 /* Of several threads the one counts that waits longest for somebody in

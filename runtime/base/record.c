@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -15,6 +16,17 @@
 
 /* Without SHRINK a mapping could turn into SIGBUS. */
 #define RECORD_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* How often a slot is read that changes its pipe meanwhile. */
+enum { RECORD_TRIES = 8 };
+
+/* A slot is copied and cleared by these, so that no word of it is torn. */
+typedef uint64_t __attribute__((may_alias)) record_word;
+enum { RECORD_WORDS = sizeof(struct tpb_record_pipe) / sizeof(record_word) };
+_Static_assert(offsetof(struct tpb_record_pipe, serial) == 0
+               && sizeof(struct tpb_record_pipe) % sizeof(record_word) == 0
+               && offsetof(struct tpb_record_pipe, stats.transport)
+                  % sizeof(record_word) == 0, "a slot is made of words");
 
 static size_t record_stride(uint32_t slots)
 {
@@ -140,6 +152,20 @@ bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
     return true;
 }
 
+/* Each load acquires: the serial that is looked at next is no older.  Pairs
+ * with the fence of tpb_record_take(). */
+static bool record_copy(const struct tpb_record_pipe *slot,
+                        struct tpb_record_pipe *copy)
+{
+    const record_word *from = (const record_word *)slot;
+    record_word *to = (record_word *)copy;
+
+    to[0] = __atomic_load_n(&from[0], __ATOMIC_ACQUIRE);
+    for (size_t i = 1; i < RECORD_WORDS && to[0] != 0; i++)
+        to[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
+    return to[0] != 0 && TPB_RECORD_GET(slot->serial) == to[0];
+}
+
 bool tpb_record_pipe(const struct tpb_record *record, uint32_t rank,
                      uint32_t slot, struct tpb_record_pipe *copy)
 {
@@ -149,7 +175,11 @@ bool tpb_record_pipe(const struct tpb_record *record, uint32_t rank,
 
     if (section == NULL || at + sizeof(*copy) > record->stride)
         return false;
-    memcpy(copy, section + at, sizeof(*copy));
+    for (int i = 0; i < RECORD_TRIES; i++) {
+        if (record_copy((const void *)(section + at), copy))
+            break;
+        memset(copy, 0, sizeof(*copy));
+    }
     copy->stats.transport[sizeof(copy->stats.transport) - 1] = '\0';
     return true;
 }
@@ -194,8 +224,9 @@ tp_status tpb_record_attach(const char *text, uint32_t rank,
     if (memory == MAP_FAILED)
         return tpb_fail_errno(error, errno, "cannot map the record");
     *section = (struct tpb_record_section){
-        memory, (void *)((char *)memory + sizeof(struct tpb_record_rank)),
-        file.slots, file.stride
+        .rank = memory,
+        .pipes = (void *)((char *)memory + sizeof(struct tpb_record_rank)),
+        .slots = file.slots, .size = file.stride
     };
     return TP_OK;
 }
@@ -205,4 +236,63 @@ void tpb_record_detach(struct tpb_record_section *section)
     if (section->rank != NULL)
         munmap(section->rank, section->size);
     section->rank = NULL;
+}
+
+/* The first that is free; `slots` if none is. */
+static uint32_t record_free(const struct tpb_record_section *section)
+{
+    uint32_t slot = 0;
+
+    while (slot < section->slots && section->taken[slot / 64] == UINT64_MAX)
+        slot += 64;
+    if (slot < section->slots)
+        slot += (uint32_t)__builtin_ctzll(~section->taken[slot / 64]);
+    return slot < section->slots ? slot : section->slots;
+}
+
+struct tpb_record_pipe *tpb_record_take(struct tpb_record_section *section,
+                                        int32_t peer, uint32_t number)
+{
+    struct tpb_record_rank *rank = section->rank;
+    uint32_t at = record_free(section);
+    struct tpb_record_pipe *pipe = &section->pipes[at];
+    record_word *words = (record_word *)pipe;
+    uint64_t serial = TPB_RECORD_GET(rank->serial) + 1;
+
+    if (at == section->slots)
+        return NULL;
+    section->taken[at / 64] |= UINT64_C(1) << at % 64;
+    /* Of a rank that was killed it may have one still.  Whoever reads a word
+     * that is written from here on finds another serial than the last. */
+    TPB_RECORD_SET(pipe->serial, 0);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    for (size_t i = 1; i < RECORD_WORDS; i++)
+        TPB_RECORD_SET(words[i], 0);
+    TPB_RECORD_SET(pipe->peer, peer);
+    TPB_RECORD_SET(pipe->number, number);
+    TPB_RECORD_SET(rank->serial, serial);
+    __atomic_store_n(&pipe->serial, serial, __ATOMIC_RELEASE);
+    if (at >= TPB_RECORD_GET(rank->used))
+        TPB_RECORD_SET(rank->used, at + 1);
+    return pipe;
+}
+
+void tpb_record_give(struct tpb_record_section *section,
+                     struct tpb_record_pipe *pipe)
+{
+    uint32_t at = (uint32_t)(pipe - section->pipes);
+
+    TPB_RECORD_SET(pipe->serial, 0);
+    section->taken[at / 64] &= ~(UINT64_C(1) << at % 64);
+}
+
+void tpb_record_transport(struct tpb_record_pipe *pipe, const char *name)
+{
+    record_word words[sizeof(pipe->stats.transport) / sizeof(record_word)]
+        = { 0 };
+    record_word *to = (record_word *)(void *)pipe->stats.transport;
+
+    snprintf((char *)words, sizeof(words), "%s", name);
+    for (size_t i = 0; i < TPB_COUNT(words); i++)
+        TPB_RECORD_SET(to[i], words[i]);
 }

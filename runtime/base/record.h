@@ -7,8 +7,9 @@
  * A file of one header and, for each rank, a section: a tpb_record_rank and
  * behind it `slots` tpb_record_pipe.  A rank maps its own section only.  All
  * members are written by their rank with relaxed stores and may be read at any
- * time; one word is never torn, several need not fit together.  Readers trust
- * nothing: what they copy they check.
+ * time; one word is never torn, several need not fit together.  But all of a
+ * tpb_record_pipe's are of one pipe: a slot that is given back is used again,
+ * and its serial tells.  Readers trust nothing: what they copy they check.
  */
 #ifndef TPB_RECORD_H
 #define TPB_RECORD_H
@@ -19,7 +20,7 @@
 #define TPB_RECORD_NAME "tp-record"
 
 enum {
-    TPB_RECORD_VERSION = 1,
+    TPB_RECORD_VERSION = 2,
     TPB_RECORD_PAGE = 4096,        /* the header; sections are multiples */
     TPB_RECORD_SLOTS = 1024,       /* at most, of one rank */
     TPB_RECORD_RANKS = 65536
@@ -59,7 +60,7 @@ struct tpb_record_imports {
 struct tpb_record_rank {
     uint32_t phase;                /* enum tpb_record_phase */
     uint32_t pid;
-    uint32_t used;                 /* slots */
+    uint32_t used;                 /* slots that are taken, or were */
     uint32_t unrecorded;           /* pipes that found no slot */
     uint32_t wait;                 /* enum tpb_record_wait; once it sleeps */
     int32_t wait_peer;             /* -1: no certain one */
@@ -67,17 +68,20 @@ struct tpb_record_rank {
     struct tpb_record_imports imports;
     uint32_t waits;                /* threads that do; `wait` is that of one */
     uint32_t unused_too;
-    uint64_t unused[3];
+    uint64_t serial;               /* of the last pipe, over all programs */
+    uint64_t unused[2];
 };
 _Static_assert(sizeof(struct tpb_record_rank) == 128, "record of a rank");
 
 struct tpb_record_pipe {
+    uint64_t serial;               /* no two pipes of a rank have the same; 0:
+                                      the slot is nobody's */
     int32_t peer;                  /* -1: outside the job */
     uint32_t number;
     uint64_t blocked_since;        /* no room or credit for a write; 0: fine */
     struct tp_stats stats;         /* `transport` too, once connected */
 };
-_Static_assert(sizeof(struct tpb_record_pipe) == 104, "record of a pipe");
+_Static_assert(sizeof(struct tpb_record_pipe) == 112, "record of a pipe");
 
 /* A mapped record.  The last two are what the file said when it was checked:
  * whoever has it mapped as well may say something else later. */
@@ -102,7 +106,7 @@ tp_status tpb_record_open(int fd, struct tpb_record *record,
 void tpb_record_close(struct tpb_record *record);
 
 /* Copies of what a rank says, its counts within bounds; false if there is no
- * such rank or slot. */
+ * such rank or slot.  The copy of a slot is of one pipe, or all zero. */
 bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
                      struct tpb_record_rank *copy);
 bool tpb_record_pipe(const struct tpb_record *record, uint32_t rank,
@@ -115,6 +119,7 @@ struct tpb_record_section {
     struct tpb_record_pipe *pipes;
     uint32_t slots;
     size_t size;
+    uint64_t taken[TPB_RECORD_SLOTS / 64];     /* a bit for each */
 };
 
 /*
@@ -125,6 +130,18 @@ tp_status tpb_record_attach(const char *text, uint32_t rank,
                             struct tpb_record_section *section,
                             struct tpb_error *error);
 void tpb_record_detach(struct tpb_record_section *section);
+
+/*
+ * The lowest slot that is free, for a pipe that has counted nothing; NULL if
+ * all are taken.  tpb_record_give() gives it back, and whoever had it has
+ * ceased to write to it.  The caller's lock keeps these calls apart.
+ */
+struct tpb_record_pipe *tpb_record_take(struct tpb_record_section *section,
+                                        int32_t peer, uint32_t number);
+void tpb_record_give(struct tpb_record_section *section,
+                     struct tpb_record_pipe *pipe);
+/* The name of its transport; by whoever writes to it. */
+void tpb_record_transport(struct tpb_record_pipe *pipe, const char *name);
 
 #define TPB_RECORD_SET(member, value) \
     __atomic_store_n(&(member), (value), __ATOMIC_RELAXED)

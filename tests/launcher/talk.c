@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 #include "runtime/tp.h"
 
-enum { BIG = 1 << 20 };
+enum { BIG = 1 << 20, GUESTS = 60 };
 
 static tp_context *context;
 static int rank, size;
@@ -277,6 +278,59 @@ static void do_replaced(void)
     do_ring();
 }
 
+static void guest_accepted(tp_listener *listener, tp_status status,
+                           tp_pipe *pipe, void *arg)
+{
+    _Atomic(tp_pipe *) *here = arg;
+
+    (void)listener;
+    if (status == TP_OK)
+        atomic_store(here, pipe);
+}
+
+/* A peer from outside sends `length` bytes and is let in; its pipe. */
+static tp_pipe *guest(tp_context *outside, tp_listener *listener,
+                      const char *address, size_t length, tp_pipe **there)
+{
+    _Atomic(tp_pipe *) here = NULL;
+
+    if (tp_accept(listener, guest_accepted, &here) != TP_OK
+        || tp_connect(outside, address, there) != TP_OK
+        || tp_pipe_send(*there, big, length) != TP_OK)
+        exit(90);
+    while (atomic_load(&here) == NULL)
+        tp_wait(context, 10, NULL);
+    if (tp_pipe_recv(here, big, sizeof(big), NULL) != TP_OK)
+        exit(89);
+    return here;
+}
+
+/* Serves more guests than a job of few ranks has places in its record for at a
+ * time, one after the other, and then one that stays. */
+static void do_guests(void)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    tp_context *outside;
+    tp_listener *listener;
+    tp_pipe *here, *there;
+    char address[1024];
+
+    options.bootstrap = "single";
+    if (tp_init(&options, &outside) != TP_OK
+        || tp_listen(context, NULL, &listener) != TP_OK
+        || tp_listener_address(listener, address, sizeof(address)) != TP_OK)
+        exit(88);
+    for (int i = 0; i < GUESTS; i++) {
+        here = guest(outside, listener, address, 1000, &there);
+        if (tp_pipe_close(here) != TP_OK || tp_pipe_close(there) != TP_OK)
+            exit(87);
+    }
+    here = guest(outside, listener, address, 7, &there);
+    printf("asked \n");
+    fflush(stdout);
+    tp_pipe_recv(here, big, sizeof(big), NULL);
+}
+
 /* Gone without a word. */
 static void do_loss(void)
 {
@@ -292,7 +346,7 @@ int main(int argc, char **argv)
         { "stay", do_stay }, { "exit", do_exit },
         { "heir", do_heir }, { "threads", do_threads }, { "both", do_both },
         { "nested", do_nested },
-        { "unmet", do_unmet }, { "loss", do_loss },
+        { "guests", do_guests }, { "unmet", do_unmet }, { "loss", do_loss },
         { "robbed", do_robbed }, { "replaced", do_replaced },
     };
     const char *word = argc > 1 ? argv[1] : "";

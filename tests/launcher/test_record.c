@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <poll.h>
+#include <pthread.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdio.h>
@@ -374,6 +375,43 @@ START_TEST(test_top)
 }
 END_TEST
 
+/* Pipes of peers from outside that were closed are not shown any more; the
+ * places are used again, also those of a job of one rank. */
+START_TEST(test_guests)
+{
+    struct tpx_launch launch = { 0 };
+    bool found = false;
+
+    talk(&launch, "1", "guests");
+    tpx_await_output(&launch, "asked ", 1);
+    for (int i = 0; i < 500 && !found; i++) {
+        json_t *object = top(launch.pid), *rank, *pipes, *pipe;
+
+        ck_assert_ptr_nonnull(object);
+        rank = json_array_get(json_object_get(object, "ranks"), 0);
+        pipes = json_object_get(rank, "pipes");
+        pipe = json_array_get(pipes, 0);
+        found = json_array_size(pipes) == 1
+                && json_integer_value(json_object_get(rank,
+                                      "unrecorded_pipes")) == 0
+                && json_integer_value(json_object_get(pipe, "peer")) == -1
+                && json_integer_value(json_object_get(pipe,
+                                      "messages_received")) == 1
+                && json_integer_value(json_object_get(pipe, "bytes_received"))
+                   == 7;
+        if (i == 499)
+            json_dumpf(object, stderr, JSON_INDENT(1));
+        json_decref(object);
+        if (!found)
+            tpx_doze(0.02);
+    }
+    ck_assert(found);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    tpx_release(&launch);
+}
+END_TEST
+
 static char seen[65536];
 static size_t seen_length;
 
@@ -680,12 +718,91 @@ START_TEST(test_header)
 }
 END_TEST
 
+enum { SLOTS_TURNS = 1000000, SLOTS_AT_A_TIME = 3 };
+
+/* Gives each pipe one number for everything that there is to count. */
+static void *slots_write(void *arg)
+{
+    struct tpb_record_section *section = arg;
+    struct tpb_record_pipe *pipes[SLOTS_AT_A_TIME] = { NULL };
+
+    for (int i = 0; i < SLOTS_TURNS; i++) {
+        struct tpb_record_pipe **pipe = &pipes[i % SLOTS_AT_A_TIME];
+        char name[16];
+
+        if (*pipe != NULL)
+            tpb_record_give(section, *pipe);
+        *pipe = tpb_record_take(section, i, (unsigned)i);
+        if (*pipe == NULL)
+            break;
+        snprintf(name, sizeof(name), "%d", i);
+        tpb_record_transport(*pipe, name);
+        TPB_RECORD_SET((*pipe)->stats.bytes_sent, (uint64_t)i);
+        TPB_RECORD_SET((*pipe)->stats.blocked, (uint64_t)i);
+    }
+    TPB_RECORD_SET(section->rank->phase, (uint32_t)TPB_PHASE_DONE);
+    return NULL;
+}
+
+/* Not one value of another pipe; not yet written is as good. */
+static void slots_check(const struct tpb_record_pipe *pipe)
+{
+    int i = pipe->peer;
+
+    ck_assert_uint_eq(pipe->number, (unsigned)i);
+    ck_assert(pipe->stats.bytes_sent == 0
+              || pipe->stats.bytes_sent == (uint64_t)i);
+    ck_assert(pipe->stats.blocked == 0 || pipe->stats.blocked == (uint64_t)i);
+    ck_assert(pipe->stats.transport[0] == '\0'
+              || atoi(pipe->stats.transport) == i);
+}
+
+/* Slots are used again and again, while somebody looks. */
+START_TEST(test_slots)
+{
+    struct tpb_record record;
+    struct tpb_record_section section = { .rank = NULL };
+    struct tpb_record_rank rank = { .phase = TPB_PHASE_NONE };
+    struct tpb_record_pipe pipe;
+    pthread_t writer;
+    char text[64];
+    int fd;
+
+    ck_assert_int_eq(tpb_record_make("job", 2, &record, &fd, text, NULL),
+                     TP_OK);
+    ck_assert_int_eq(tpb_record_attach(text, 1, &section, NULL), TP_OK);
+    ck_assert_int_eq(pthread_create(&writer, NULL, slots_write, &section), 0);
+    while (TPB_RECORD_GET(section.rank->phase) != TPB_PHASE_DONE)
+        for (uint32_t i = 0; i < SLOTS_AT_A_TIME; i++) {
+            ck_assert(tpb_record_pipe(&record, 1, i, &pipe));
+            slots_check(&pipe);
+        }
+    pthread_join(writer, NULL);
+    ck_assert(tpb_record_rank(&record, 1, &rank));
+    ck_assert_uint_eq(rank.used, SLOTS_AT_A_TIME);
+    ck_assert_uint_eq(rank.serial, SLOTS_TURNS);
+    for (uint32_t i = rank.used; i < section.slots; i++)
+        ck_assert_ptr_nonnull(tpb_record_take(&section, 0, 0));
+    ck_assert_ptr_null(tpb_record_take(&section, 0, 0));
+    tpb_record_give(&section, &section.pipes[5]);
+    ck_assert(tpb_record_pipe(&record, 1, 5, &pipe));
+    ck_assert_uint_eq(pipe.serial, 0);
+    ck_assert_ptr_eq(tpb_record_take(&section, 0, 0), &section.pipes[5]);
+    tpb_record_detach(&section);
+    tpb_record_close(&record);
+    close(fd);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("record");
-    TCase *tests = tcase_create("record");
+    TCase *tests = tcase_create("record"), *slots = tcase_create("slots");
 
     tcase_set_timeout(tests, 300);
+    tcase_set_timeout(slots, 300);
+    tcase_add_test(slots, test_guests);
+    tcase_add_test(slots, test_slots);
     tcase_add_test(tests, test_circle);
     tcase_add_test(tests, test_alone);
     tcase_add_test(tests, test_threads);
@@ -706,5 +823,6 @@ int main(void)
     tcase_add_test(tests, test_damage);
     tcase_add_test(tests, test_header);
     suite_add_tcase(suite, tests);
+    suite_add_tcase(suite, slots);
     return tpx_run(suite);
 }
