@@ -449,6 +449,30 @@ static bool desk_forget(struct tpr_desk *desk)
     return any && desk->kept_count > DESK_KEPT;
 }
 
+/* The same of listeners: nothing that is under way for one of them may still be
+ * left, neither an event of its sockets nor the end of an accept. */
+static bool desk_forget_listeners(struct tpr_desk *desk)
+{
+    tp_context *context = desk->context;
+
+    if (context->env.calls || atomic_load(&context->tasks) != NULL
+        || !tpb_list_empty(&context->done))
+        return desk->shut_count > DESK_KEPT;
+    while (desk->shut_count > DESK_KEPT) {
+        tp_listener *listener = TPB_CONTAINER(desk->shut.next,
+                                              struct tp_listener, link);
+
+        if (desk->ticks - listener->tick < 2)
+            return true;
+        pthread_mutex_lock(&context->table_lock);
+        tpb_list_unlink(&listener->link);
+        pthread_mutex_unlock(&context->table_lock);
+        tpb_free(listener);
+        desk->shut_count--;
+    }
+    return false;
+}
+
 static void desk_free_dead(struct tpr_desk *desk, bool all)
 {
     TPB_LIST_EACH(node, &desk->dead) {
@@ -474,6 +498,7 @@ static void desk_ready(struct tpf_watch *watch, uint32_t events)
     desk_free_dead(desk, false);
     desk_sweep(desk);
     more = desk_forget(desk);
+    more |= desk_forget_listeners(desk);
     desk_resume(desk);
     tpr_visitors_tick(desk, now);
     tpr_visits_tick(desk, now);
@@ -493,6 +518,7 @@ static tp_status desk_new(tp_context *context, struct tpb_error *error)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     desk->context = context;
     tpb_list_init(&desk->listeners);
+    tpb_list_init(&desk->shut);
     tpb_list_init(&desk->visitors);
     tpb_list_init(&desk->visits);
     tpb_list_init(&desk->promised);
@@ -546,7 +572,8 @@ void tpr_desk_fini(tp_context *context)
     desk_free_dead(desk, true);
     while (tpb_list_take(&desk->kept) != NULL)
         continue;                  /* they are the context's, too */
-    while ((node = tpb_list_take(&desk->listeners)) != NULL)
+    while ((node = tpb_list_take(&desk->listeners)) != NULL
+           || (node = tpb_list_take(&desk->shut)) != NULL)
         tpb_free(TPB_CONTAINER(node, struct tp_listener, link));
     tpf_watch_remove(&context->env, &desk->timer);
     tpb_close(&desk->timer.fd);

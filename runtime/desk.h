@@ -36,7 +36,8 @@ enum {
     DESK_GUESTS = 64,              /* proven, of one listener, connected, not
                                       accepted; of those that connect: */
     DESK_PROMISED = 4096,
-    DESK_KEPT = 1000,              /* closed pipes whose handles live on */
+    DESK_KEPT = 1000,              /* closed pipes whose handles live on; and
+                                      closed listeners */
     DESK_FREED = 256,              /* others, looked at in a tick */
     DESK_TICK_MS = 20,
     DESK_PATIENCE_MS = 5000        /* for each step of the other side */
@@ -96,10 +97,11 @@ struct tpr_entrance {
 
 struct tp_listener {
     tp_context *context;           /* const */
-    struct tpb_list link;          /* table: in desk->listeners */
+    struct tpb_list link;          /* table: in desk->listeners or ->shut */
     struct tpr_task task;          /* tp_listener_close() */
     _Atomic bool closing;          /* atomic: the task is under way */
     bool closed;
+    uint32_t tick;                 /* desk->ticks when it was */
     bool paused;                   /* no descriptors for visitors, or full */
     bool warned;                   /* ... of the first */
     uint32_t entrance_count;
@@ -151,6 +153,8 @@ struct tpr_desk {
     uint32_t ticks;
     uint64_t looked;               /* the time of the last one */
     struct tpb_list listeners;     /* table */
+    struct tpb_list shut;          /* ... that are closed, oldest first */
+    uint32_t shut_count;
     struct tpb_list visitors;      /* strangers at our sockets, oldest first */
     uint32_t visitor_count;
     bool full;                     /* some wait until there are fewer */

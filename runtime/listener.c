@@ -206,6 +206,13 @@ void tpr_listener_close(tp_listener *listener, const char *why)
         listener_accept_end(TPB_CONTAINER(listener->accepts.next,
                                           struct listener_accept, link),
                             TP_ERR_CLOSED, NULL);
+    pthread_mutex_lock(&context->table_lock);
+    tpb_list_unlink(&listener->link);
+    tpb_list_append(&context->desk->shut, &listener->link);
+    pthread_mutex_unlock(&context->table_lock);
+    listener->tick = context->desk->ticks;
+    if (++context->desk->shut_count > DESK_KEPT)
+        tpr_desk_tick(context->desk);
     tpr_touch(context);
 }
 

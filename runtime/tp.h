@@ -430,7 +430,7 @@ tp_status tp_free(tp_context *context, void *memory);
  * processes on this host only.  A peer must prove that it knows TP_SECRET (or
  * options.secret) or, if there is none, the key in tp_listener_address().
  * Blocks while a name is looked up.  The handle stays valid until
- * tp_finalize(), closed or not.
+ * tp_finalize(), or until it and 1000 more of these were closed.
  *
  * Errors: INVALID (the address, or the secret's file), NO_MEMORY, NOT_FOUND (no
  * such name, no network interface, or no file of the secret), SYSTEM (the port

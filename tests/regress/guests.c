@@ -18,6 +18,7 @@ enum {
     GUESTS_SETTLED = 1300,         /* from then on nothing grows ... */
     GUESTS_ALL = 3300,             /* ... until here */
     GUESTS_FEW = 1300,             /* all of them, under sanitizers */
+    GUESTS_LISTENERS = 6000,
     GUESTS_BYTES = 300,            /* of each visit that may stay */
     GUESTS_LENGTH = 5000
 };
@@ -217,6 +218,34 @@ static void guests_serve(void)
     guests_check(tp_pipe_release(lender, borrowed), "release");
 }
 
+/* Who listens anew for each guest keeps no more than the last thousand. */
+static void guests_listen(void)
+{
+    bool sanitized = getenv("TP_TEST_SANITIZER") != NULL;
+    long before = 0, grown;
+
+    for (int i = 0; i < GUESTS_LISTENERS; i++) {
+        tp_listener *listener;
+
+        if (i == GUESTS_LISTENERS / 2)
+            before = guests_resident();
+        guests_check(tp_listen(guests_host, "local", &listener), "listen");
+        guests_check(tp_listener_close(listener), "listener_close");
+        guests_drive();
+        /* They are freed by a clock. */
+        for (int j = 0; i % 500 == 0 && j < 4; j++) {
+            usleep(30000);
+            guests_drive();
+        }
+    }
+    grown = guests_resident() - before;
+    if (!sanitized && grown > GUESTS_BYTES * GUESTS_LISTENERS / 2) {
+        fprintf(stderr, "guests: %ld bytes more after %d listeners\n", grown,
+                GUESTS_LISTENERS / 2);
+        exit(1);
+    }
+}
+
 int main(void)
 {
     tp_options options = TP_OPTIONS_INIT;
@@ -229,6 +258,7 @@ int main(void)
     guests_check(tp_init(&options, &guests_host), "init");
     guests_check(tp_init(&options, &guests_visitor), "init again");
     guests_serve();
+    guests_listen();
     guests_check(tp_finalize(guests_visitor), "the visitor's end");
     guests_check(tp_finalize(guests_host), "the host's end");
     return 0;
