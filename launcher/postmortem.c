@@ -11,6 +11,15 @@
 
 enum { POSTMORTEM_RANKS = 64, POSTMORTEM_PEERS = 8 };
 
+/* "rank 3"; -1: a guest. */
+static const char *postmortem_peer(int32_t peer, char name[32])
+{
+    if (peer < 0)
+        return "a peer outside the job";
+    snprintf(name, 32, "rank %d", peer);
+    return name;
+}
+
 /* "waiting 3.2 s for a message from rank 1"; false if it does not wait. */
 static bool postmortem_wait(const struct tpb_record_rank *rank,
                             struct tpb_text *text)
@@ -22,16 +31,15 @@ static bool postmortem_wait(const struct tpb_record_rank *rank,
         [TPB_WAIT_ANY] = "in tp_wait for anything",
     };
     uint64_t now = tpb_now();
-    char peer[32] = "a peer outside the job", what[96];
+    char name[32], what[96];
 
     if (rank->wait == TPB_WAIT_NONE || rank->wait > TPB_WAIT_ANY)
         return false;
-    if (rank->wait_peer >= 0)
-        snprintf(peer, sizeof(peer), "rank %d", rank->wait_peer);
     /* The words are those above. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(what, sizeof(what), words[rank->wait], peer);
+    snprintf(what, sizeof(what), words[rank->wait],
+             postmortem_peer(rank->wait_peer, name));
 #pragma GCC diagnostic pop
     tpb_text_add(text, "waiting %.1f s %s", now > rank->wait_since
                  ? (double)(now - rank->wait_since) * 1e-9 : 0.0, what);
@@ -62,6 +70,7 @@ static void postmortem_pending(const struct tpl_job *job, uint32_t rank,
 
     for (uint32_t i = 0; i < record->used; i++) {
         struct tpb_record_pipe pipe;
+        char name[32];
         uint64_t pending;
 
         if (!tpb_record_pipe(job->record, rank, i, &pipe))
@@ -74,10 +83,10 @@ static void postmortem_pending(const struct tpl_job *job, uint32_t rank,
             tpb_text_add(text, ", ...");
             break;
         }
-        tpb_text_add(text, "%s%llu %s rank %d", count > 1 ? ", "
+        tpb_text_add(text, "%s%llu %s %s", count > 1 ? ", "
                      : writes ? "; writes pending: " : "; reads pending: ",
                      (unsigned long long)pending, writes ? "to" : "from",
-                     pipe.peer);
+                     postmortem_peer(pipe.peer, name));
         if (writes && pipe.blocked_since != 0)
             tpb_text_add(text, " (no room for %.1f s)",
                          (double)(tpb_now() - pipe.blocked_since) * 1e-9);

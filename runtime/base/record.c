@@ -56,8 +56,8 @@ tp_status tpb_record_make(const char *job, uint32_t ranks,
                           struct tpb_error *error)
 {
     /* Pages that nobody writes cost nothing. */
-    uint32_t slots = ranks + 16 < TPB_RECORD_SLOTS ? ranks + 16
-                                                   : TPB_RECORD_SLOTS;
+    uint32_t wanted = ranks + TPB_RECORD_GUESTS;
+    uint32_t slots = wanted < TPB_RECORD_SLOTS ? wanted : TPB_RECORD_SLOTS;
     struct tpb_record_file file = {
         .magic = TPB_RECORD_MAGIC, .version = TPB_RECORD_VERSION,
         .ranks = ranks, .slots = slots,

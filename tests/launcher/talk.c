@@ -15,7 +15,7 @@
 
 #include "runtime/tp.h"
 
-enum { BIG = 1 << 20, GUESTS = 60 };
+enum { BIG = 1 << 20, GUESTS = 300 };
 
 static tp_context *context;
 static int rank, size;
