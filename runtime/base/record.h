@@ -22,8 +22,8 @@
 enum {
     TPB_RECORD_VERSION = 2,
     TPB_RECORD_PAGE = 4096,        /* the header; sections are multiples */
-    TPB_RECORD_SLOTS = 1024,       /* at most, of one rank: one for each, */
-    TPB_RECORD_GUESTS = 256,       /* ... and for pipes that are made */
+    TPB_RECORD_SLOTS = 1024,       /* of one rank, at most; if that is more: */
+    TPB_RECORD_GUESTS = 256,       /* so many and one for each rank */
     TPB_RECORD_RANKS = 65536
 };
 

@@ -329,6 +329,8 @@ static void close_told(void)
         tpx_me.context = NULL;
         tpx_equal(close_total, 5);
         tpx_equal(close_ended[TP_OK], 1);
+        tpx_check(close_ended[TP_ERR_CLOSED] >= 2,
+                  "what was written behind the goodbye did not end so");
         /* The reads, too, whether that peer has left by then or not. */
         tpx_equal(close_ended[TP_ERR_CLOSED]
                   + close_ended[TP_ERR_PEER_CLOSED], 4);
