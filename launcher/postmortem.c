@@ -9,15 +9,15 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 
-enum { POSTMORTEM_RANKS = 64, POSTMORTEM_PEERS = 8 };
+enum { POSTMORTEM_RANKS = 64, POSTMORTEM_PEERS = 8, POSTMORTEM_NAME = 48 };
 
 /* "rank 3"; -1: a guest. */
-static const char *postmortem_peer(int32_t peer, char name[32])
+static void postmortem_peer(int32_t peer, char name[POSTMORTEM_NAME])
 {
     if (peer < 0)
-        return "a peer outside the job";
-    snprintf(name, 32, "rank %d", peer);
-    return name;
+        snprintf(name, POSTMORTEM_NAME, "a peer outside the job");
+    else
+        snprintf(name, POSTMORTEM_NAME, "rank %d", peer);
 }
 
 /* "waiting 3.2 s for a message from rank 1"; false if it does not wait. */
@@ -31,15 +31,15 @@ static bool postmortem_wait(const struct tpb_record_rank *rank,
         [TPB_WAIT_ANY] = "in tp_wait for anything",
     };
     uint64_t now = tpb_now();
-    char name[32], what[96];
+    char name[POSTMORTEM_NAME], what[96];
 
     if (rank->wait == TPB_WAIT_NONE || rank->wait > TPB_WAIT_ANY)
         return false;
+    postmortem_peer(rank->wait_peer, name);
     /* The words are those above. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(what, sizeof(what), words[rank->wait],
-             postmortem_peer(rank->wait_peer, name));
+    snprintf(what, sizeof(what), words[rank->wait], name);
 #pragma GCC diagnostic pop
     tpb_text_add(text, "waiting %.1f s %s", now > rank->wait_since
                  ? (double)(now - rank->wait_since) * 1e-9 : 0.0, what);
@@ -61,36 +61,74 @@ void tpl_postmortem_rank(const struct tpl_job *job, int rank, char *text,
     tpb_text_fini(&words);
 }
 
-/* "; not taken yet: 3 by rank 1 (for 2.0 s), 1 by rank 2" of one direction. */
+/* What is pending in one direction, of one peer or of several. */
+struct postmortem_item {
+    uint64_t pending, blocked_since;
+    char peer[POSTMORTEM_NAME];
+};
+
+/* "; writes pending: 3 to rank 1 (no room for 2.0 s)", and ", 1 to rank 2" for
+ * what comes behind it. */
+static void postmortem_item(const struct postmortem_item *item, bool first,
+                            bool writes, struct tpb_text *text)
+{
+    tpb_text_add(text, "%s%llu %s %s", !first ? ", "
+                 : writes ? "; writes pending: " : "; reads pending: ",
+                 (unsigned long long)item->pending, writes ? "to" : "from",
+                 item->peer);
+    if (writes && item->blocked_since != 0)
+        tpb_text_add(text, " (no room for %.1f s)",
+                     (double)(tpb_now() - item->blocked_since) * 1e-9);
+}
+
+static void postmortem_add(struct postmortem_item *item,
+                           const struct tpb_record_pipe *pipe, bool writes)
+{
+    item->pending += writes ? pipe->stats.writes_pending
+                            : pipe->stats.reads_pending;
+    if (pipe->blocked_since != 0
+        && (item->blocked_since == 0
+            || pipe->blocked_since < item->blocked_since))
+        item->blocked_since = pipe->blocked_since;
+}
+
+/* Peers outside the job may be many, and count as one. */
 static void postmortem_pending(const struct tpl_job *job, uint32_t rank,
                                const struct tpb_record_rank *record,
                                bool writes, struct tpb_text *text)
 {
-    int count = 0;
+    struct postmortem_item guests = { .pending = 0 };
+    int count = 0, guest_count = 0;
 
     for (uint32_t i = 0; i < record->used; i++) {
+        struct postmortem_item item = { .pending = 0 };
         struct tpb_record_pipe pipe;
-        char name[32];
-        uint64_t pending;
 
         if (!tpb_record_pipe(job->record, rank, i, &pipe))
             break;
-        pending = writes ? pipe.stats.writes_pending
-                         : pipe.stats.reads_pending;
-        if (pending == 0)
+        postmortem_add(&item, &pipe, writes);
+        if (item.pending == 0)
             continue;
-        if (++count > POSTMORTEM_PEERS) {
-            tpb_text_add(text, ", ...");
-            break;
+        if (pipe.peer < 0) {
+            postmortem_add(&guests, &pipe, writes);
+            guest_count++;
+            continue;
         }
-        tpb_text_add(text, "%s%llu %s %s", count > 1 ? ", "
-                     : writes ? "; writes pending: " : "; reads pending: ",
-                     (unsigned long long)pending, writes ? "to" : "from",
-                     postmortem_peer(pipe.peer, name));
-        if (writes && pipe.blocked_since != 0)
-            tpb_text_add(text, " (no room for %.1f s)",
-                         (double)(tpb_now() - pipe.blocked_since) * 1e-9);
+        postmortem_peer(pipe.peer, item.peer);
+        if (count < POSTMORTEM_PEERS)
+            postmortem_item(&item, count == 0, writes, text);
+        count++;
     }
+    if (count > POSTMORTEM_PEERS)
+        tpb_text_add(text, ", ...");
+    if (guest_count == 0)
+        return;
+    if (guest_count == 1)
+        postmortem_peer(-1, guests.peer);
+    else
+        snprintf(guests.peer, sizeof(guests.peer),
+                 "%d peers outside the job", guest_count);
+    postmortem_item(&guests, count == 0, writes, text);
 }
 
 static void postmortem_line(const struct tpl_job *job, int rank,

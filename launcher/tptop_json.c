@@ -57,6 +57,15 @@ static json_t *json_wait(const struct tptop_sample *sample,
                      : 0.0, "threads", (json_int_t)record->waits);
 }
 
+static json_t *json_gone(const struct tpb_record_gone *gone)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}",
+                     "messages_sent", (json_int_t)gone->messages_sent,
+                     "bytes_sent", (json_int_t)gone->bytes_sent,
+                     "messages_received", (json_int_t)gone->messages_received,
+                     "bytes_received", (json_int_t)gone->bytes_received);
+}
+
 static json_t *json_rank(const struct tptop_sample *sample, uint32_t index)
 {
     static const char *const phases[] = { "none", "init", "running",
@@ -67,12 +76,13 @@ static json_t *json_rank(const struct tptop_sample *sample, uint32_t index)
     for (uint32_t i = 0; i < rank->record.used; i++)
         if (rank->pipes[i].serial != 0)
             json_array_append_new(pipes, json_pipe(sample, index, i));
-    return json_pack("{s:i, s:I, s:s, s:o, s:I, s:o, s:o}", "rank",
+    return json_pack("{s:i, s:I, s:s, s:o, s:I, s:o, s:o, s:o}", "rank",
                      (int)index, "pid", (json_int_t)rank->record.pid, "phase",
                      phases[rank->record.phase], "waits",
                      json_wait(sample, &rank->record), "unrecorded_pipes",
                      (json_int_t)rank->record.unrecorded, "imports",
-                     tpt_json_imports(&rank->record.imports), "pipes", pipes);
+                     tpt_json_imports(&rank->record.imports), "closed_pipes",
+                     json_gone(&rank->record.gone), "pipes", pipes);
 }
 
 int tptop_json(const struct tptop_sample *sample)

@@ -7,6 +7,9 @@
 #include "launcher/tptop.h"
 #include "runtime/base/alloc.h"
 
+/* How often a rank is looked at whose pipes go meanwhile. */
+enum { LOOK_TRIES = 8 };
+
 static void look_fini(struct tptop_look *look)
 {
     for (uint32_t i = 0; i < look->count; i++)
@@ -26,11 +29,13 @@ static void look_blocked(const struct tpb_record_rank *rank,
         pipe->blocked_since = rank->wait_since;
 }
 
-static bool look_rank(const struct tpb_record *record, uint32_t rank,
+static bool look_once(const struct tpb_record *record, uint32_t rank,
                       struct tptop_rank *to)
 {
     uint32_t got = 0;
 
+    tpb_free(to->pipes);
+    to->pipes = NULL;
     if (!tpb_record_rank(record, rank, &to->record) || to->record.used == 0)
         return true;
     to->pipes = tpb_array(to->record.used, sizeof(to->pipes[0]));
@@ -40,6 +45,24 @@ static bool look_rank(const struct tpb_record *record, uint32_t rank,
            && tpb_record_pipe(record, rank, got, &to->pipes[got]))
         look_blocked(&to->record, &to->pipes[got++]);
     to->record.used = got;
+    return true;
+}
+
+/* A pipe that goes meanwhile would be counted twice, or not at all. */
+static bool look_rank(const struct tpb_record *record, uint32_t rank,
+                      struct tptop_rank *to)
+{
+    struct tpb_record_rank after = { .pid = 0 };
+    uint64_t changes;
+
+    for (int i = 0; i < LOOK_TRIES; i++) {
+        if (!look_once(record, rank, to))
+            return false;
+        changes = to->record.gone.changes;
+        if (!tpb_record_rank(record, rank, &after)
+            || (after.gone.changes == changes && changes % 2 == 0))
+            break;
+    }
     return true;
 }
 
@@ -79,6 +102,20 @@ static double sample_rate(const struct tptop_sample *sample, uint64_t before,
            ? (double)(now - before) / sample->seconds : 0;
 }
 
+static struct tptop_rates sample_rates(const struct tptop_sample *sample,
+                                       const struct tp_stats *before,
+                                       const struct tp_stats *now)
+{
+    return (struct tptop_rates){
+        sample_rate(sample, before->messages_sent, now->messages_sent),
+        sample_rate(sample, before->bytes_sent, now->bytes_sent),
+        sample_rate(sample, before->messages_received,
+                    now->messages_received),
+        sample_rate(sample, before->bytes_received, now->bytes_received),
+        now->writes_pending + now->reads_pending, now->bytes_buffered
+    };
+}
+
 struct tptop_rates tptop_pipe_rates(const struct tptop_sample *sample,
                                     uint32_t rank, uint32_t slot)
 {
@@ -93,32 +130,44 @@ struct tptop_rates tptop_pipe_rates(const struct tptop_sample *sample,
         && sample->before.ranks[rank].pipes[slot].serial
            == sample->now.ranks[rank].pipes[slot].serial)
         before = &sample->before.ranks[rank].pipes[slot].stats;
-    return (struct tptop_rates){
-        sample_rate(sample, before->messages_sent, now->messages_sent),
-        sample_rate(sample, before->bytes_sent, now->bytes_sent),
-        sample_rate(sample, before->messages_received,
-                    now->messages_received),
-        sample_rate(sample, before->bytes_received, now->bytes_received),
-        now->writes_pending + now->reads_pending, now->bytes_buffered
+    return sample_rates(sample, before, now);
+}
+
+/* Of all pipes that the rank's program has had. */
+static struct tp_stats rank_stats(const struct tptop_rank *rank)
+{
+    const struct tpb_record_gone *gone = &rank->record.gone;
+    struct tp_stats sum = {
+        .messages_sent = gone->messages_sent,
+        .messages_received = gone->messages_received,
+        .bytes_sent = gone->bytes_sent, .bytes_received = gone->bytes_received
     };
+
+    for (uint32_t i = 0; i < rank->record.used; i++) {
+        const struct tp_stats *one = &rank->pipes[i].stats;
+
+        sum.messages_sent += one->messages_sent;
+        sum.messages_received += one->messages_received;
+        sum.bytes_sent += one->bytes_sent;
+        sum.bytes_received += one->bytes_received;
+        sum.writes_pending += one->writes_pending;
+        sum.reads_pending += one->reads_pending;
+        sum.bytes_buffered += one->bytes_buffered;
+    }
+    return sum;
 }
 
 struct tptop_rates tptop_rank_rates(const struct tptop_sample *sample,
                                     uint32_t rank)
 {
-    struct tptop_rates sum = { 0 };
+    const struct tptop_rank *now = &sample->now.ranks[rank];
+    struct tp_stats sum = rank_stats(now), before = { 0 };
 
-    for (uint32_t i = 0; i < sample->now.ranks[rank].record.used; i++) {
-        struct tptop_rates one = tptop_pipe_rates(sample, rank, i);
-
-        sum.messages_out += one.messages_out;
-        sum.bytes_out += one.bytes_out;
-        sum.messages_in += one.messages_in;
-        sum.bytes_in += one.bytes_in;
-        sum.queued += one.queued;
-        sum.buffered += one.buffered;
-    }
-    return sum;
+    /* Another program has begun at nothing. */
+    if (rank < sample->before.count
+        && sample->before.ranks[rank].record.pid == now->record.pid)
+        before = rank_stats(&sample->before.ranks[rank]);
+    return sample_rates(sample, &before, &sum);
 }
 
 void tptop_state(const struct tptop_rank *rank, char *text, size_t size)

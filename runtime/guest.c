@@ -146,6 +146,9 @@ void tpr_guest_closed(struct tpr_peer *peer)
     guest->closed = desk->closed;
     if (peer->state == TPR_PEER_ENDED)
         guest_spend(guest);
+    else if (guest->visit != NULL)
+        tpr_peer_end(peer, TP_ERR_CLOSED,
+                     "this side closed the pipe before anybody answered");
 }
 
 void tpr_guest_ended(struct tpr_peer *peer)
@@ -162,6 +165,7 @@ void tpr_guest_ended(struct tpr_peer *peer)
     } else if (!guest->connected) {
         /* It never came: nobody knows of it. */
         guest->listener->guests--;
+        guest->listener = NULL;
         tpb_list_unlink(&guest->link);
         tpb_list_append(&desk->unborn, &guest->link);
         tpr_desk_tick(desk);

@@ -40,6 +40,7 @@ static bool record_claim(const struct tpb_record_section *record)
         TPB_RECORD_SET(rank->wait, (uint32_t)TPB_WAIT_NONE);
         TPB_RECORD_SET(rank->waits, 0);
         rank->imports = (struct tpb_record_imports){ 0 };
+        rank->gone = (struct tpb_record_gone){ 0 };
     }
     TPB_RECORD_SET(rank->pid, (uint32_t)getpid());
     TPB_RECORD_SET(rank->wait_peer, -1);

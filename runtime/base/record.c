@@ -280,9 +280,18 @@ struct tpb_record_pipe *tpb_record_take(struct tpb_record_section *section,
 void tpb_record_give(struct tpb_record_section *section,
                      struct tpb_record_pipe *pipe)
 {
+    struct tpb_record_gone *gone = &section->rank->gone;
     uint32_t at = (uint32_t)(pipe - section->pipes);
+    uint64_t changes = TPB_RECORD_GET(gone->changes) | 1;
 
+    TPB_RECORD_SET(gone->changes, changes);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
     TPB_RECORD_SET(pipe->serial, 0);
+    TPB_RECORD_ADD(gone->messages_sent, pipe->stats.messages_sent);
+    TPB_RECORD_ADD(gone->messages_received, pipe->stats.messages_received);
+    TPB_RECORD_ADD(gone->bytes_sent, pipe->stats.bytes_sent);
+    TPB_RECORD_ADD(gone->bytes_received, pipe->stats.bytes_received);
+    __atomic_store_n(&gone->changes, changes + 1, __ATOMIC_RELEASE);
     section->taken[at / 64] &= ~(UINT64_C(1) << at % 64);
 }
 

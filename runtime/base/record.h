@@ -20,7 +20,7 @@
 #define TPB_RECORD_NAME "tp-record"
 
 enum {
-    TPB_RECORD_VERSION = 2,
+    TPB_RECORD_VERSION = 3,
     TPB_RECORD_PAGE = 4096,        /* the header; sections are multiples */
     TPB_RECORD_SLOTS = 1024,       /* of one rank, at most; if that is more: */
     TPB_RECORD_GUESTS = 256,       /* so many and one for each rank */
@@ -58,6 +58,13 @@ struct tpb_record_imports {
     uint64_t lent;                     /* and used in place */
 };
 
+/* What went over pipes whose slots were given back. */
+struct tpb_record_gone {
+    uint64_t changes;              /* odd while it changes */
+    uint64_t messages_sent, messages_received;
+    uint64_t bytes_sent, bytes_received;
+};
+
 struct tpb_record_rank {
     uint32_t phase;                /* enum tpb_record_phase */
     uint32_t pid;
@@ -70,9 +77,10 @@ struct tpb_record_rank {
     uint32_t waits;                /* threads that do; `wait` is that of one */
     uint32_t unused_too;
     uint64_t serial;               /* of the last pipe, over all programs */
-    uint64_t unused[2];
+    struct tpb_record_gone gone;
+    uint64_t unused[5];
 };
-_Static_assert(sizeof(struct tpb_record_rank) == 128, "record of a rank");
+_Static_assert(sizeof(struct tpb_record_rank) == 192, "record of a rank");
 
 struct tpb_record_pipe {
     uint64_t serial;               /* no two pipes of a rank have the same; 0:
@@ -134,8 +142,9 @@ void tpb_record_detach(struct tpb_record_section *section);
 
 /*
  * The lowest slot that is free, for a pipe that has counted nothing; NULL if
- * all are taken.  tpb_record_give() gives it back, and whoever had it has
- * ceased to write to it.  The caller's lock keeps these calls apart.
+ * all are taken.  tpb_record_give() gives it back, and what it counted is added
+ * to what is gone; whoever had it has ceased to write to it.  The caller's lock
+ * keeps these calls apart.
  */
 struct tpb_record_pipe *tpb_record_take(struct tpb_record_section *section,
                                         int32_t peer, uint32_t number);

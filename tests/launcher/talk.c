@@ -13,9 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/record.h"
 #include "runtime/tp.h"
 
-enum { BIG = 1 << 20, GUESTS = 300 };
+enum { BIG = 1 << 20, GUESTS = TPB_RECORD_GUESTS + 44 };
 
 static tp_context *context;
 static int rank, size;
@@ -305,21 +306,29 @@ static tp_pipe *guest(tp_context *outside, tp_listener *listener,
     return here;
 }
 
+/* Its address; the other context is to be a peer from outside. */
+static void guests_open(tp_context **outside, tp_listener **listener,
+                        char address[1024])
+{
+    tp_options options = TP_OPTIONS_INIT;
+
+    options.bootstrap = "single";
+    if (tp_init(&options, outside) != TP_OK
+        || tp_listen(context, NULL, listener) != TP_OK
+        || tp_listener_address(*listener, address, 1024) != TP_OK)
+        exit(88);
+}
+
 /* Serves more guests than a job of few ranks has places in its record for at a
  * time, one after the other, and then one that stays. */
 static void do_guests(void)
 {
-    tp_options options = TP_OPTIONS_INIT;
     tp_context *outside;
     tp_listener *listener;
     tp_pipe *here, *there;
     char address[1024];
 
-    options.bootstrap = "single";
-    if (tp_init(&options, &outside) != TP_OK
-        || tp_listen(context, NULL, &listener) != TP_OK
-        || tp_listener_address(listener, address, sizeof(address)) != TP_OK)
-        exit(88);
+    guests_open(&outside, &listener, address);
     for (int i = 0; i < GUESTS; i++) {
         here = guest(outside, listener, address, 1000, &there);
         if (tp_pipe_close(here) != TP_OK || tp_pipe_close(there) != TP_OK)
@@ -329,6 +338,38 @@ static void do_guests(void)
     printf("asked \n");
     fflush(stdout);
     tp_pipe_recv(here, big, sizeof(big), NULL);
+}
+
+static void never(tp_pipe *pipe, tp_status status, tp_message *skeleton,
+                  void *arg)
+{
+    (void)pipe;
+    (void)status;
+    (void)skeleton;
+    (void)arg;
+}
+
+/* Rank 0 waits for anything, of nine guests and of the last rank. */
+static void do_crowd(void)
+{
+    tp_context *outside;
+    tp_listener *listener;
+    tp_pipe *there;
+    char address[1024];
+
+    if (rank != 0)
+        receive(0);
+    guests_open(&outside, &listener, address);
+    for (int i = 0; i < 9; i++)
+        if (tp_pipe_read_descriptor(guest(outside, listener, address, 7,
+                                          &there), never, NULL) != TP_OK)
+            exit(86);
+    if (tp_pipe_read_descriptor(to(size - 1), never, NULL) != TP_OK)
+        exit(85);
+    printf("asked \n");
+    fflush(stdout);
+    for (;;)
+        tp_wait(context, -1, NULL);
 }
 
 /* Gone without a word. */
@@ -346,7 +387,8 @@ int main(int argc, char **argv)
         { "stay", do_stay }, { "exit", do_exit },
         { "heir", do_heir }, { "threads", do_threads }, { "both", do_both },
         { "nested", do_nested },
-        { "guests", do_guests }, { "unmet", do_unmet }, { "loss", do_loss },
+        { "guests", do_guests }, { "crowd", do_crowd }, { "unmet", do_unmet },
+        { "loss", do_loss },
         { "robbed", do_robbed }, { "replaced", do_replaced },
     };
     const char *word = argc > 1 ? argv[1] : "";

@@ -398,7 +398,10 @@ START_TEST(test_guests)
                 && json_integer_value(json_object_get(pipe,
                                       "messages_received")) == 1
                 && json_integer_value(json_object_get(pipe, "bytes_received"))
-                   == 7;
+                   == 7
+                && json_integer_value(json_object_get(json_object_get(rank,
+                                      "closed_pipes"), "bytes_received"))
+                   == 1000 * (TPB_RECORD_GUESTS + 44);
         if (i == 499)
             json_dumpf(object, stderr, JSON_INDENT(1));
         json_decref(object);
@@ -408,6 +411,21 @@ START_TEST(test_guests)
     ck_assert(found);
     kill(launch.pid, SIGTERM);
     tpx_finish(&launch, 90);
+    tpx_release(&launch);
+}
+END_TEST
+
+/* Peers from outside, each waited for, are many: they do not hide the rank that
+ * is waited for as well. */
+START_TEST(test_crowd)
+{
+    struct tpx_launch launch = { 0 };
+
+    talk(&launch, "2", "crowd");
+    tpx_await_output(&launch, "asked ", 1);
+    await_wait(launch.pid, 0, "any", -1);
+    quit_says(&launch, " in tp_wait for anything; reads pending: 1 from rank "
+              "1, 9 from 9 peers outside the job\n");
     tpx_release(&launch);
 }
 END_TEST
@@ -655,154 +673,12 @@ START_TEST(test_top_unreaped)
 }
 END_TEST
 
-/* Memory that is no record, or was damaged, is refused. */
-START_TEST(test_damage)
-{
-    struct tpb_record record, copy;
-    struct tpb_record_rank rank;
-    struct tpb_record_pipe pipe;
-    char text[64];
-    int fd, other = memfd_create(TPB_RECORD_NAME, 0);
-
-    ck_assert_int_eq(tpb_record_open(other, &copy, NULL), TP_ERR_INVALID);
-    close(other);
-    ck_assert_int_eq(tpb_record_make("job", 4, &record, &fd, text, NULL),
-                     TP_OK);
-    ck_assert_int_eq(tpb_record_open(fd, &copy, NULL), TP_OK);
-    ck_assert(tpb_record_rank(&copy, 3, &rank));
-    ck_assert(!tpb_record_rank(&copy, 4, &rank));
-    ck_assert(tpb_record_pipe(&copy, 3, 0, &pipe));
-    ck_assert(!tpb_record_pipe(&copy, 3, 1 << 20, &pipe));
-    tpb_record_close(&copy);
-    record.file->version++;
-    ck_assert_int_eq(tpb_record_open(fd, &copy, NULL), TP_ERR_INVALID);
-    record.file->version--;
-    record.file->ranks = 1u << 30;
-    ck_assert_int_eq(tpb_record_open(fd, &copy, NULL), TP_ERR_INVALID);
-    ck_assert_int_eq(ftruncate(fd, 0), -1);
-    tpb_record_close(&record);
-    close(fd);
-}
-END_TEST
-
-/* A rank can map all of the record and write to its header: who has opened it
- * before goes by what that said then. */
-START_TEST(test_header)
-{
-    struct tpb_record record, copy;
-    struct tpb_record_rank rank, *last;
-    struct tpb_record_pipe pipe;
-    char text[64];
-    int fd;
-
-    ck_assert_int_eq(tpb_record_make("job", 4, &record, &fd, text, NULL),
-                     TP_OK);
-    ck_assert_int_eq(tpb_record_open(fd, &copy, NULL), TP_OK);
-    last = (void *)((char *)record.file + TPB_RECORD_PAGE
-                    + 3 * (size_t)record.file->stride);
-    last->phase = TPB_PHASE_RUNNING;
-    record.file->ranks = TPB_RECORD_RANKS;
-    record.file->stride = 0;
-    for (uint32_t i = 0; i < 4; i++) {
-        ck_assert(tpb_record_rank(&copy, i, &rank));
-        ck_assert_uint_eq(rank.phase != TPB_PHASE_NONE, i == 3);
-        ck_assert(tpb_record_pipe(&copy, i, 0, &pipe));
-    }
-    ck_assert(!tpb_record_rank(&copy, 4, &rank));
-    record.file->stride = UINT32_MAX;
-    ck_assert(!tpb_record_pipe(&copy, 3, 1 << 20, &pipe));
-    ck_assert(tpb_record_rank(&record, 3, &rank));
-    tpb_record_close(&copy);
-    tpb_record_close(&record);
-    close(fd);
-}
-END_TEST
-
-enum { SLOTS_TURNS = 1000000, SLOTS_AT_A_TIME = 3 };
-
-/* Gives each pipe one number for everything that there is to count. */
-static void *slots_write(void *arg)
-{
-    struct tpb_record_section *section = arg;
-    struct tpb_record_pipe *pipes[SLOTS_AT_A_TIME] = { NULL };
-
-    for (int i = 0; i < SLOTS_TURNS; i++) {
-        struct tpb_record_pipe **pipe = &pipes[i % SLOTS_AT_A_TIME];
-        char name[16];
-
-        if (*pipe != NULL)
-            tpb_record_give(section, *pipe);
-        *pipe = tpb_record_take(section, i, (unsigned)i);
-        if (*pipe == NULL)
-            break;
-        snprintf(name, sizeof(name), "%d", i);
-        tpb_record_transport(*pipe, name);
-        TPB_RECORD_SET((*pipe)->stats.bytes_sent, (uint64_t)i);
-        TPB_RECORD_SET((*pipe)->stats.blocked, (uint64_t)i);
-    }
-    TPB_RECORD_SET(section->rank->phase, (uint32_t)TPB_PHASE_DONE);
-    return NULL;
-}
-
-/* Not one value of another pipe; not yet written is as good. */
-static void slots_check(const struct tpb_record_pipe *pipe)
-{
-    int i = pipe->peer;
-
-    ck_assert_uint_eq(pipe->number, (unsigned)i);
-    ck_assert(pipe->stats.bytes_sent == 0
-              || pipe->stats.bytes_sent == (uint64_t)i);
-    ck_assert(pipe->stats.blocked == 0 || pipe->stats.blocked == (uint64_t)i);
-    ck_assert(pipe->stats.transport[0] == '\0'
-              || atoi(pipe->stats.transport) == i);
-}
-
-/* Slots are used again and again, while somebody looks. */
-START_TEST(test_slots)
-{
-    struct tpb_record record;
-    struct tpb_record_section section = { .rank = NULL };
-    struct tpb_record_rank rank = { .phase = TPB_PHASE_NONE };
-    struct tpb_record_pipe pipe;
-    pthread_t writer;
-    char text[64];
-    int fd;
-
-    ck_assert_int_eq(tpb_record_make("job", 2, &record, &fd, text, NULL),
-                     TP_OK);
-    ck_assert_int_eq(tpb_record_attach(text, 1, &section, NULL), TP_OK);
-    ck_assert_int_eq(pthread_create(&writer, NULL, slots_write, &section), 0);
-    while (TPB_RECORD_GET(section.rank->phase) != TPB_PHASE_DONE)
-        for (uint32_t i = 0; i < SLOTS_AT_A_TIME; i++) {
-            ck_assert(tpb_record_pipe(&record, 1, i, &pipe));
-            slots_check(&pipe);
-        }
-    pthread_join(writer, NULL);
-    ck_assert(tpb_record_rank(&record, 1, &rank));
-    ck_assert_uint_eq(rank.used, SLOTS_AT_A_TIME);
-    ck_assert_uint_eq(rank.serial, SLOTS_TURNS);
-    for (uint32_t i = rank.used; i < section.slots; i++)
-        ck_assert_ptr_nonnull(tpb_record_take(&section, 0, 0));
-    ck_assert_ptr_null(tpb_record_take(&section, 0, 0));
-    tpb_record_give(&section, &section.pipes[5]);
-    ck_assert(tpb_record_pipe(&record, 1, 5, &pipe));
-    ck_assert_uint_eq(pipe.serial, 0);
-    ck_assert_ptr_eq(tpb_record_take(&section, 0, 0), &section.pipes[5]);
-    tpb_record_detach(&section);
-    tpb_record_close(&record);
-    close(fd);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("record");
-    TCase *tests = tcase_create("record"), *slots = tcase_create("slots");
+    TCase *tests = tcase_create("record");
 
     tcase_set_timeout(tests, 300);
-    tcase_set_timeout(slots, 300);
-    tcase_add_test(slots, test_guests);
-    tcase_add_test(slots, test_slots);
     tcase_add_test(tests, test_circle);
     tcase_add_test(tests, test_alone);
     tcase_add_test(tests, test_threads);
@@ -814,15 +690,14 @@ int main(void)
     tcase_add_test(tests, test_death);
     tcase_add_test(tests, test_keep_going);
     tcase_add_test(tests, test_top);
+    tcase_add_test(tests, test_guests);
+    tcase_add_test(tests, test_crowd);
     tcase_add_test(tests, test_screen);
     tcase_add_test(tests, test_screen_narrow);
     tcase_add_test(tests, test_screen_tiny);
     tcase_add_test(tests, test_screen_gone);
     tcase_add_test(tests, test_top_refusals);
     tcase_add_test(tests, test_top_unreaped);
-    tcase_add_test(tests, test_damage);
-    tcase_add_test(tests, test_header);
     suite_add_tcase(suite, tests);
-    suite_add_tcase(suite, slots);
     return tpx_run(suite);
 }

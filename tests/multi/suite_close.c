@@ -2,9 +2,13 @@
 /* Ends that are meant: tp_pipe_close() and tp_finalize(). */
 #include "config.h"
 
+#include <arpa/inet.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -654,6 +658,38 @@ static void close_endless(void)
     tpx_me.context = NULL;
 }
 
+/* Whoever is not there when the pipe is closed is not called any more. */
+static void close_dialing(void)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    struct pollfd called = { socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+                             POLLIN, 0 };
+    socklen_t length = sizeof(address);
+    tp_options options = TP_OPTIONS_INIT;
+    char text[32];
+    tp_pipe *pipe;
+
+    options.bootstrap = "single";
+    options.secret = "our secret";
+    tpx_ok(tp_init(&options, &tpx_me.context));
+    tpx_equal(bind(called.fd, (struct sockaddr *)&address, length), 0);
+    tpx_equal(getsockname(called.fd, (struct sockaddr *)&address, &length), 0);
+    snprintf(text, sizeof(text), "127.0.0.1:%u", ntohs(address.sin_port));
+    tpx_ok(tp_connect(tpx_me.context, text, &pipe));
+    tpx_status(tp_pipe_send_message(pipe, &(tp_message){ 0 }, 100),
+               TP_ERR_TIMEOUT);
+    tpx_ok(tp_pipe_close(pipe));
+    tpx_status(tp_pipe_send(pipe, "x", 1), TP_ERR_CLOSED);
+    tpx_equal(listen(called.fd, 8), 0);
+    /* It would call again after half a second at most. */
+    for (int i = 0; i < 80; i++) {
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+        tpx_equal(poll(&called, 1, 10), 0);
+    }
+    close(called.fd);
+}
+
 const struct tpx_spmd tpx_close[] = {
     { "close_pending", close_pending, 2, TPX_LAUNCH, 20 },
     { "close_first", close_first, 2, 0, 20 },
@@ -675,5 +711,6 @@ const struct tpx_spmd tpx_close[] = {
     { "close_midway", close_midway, 2, TPX_CHANNELS, 40 },
     { "close_idle", close_idle, 3, 0, 20 },
     { "close_endless", close_endless, 1, 0, 20 },
+    { "close_dialing", close_dialing, 1, TPX_BARE, 20 },
     { NULL }
 };

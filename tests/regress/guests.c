@@ -218,20 +218,66 @@ static void guests_serve(void)
     guests_check(tp_pipe_release(lender, borrowed), "release");
 }
 
-/* Who listens anew for each guest keeps no more than the last thousand. */
+static void guests_refused(tp_listener *listener, tp_status status,
+                           tp_pipe *pipe, void *arg)
+{
+    (void)listener;
+    if (status != TP_ERR_CLOSED || pipe != NULL)
+        guests_check(TP_ERR_INVALID, "accept at the end");
+    *(bool *)arg = true;
+}
+
+/* The handle of one that was closed is still good, and refuses. */
+static void guests_ask(tp_listener *listener)
+{
+    char address[1024];
+    bool refused = false;
+
+    guests_check(tp_listener_address(listener, address, sizeof(address)),
+                 "the address of one that was closed");
+    guests_check(tp_listener_close(listener), "another listener_close");
+    guests_check(tp_accept(listener, guests_refused, &refused), "accept");
+    while (!refused)
+        guests_drive();
+}
+
+/* Who listens anew for each guest keeps no more than the last thousand.  At
+ * some of them somebody waits, or knocks, when they are closed. */
 static void guests_listen(void)
 {
-    bool sanitized = getenv("TP_TEST_SANITIZER") != NULL;
+    static tp_listener *last[GUESTS_KEPT - 1];
+    bool sanitized = getenv("TP_TEST_SANITIZER") != NULL, refused = false;
     long before = 0, grown;
 
     for (int i = 0; i < GUESTS_LISTENERS; i++) {
-        tp_listener *listener;
+        tp_listener **listener = &last[i % (GUESTS_KEPT - 1)];
+        tp_pipe *pipe = NULL;
+        char address[1024];
 
         if (i == GUESTS_LISTENERS / 2)
             before = guests_resident();
-        guests_check(tp_listen(guests_host, "local", &listener), "listen");
-        guests_check(tp_listener_close(listener), "listener_close");
+        if (*listener != NULL && i % 10 == 0)
+            guests_ask(*listener);
+        guests_check(tp_listen(guests_host, "local", listener), "listen");
+        if (i % 10 == 1) {
+            refused = false;
+            guests_check(tp_accept(*listener, guests_refused, &refused),
+                         "accept");
+        }
+        if (i % 10 == 2) {
+            guests_check(tp_listener_address(*listener, address,
+                                             sizeof(address)), "address");
+            guests_check(tp_connect(guests_visitor, address, &pipe),
+                         "tp_connect");
+            for (int j = 0; j < i / 10 % 8; j++)
+                guests_drive();
+        }
+        guests_check(tp_listener_close(*listener), "listener_close");
         guests_drive();
+        if (i % 10 == 1 && !refused)
+            guests_check(TP_ERR_INVALID, "the accept that was pending");
+        if (pipe != NULL)
+            guests_check(tp_pipe_close(pipe), "close of who knocked");
         /* They are freed by a clock. */
         for (int j = 0; i % 500 == 0 && j < 4; j++) {
             usleep(30000);
