@@ -78,7 +78,7 @@ function print_row(row, head,    s, value, ours, peer, floor, spread, first,
             peer = value
     }
     printf " %8s %8s %6s%%\n", ratio(ours, peer), ratio(ours, floor),
-        spread == "" ? "-" : sprintf("%.0f", 100 * spread)
+        (spread == "" ? "-" : sprintf("%.0f", 100 * spread))
 }
 
 END {
