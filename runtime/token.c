@@ -18,8 +18,10 @@
 
 static inline bool token_take(tp_context *context)
 {
-    /* Pairs with the exchange in tpr_give_token(). */
-    if (atomic_exchange_explicit(&context->token, 1, memory_order_acquire))
+    /* Pairs with the exchange in tpr_give_token().  Release, too: whoever finds
+     * it taken may have left a task just before, and whoever gives it back next
+     * reads what this has written, and so sees the task. */
+    if (atomic_exchange_explicit(&context->token, 1, memory_order_acq_rel))
         return false;
     atomic_store_explicit(&context->holder, TPR_ME, memory_order_relaxed);
     context->depth = 1;
