@@ -149,14 +149,16 @@ void shm_watch_ring(struct shm_conn *conn)
 }
 
 /* Sets our bit in the peer's mailbox, and rings if it sleeps.  The order bit,
- * `any`, `asleep` pairs with shm_arm(): asleep, then any. */
+ * `any`, `asleep` pairs with shm_arm(): asleep, then any.  Others set `any`,
+ * too: exchanges only, so that whoever clears it sees the bits of all, and not
+ * just of the last one (shm_scan_mailbox()). */
 void shm_tell(struct shm_conn *conn)
 {
     struct shm_mailbox *mailbox = conn->mailbox;
     uint64_t bit = UINT64_C(1) << (conn->peer_slot % 64);
 
     atomic_fetch_or(&mailbox->told[conn->peer_slot / 64], bit);
-    atomic_store(&mailbox->any, 1);
+    atomic_exchange(&mailbox->any, 1);
     if (atomic_load(&mailbox->asleep) != 0
         && atomic_exchange(&mailbox->asleep, 0) != 0)
         tpb_eventfd_ring(conn->doorbell);
