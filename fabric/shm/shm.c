@@ -167,6 +167,9 @@ void shm_tell(struct shm_conn *conn)
 /* After a record: makes sure that the peer will look. */
 static inline void shm_notify(struct shm_conn *conn)
 {
+    /* The kernel's barrier orders what the processor does; this one keeps the
+     * compiler from looking before the record is there. */
+    atomic_signal_fence(memory_order_seq_cst);
     if (TPB_LIKELY(atomic_load_explicit(&conn->out.side->attention,
                                         memory_order_relaxed) == SHM_LAZY))
         return;
