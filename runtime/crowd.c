@@ -418,7 +418,7 @@ static void crowd_turn(struct tpr_crowd *crowd, uint64_t now, uint64_t took)
     if (took > crowd_long(crowd))
         return;
     if (crowd->mine != NULL && crowd_looks(crowd))
-        told = atomic_load_explicit(&crowd->mine->told, memory_order_relaxed);
+        told = atomic_load_explicit(&crowd->mine->told, memory_order_acquire);
     if (told >= now
         || (told > 0 && crowd->home != crowd->apart_home
             && atomic_load_explicit(&crowd->mine->teller, memory_order_relaxed)

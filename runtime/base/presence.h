@@ -33,15 +33,17 @@ static inline uint32_t tpb_presence_cpu(void)
 /* After a frame for its owner: true if he waits for this cpu. */
 static inline bool tpb_presence_tell(struct tpb_presence *theirs)
 {
+    /* Pairs with tpr_crowd_leave(): what was told before that is cleared. */
     uint32_t place = atomic_load_explicit(&theirs->place,
-                                          memory_order_relaxed), cpu;
+                                          memory_order_acquire), cpu;
 
     if (place == 0 || (place & TPB_PRESENT) != 0)
         return false;
     cpu = tpb_presence_cpu();
     if (atomic_load_explicit(&theirs->told, memory_order_relaxed) == 0) {
         atomic_store_explicit(&theirs->teller, cpu, memory_order_relaxed);
-        atomic_store_explicit(&theirs->told, tpb_now(), memory_order_relaxed);
+        /* Pairs with crowd_turn(). */
+        atomic_store_explicit(&theirs->told, tpb_now(), memory_order_release);
     }
     return place / 2 == cpu;
 }
