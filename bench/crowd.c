@@ -189,7 +189,8 @@ static void crowd_sleep(const struct crowd *crowd, int rank)
 
     if (!crowd->sleeps || (crowd->send == NULL && crowd->receive == NULL))
         return;
-    atomic_store(asleep, 1);
+    atomic_store_explicit(asleep, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
     if (!crowd_arrived(crowd) && !crowd_taken(crowd))
         syscall(SYS_futex, asleep, FUTEX_WAIT, 1, NULL, NULL, 0);
     atomic_store(asleep, 0);
