@@ -20,13 +20,17 @@
 /* How often a slot is read that changes its pipe meanwhile. */
 enum { RECORD_TRIES = 8 };
 
-/* A slot is copied and cleared by these, so that no word of it is torn. */
+/* What is shared is copied and cleared by these, so that no word is torn. */
 typedef uint64_t __attribute__((may_alias)) record_word;
 enum { RECORD_WORDS = sizeof(struct tpb_record_pipe) / sizeof(record_word) };
 _Static_assert(offsetof(struct tpb_record_pipe, serial) == 0
                && sizeof(struct tpb_record_pipe) % sizeof(record_word) == 0
                && offsetof(struct tpb_record_pipe, stats.transport)
                   % sizeof(record_word) == 0, "a slot is made of words");
+_Static_assert(sizeof(struct tpb_record_rank) % sizeof(record_word) == 0
+               && offsetof(struct tpb_record_rank, gone) % sizeof(record_word)
+                  == 0 && offsetof(struct tpb_record_gone, changes) == 0,
+               "so is a rank, and `changes` is before what it is about");
 
 static size_t record_stride(uint32_t slots)
 {
@@ -135,6 +139,18 @@ static const char *record_section(const struct tpb_record *record,
              + (size_t)rank * record->stride : NULL;
 }
 
+/* The first words, one after the other: each load acquires, so what is looked
+ * at next is no older.  Pairs with the fences of tpb_record_take() and of
+ * tpb_record_give(). */
+static void record_words(const void *words, void *copy, size_t count)
+{
+    const record_word *from = words;
+    record_word *to = copy;
+
+    for (size_t i = 0; i < count; i++)
+        to[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
+}
+
 bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
                      struct tpb_record_rank *copy)
 {
@@ -142,7 +158,7 @@ bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
 
     if (section == NULL)
         return false;
-    memcpy(copy, section, sizeof(*copy));
+    record_words(section, copy, sizeof(*copy) / sizeof(record_word));
     if (copy->used > TPB_RECORD_SLOTS)
         copy->used = 0;
     if (copy->phase > TPB_PHASE_DONE)
@@ -152,18 +168,11 @@ bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
     return true;
 }
 
-/* Each load acquires: the serial that is looked at next is no older.  Pairs
- * with the fence of tpb_record_take(). */
 static bool record_copy(const struct tpb_record_pipe *slot,
                         struct tpb_record_pipe *copy)
 {
-    const record_word *from = (const record_word *)slot;
-    record_word *to = (record_word *)copy;
-
-    to[0] = __atomic_load_n(&from[0], __ATOMIC_ACQUIRE);
-    for (size_t i = 1; i < RECORD_WORDS && to[0] != 0; i++)
-        to[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
-    return to[0] != 0 && TPB_RECORD_GET(slot->serial) == to[0];
+    record_words(slot, copy, RECORD_WORDS);
+    return copy->serial != 0 && TPB_RECORD_GET(slot->serial) == copy->serial;
 }
 
 bool tpb_record_pipe(const struct tpb_record *record, uint32_t rank,

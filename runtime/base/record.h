@@ -115,7 +115,9 @@ tp_status tpb_record_open(int fd, struct tpb_record *record,
 void tpb_record_close(struct tpb_record *record);
 
 /* Copies of what a rank says, its counts within bounds; false if there is no
- * such rank or slot.  The copy of a slot is of one pipe, or all zero. */
+ * such rank or slot.  The copy of a slot is of one pipe, or all zero.  Of
+ * gone.changes and what is copied after it, also of slots: if a later copy has
+ * the same, and even, no slot was given back meanwhile. */
 bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
                      struct tpb_record_rank *copy);
 bool tpb_record_pipe(const struct tpb_record *record, uint32_t rank,

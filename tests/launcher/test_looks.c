@@ -225,6 +225,75 @@ START_TEST(test_gone)
 }
 END_TEST
 
+enum { WHOLE_TURNS = 1000000 };
+
+/* Pipes come and go, and over each goes something. */
+static void *whole_write(void *arg)
+{
+    struct tpb_record_section *section = arg;
+
+    for (int i = 0; i < WHOLE_TURNS; i++) {
+        struct tpb_record_pipe *pipe = tpb_record_take(section, -1, 0);
+
+        TPB_RECORD_SET(pipe->stats.messages_sent, 1);
+        TPB_RECORD_SET(pipe->stats.bytes_received, 4);
+        tpb_record_give(section, pipe);
+    }
+    TPB_RECORD_SET(section->rank->phase, (uint32_t)TPB_PHASE_DONE);
+    return NULL;
+}
+
+/* Looks, as tptop does.  *sum: over pipes that are there, and that are gone;
+ * false: some went meanwhile. */
+static bool whole_look(const struct tpb_record *record,
+                       struct tpb_record_pipe *pipe, struct tp_stats *sum)
+{
+    struct tpb_record_rank before, after;
+
+    ck_assert(tpb_record_rank(record, 0, &before));
+    ck_assert(tpb_record_pipe(record, 0, 0, pipe));
+    ck_assert(tpb_record_rank(record, 0, &after));
+    sum->messages_sent = before.gone.messages_sent + pipe->stats.messages_sent;
+    sum->bytes_received = before.gone.bytes_received
+                          + pipe->stats.bytes_received;
+    return before.gone.changes == after.gone.changes
+           && before.gone.changes % 2 == 0;
+}
+
+/* Nothing is counted twice, nor not at all, while pipes go. */
+START_TEST(test_whole)
+{
+    struct tpb_record record;
+    struct tpb_record_section section = { .rank = NULL };
+    struct tpb_record_pipe pipe;
+    struct tp_stats sum, last = { 0 };
+    pthread_t writer;
+    char text[64];
+    int fd;
+
+    ck_assert_int_eq(tpb_record_make("job", 1, &record, &fd, text, NULL),
+                     TP_OK);
+    /* In the same mapping, where ThreadSanitizer sees both sides. */
+    section.rank = (void *)((char *)record.file + TPB_RECORD_PAGE);
+    section.pipes = (void *)(section.rank + 1);
+    section.slots = record.file->slots;
+    ck_assert_int_eq(pthread_create(&writer, NULL, whole_write, &section), 0);
+    while (TPB_RECORD_GET(section.rank->phase) != TPB_PHASE_DONE) {
+        if (!whole_look(&record, &pipe, &sum))
+            continue;
+        ck_assert_uint_ge(sum.messages_sent, last.messages_sent);
+        ck_assert_uint_ge(sum.bytes_received, last.bytes_received);
+        last = sum;
+    }
+    pthread_join(writer, NULL);
+    ck_assert(whole_look(&record, &pipe, &sum));
+    ck_assert_uint_eq(sum.messages_sent, WHOLE_TURNS);
+    ck_assert_uint_eq(sum.bytes_received, 4 * WHOLE_TURNS);
+    tpb_record_close(&record);
+    close(fd);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("looks");
@@ -235,6 +304,7 @@ int main(void)
     tcase_add_test(tests, test_header);
     tcase_add_test(tests, test_slots);
     tcase_add_test(tests, test_gone);
+    tcase_add_test(tests, test_whole);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
