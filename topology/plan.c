@@ -194,13 +194,23 @@ static bool plan_alike(const struct tpt_candidate *x,
     return x->reason == y->reason && strcmp(x->evidence, y->evidence) == 0;
 }
 
-/* "ofi:shm, ofi:tcp (forbidden: evidence; remedy: the shortest)": that at `at`
- * with all that are like it. */
+/* Is the remedy of `x` the one to tell?  That after which the pair connects;
+ * then the shortest. */
+static bool plan_prefers(const struct tpt_candidate *x,
+                         const struct tpt_candidate *y)
+{
+    if (x->barred != y->barred)
+        return y->barred;
+    return strlen(x->remedy) < strlen(y->remedy);
+}
+
+/* "ofi:shm, ofi:tcp (forbidden: evidence; remedy: the best)": that at `at` with
+ * all that are like it. */
 static void plan_tell(const struct tpt_plan *plan, uint32_t at,
                       struct tpb_text *text)
 {
     const struct tpt_candidate *first = &plan->candidates[at];
-    const char *remedy = first->remedy;
+    const struct tpt_candidate *best = first;
 
     for (uint32_t i = at; i < plan->count; i++) {
         const struct tpt_candidate *candidate = &plan->candidates[i];
@@ -208,13 +218,13 @@ static void plan_tell(const struct tpt_plan *plan, uint32_t at,
         if (!plan_tells(plan, candidate) || !plan_alike(candidate, first))
             continue;
         tpb_text_add(text, "%s%s", i > at ? ", " : "", candidate->name);
-        if (strlen(candidate->remedy) < strlen(remedy))
-            remedy = candidate->remedy;
+        if (plan_prefers(candidate, best))
+            best = candidate;
     }
     tpb_text_add(text, " (%s: %s", tpt_reason_name(first->reason),
                  first->evidence);
-    if (*remedy != '\0')
-        tpb_text_add(text, "; remedy: %s", remedy);
+    if (best->remedy[0] != '\0')
+        tpb_text_add(text, "; remedy: %s", best->remedy);
     tpb_text_add(text, ")");
 }
 

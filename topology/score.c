@@ -454,11 +454,14 @@ static bool score_breaks_contract(const struct score_pair *pair,
 }
 
 /* Of one that is forbidden: to allow it is not enough if the contract does not
- * want it either. */
+ * want it either, or the other side has not got it. */
 static void score_twice(const struct score_pair *pair, struct score_row *row)
 {
     size_t used = strlen(row->candidate.remedy);
+    bool here = !tpt_policy_lists(pair->policy->backends, row->candidate.name)
+                || row->mine->forbidden;
 
+    row->candidate.barred = here ? !row->yours->usable : !row->mine->usable;
     if (score_allowance(pair, row) == TPT_DENIED)
         snprintf(row->candidate.remedy + used,
                  sizeof(row->candidate.remedy) - used,

@@ -79,6 +79,8 @@ struct tpt_candidate {
                                       the backend; NULL: nothing to add */
     char evidence[TPT_EVIDENCE];   /* what the verdict rests on */
     char remedy[TPT_WORDS * 2];    /* what to do about it; "" if nothing */
+    bool barred;                   /* forbidden, and on the other side it does
+                                      not work either: the remedy is not all */
     struct tpt_trial trials[2];    /* by enum tpt_side; a channel is one way:
                                       what the other side may not pull is not
                                       chosen here, what this side may not, not

@@ -480,6 +480,25 @@ START_TEST(test_backends_policy)
 }
 END_TEST
 
+/* Of those that are forbidden here, the remedy names one that the other side
+ * has: to allow another would not connect the pair. */
+START_TEST(test_barred)
+{
+    struct tpb_text text = { 0 };
+
+    pair("one-socket", 0, 1);
+    b.backends[1].forbidden = 1;
+    b.backends[1].usable = 0;
+    score("ofi:verbs", NULL);
+    ck_assert(find("shm")->barred && !find("ofi:tcp")->barred);
+    tpt_plan_refusal(&plan, &text);
+    ck_assert_ptr_nonnull(strstr(text.text, "ofi:tcp, shm (forbidden: "
+                                 "TP_BACKENDS=ofi:verbs here; remedy: add "
+                                 "ofi:tcp to TP_BACKENDS)"));
+    tpb_text_fini(&text);
+}
+END_TEST
+
 /* What both forbid: the remedy is that of who is wanted, and of the others both
  * that lack. */
 START_TEST(test_both_policies)
@@ -641,6 +660,7 @@ int main(void)
     tcase_add_test(tests, test_every_reason);
     tcase_add_test(tests, test_demote);
     tcase_add_test(tests, test_backends_policy);
+    tcase_add_test(tests, test_barred);
     tcase_add_test(tests, test_both_policies);
     tcase_add_loop_test(tests, test_contract, 0, TPB_COUNT(contracts));
     tcase_add_loop_test(tests, test_contract_mistakes, 0,
