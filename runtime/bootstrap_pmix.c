@@ -18,6 +18,7 @@
 #include "runtime/base/door.h"
 #include "runtime/base/library.h"
 #include "runtime/base/log.h"
+#include "runtime/base/thread.h"
 #include "runtime/bootstrap_asks.h"
 #include "runtime/bootstrap_libpmix.h"
 #include "runtime/broker.h"
@@ -467,13 +468,41 @@ static void pmix_quiet(struct tpr_bootstrap *base)
     pthread_mutex_unlock(&self->lock);
 }
 
+struct pmix_start {
+    pmix_proc_t *me;
+    pmix_status_t code;
+};
+
+static void *pmix_start(void *arg)
+{
+    struct pmix_start *start = arg;
+
+    start->code = PMIx_Init(start->me, NULL, 0);
+    return NULL;
+}
+
+/* libpmix's thread inherits the signal mask of the one that starts it.  It must
+ * not take a signal that the program blocks later, to wait for it; nor may the
+ * caller block any while it waits for the launcher. */
+static pmix_status_t pmix_start_apart(pmix_proc_t *me)
+{
+    struct pmix_start start = { me, PMIX_ERR_OUT_OF_RESOURCE };
+    pthread_t thread;
+
+    if (tpb_thread_start(&thread, pmix_start, &start) == 0)
+        pthread_join(thread, NULL);
+    else
+        pmix_start(&start);
+    return start.code;
+}
+
 static pmix_status_t pmix_begin(struct pmix_bootstrap *self,
                                 const struct tpb_settings *settings)
 {
     pmix_status_t code;
 
     pthread_mutex_lock(&pmix_users_lock);
-    code = PMIx_Init(&self->me, NULL, 0);
+    code = pmix_start_apart(&self->me);
     if (code == PMIX_SUCCESS && pmix_users++ == 0)
         pmix_turn = tpr_report_joined(settings);
     pmix_keys(self, pmix_turn);

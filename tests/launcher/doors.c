@@ -10,6 +10,7 @@
  *   doors unanswered  asks for a card that does not come, in a context that
  *                 ends before another one of the process
  *   doors half    makes two contexts and ends one of them
+ *   doors mask    blocks a signal after it has joined, and then waits for it
  *   doors mourn   the last rank kills itself before it joins; all others ask
  *                 for it, some before and some after its end
  *   doors heir    the last rank dies and leaves a child that has its sockets
@@ -399,6 +400,21 @@ static void doors_clock(void)
     setitimer(ITIMER_REAL, &often, NULL);
 }
 
+/* No thread of the library or of libpmix may take it instead. */
+static void doors_mask(void)
+{
+    tp_context *context = doors_init();
+    sigset_t ended;
+    int signal = 0;
+
+    sigemptyset(&ended);
+    sigaddset(&ended, SIGTERM);
+    sigprocmask(SIG_BLOCK, &ended, NULL);
+    kill(getpid(), SIGTERM);
+    sigwait(&ended, &signal);
+    doors_need(tp_finalize(context), "tp_finalize", NULL);
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
@@ -431,6 +447,8 @@ int main(int argc, char **argv)
 
         doors_need(tp_finalize(doors_init()), "tp_finalize", NULL);
         return kept == NULL;
+    } else if (strcmp(mode, "mask") == 0) {
+        doors_mask();
     } else if (strcmp(mode, "mourn") == 0) {
         doors_mourn();
     } else if (strcmp(mode, "heir") == 0) {

@@ -159,6 +159,11 @@ job 0 -n 2 env TP_BOOTSTRAP=pmix sh -c '
 job 1 -n 1 "$doors" half
 says 'rank 0 .*tp_finalize' 'a context that was not ended'
 
+# ---- signals -----------------------------------------------------------------
+
+job 0 -n 2 "$doors" mask
+job 0 -n 2 env TP_BOOTSTRAP=pmix "$doors" mask
+
 # ---- programs ----------------------------------------------------------------
 
 # Rank 2 is late with its first, rank 0 with its second; rank 1 meets them.
