@@ -9,10 +9,30 @@
 #include "fabric/shm/shm.h"
 #include "runtime/base/io.h"
 
+/* Whole pages in front of the rings, which are mapped by themselves.  Some
+ * machines have pages of 16 or 64 KiB; all processes of one have the same. */
+static size_t segment_control(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return page > SHM_CONTROL ? page : SHM_CONTROL;
+}
+
+static size_t segment_size(void)
+{
+    return segment_control() + 2 * (size_t)SHM_RING;
+}
+
+/* Each ring twice. */
+static size_t segment_mapped(void)
+{
+    return segment_control() + 4 * (size_t)SHM_RING;
+}
+
 int shm_segment_make(void)
 {
-    return tpb_shared_memory_parts("tp-shm-segment", SHM_SEGMENT, SHM_CONTROL,
-                                   SHM_SPAN, 2);
+    return tpb_shared_memory_parts("tp-shm-segment", segment_size(),
+                                   segment_control(), SHM_SPAN, 2);
 }
 
 static bool segment_place(unsigned char *at, int fd, size_t offset,
@@ -22,21 +42,21 @@ static bool segment_place(unsigned char *at, int fd, size_t offset,
                 fd, (off_t)offset) != MAP_FAILED;
 }
 
-/* The control page, ring 0 twice, ring 1 twice.  As the first two stand side by
- * side in the file, too, they are one mapping. */
+/* What controls them, ring 0 twice, ring 1 twice.  As the first two stand side
+ * by side in the file, too, they are one mapping. */
 static bool segment_lay(unsigned char *map, int fd)
 {
-    unsigned char *one = map + SHM_CONTROL + 2 * (size_t)SHM_RING;
-    size_t at = SHM_CONTROL + SHM_RING;
+    size_t control = segment_control(), at = control + SHM_RING;
+    unsigned char *one = map + control + 2 * (size_t)SHM_RING;
 
-    if (!segment_place(map, fd, 0, SHM_CONTROL + SHM_RING)
-        || !segment_place(map + at, fd, SHM_CONTROL, SHM_RING)
+    if (!segment_place(map, fd, 0, at)
+        || !segment_place(map + at, fd, control, SHM_RING)
         || !segment_place(one, fd, at, SHM_RING)
         || !segment_place(one + SHM_RING, fd, at, SHM_RING))
         return false;
     /* They are there already; one call for all of them costs a third of a
      * fault for each in a virtual machine.  Older kernels refuse. */
-    (void)madvise(map, SHM_CONTROL + SHM_SMALL, MADV_POPULATE_WRITE);
+    (void)madvise(map, control + SHM_SMALL, MADV_POPULATE_WRITE);
     (void)madvise(one, SHM_SMALL, MADV_POPULATE_WRITE);
     return true;
 }
@@ -44,14 +64,14 @@ static bool segment_lay(unsigned char *map, int fd)
 tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
                           struct tpb_error *error)
 {
-    size_t length = SHM_CONTROL + 4 * (size_t)SHM_RING;
     struct shm_segment *segment;
-    unsigned char *map;
+    unsigned char *map, *rings;
 
-    if (side != 0 && !tpb_shared_memory_safe(fd, SHM_SEGMENT))
+    if (side != 0 && !tpb_shared_memory_safe(fd, segment_size()))
         return tpb_fail(error, TP_ERR_PROTOCOL,
                         "the peer's segment is not sealed shared memory");
-    map = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    map = mmap(NULL, segment_mapped(), PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return tpb_fail_errno(error, errno, "no address space for a ring");
     conn->map = map;
@@ -59,13 +79,14 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
     if (!segment_lay(map, fd))
         return tpb_fail_errno(error, errno, "cannot map a ring");
     segment = (struct shm_segment *)(void *)map;
+    rings = map + segment_control();
     shm_consumer_init(&conn->in, &segment->sides[side],
-                      map + SHM_CONTROL + 2 * (size_t)side * SHM_RING);
+                      rings + 2 * (size_t)side * SHM_RING);
     atomic_store_explicit(&segment->sides[!side].registered,
                           shm_endpoint(conn)->barriers,
                           memory_order_relaxed);
     shm_producer_init(&conn->out, &segment->sides[!side],
-                      map + SHM_CONTROL + 2 * (size_t)!side * SHM_RING,
+                      rings + 2 * (size_t)!side * SHM_RING,
                       !conn->base.endpoint->env->crowded);
     tpb_fetch_init(&conn->fetch);
     conn->base.fetch = conn->out.rests ? &conn->fetch : NULL;
@@ -78,7 +99,7 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
 void shm_segment_unmap(struct shm_conn *conn)
 {
     if (conn->map != NULL)
-        munmap(conn->map, SHM_CONTROL + 4 * (size_t)SHM_RING);
+        munmap(conn->map, segment_mapped());
     conn->map = NULL;
 }
 

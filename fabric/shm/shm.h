@@ -36,8 +36,7 @@ enum {
                                       so many take as long as a barrier */
     SHM_TURNS = 3,                 /* of struct shm_conn; so they count */
     SHM_TURNS_MOST = 6,
-    SHM_CONTROL = 4096,            /* the segment's first page */
-    SHM_SEGMENT = SHM_CONTROL + 2 * SHM_RING,
+    SHM_CONTROL = 4096,            /* at the segment's begin, at most */
     SHM_PENDING = 256,             /* strangers that have not said hello */
     SHM_WAYS_IN = 2                /* the listener and the door */
 };

@@ -21,7 +21,6 @@
 
 enum {
     TPB_RECORD_VERSION = 3,
-    TPB_RECORD_PAGE = 4096,        /* the header; sections are multiples */
     TPB_RECORD_SLOTS = 1024,       /* of one rank, at most; if that is more: */
     TPB_RECORD_GUESTS = 256,       /* so many and one for each rank */
     TPB_RECORD_RANKS = 65536
@@ -99,6 +98,10 @@ struct tpb_record {
     size_t size;                   /* bytes */
     uint32_t ranks, stride;
 };
+
+/* The bytes of the header, of which sections are multiples: whole pages, of
+ * this machine. */
+size_t tpb_record_page(void);
 
 /*
  * Makes the record of a job and maps it.  *fd is the caller's, and not

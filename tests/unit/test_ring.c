@@ -59,6 +59,12 @@ static size_t occupied(void)
     return (size_t)status.st_blocks * 512;
 }
 
+/* Of which what is occupied consists. */
+static size_t page(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 /* Room for it, as a conn finds it. */
 static void *reserve(size_t size)
 {
@@ -238,7 +244,7 @@ START_TEST(test_turns)
                 ck_assert(put(sizes[i], sizes[i], ++number % 100));
                 get(sizes[i], number % 100);
             }
-        ck_assert_uint_le(occupied(), SHM_NARROW + SHM_BEHIND + 4096);
+        ck_assert_uint_le(occupied(), SHM_NARROW + SHM_BEHIND + page());
         /* The head that was seen last is old: it is looked at again. */
         ck_assert_uint_ge(producer.head + SHM_RING,
                           producer.tail + SHM_FRAME);
@@ -362,7 +368,7 @@ START_TEST(test_extents)
 
     for (size_t i = 0; i < TPB_COUNT(sizes); i++)
         fill(&in, 3 * SHM_RING, sizes[i]);
-    ck_assert_uint_le(occupied(), SHM_SPAN + 4096);
+    ck_assert_uint_le(occupied(), SHM_SPAN + page());
     if (_i > 0)
         grown.base.endpoint = &endpoint.base;
     for (out = in; in < 50000; in++) {
@@ -529,7 +535,7 @@ START_TEST(test_extent_grows)
     grown.base.endpoint = &endpoint.base;
     fill(&in, 20 * SHM_RING, 1000);
     ck_assert_uint_eq(producer.extent, SHM_SMALL);
-    ck_assert_uint_le(occupied(), SHM_SPAN + 4096);
+    ck_assert_uint_le(occupied(), SHM_SPAN + page());
     fill(&in, 2 * SHM_RING, 4000);
     ck_assert_uint_eq(producer.extent, 4 * SHM_SMALL);
     fill(&in, 2 * SHM_RING, SHM_FRAME);
@@ -577,7 +583,7 @@ static bool scarce(void)
                      MAP_SHARED | MAP_FIXED, fd, SHM_RING);
 
     ck_assert_ptr_ne(end, MAP_FAILED);
-    return madvise(end, 4096, MADV_POPULATE_WRITE) == 0 || errno != EINVAL;
+    return madvise(end, page(), MADV_POPULATE_WRITE) == 0 || errno != EINVAL;
 }
 
 /* There is no memory for more: records go through what there is. */
@@ -600,7 +606,7 @@ START_TEST(test_extent_stays)
         idle();
         ck_assert_uint_eq(producer.extent, SHM_SMALL);
         ck_assert_uint_gt(endpoint.scarce, 0);
-        ck_assert_uint_le(occupied(), before + 4096);
+        ck_assert_uint_le(occupied(), before + page());
     }
 }
 END_TEST
@@ -622,13 +628,14 @@ START_TEST(test_extent_scarce)
     end = mmap(memory + SHM_RING / 2, SHM_RING / 2, PROT_READ | PROT_WRITE,
                MAP_SHARED | MAP_FIXED, fd, SHM_RING);
     ck_assert_ptr_ne(end, MAP_FAILED);
-    if (madvise(end, 4096, MADV_POPULATE_WRITE) != 0 && errno == EINVAL)
+    if (madvise(end, page(), MADV_POPULATE_WRITE) != 0 && errno == EINVAL)
         return;                    /* the kernel cannot be asked */
     shm_ring_extend(&conns[0].out, SHM_NARROW);
     busy(&conns[0], 20 * (uint64_t)MS, true);
     ck_assert(!wide(&conns[0]));
     ck_assert_uint_eq(conns[0].out.extent, SHM_NARROW);
-    ck_assert_uint_le(occupied(), before + SHM_NARROW + SHM_BEHIND);
+    ck_assert_uint_le(occupied(), before + SHM_NARROW + SHM_BEHIND
+                                  + page());
     busy(&conns[1], 21 * (uint64_t)MS, true);
     ck_assert(!wide(&conns[1]));
     ck_assert_ptr_ne(mmap(end, SHM_RING / 2, PROT_READ | PROT_WRITE,
@@ -665,7 +672,8 @@ START_TEST(test_extent_back)
         narrow();
         ck_assert_uint_eq(producer.extent, SHM_SMALL);
         ck_assert_uint_le(occupied(), SHM_SPAN + left * (size + 64)
-                                      + 2 * SHM_FRAME + SHM_PUBLISH);
+                                      + 2 * SHM_FRAME + SHM_PUBLISH
+                                      + 2 * page());
         shm_ring_commit(&producer, SHM_FRAME);
         for (; out < in; out++)
             get(size, out);

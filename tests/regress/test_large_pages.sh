@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Where pages are larger than 4 KiB: what is mapped in parts, the shared memory
+# between two ranks and the record of a job.  On small pages large_pages.c makes
+# them large.
+# shellcheck source=tests/lib/lint.sh
+. "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+
+# large COMMAND...: ends well.
+large()
+{
+    if LD_PRELOAD=$build/.libs/liblargepages.so TP_BACKENDS=shm,loop \
+        timeout 300 "$@" >"$work/said" 2>&1; then
+        pass
+    else
+        fail "with pages of 64 KiB $1 ended with status $?:"
+        tail -n 20 "$work/said" | sed 's/^/    /'
+    fi
+}
+
+large "$build/launcher/tprun" -n 4 "$build/man/examples/ring"
+for test in conformance/test_shm launcher/test_looks launcher/test_record \
+    unit/test_ring; do
+    large "$build/tests/$test"
+done
+finish
