@@ -19,7 +19,9 @@ BENCH_PEER([UCX], [UCX], [libucx-dev])
 
 dnl TensorPipe has no pkg-config file, and is C++: not AC_PROG_CXX, since only
 dnl this program wants that compiler.
-AC_CHECK_PROGS([BENCH_CXX], [g++ clang++ c++])
+AS_IF([test "$cross_compiling" = yes],
+    [AC_CHECK_PROGS([BENCH_CXX], [$host_alias-g++ $host_alias-clang++])],
+    [AC_CHECK_PROGS([BENCH_CXX], [g++ clang++ c++])])
 tp_peer_TENSORPIPE=no
 AC_MSG_CHECKING([for TensorPipe])
 echo '#include <tensorpipe/tensorpipe.h>' >conftest.cc

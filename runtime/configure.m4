@@ -28,6 +28,8 @@ TP_LOADED_LIBRARY([NETTLE], [nettle], [nettle_hmac_sha256_digest])
 dnl Cards, under other launchers than tprun.
 TP_REQUIRE_PACKAGE([PMIX], [pmix >= 4.2], [libpmix-dev])
 TP_LOADED_LIBRARY([PMIX], [pmix], [PMIx_Init])
-AC_DEFINE_UNQUOTED([PMIX_LIBRARY_PLACE],
-    ["`$PKG_CONFIG --variable=libdir pmix`/$tp_loaded_name"],
+tp_pmix_place=`$PKG_CONFIG --variable=libdir pmix`
+dnl Where programs will run that root is no folder.
+tp_pmix_place=${tp_pmix_place@%:@"$PKG_CONFIG_SYSROOT_DIR"}
+AC_DEFINE_UNQUOTED([PMIX_LIBRARY_PLACE], ["$tp_pmix_place/$tp_loaded_name"],
     [Where libpmix was when tp was built])
