@@ -260,7 +260,10 @@ static tp_status guard_fork(struct guard_process *process,
         tpb_close(&process->writer.fd);
         return tpb_fail_errno(error, code, code == EAGAIN
                               ? "cannot start a process (see ulimit -u, and the"
-                              " pids cgroup)" : "cannot start a process");
+                              " pids cgroup)" : code == EINVAL
+                              ? "cannot start a process without an exit signal"
+                              " (as under qemu-user, which cannot run tprun)"
+                              : "cannot start a process");
     }
     process->pid = (pid_t)pid;
     fcntl(process->writer.fd, F_SETFL, O_NONBLOCK);
