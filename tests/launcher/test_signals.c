@@ -347,6 +347,7 @@ static int any_on_terminal(pid_t *pid, const char *program,
     *pid = forkpty(&master, NULL, NULL, NULL);
     ck_assert_int_ge(*pid, 0);
     if (*pid == 0) {
+        signal(SIGHUP, SIG_DFL);
         signal(SIGINT, SIG_DFL);
         signal(SIGQUIT, SIG_DFL);
         execv(argv[0], (char **)argv);
