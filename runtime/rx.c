@@ -9,6 +9,8 @@
  */
 #include "config.h"
 
+#include <stdio.h>
+
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
 #include "runtime/base/pages.h"
@@ -52,6 +54,17 @@ void tpr_rx_break(tp_pipe *pipe, tp_status status, const char *text)
     tpr_rx_drop(pipe, status);
     if (tell && pipe->peer->state == TPR_PEER_CONNECTED)
         tpr_tx_close(pipe);
+}
+
+/* There is none for `what`, of so many bytes: where a limit would come from. */
+static void rx_no_memory(tp_pipe *pipe, const char *what, uint64_t bytes)
+{
+    char text[160];
+
+    snprintf(text, sizeof(text), "out of memory: %s of %llu bytes (see ulimit "
+             "-v, and the limit of the cgroup)", what,
+             (unsigned long long)bytes);
+    tpr_rx_break(pipe, TP_ERR_NO_MEMORY, text);
 }
 
 /* ---- messages and their readers ----------------------------------------- */
@@ -117,7 +130,7 @@ void tpr_rx_begin(tp_pipe *pipe, struct tpr_op *op)
             return;
         if (op->status != TP_OK) { /* no memory for what was to be lent */
             tpr_pull_cancel(op, op->status);
-            tpr_rx_break(pipe, op->status, "out of memory to borrow into");
+            rx_no_memory(pipe, "buffers to borrow", skeleton->data_length);
             return;
         }
     }
@@ -263,7 +276,7 @@ static bool rx_start_message(tp_pipe *pipe, struct rx_view *view)
     }
     pipe->skeleton = tpr_skeleton_single(pipe, view->flags, view->length);
     if (pipe->skeleton == NULL) {
-        tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for a message");
+        rx_no_memory(pipe, "a message", view->length);
         return false;
     }
     pipe->missing = view->length;
@@ -342,7 +355,7 @@ static bool rx_gather(tp_pipe *pipe, struct rx_view *view)
     if (left > need - pipe->gathered)
         left = need - pipe->gathered;
     if (!rx_gather_grow(pipe, pipe->gathered + left)) {
-        tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for a descriptor");
+        rx_no_memory(pipe, "a descriptor", need);
         return false;
     }
     memcpy(pipe->gather + pipe->gathered, bytes, left);
@@ -458,7 +471,8 @@ static bool rx_keep(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
 static void rx_stash(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
 {
     if (!rx_keep(pipe, view, cost))
-        tpr_rx_break(pipe, TP_ERR_NO_MEMORY, "out of memory for what came");
+        rx_no_memory(pipe, "a frame that nobody has read yet,",
+                     view->length - *view->taken);
 }
 
 void tpr_rx_forget(tp_pipe *pipe, struct tpr_chunk *chunk)
