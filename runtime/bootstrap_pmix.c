@@ -65,10 +65,11 @@ enum { PMIX_LEFT_MS = 1000 };          /* see pmix_left() */
 static pthread_mutex_t pmix_live_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tpb_list pmix_live = { &pmix_live, &pmix_live };
 
-/* Those that have called PMIx_Init, and whether libpmix knows pmix_died():
- * both also while PMIx_Init or PMIx_Finalize runs. */
+/* Those that have called PMIx_Init, in which process, and whether libpmix knows
+ * pmix_died(): all also while PMIx_Init or PMIx_Finalize runs. */
 static pthread_mutex_t pmix_users_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned pmix_users;
+static pid_t pmix_owner;
 static uint32_t pmix_turn;         /* this program's, as tprun-rank says */
 static bool pmix_registered;
 
@@ -496,6 +497,18 @@ static pmix_status_t pmix_start_apart(pmix_proc_t *me)
     return start.code;
 }
 
+/* A child that was forked meanwhile has libpmix as it was, but not its thread:
+ * PMIx_Init would only count, and whatever is asked then waits for ever. */
+static bool pmix_is_inherited(void)
+{
+    bool inherited;
+
+    pthread_mutex_lock(&pmix_users_lock);
+    inherited = pmix_users > 0 && pmix_owner != getpid();
+    pthread_mutex_unlock(&pmix_users_lock);
+    return inherited;
+}
+
 static pmix_status_t pmix_begin(struct pmix_bootstrap *self,
                                 const struct tpb_settings *settings)
 {
@@ -503,8 +516,10 @@ static pmix_status_t pmix_begin(struct pmix_bootstrap *self,
 
     pthread_mutex_lock(&pmix_users_lock);
     code = pmix_start_apart(&self->me);
-    if (code == PMIX_SUCCESS && pmix_users++ == 0)
+    if (code == PMIX_SUCCESS && pmix_users++ == 0) {
+        pmix_owner = getpid();
         pmix_turn = tpr_report_joined(settings);
+    }
     pmix_keys(self, pmix_turn);
     pthread_mutex_unlock(&pmix_users_lock);
     return code;
@@ -674,6 +689,13 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     self->number = number;
     atomic_init(&self->holders, 1);
     pthread_mutex_init(&self->lock, NULL);
+    if (pmix_is_inherited()) {
+        pmix_drop(self);
+        return tpb_fail(error, TP_ERR_BACKEND,
+                        "this process was forked from one that uses libpmix, "
+                        "which works here only after execve(); or fork before "
+                        "tp_init(), or after tp_finalize()");
+    }
     /* The launcher may have another one. */
     status = tpr_pmix_load(error);
     if (status != TP_OK) {

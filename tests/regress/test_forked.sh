@@ -1,0 +1,18 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# forked.c: tprun's own way serves a child as well (0), libpmix does not (13,
+# TP_ERR_BACKEND).
+# shellcheck source=tests/lib/lint.sh
+. "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
+
+for way in auto:0 pmix:13; do
+    if TP_BOOTSTRAP=${way%:*} timeout 60 "$build/launcher/tprun" -n 2 \
+        "$build/tests/regress/forked" "${way#*:}" >"$work/said" 2>&1; then
+        pass
+    else
+        fail "TP_BOOTSTRAP=${way%:*}:"
+        sed 's/^/    /' "$work/said"
+    fi
+done
+finish
