@@ -6,6 +6,8 @@
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
 
+# ThreadSanitizer ends a child that starts a thread.
+[ "${TP_TEST_SANITIZER:-}" != thread ] || export TP_PROGRESS=manual
 for way in auto:0 pmix:13; do
     if TP_BOOTSTRAP=${way%:*} timeout 60 "$build/launcher/tprun" -n 2 \
         "$build/tests/regress/forked" "${way#*:}" >"$work/said" 2>&1; then
