@@ -133,7 +133,7 @@ struct tptop_rates tptop_pipe_rates(const struct tptop_sample *sample,
     return sample_rates(sample, before, now);
 }
 
-/* Of all pipes that the rank's program has had. */
+/* Of all pipes that the rank has had, also in programs before this one. */
 static struct tp_stats rank_stats(const struct tptop_rank *rank)
 {
     const struct tpb_record_gone *gone = &rank->record.gone;
@@ -163,9 +163,7 @@ struct tptop_rates tptop_rank_rates(const struct tptop_sample *sample,
     const struct tptop_rank *now = &sample->now.ranks[rank];
     struct tp_stats sum = rank_stats(now), before = { 0 };
 
-    /* Another program has begun at nothing. */
-    if (rank < sample->before.count
-        && sample->before.ranks[rank].record.pid == now->record.pid)
+    if (rank < sample->before.count)
         before = rank_stats(&sample->before.ranks[rank]);
     return sample_rates(sample, &before, &sum);
 }

@@ -19,7 +19,7 @@ TPB_LOG_COMPONENT("record");
 
 /* The first context of the rank has the section; others go unrecorded, but one
  * that comes after it has ended: scripts run several programs in turn. */
-static bool record_claim(const struct tpb_record_section *record)
+static bool record_claim(struct tpb_record_section *record)
 {
     struct tpb_record_rank *rank = record->rank;
     uint32_t phase = __atomic_load_n(&rank->phase, __ATOMIC_ACQUIRE);
@@ -34,13 +34,13 @@ static bool record_claim(const struct tpb_record_section *record)
         return false;
     if (phase != TPB_PHASE_NONE) {
         for (uint32_t i = 0; i < record->slots && i < rank->used; i++)
-            TPB_RECORD_SET(record->pipes[i].serial, 0);
+            if (record->pipes[i].serial != 0)
+                tpb_record_give(record, &record->pipes[i]);
         TPB_RECORD_SET(rank->used, 0);
         TPB_RECORD_SET(rank->unrecorded, 0);
         TPB_RECORD_SET(rank->wait, (uint32_t)TPB_WAIT_NONE);
         TPB_RECORD_SET(rank->waits, 0);
         rank->imports = (struct tpb_record_imports){ 0 };
-        rank->gone = (struct tpb_record_gone){ 0 };
     }
     TPB_RECORD_SET(rank->pid, (uint32_t)getpid());
     TPB_RECORD_SET(rank->wait_peer, -1);

@@ -57,7 +57,7 @@ struct tpb_record_imports {
     uint64_t lent;                     /* and used in place */
 };
 
-/* What went over pipes whose slots were given back. */
+/* What went over pipes whose slots were given back, over all programs. */
 struct tpb_record_gone {
     uint64_t changes;              /* odd while it changes */
     uint64_t messages_sent, messages_received;

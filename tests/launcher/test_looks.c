@@ -212,11 +212,15 @@ START_TEST(test_gone)
         tpb_record_give(&section, one);
     }
     gone_check(&sample, &record, 55);
-    /* Another program of the rank's begins. */
-    section.rank->gone = (struct tpb_record_gone){ .messages_sent = 1,
-                         .messages_received = 2, .bytes_sent = 3,
-                         .bytes_received = 4 };
-    section.rank->pid++;
+    /* Another program of the rank's begins, maybe in the same process. */
+    two = tpb_record_take(&section, 0, 0);
+    gone_count(two, 50);
+    gone_check(&sample, &record, 50);
+    gone_count(two, 60);
+    tpb_record_give(&section, two);
+    TPB_RECORD_SET(section.rank->used, 0);
+    gone_check(&sample, &record, 10);
+    gone_count(tpb_record_take(&section, 0, 0), 1);
     gone_check(&sample, &record, 1);
     tptop_sample_fini(&sample);
     tpb_record_detach(&section);
