@@ -4,11 +4,17 @@
 
 #include <signal.h>
 
+#include "runtime/base/base.h"
 #include "runtime/base/thread.h"
 
 /* The default is the limit of the stack (ulimit -s), which may be for programs
  * of thousands of threads. */
 enum { THREAD_STACK = 256 << 10 };
+
+/* What a fault of the thread itself raises, in a callback of the program's for
+ * instance: blocked, it would end the program without its handler. */
+static const int thread_faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP,
+                                     SIGSYS };
 
 static void thread_widen(pthread_attr_t *attributes)
 {
@@ -30,6 +36,8 @@ int tpb_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
     thread_widen(&attributes);
     /* It inherits the mask, and so never runs without. */
     sigfillset(&all);
+    for (size_t i = 0; i < TPB_COUNT(thread_faults); i++)
+        sigdelset(&all, thread_faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     code = pthread_create(thread, &attributes, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -6,8 +6,8 @@
 #include <pthread.h>
 
 /* As pthread_create(3), on a stack of 256 KiB at least, for a thread that gets
- * no signal: these are the business of the program's own threads.  0, or an
- * errno. */
+ * no signal but those of its own faults: others are the business of the
+ * program's own threads.  0, or an errno. */
 int tpb_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
 #endif
