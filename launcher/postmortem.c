@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "launcher/postmortem.h"
 #include "launcher/verdict.h"
@@ -81,54 +82,76 @@ static void postmortem_item(const struct postmortem_item *item, bool first,
                      (double)(tpb_now() - item->blocked_since) * 1e-9);
 }
 
-static void postmortem_add(struct postmortem_item *item,
-                           const struct tpb_record_pipe *pipe, bool writes)
+static uint64_t postmortem_count(const struct tpb_record_pipe *pipe,
+                                 bool writes)
 {
-    item->pending += writes ? pipe->stats.writes_pending
-                            : pipe->stats.reads_pending;
-    if (pipe->blocked_since != 0
-        && (item->blocked_since == 0
-            || pipe->blocked_since < item->blocked_since))
-        item->blocked_since = pipe->blocked_since;
+    return writes ? pipe->stats.writes_pending : pipe->stats.reads_pending;
 }
 
-/* Peers outside the job may be many, and count as one. */
+/* Whom a pipe leads to; all peers outside the job, who may be many, count as
+ * one. */
+static int32_t postmortem_whom(const struct tpb_record_pipe *pipe)
+{
+    return pipe->peer < 0 ? -1 : pipe->peer;
+}
+
+/* Adds what is pending in the first of so many pipes, and in all others to the
+ * same peer, which are done with then. */
+static struct postmortem_item postmortem_sum(struct tpb_record_pipe *pipes,
+                                             uint32_t count, bool writes)
+{
+    struct postmortem_item item = { .pending = 0 };
+    int32_t peer = postmortem_whom(&pipes[0]);
+    int pending = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t since = pipes[i].blocked_since;
+
+        if (postmortem_whom(&pipes[i]) != peer
+            || postmortem_count(&pipes[i], writes) == 0)
+            continue;
+        item.pending += postmortem_count(&pipes[i], writes);
+        if (since != 0
+            && (item.blocked_since == 0 || since < item.blocked_since))
+            item.blocked_since = since;
+        memset(&pipes[i].stats, 0, sizeof(pipes[i].stats));
+        pending++;
+    }
+    if (peer < 0 && pending > 1)
+        snprintf(item.peer, sizeof(item.peer), "%d peers outside the job",
+                 pending);
+    else
+        postmortem_peer(peer, item.peer);
+    return item;
+}
+
 static void postmortem_pending(const struct tpl_job *job, uint32_t rank,
                                const struct tpb_record_rank *record,
                                bool writes, struct tpb_text *text)
 {
-    struct postmortem_item guests = { .pending = 0 };
-    int count = 0, guest_count = 0;
+    struct tpb_record_pipe *pipes = tpb_array(record->used, sizeof(pipes[0]));
+    uint32_t count = 0;
+    int said = 0;
 
-    for (uint32_t i = 0; i < record->used; i++) {
-        struct postmortem_item item = { .pending = 0 };
-        struct tpb_record_pipe pipe;
-
-        if (!tpb_record_pipe(job->record, rank, i, &pipe))
-            break;
-        postmortem_add(&item, &pipe, writes);
-        if (item.pending == 0)
-            continue;
-        if (pipe.peer < 0) {
-            postmortem_add(&guests, &pipe, writes);
-            guest_count++;
-            continue;
-        }
-        postmortem_peer(pipe.peer, item.peer);
-        if (count < POSTMORTEM_PEERS)
-            postmortem_item(&item, count == 0, writes, text);
+    while (pipes != NULL && count < record->used
+           && tpb_record_pipe(job->record, rank, count, &pipes[count]))
         count++;
+    /* Ranks, then who is none. */
+    for (uint32_t i = 0; i < 2 * count; i++) {
+        struct tpb_record_pipe *pipe = &pipes[i % count];
+        struct postmortem_item item;
+
+        if (postmortem_count(pipe, writes) == 0
+            || (i < count && pipe->peer < 0))
+            continue;
+        item = postmortem_sum(pipe, count - i % count, writes);
+        if (pipe->peer < 0 || said < POSTMORTEM_PEERS)
+            postmortem_item(&item, said == 0, writes, text);
+        else if (said == POSTMORTEM_PEERS)
+            tpb_text_add(text, ", ...");
+        said++;
     }
-    if (count > POSTMORTEM_PEERS)
-        tpb_text_add(text, ", ...");
-    if (guest_count == 0)
-        return;
-    if (guest_count == 1)
-        postmortem_peer(-1, guests.peer);
-    else
-        snprintf(guests.peer, sizeof(guests.peer),
-                 "%d peers outside the job", guest_count);
-    postmortem_item(&guests, count == 0, writes, text);
+    tpb_free(pipes);
 }
 
 static void postmortem_line(const struct tpl_job *job, int rank,

@@ -349,12 +349,13 @@ static void never(tp_pipe *pipe, tp_status status, tp_message *skeleton,
     (void)arg;
 }
 
-/* Rank 0 waits for anything, of nine guests and of the last rank. */
+/* Rank 0 waits for anything, of nine guests, of the last rank, and of the one
+ * before that on nine pipes. */
 static void do_crowd(void)
 {
     tp_context *outside;
     tp_listener *listener;
-    tp_pipe *there;
+    tp_pipe *there, *here;
     char address[1024];
 
     if (rank != 0)
@@ -364,6 +365,10 @@ static void do_crowd(void)
         if (tp_pipe_read_descriptor(guest(outside, listener, address, 7,
                                           &there), never, NULL) != TP_OK)
             exit(86);
+    for (unsigned i = 1; i < 10; i++)
+        if (tp_pipe_open(context, size - 2, i, &here) != TP_OK
+            || tp_pipe_read_descriptor(here, never, NULL) != TP_OK)
+            exit(84);
     if (tp_pipe_read_descriptor(to(size - 1), never, NULL) != TP_OK)
         exit(85);
     printf("asked \n");

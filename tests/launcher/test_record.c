@@ -415,17 +415,18 @@ START_TEST(test_guests)
 }
 END_TEST
 
-/* Peers from outside, each waited for, are many: they do not hide the rank that
- * is waited for as well. */
+/* Peers from outside, or pipes to one rank, are many: they do not hide the rank
+ * that is waited for as well. */
 START_TEST(test_crowd)
 {
     struct tpx_launch launch = { 0 };
 
-    talk(&launch, "2", "crowd");
+    talk(&launch, "3", "crowd");
     tpx_await_output(&launch, "asked ", 1);
     await_wait(launch.pid, 0, "any", -1);
-    quit_says(&launch, " in tp_wait for anything; reads pending: 1 from rank "
-              "1, 9 from 9 peers outside the job\n");
+    quit_says(&launch, ", 9 from 9 peers outside the job\n");
+    ck_assert_int_eq(tpx_count(launch.err, "9 from rank 1, "), 1);
+    ck_assert_int_eq(tpx_count(launch.err, "1 from rank 2, "), 1);
     tpx_release(&launch);
 }
 END_TEST
