@@ -194,7 +194,7 @@ static bool plan_alike(const struct tpt_candidate *x,
     return x->reason == y->reason && strcmp(x->evidence, y->evidence) == 0;
 }
 
-/* Is the remedy of `x` the one to tell?  That after which the pair connects;
+/* Is the remedy of `x` the one to tell?  That for what the other side has, too;
  * then the shortest. */
 static bool plan_prefers(const struct tpt_candidate *x,
                          const struct tpt_candidate *y)
