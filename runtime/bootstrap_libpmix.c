@@ -9,8 +9,9 @@
 static const char *const libpmix_names[] = {
     "PMIx_Abort", "PMIx_Commit", "PMIx_Error_string", "PMIx_Finalize",
     "PMIx_Get", "PMIx_Get_nb", "PMIx_Get_version", "PMIx_Info_load",
-    "PMIx_Init", "PMIx_Lookup_nb", "PMIx_Publish_nb", "PMIx_Put",
-    "PMIx_Register_event_handler", "PMIx_Value_destruct", "PMIx_Value_load",
+    "PMIx_Init", "PMIx_Initialized", "PMIx_Lookup_nb", "PMIx_Publish_nb",
+    "PMIx_Put", "PMIx_Register_event_handler", "PMIx_Value_destruct",
+    "PMIx_Value_load",
 };
 
 #include "runtime/bootstrap_libpmix.h"

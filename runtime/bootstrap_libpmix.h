@@ -22,6 +22,7 @@ struct tpr_pmix_calls {
     __typeof__(PMIx_Get_version) *get_version;
     __typeof__(PMIx_Info_load) *info_load;
     __typeof__(PMIx_Init) *init;
+    __typeof__(PMIx_Initialized) *initialized;
     __typeof__(PMIx_Lookup_nb) *lookup_nb;
     __typeof__(PMIx_Publish_nb) *publish_nb;
     __typeof__(PMIx_Put) *put;
@@ -45,6 +46,7 @@ tp_status tpr_pmix_load(struct tpb_error *error);
 #define PMIx_Get_version tpr_pmix.get_version
 #define PMIx_Info_load tpr_pmix.info_load
 #define PMIx_Init tpr_pmix.init
+#define PMIx_Initialized tpr_pmix.initialized
 #define PMIx_Lookup_nb tpr_pmix.lookup_nb
 #define PMIx_Publish_nb tpr_pmix.publish_nb
 #define PMIx_Put tpr_pmix.put

@@ -544,8 +544,8 @@ static void pmix_await_answers(void)
 }
 
 /* libpmix counts as well, and ends with the last one.  It forgets then what it
- * was asked, and tells nobody; as long as another context uses it the answers
- * still come. */
+ * was asked, and tells nobody; as long as another context uses it, or the
+ * program, by MPI or by itself, the answers still come. */
 static void pmix_end(bool foreign)
 {
     struct tpb_list *node;
@@ -561,6 +561,7 @@ static void pmix_end(bool foreign)
         pmix_registered = false;
     }
     code = PMIx_Finalize(NULL, 0);
+    last = last && !PMIx_Initialized();
     while (last && (node = tpb_list_take(&pmix_asked)) != NULL)
         pmix_fetch_end(TPB_CONTAINER(node, struct pmix_fetch, link));
     pthread_mutex_unlock(&pmix_users_lock);
