@@ -22,13 +22,9 @@ static _Thread_local TPR_TLS struct wait_known {
     uint64_t delivered;
 } wait_known[WAIT_KNOWN];
 
-/* This thread's entry, a new one with `delivered`.  With more contexts than
- * entries one is forgotten: then a wait returns once without need, and progress
- * does not tell of what others ran. */
-static struct wait_known *wait_know(const tp_context *context,
-                                    uint64_t delivered)
+/* This thread's entry, or NULL. */
+static inline struct wait_known *wait_find(const tp_context *context)
 {
-    static _Thread_local TPR_TLS unsigned next;
     struct wait_known *known = &wait_known[0];
 
     if (TPB_LIKELY(known->serial == context->serial))
@@ -36,6 +32,20 @@ static struct wait_known *wait_know(const tp_context *context,
     for (unsigned i = 1; i < WAIT_KNOWN; i++)
         if (wait_known[i].serial == context->serial)
             return &wait_known[i];
+    return NULL;
+}
+
+/* ... a new one with `delivered`.  With more contexts than entries one is
+ * forgotten: then a wait returns once without need, and neither it nor progress
+ * tells of what others ran. */
+static struct wait_known *wait_know(const tp_context *context,
+                                    uint64_t delivered)
+{
+    static _Thread_local TPR_TLS unsigned next;
+    struct wait_known *known = wait_find(context);
+
+    if (TPB_LIKELY(known != NULL))
+        return known;
     known = &wait_known[next++ % WAIT_KNOWN];
     *known = (struct wait_known){ context->serial, delivered };
     return known;
@@ -183,21 +193,27 @@ tp_status tp_progress(tp_context *context, int *completed)
 tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
 {
     struct wait_known *known;
-    uint64_t before, deadline = 0;
+    uint64_t before, from, count, deadline = 0;
     bool over;
 
     if (context == NULL || timeout_ms < -1)
         return TP_ERR_INVALID;
     if (timeout_ms >= 0)
         deadline = tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;
-    known = wait_know(context, 0);
-    before = known->delivered;
+    /* Of a thread that is new here the wait does not last, as what it looked at
+     * may have changed since; but what ran before is not its own. */
+    known = wait_find(context);
+    from = known != NULL ? known->delivered : wait_delivered(context);
+    before = known != NULL ? from : 0;
+    if (TPB_UNLIKELY(known == NULL))
+        known = wait_know(context, 0);
     over = tpr_drive_past(context, NULL, deadline, before);
     if (TPB_UNLIKELY(known->serial != context->serial))
         known = wait_know(context, 0); /* callbacks have used others */
     known->delivered = wait_delivered(context);
+    count = known->delivered - from;
     if (completed != NULL)
-        *completed = (int)(known->delivered - before);
+        *completed = count < INT_MAX ? (int)count : INT_MAX;
     /* Or another thread ran one since: what is counted is told. */
     return over || known->delivered != before ? TP_OK : TP_ERR_TIMEOUT;
 }

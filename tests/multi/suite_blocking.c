@@ -268,6 +268,33 @@ static void blocking_completed(void)
     tpx_meet(!tpx_me.rank);
 }
 
+static void *blocking_first(void *arg)
+{
+    tp_wait(tpx_me.context, 10, arg);
+    return NULL;
+}
+
+/* What ran before a thread's first call is not told as its own. */
+static void blocking_newcomer(void)
+{
+    tp_pipe *pipe = tpx_pipe(0, 0);
+    int completed = -1;
+    pthread_t thread;
+    char byte;
+
+    for (unsigned i = 1; i < 20; i++) {
+        unsigned written = 0;
+        tp_message message = { 0 };
+
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &written));
+        tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+        tpx_until(&written, 1);
+    }
+    tpx_equal(pthread_create(&thread, NULL, blocking_first, &completed), 0);
+    tpx_equal(pthread_join(thread, NULL), 0);
+    tpx_equal(completed, 0);
+}
+
 static const char *blocking_sent;      /* a file: rank 0 has written */
 
 static void blocking_stop(int signal)
@@ -783,6 +810,7 @@ const struct tpx_spmd tpx_blocking[] = {
     { "blocking_stopped", blocking_stopped, 2, 0, 30 },
     { "blocking_wait_zero", blocking_wait_zero, 2, 0, 30 },
     { "blocking_completed", blocking_completed, 2, TPX_MANUAL, 20 },
+    { "blocking_newcomer", blocking_newcomer, 1, 0, 20 },
     { "blocking_send_timeout", blocking_send_timeout, 2, 0, 20 },
     { "blocking_credit", blocking_credit, 2, TPX_MANUAL, 30 },
     { "blocking_unheard", blocking_unheard, 2, 0, 30 },
