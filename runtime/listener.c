@@ -238,24 +238,26 @@ tp_status tp_listener_close(tp_listener *listener)
 static tp_status listener_entrance(tp_listener *listener,
                                    const struct sockaddr_storage *address,
                                    socklen_t length, const char *words,
-                                   struct tpb_error *error)
+                                   int *code, struct tpb_error *error)
 {
     struct tpr_entrance *entrance
         = &listener->entrances[listener->entrance_count];
     int one = 1, fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC
                              | SOCK_NONBLOCK, 0);
 
-    if (fd < 0)
-        return tpb_fail_errno(error, errno, "listening at %s", words);
+    if (fd < 0) {
+        *code = errno;
+        return tpb_fail_errno(error, *code, "listening at %s", words);
+    }
     if (address->ss_family != AF_UNIX)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (address->ss_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
     if (bind(fd, (const struct sockaddr *)address, length) < 0
         || listen(fd, LISTENER_BACKLOG) < 0) {
-        tpb_fail_errno(error, errno, "listening at %s", words);
+        *code = errno;
         tpb_close(&fd);
-        return TP_ERR_SYSTEM;
+        return tpb_fail_errno(error, *code, "listening at %s", words);
     }
     entrance->listener = listener;
     entrance->watch = (struct tpf_watch){ .fd = fd,
@@ -265,13 +267,14 @@ static tp_status listener_entrance(tp_listener *listener,
 }
 
 static tp_status listener_network(tp_listener *listener, struct tpr_way *way,
-                                  struct tpb_error *error)
+                                  int *code, struct tpb_error *error)
 {
     struct sockaddr_storage address;
     socklen_t length = tpr_way_socket(way, &address);
     char words[TPR_WAY_TEXT];
     tp_status status = listener_entrance(listener, &address, length,
-                                         tpr_way_text(way, words), error);
+                                         tpr_way_text(way, words), code,
+                                         error);
     uint32_t last = listener->entrance_count - 1;
 
     if (status != TP_OK)
@@ -284,8 +287,15 @@ static tp_status listener_network(tp_listener *listener, struct tpr_way *way,
     return TP_OK;
 }
 
+/* Files and name servers tell of addresses that this host has not, as ::1 where
+ * IPv6 is switched off, in many a container. */
+static bool listener_lacks(int code)
+{
+    return code == EADDRNOTAVAIL || code == EAFNOSUPPORT;
+}
+
 /* Those of `ways` that work; one that does not is no reason to give up the
- * others, if all were meant. */
+ * others, if all were meant, or if this host does not have it. */
 static tp_status listener_ways(tp_listener *listener, struct tpr_way *ways,
                                uint32_t count, bool each,
                                struct tpr_address *published,
@@ -294,10 +304,12 @@ static tp_status listener_ways(tp_listener *listener, struct tpr_way *ways,
     tp_status status = TP_OK, last = TP_OK;
 
     for (uint32_t i = 0; i < count; i++) {
-        last = listener_network(listener, &ways[i], error);
+        int code = 0;
+
+        last = listener_network(listener, &ways[i], &code, error);
         if (last == TP_OK)
             published->ways[published->count++] = ways[i];
-        else if (status == TP_OK)
+        else if (status == TP_OK && !listener_lacks(code))
             status = last;
     }
     if (each && status != TP_OK)
@@ -314,6 +326,7 @@ static tp_status listener_name(tp_listener *listener,
     struct sockaddr_storage address;
     uint8_t random[16];
     socklen_t length;
+    int code;
 
     tpb_random(random, sizeof(random));
     memcpy(published->name, "tp-listener-", 12);
@@ -321,7 +334,7 @@ static tp_status listener_name(tp_listener *listener,
         snprintf(published->name + 12 + 2 * i, 3, "%02x", random[i]);
     length = tpr_name_socket(published->name, &address);
     return listener_entrance(listener, &address, length, "a Unix socket",
-                             error);
+                             &code, error);
 }
 
 /* Does this HOST mean every address of this one, or every one of a family? */
@@ -509,7 +522,9 @@ static void listener_connect_run(tp_context *context, struct tpr_task *base)
                                                   struct listener_connect,
                                                   task);
 
-    if (!context->closed)
+    if (context->closed)
+        tpr_peer_end(task->peer, TP_ERR_CLOSED, "tp_finalize");
+    else
         tpr_peer_contact(task->peer, true);
     tpb_free(task);
 }
@@ -553,7 +568,8 @@ tp_status tp_connect(tp_context *context, const char *address, tp_pipe **pipe)
     tp_status status;
     char words[96];
 
-    if (context == NULL || address == NULL || pipe == NULL)
+    if (context == NULL || address == NULL || pipe == NULL
+        || (tpr_holds(context) && context->closed))
         return TP_ERR_INVALID;
     if (!listener_leads(address, &parts, &error)) {
         tpb_error_log("tp_connect: %s", error.text);

@@ -14,7 +14,7 @@
 
 #include "tests/multi/spmd.h"
 
-enum { CLOSE_BIG = 4 << 20, CLOSE_MANY = 20 };
+enum { CLOSE_BIG = 4 << 20, CLOSE_MANY = 20, CLOSE_REFUSED = 1000 };
 
 /* How operations ended: how many with which status. */
 static unsigned close_ended[16], close_total;
@@ -690,6 +690,37 @@ static void close_dialing(void)
     close(called.fd);
 }
 
+static void close_reconnect(tp_listener *listener, tp_status status,
+                            tp_pipe *pipe, void *arg)
+{
+    unsigned *count = arg;
+
+    tpx_equal(status, TP_ERR_CLOSED);
+    status = tp_accept(listener, close_reconnect, arg);
+    if (status == TP_OK && *count > 8)
+        return;
+    tpx_status(tp_connect(tpx_me.context, "127.0.0.1:9", &pipe), status);
+    *count = status == TP_OK ? *count + 1 : CLOSE_REFUSED;
+}
+
+/* Who connects again whenever anything ends is refused at the very end, as who
+ * accepts again is. */
+static void close_last(void)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    tp_listener *listener;
+    unsigned count = 0;
+
+    options.bootstrap = "single";
+    options.secret = "our secret";
+    tpx_ok(tp_init(&options, &tpx_me.context));
+    tpx_ok(tp_listen(tpx_me.context, NULL, &listener));
+    tpx_ok(tp_accept(listener, close_reconnect, &count));
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+    tpx_equal(count, CLOSE_REFUSED);
+}
+
 const struct tpx_spmd tpx_close[] = {
     { "close_pending", close_pending, 2, TPX_LAUNCH, 20 },
     { "close_first", close_first, 2, 0, 20 },
@@ -712,5 +743,6 @@ const struct tpx_spmd tpx_close[] = {
     { "close_idle", close_idle, 3, 0, 20 },
     { "close_endless", close_endless, 1, 0, 20 },
     { "close_dialing", close_dialing, 1, TPX_BARE, 20 },
+    { "close_last", close_last, 1, TPX_BARE, 20 },
     { NULL }
 };
