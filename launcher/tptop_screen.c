@@ -199,8 +199,10 @@ static void screen_draw(void)
     attroff(A_REVERSE);
     screen_cut(1);
     rows = screen_rows(2);
-    if (screen.first >= rows)
+    if (screen.first >= rows) {    /* none was drawn */
         screen.first = rows > 0 ? rows - 1 : 0;
+        screen_rows(2);
+    }
     refresh();
 }
 

@@ -16,7 +16,7 @@ elif timeout 300 "$build/launcher/tprun" -n 2 --wrap \
     "$build/tests/regress/seen" >"$work/said" 2>&1 && [ ! -s "$work/said" ]; then
     pass
 elif grep -q 'Valgrind: debuginfo reader' "$work/said"; then
-    skip valgrind "it cannot read what this compiler wrote (CFLAGS=-gdwarf-4)"
+    skip valgrind "it cannot read what the compiler wrote (CFLAGS=-gdwarf-4)"
 else
     fail "two ranks under valgrind:"
     sed 's/^/    /' "$work/said"
