@@ -146,6 +146,11 @@ static void wait_once(tp_context *context, bool nested)
         tpr_dispatch(context);
 }
 
+static int wait_told(uint64_t count)
+{
+    return count < INT_MAX ? (int)count : INT_MAX;
+}
+
 /* A loop that adds up how many completed must come to their number, whoever ran
  * them; what ran before the thread knew of the context is not its own. */
 static int wait_count(const tp_context *context, uint64_t before, bool nested)
@@ -159,7 +164,7 @@ static int wait_count(const tp_context *context, uint64_t before, bool nested)
     known = wait_know(context, before);
     count = now - known->delivered;
     known->delivered = now;
-    return count < INT_MAX ? (int)count : INT_MAX;
+    return wait_told(count);
 }
 
 tp_status tp_progress(tp_context *context, int *completed)
@@ -193,7 +198,7 @@ tp_status tp_progress(tp_context *context, int *completed)
 tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
 {
     struct wait_known *known;
-    uint64_t before, from, count, deadline = 0;
+    uint64_t before, from, deadline = 0;
     bool over;
 
     if (context == NULL || timeout_ms < -1)
@@ -211,9 +216,8 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
     if (TPB_UNLIKELY(known->serial != context->serial))
         known = wait_know(context, 0); /* callbacks have used others */
     known->delivered = wait_delivered(context);
-    count = known->delivered - from;
     if (completed != NULL)
-        *completed = count < INT_MAX ? (int)count : INT_MAX;
+        *completed = wait_told(known->delivered - from);
     /* Or another thread ran one since: what is counted is told. */
     return over || known->delivered != before ? TP_OK : TP_ERR_TIMEOUT;
 }
