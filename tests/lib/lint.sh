@@ -35,18 +35,26 @@ empty()
     fi
 }
 
+# ends_well WORDS COMMAND...: passes if it does; else WORDS, and what it said.
+ends_well()
+{
+    words=$1
+    shift
+    if "$@" >"$work/said" 2>&1; then
+        pass
+    else
+        fail "$words"
+        sed 's/^/    /' "$work/said"
+    fi
+}
+
 # each_way "WAY ..." COMMAND...: must end well with each of them as TP_BACKENDS.
 each_way()
 {
     ways=$1
     shift
     for way in $ways; do
-        if TP_BACKENDS=$way "$@" >"$work/said" 2>&1; then
-            pass
-        else
-            fail "over $way:"
-            sed 's/^/    /' "$work/said"
-        fi
+        ends_well "over $way:" env TP_BACKENDS="$way" "$@"
     done
 }
 

@@ -5,10 +5,5 @@
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
 
-if timeout 60 "$build/tests/regress/faults" >"$work/said" 2>&1; then
-    pass
-else
-    fail "ended with status $?:"
-    sed 's/^/    /' "$work/said"
-fi
+ends_well "a fault in a callback:" timeout 60 "$build/tests/regress/faults"
 finish

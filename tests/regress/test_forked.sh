@@ -9,12 +9,8 @@
 # ThreadSanitizer ends a child that starts a thread.
 [ "${TP_TEST_SANITIZER:-}" != thread ] || export TP_PROGRESS=manual
 for way in auto:0 pmix:13; do
-    if TP_BOOTSTRAP=${way%:*} timeout 60 "$build/launcher/tprun" -n 2 \
-        "$build/tests/regress/forked" "${way#*:}" >"$work/said" 2>&1; then
-        pass
-    else
-        fail "TP_BOOTSTRAP=${way%:*}:"
-        sed 's/^/    /' "$work/said"
-    fi
+    ends_well "TP_BOOTSTRAP=${way%:*}:" env TP_BOOTSTRAP="${way%:*}" \
+        timeout 60 "$build/launcher/tprun" -n 2 \
+        "$build/tests/regress/forked" "${way#*:}"
 done
 finish

@@ -10,13 +10,8 @@
 # large COMMAND...: ends well.
 large()
 {
-    if LD_PRELOAD=$build/.libs/liblargepages.so TP_BACKENDS=shm,loop \
-        timeout 300 "$@" >"$work/said" 2>&1; then
-        pass
-    else
-        fail "with pages of 64 KiB $1 ended with status $?:"
-        tail -n 20 "$work/said" | sed 's/^/    /'
-    fi
+    ends_well "with pages of 64 KiB, $1:" env TP_BACKENDS=shm,loop \
+        LD_PRELOAD="$build/.libs/liblargepages.so" timeout 300 "$@"
 }
 
 large "$build/launcher/tprun" -n 4 "$build/man/examples/ring"

@@ -5,10 +5,6 @@
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
 
-if timeout 60 "$build/tests/regress/own" >"$work/said" 2>&1; then
-    pass
-else
-    fail "callbacks of the context's thread:"
-    sed 's/^/    /' "$work/said"
-fi
+ends_well "callbacks of the context's thread:" \
+    timeout 60 "$build/tests/regress/own"
 finish

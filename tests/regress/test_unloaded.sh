@@ -5,11 +5,6 @@
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
 
-if timeout 60 "$build/tests/regress/unloaded" "$build/.libs/libtp.so" \
-    >"$work/said" 2>&1; then
-    pass
-else
-    fail "a plug-in that is unloaded too early:"
-    sed 's/^/    /' "$work/said"
-fi
+ends_well "a plug-in that is unloaded too early:" \
+    timeout 60 "$build/tests/regress/unloaded" "$build/.libs/libtp.so"
 finish
