@@ -174,6 +174,12 @@ static bool thread_wakes(tp_context *context, uint32_t *seen)
     thread_heard(context, seen);
     if (thread_is_wanted(context) || !tpr_enter(context))
         return false;
+    /* Who came in between may sleep by now: what is there to wake him is not to
+     * be taken from him. */
+    if (thread_is_wanted(context)) {
+        tpr_leave(context);
+        return false;
+    }
     tpr_poll_watches(context);
     return true;
 }
