@@ -147,7 +147,8 @@ struct tpf_endpoint {
 struct tpf_conn {
     const struct tpf_backend *backend;
     struct tpf_endpoint *endpoint;
-    void *peer;                    /* the core's; NULL until it sets it */
+    void *peer;                    /* the core's; NULL until it sets it, and
+                                      when it has no use for the conn */
     void *links;                   /* the core's too */
     void *landing, *landed;        /* and these: where a body goes, land() */
     struct tpb_list ready;         /* in env->ready, or unlinked */

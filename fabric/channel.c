@@ -34,6 +34,15 @@ tp_status tpf_link_passes(const struct tpf_link *link, struct tpb_error *error)
                       "%s passes no descriptors, shm does", backend->name);
 }
 
+bool tpf_link_notes(const struct tpf_link *link)
+{
+    struct tpf_conn *conn = link->conn;
+
+    if (conn->backend->notes != NULL)
+        conn->backend->notes(conn);
+    return conn->peer != NULL;
+}
+
 enum tpf_progress tpf_strides_start(struct tpb_list *pulls,
                                     struct tpf_pull *pull, tpf_move_fn *move,
                                     struct tpb_error *error)

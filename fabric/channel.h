@@ -217,6 +217,10 @@ extern const struct tpf_channel_kind *const tpf_channel_kinds[];
 /* For the trial: can the pair's transport do so?  NOT_SUPPORTED with words. */
 tp_status tpf_link_passes(const struct tpf_link *link,
                           struct tpb_error *error);
+/* What has been passed comes to note() now, if it has not yet.  False: some of
+ * it was nonsense, for which the two have parted: call(), pull(), help() or
+ * map() that looks begins nothing then, for what it was called for is over. */
+bool tpf_link_notes(const struct tpf_link *link);
 
 /* ---- for kinds whose bytes the CPU moves, a stride at a time ------------- */
 

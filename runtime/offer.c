@@ -645,6 +645,8 @@ bool tpr_offer_called(tp_pipe *pipe, const struct wire_about *about,
     if (!tpr_message_buffer(op->message, offer->buffer, &help->to)
         || !offer->to->kind->help(help, words, length))
         return false;
+    if (pipe->peer->state != TPR_PEER_CONNECTED)
+        return true;               /* it has looked at garbage: all is over */
     offer->helping = true;
     tpr_touch(pipe->context);
     return true;

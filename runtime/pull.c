@@ -322,12 +322,13 @@ static void pull_counts(tp_pipe *pipe, const struct tpf_channel_kind *kind,
         tpr_rx_copied(pipe, length);
 }
 
-/* Its turn has come. */
+/* Its turn has come.  The peer may have ended by that, and with it the read. */
 static void pull_go(struct tpr_op *op, struct tpr_offer *offer)
 {
     struct tpr_links *links = op->pipe->peer->links;
     struct tpr_link *slot = &links->of[offer->channel];
     struct tpf_pull *pull = pull_of(offer);
+    const struct tpr_peer *peer = op->pipe->peer;
     struct tpb_error error = { "" };
     enum tpf_progress result;
 
@@ -342,6 +343,8 @@ static void pull_go(struct tpr_op *op, struct tpr_offer *offer)
         return;
     pull_counts(op->pipe, slot->link->kind, offer->length);
     result = slot->link->kind->pull(pull, &error);
+    if (peer->state != TPR_PEER_CONNECTED)
+        return;                    /* it has looked at garbage, as call() may */
     if (result == TPF_PULL_MORE) {
         pull_under_way(offer, links);
         tpr_touch(op->context);

@@ -376,8 +376,9 @@ static unsigned char *map_at(struct tpf_link *base,
     struct map_link *link = (struct map_link *)base;
     struct map_view *view = *map_slot(link, where->id, target);
 
-    if (view == NULL && base->conn->backend->notes != NULL) {
-        base->conn->backend->notes(base->conn);
+    if (view == NULL) {
+        if (!tpf_link_notes(base))
+            return NULL;
         view = *map_slot(link, where->id, target);
     }
     if (view == NULL || where->offset > view->length

@@ -465,11 +465,9 @@ static size_t host_call(struct tpf_pull *base, unsigned char words[TPF_CALL])
 {
     struct host_pull *pull = (struct host_pull *)base;
     struct host_link *link = (struct host_link *)base->link;
-    struct tpf_conn *conn = base->link->conn;
 
-    if (link->in.stage == NULL && conn->backend->notes != NULL)
-        conn->backend->notes(conn);
-    if (link->in.stage == NULL)
+    if (link->in.stage == NULL
+        && (!tpf_link_notes(base->link) || link->in.stage == NULL))
         return 0;
     pull->number = ++link->calls;
     memcpy(words, &pull->number, sizeof(pull->number));

@@ -284,11 +284,10 @@ static struct ipc_import *import_new(struct ipc_link *link, enum ipc_form form,
 static struct ipc_import *import_announced(struct ipc_link *link, uint64_t id)
 {
     struct ipc_import *import = import_find(link, IPC_REGION, id, 0, 0, 0);
-    struct tpf_conn *conn = link->base.conn;
 
-    if ((import == NULL || import->got < import->pieces)
-        && conn->backend->notes != NULL) {
-        conn->backend->notes(conn);
+    if (import == NULL || import->got < import->pieces) {
+        if (!tpf_link_notes(&link->base))
+            return NULL;
         import = import_find(link, IPC_REGION, id, 0, 0, 0);
     }
     return import != NULL && import->got == import->pieces ? import : NULL;

@@ -211,6 +211,141 @@ static void bad_note(void)
             tpx_meet(rank);
 }
 
+/* The following come across the garbage in the middle of what they do: they do
+ * not drive before it is there, and look at frames first. */
+enum { BAD_LONG = 16 << 20 };
+
+static unsigned char *bad_block(uint64_t seed)
+{
+    void *memory;
+
+    tpx_ok(tp_alloc(tpx_me.context, BAD_LONG,
+                    (tp_device){ TP_DEVICE_CPU, 0 }, &memory));
+    tpx_fill(memory, BAD_LONG, seed);
+    return memory;
+}
+
+static void bad_await(const char *name)
+{
+    const char *path = tpx_file(name);
+
+    while (access(path, F_OK) != 0)
+        tpx_sleep_ms(1);
+}
+
+struct bad_write {
+    tp_payload payload;
+    tp_message message;
+    struct tpx_end end;
+};
+
+static void bad_note_write(tp_pipe *pipe, unsigned char *block,
+                           struct bad_write *write)
+{
+    char byte;
+
+    tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+    *write = (struct bad_write){ .payload = { .data = block,
+                                              .length = BAD_LONG } };
+    write->message = (tp_message){ .payloads = &write->payload,
+                                   .payload_count = 1 };
+    tpx_ok(tp_pipe_write(pipe, &write->message, tpx_ended, &write->end));
+}
+
+/* A long read that is only to begin ends instead: nothing comes to its memory
+ * any more, and what others send is as good as before. */
+static void bad_note_long(void)
+{
+    tp_pipe *pipe = tpx_pipe(tpx_me.rank == 1 ? 0 : 1, 0);
+    unsigned char *block = bad_block((uint64_t)tpx_me.rank), *room;
+    struct bad_write write;
+    tp_message *skeleton;
+    tp_status status;
+    char byte;
+
+    if (tpx_me.rank != 1) {
+        bad_notes = tpx_me.rank == 0;
+        bad_note_write(pipe, block, &write);
+        if (bad_notes)
+            tpx_file_make("written");
+        tpx_until(&write.end.over, 1);
+        tpx_check(write.end.status == TP_OK || bad_noted > 0, "\"%s\"",
+                  tp_strerror(write.end.status));
+        while (tp_pipe_recv(pipe, &byte, 1, NULL) == TP_OK)
+            continue;
+        return;
+    }
+    room = malloc(BAD_LONG);
+    tpx_check(room != NULL, "out of memory");
+    tpx_ok(tp_pipe_send(tpx_pipe(2, 0), "r", 1));
+    tpx_ok(tp_pipe_recv_skeleton(tpx_pipe(2, 0), &skeleton, -1));
+    tpx_ok(tp_pipe_send(pipe, "r", 1));
+    bad_await("written");
+    status = tp_pipe_recv(pipe, room, BAD_LONG, NULL);
+    tpx_check(status == (tpx_backend("map") ? TP_ERR_PROTOCOL : TP_OK),
+              "\"%s\"", tp_strerror(status));
+    memset(room, 0xee, BAD_LONG);
+    skeleton->payloads[0].data = block;
+    tpx_ok(tp_pipe_recv_message(tpx_pipe(2, 0), skeleton, -1));
+    tpx_equal(tpx_verify(block, BAD_LONG, 2), BAD_LONG);
+    for (size_t i = 0; i < BAD_LONG; i++)
+        tpx_check(room[i] == 0xee, "byte %zu of a read that has ended is"
+                  " written", i);
+    free(room);
+}
+
+struct bad_read {
+    unsigned char *room;
+    unsigned arrived;
+    struct tpx_end end;
+};
+
+static void bad_read_arrived(tp_pipe *pipe, tp_status status,
+                             tp_message *skeleton, void *arg)
+{
+    struct bad_read *read = arg;
+
+    tpx_ok(status);
+    skeleton->payloads[0].data = read->room;
+    tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &read->end));
+    read->arrived = 1;
+}
+
+/* A writer is called to copy into memory of which garbage is said, too: its
+ * write ends, and from then on it copies nothing. */
+static void bad_note_called(void)
+{
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct bad_read read = { .room = bad_block((uint64_t)tpx_me.rank) };
+    struct bad_write write;
+
+    if (tpx_me.rank == 0) {
+        bad_note_write(pipe, read.room, &write);
+        if (tpx_backend("map"))
+            bad_await("called");
+        tpx_until(&write.end.over, 1);
+        tpx_check(write.end.status == TP_OK
+                  || write.end.status == TP_ERR_PROTOCOL, "\"%s\"",
+                  tp_strerror(write.end.status));
+        tpx_ok(tp_free(tpx_me.context, read.room));
+        for (unsigned i = 0; i < 1000; i++)
+            tpx_ok(tp_progress(tpx_me.context, NULL));
+        tpx_file_make("over");
+        return;
+    }
+    tpx_ok(tp_pipe_send(pipe, "r", 1));
+    bad_notes = true;
+    tpx_ok(tp_pipe_read_descriptor(pipe, bad_read_arrived, &read));
+    tpx_until(&read.arrived, 1);
+    if (tpx_backend("map")) {
+        tpx_file_make("called");
+        bad_await("over");
+    }
+    tpx_until(&read.end.over, 1);
+    tpx_check(read.end.status == TP_OK || bad_noted > 0, "\"%s\"",
+              tp_strerror(read.end.status));
+}
+
 /* More descriptors are under way, of all ranks of this user, than the kernel
  * lets be: both say theirs again, and nobody goes another way. */
 static void bad_crowded(void)
@@ -414,6 +549,10 @@ const struct tpx_spmd tpx_bad[] = {
     { "bad_crowded", bad_crowded, 2, TPX_WARNS },
     { "bad_no_descriptors", bad_no_descriptors, 1, TPX_WARNS | TPX_ONCE },
     { "bad_note", bad_note, 1 + BAD_PEERS, TPX_WARNS | TPX_CHANNELS, 20 },
+    { "bad_note_long", bad_note_long, 3,
+      TPX_WARNS | TPX_CHANNELS | TPX_MANUAL, 20 },
+    { "bad_note_called", bad_note_called, 2,
+      TPX_WARNS | TPX_CHANNELS | TPX_MANUAL, 20 },
     { "bad_alloc", bad_alloc, 1,
       TPX_BARE | TPX_WARNS | TPX_MANUAL | TPX_REAL, 60 },
     { NULL }
