@@ -118,6 +118,14 @@ static void memory_close_arenas(tp_context *context, unsigned most)
     }
 }
 
+/* So many stay open for who asks next, if that is within the limit. */
+static unsigned memory_spare(const tp_context *context)
+{
+    int64_t keep = context->settings.number[TPB_SET_ALLOC_KEEP];
+
+    return keep < 0 || (size_t)keep >= TPR_ARENA;
+}
+
 /* One that is kept, or a new one. */
 static tp_status memory_get(tp_context *context, size_t bytes,
                             struct tpf_memory *block)
@@ -207,7 +215,7 @@ tp_status tp_free(tp_context *context, void *address)
         return TP_OK;
     given = tpr_arena_give(&context->arenas, &context->memories, address);
     if (given == TPR_ARENA_GIVEN)
-        memory_close_arenas(context, 1);
+        memory_close_arenas(context, memory_spare(context));
     if (given != TPR_ARENA_NONE)
         return given == TPR_ARENA_GIVEN ? TP_OK : TP_ERR_INVALID;
     if (!tpf_memory_take(&context->memories, address, &block))

@@ -12,6 +12,8 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "runtime/core.h"
 #include "tests/lib/tpx.h"
@@ -54,6 +56,42 @@ START_TEST(endpoints_are_told)
     ck_assert_uint_eq(memory_times, 1);
     ck_assert_uint_eq(memory_told, block.id);
     context->endpoints[0]->backend = backend;
+    ck_assert_int_eq(tp_finalize(context), TP_OK);
+}
+END_TEST
+
+/* A limit that the piece of a short block is beyond: it goes with its last
+ * block, and leaves its descriptor to the next one. */
+START_TEST(no_more_is_kept)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    const tp_device cpu = { TP_DEVICE_CPU, 0 };
+    struct rlimit limit, none;
+    struct tpf_memory block;
+    tp_context *context;
+    void *memory;
+    int next;
+
+    setenv("TP_ALLOC_KEEP", "1M", 1);
+    options.bootstrap = "single";
+    options.backends = "loop";
+    options.progress = TP_PROGRESS_MANUAL;
+    ck_assert_int_eq(tp_init(&options, &context), TP_OK);
+    ck_assert_int_eq(tp_alloc(context, 1, cpu, &memory), TP_OK);
+    ck_assert(tpf_memory_find(&context->memories, memory, 1, &block));
+    ck_assert_int_eq(tp_free(context, memory), TP_OK);
+    ck_assert(!tpf_memory_find(&context->memories, memory, 1, &block));
+    ck_assert_int_eq(tp_alloc(context, 1, cpu, &memory), TP_OK);
+    next = dup(STDERR_FILENO);
+    ck_assert_int_ge(next, 0);
+    close(next);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = (rlim_t)next;
+    ck_assert_int_eq(tp_free(context, memory), TP_OK);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    ck_assert_int_eq(tp_alloc(context, MEMORY_BYTES, cpu, &memory), TP_OK);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
     ck_assert_int_eq(tp_finalize(context), TP_OK);
 }
 END_TEST
@@ -123,6 +161,7 @@ int main(void)
 
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, endpoints_are_told);
+    tcase_add_test(tests, no_more_is_kept);
     tcase_add_test(tests, what_is_no_block_is_refused);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
