@@ -23,7 +23,8 @@
 #include "runtime/base/io.h"
 
 enum {
-    MAP_BLOCKS = 1024,             /* of one peer that we keep mapped */
+    MAP_BLOCKS = 1024,             /* of one peer that we keep mapped, and so
+                                      that it is told of */
     MAP_KEY_BITS = 6, MAP_KEYS = 1 << MAP_KEY_BITS,
     /* Shorter ones are over before their sender has heard of the call. */
     MAP_CALL_LEAST = 32 * 1024,
@@ -85,6 +86,7 @@ struct map_link {
     struct tpf_link base;
     struct tpb_list node;          /* in the channel's links */
     uint32_t count;                /* of views */
+    uint32_t known;                /* so many views the peer may have */
     struct map_view *views[MAP_KEYS];
     struct map_told *told[MAP_KEYS];
     /* The block that was described last, which the peer knows, and when: most
@@ -186,8 +188,8 @@ static bool map_tell(struct map_link *link, enum map_what what, uint64_t id,
            && conn->backend->pass(conn, &note, sizeof(note), fd);
 }
 
-/* Does the peer know the block, and that it may write to it?  Tells it if
- * not. */
+/* Does the peer know the block, and that it may write to it?  Tells it if not,
+ * and it keeps one more. */
 static bool map_known(struct map_link *link, const struct tpf_memory *block,
                       bool target)
 {
@@ -196,6 +198,8 @@ static bool map_known(struct map_link *link, const struct tpf_memory *block,
     for (told = *slot; told != NULL; told = told->next)
         if (told->id == block->id && told->target == target)
             return true;
+    if (link->known >= MAP_BLOCKS)
+        return false;
     told = tpb_zalloc(sizeof(*told));
     if (told == NULL
         || !map_tell(link, target ? MAP_TARGET_IS : MAP_HERE_IS, block->id,
@@ -207,6 +211,7 @@ static bool map_known(struct map_link *link, const struct tpf_memory *block,
     told->target = target;
     told->next = *slot;
     *slot = told;
+    link->known++;
     return true;
 }
 
@@ -273,7 +278,7 @@ static void map_freed(struct tpf_channel *base, uint64_t id)
     TPB_LIST_EACH(node, &((struct map_channel *)base)->links) {
         struct map_link *link = TPB_CONTAINER(node, struct map_link, node);
         struct map_told **slot = &link->told[map_key(id)];
-        bool known = false;
+        uint32_t known = 0;
 
         while (*slot != NULL) {
             struct map_told *told = *slot;
@@ -284,10 +289,10 @@ static void map_freed(struct tpf_channel *base, uint64_t id)
             }
             *slot = told->next;
             tpb_free(told);
-            known = true;
+            known++;
         }
-        if (known)
-            map_tell(link, MAP_FORGET, id, 0, -1);
+        if (known > 0 && map_tell(link, MAP_FORGET, id, 0, -1))
+            link->known -= known;
     }
 }
 

@@ -322,6 +322,20 @@ size_t tpx_resident(void)
     return resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+bool tpx_is_chosen(tp_pipe *pipe, const char *name)
+{
+    char *json, *at, pattern[64];
+    bool chosen;
+
+    tpx_ok(tp_pipe_explain(pipe, &json));
+    snprintf(pattern, sizeof(pattern), "\"name\": \"%s\"", name);
+    at = strstr(json, pattern);
+    at = at != NULL ? strstr(at, "\"reason\"") : NULL;
+    chosen = at != NULL && strncmp(at, "\"reason\": \"chosen\"", 18) == 0;
+    free(json);
+    return chosen;
+}
+
 int tpx_mappings(const char *kind)
 {
     FILE *maps = fopen("/proc/self/maps", "r");

@@ -145,6 +145,8 @@ void tpx_sleep_ms(unsigned ms);
 uint64_t tpx_cpu_us(void);             /* of this process so far */
 void tpx_sort(uint64_t *values, size_t count);   /* the least first */
 size_t tpx_resident(void);             /* bytes of memory it holds */
+/* Does explain say that this backend or channel is chosen? */
+bool tpx_is_chosen(tp_pipe *pipe, const char *name);
 /* How many mappings of tp_alloc() memory it has, of any kind or such as
  * "rw-s". */
 int tpx_mappings(const char *kind);

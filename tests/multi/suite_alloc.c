@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "tests/multi/spmd.h"
 
@@ -228,6 +229,37 @@ static void alloc_many(void)
     free(room);
 }
 
+/* More than a peer keeps mapped: what is in one beyond those comes another way,
+ * and nothing changes for the others, also when some are freed. */
+static void alloc_beyond(void)
+{
+    enum { BLOCKS = 1100, FREED = 200, LENGTH = 132 << 10 };
+    static unsigned char *blocks[BLOCKS + FREED];
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct rlimit limit;
+    bool mapped;
+
+    tpx_check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
+    limit.rlim_cur = limit.rlim_max;
+    tpx_check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+    if (limit.rlim_max < 2 * BLOCKS)
+        return;
+    tpx_barrier();
+    mapped = tpx_is_chosen(pipe, "map");
+    for (unsigned i = 0; i < BLOCKS + FREED; i++) {
+        if (tpx_me.rank == 1) {
+            alloc_borrow(pipe, LENGTH, i);
+            continue;
+        }
+        if (i >= BLOCKS)
+            tpx_ok(tp_free(tpx_me.context, blocks[i - BLOCKS]));
+        blocks[i] = alloc_block(LENGTH, i);
+        tpx_ok(tp_pipe_send(pipe, blocks[i], LENGTH));
+    }
+    tpx_barrier();
+    tpx_equal(tpx_is_chosen(pipe, "map"), mapped);
+}
+
 /* ---- memory that is new ------------------------------------------------- */
 
 /* Long enough for huge pages, at any place in them. */
@@ -306,6 +338,7 @@ const struct tpx_spmd tpx_alloc[] = {
     { "alloc_again", alloc_again, 2, TPX_CHANNELS, 60 },
     { "alloc_kept", alloc_kept, 2, TPX_CHANNELS, 60 },
     { "alloc_many", alloc_many, 2, TPX_CHANNELS, 60 },
+    { "alloc_beyond", alloc_beyond, 2, TPX_CHANNELS, 60 },
     { "alloc_longer", alloc_longer, 1, TPX_ONCE, 20 },
     { "alloc_long", alloc_long, 1, TPX_ONCE, 60 },
     { "alloc_new", alloc_new, 2, TPX_CHANNELS, 60 },

@@ -8,7 +8,6 @@
 
 #include <linux/capability.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -21,21 +20,6 @@
 enum { CHANNEL_BIG = 64 << 20, CHANNEL_PIECE = 1 << 20 };
 
 static const tp_device channel_cpu = { TP_DEVICE_CPU, 0 };
-
-/* Is that word in the explanation, beside `name`? */
-static bool channel_is_chosen(tp_pipe *pipe, const char *name)
-{
-    char *json, *at, pattern[64];
-    bool chosen;
-
-    tpx_ok(tp_pipe_explain(pipe, &json));
-    snprintf(pattern, sizeof(pattern), "\"name\": \"%s\"", name);
-    at = strstr(json, pattern);
-    at = at != NULL ? strstr(at, "\"reason\"") : NULL;
-    chosen = at != NULL && strncmp(at, "\"reason\": \"chosen\"", 18) == 0;
-    free(json);
-    return chosen;
-}
 
 /* For tpx_until(), in whichever thread the callback runs. */
 static void channel_count(unsigned *counter)
@@ -141,7 +125,7 @@ static void channel_demote(void)
         unsigned done = 0;
 
         tpx_meet(1);
-        tpx_equal(channel_is_chosen(pipe, "cma"), preferred);
+        tpx_equal(tpx_is_chosen(pipe, "cma"), preferred);
         tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
         tpx_ok(tp_pipe_recv(control, &byte, 1, NULL));
         channel_lock();
@@ -149,7 +133,7 @@ static void channel_demote(void)
         tpx_until(&done, 1);
         for (int i = 0; i < 3; i++)
             tpx_ok(tp_pipe_send_message(pipe, &message, -1));
-        tpx_check(!channel_is_chosen(pipe, "cma"), "cma is still chosen");
+        tpx_check(!tpx_is_chosen(pipe, "cma"), "cma is still chosen");
         free(memory);
     } else {
         struct channel_read read = { channel_memory(big, 0), 0, 0 };
@@ -231,7 +215,7 @@ static void channel_denied(void)
     } else if (tpx_me.rank == 0) {
         tpx_meet(1);
         tpx_ok(tp_pipe_send(pipe, memory, CHANNEL_PIECE));
-        tpx_check(!channel_is_chosen(pipe, "cma"), "nobody may read us");
+        tpx_check(!tpx_is_chosen(pipe, "cma"), "nobody may read us");
         tpx_meet(1);
     } else {
         tpx_meet(0);
@@ -295,7 +279,7 @@ static void channel_borrow_sender(tp_pipe *pipe, tp_pipe *control)
     tp_message message = { .metadata = "lent", .metadata_length = 4,
                            .payloads = &payload, .payload_count = 1,
                            .tensors = tensors, .tensor_count = 2 };
-    bool channels = channel_is_chosen(pipe, "map");
+    bool channels = tpx_is_chosen(pipe, "map");
     unsigned done = 0;
     char byte;
 
@@ -317,7 +301,7 @@ static void channel_borrow_receiver(tp_pipe *pipe, tp_pipe *control)
 {
     unsigned char *expected = channel_memory(CHANNEL_PIECE, 11);
     struct channel_borrow borrow = { 0 };
-    bool channels = channel_is_chosen(pipe, "map");
+    bool channels = tpx_is_chosen(pipe, "map");
     char byte = 'b';
 
     for (unsigned i = 0; i < 3; i++) {
@@ -690,7 +674,7 @@ static void channel_both_of(channel_memory_fn *make)
     for (unsigned i = 0; i < turns * LENGTHS; i++)
         channel_both_turn(pipe, memory, lengths[i % LENGTHS], i);
     tpx_barrier();
-    if (make == channel_alloc && channel_is_chosen(pipe, "map")
+    if (make == channel_alloc && tpx_is_chosen(pipe, "map")
         && sysconf(_SC_NPROCESSORS_ONLN) >= 2)
         channel_both_map(pipe, memory);
     channel_memory_end(memory);
