@@ -196,10 +196,12 @@ static void pull_all_there(const struct tpr_op *op)
 
 void tpr_pull_settle(struct tpr_op *op)
 {
+    tp_pipe *pipe = op->pipe;      /* op may be freed when that is told */
+
     if (op->pulls > 0 || !op->streamed)
         return;
     pull_all_there(op);
-    tpr_rx_land(op->pipe);
+    tpr_rx_land(pipe);
 }
 
 static void pull_buffer_done(struct tpr_op *op)
