@@ -175,7 +175,7 @@ const char *rails_carrier(struct tpf_conn *common)
     for (unsigned i = 0; i < RAILS_MAX; i++) {
         const struct rails_rail *rail = conn->rails[i];
 
-        if (rail != NULL && rail->conn != NULL
+        if (rail != NULL && rail->stage == RAILS_UP
             && rail->conn->backend->carrier != NULL)
             return rail->conn->backend->carrier(rail->conn);
     }

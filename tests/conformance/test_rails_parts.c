@@ -640,6 +640,31 @@ START_TEST(test_lost_twice)
 }
 END_TEST
 
+/* What a conn goes over is told by a rail that is up, not by the first one, as
+ * long as that is dialled. */
+START_TEST(test_carrier)
+{
+    struct tpb_error error = { "" };
+    struct rails_conn *conn;
+    struct tpx_pair pair;
+    const char *carrier;
+
+    if (!parts_possible())
+        return;
+    tpx_pair_open(&pair, parts_backend);
+    conn = rails_conn_of(pair.ab->conn);
+    TPX_UNTIL(tpx_pair_step(&pair), conn->up == 3);
+    carrier = parts_backend->carrier(&conn->common);
+    ck_assert_ptr_nonnull(carrier);
+    rails_lose(conn->rails[0], TP_ERR_PEER_FAILED, "by the test");
+    conn->ways[0].retry = 0;
+    ck_assert_msg(rails_dial(conn, 0, &error) == TP_OK, "%s", error.text);
+    ck_assert_ptr_nonnull(parts_backend->carrier(&conn->common));
+    ck_assert_str_eq(parts_backend->carrier(&conn->common), carrier);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 /* The last one: the connection ends, on both sides, and says of each how. */
 START_TEST(test_all_lost)
 {
@@ -695,6 +720,7 @@ int main(void)
     tcase_add_test(tests, test_old_peer_is_not_told);
     tcase_add_test(tests, test_given_up_wrongly);
     tcase_add_test(tests, test_lost_twice);
+    tcase_add_test(tests, test_carrier);
     tcase_add_test(tests, test_all_lost);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
