@@ -452,6 +452,7 @@ static bool endpoint_arm(struct tpf_endpoint *common)
     bool sleepy = tpb_list_empty(&endpoint->due)
                   && tpb_list_empty(&endpoint->graves);
 
+    endpoint->armed = true;
     for (unsigned i = 0; i < endpoint->sub_count; i++) {
         struct rails_sub *sub = &endpoint->subs[i];
 
@@ -465,6 +466,7 @@ static void endpoint_disarm(struct tpf_endpoint *common)
 {
     struct rails_endpoint *endpoint = rails_of(common);
 
+    endpoint->armed = false;
     for (unsigned i = 0; i < endpoint->sub_count; i++) {
         struct tpf_endpoint *below = endpoint->subs[i].open;
 

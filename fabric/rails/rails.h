@@ -273,6 +273,7 @@ struct rails_endpoint {
     uint64_t looked;               /* the time of the last tick */
     bool settled;                  /* a rail is up: ticks may not be needed */
     bool wanted;                   /* ... whether it pays or not */
+    bool armed;                    /* whoever drives may sleep */
 };
 
 static inline struct rails_conn *rails_conn_of(struct tpf_conn *conn)

@@ -100,6 +100,15 @@ static bool send_is_up(const struct rails_rail *rail)
     return rail != NULL && rail->stage == RAILS_UP && !rail->failed;
 }
 
+/* By another thread, while who drives sleeps: what the rail has to do then is
+ * in a list that the core does not know. */
+static void send_stir(struct rails_rail *rail)
+{
+    if (TPB_UNLIKELY(rail->endpoint->armed)
+        && !tpb_list_empty(&rail->conn->ready))
+        tpf_conn_ready(&rail->group->common);
+}
+
 /* One frame over one rail.  False: it has no room. */
 static bool send_over(struct rails_rail *rail, uint64_t number)
 {
@@ -120,6 +129,7 @@ static bool send_over(struct rails_rail *rail, uint64_t number)
         taken = send_in_place(rail, &head, frame);
     else
         taken = send_copy(rail, &head, frame);
+    send_stir(rail);
     if (!taken) {
         rail->full = true;
         return false;
@@ -317,6 +327,7 @@ bool rails_flushed(struct tpf_conn *common)
         if (rail == NULL || rail->acked == rail->sent)
             continue;
         all &= !rail->failed && rail->conn->backend->flushed(rail->conn);
+        send_stir(rail);
     }
     return all;
 }

@@ -444,6 +444,46 @@ static void parts_much(struct tpx_pair *pair)
         parts_step(pair, pair->ab);
 }
 
+static void (*parts_below)(struct tpf_conn *conn, size_t size);
+
+/* As if libfabric had no room for it. */
+static void parts_later_commit(struct tpf_conn *conn, size_t size)
+{
+    parts_below(conn, size);
+    ofi_conn_is_due(ofi_conn_of(conn));
+}
+
+/* Who sleeps, and so has looked everywhere, hears that a thread has left
+ * something to do on a rail. */
+START_TEST(test_sleeper_is_told)
+{
+    struct tpf_backend later;
+    struct rails_conn *conn;
+    struct tpx_pair pair;
+
+    if (!parts_possible())
+        return;
+    tpx_pair_open(&pair, parts_backend);
+    conn = rails_conn_of(pair.ab->conn);
+    TPX_UNTIL(tpx_pair_step(&pair), conn->up == 3);
+    tpx_stream_set(pair.ab, pair.ba, 65, tpx_size_small, 0);
+    later = *conn->rails[0]->conn->backend;
+    parts_below = later.commit;
+    later.commit = parts_later_commit;
+    for (int i = 0; i < 3; i++)
+        conn->rails[i]->conn->backend = &later;
+    TPX_UNTIL((tpx_side_calm(pair.a, pair.b),
+               parts_backend->disarm(pair.a->endpoint)),
+              parts_backend->arm(pair.a->endpoint));
+    ck_assert(tpb_list_empty(&pair.a->env.ready));
+    ck_assert(tpx_send(pair.ab));
+    ck_assert(!tpb_list_empty(&pair.a->env.ready));
+    parts_backend->disarm(pair.a->endpoint);
+    TPX_UNTIL(parts_look(&pair), pair.ba->in.next == pair.ab->out.next);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 static char parts_hole[PARTS_FRAME];
 
 static void *parts_hole_reserve(struct tpf_conn *conn, size_t size)
@@ -721,6 +761,7 @@ int main(void)
     tcase_add_test(tests, test_given_up_wrongly);
     tcase_add_test(tests, test_lost_twice);
     tcase_add_test(tests, test_carrier);
+    tcase_add_test(tests, test_sleeper_is_told);
     tcase_add_test(tests, test_all_lost);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
