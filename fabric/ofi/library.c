@@ -47,6 +47,7 @@ static struct {
     pthread_mutex_t lock;
     enum library_state state;
     pthread_t thread;
+    pid_t owner;                   /* whose thread that is */
     bool joinable;
     int waiters[LIBRARY_WAITERS];  /* eventfds */
     int count;
@@ -56,6 +57,28 @@ static struct {
 } library = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 const struct ofi_library *ofi_lib;
+
+/* A child that was forked has what its parent had loaded, but not the thread.
+ * What that was at work on is in no state to be gone on with. */
+static void library_inherit(void)
+{
+    if (library.state == LIBRARY_ABSENT || library.owner == getpid())
+        return;
+    library.owner = getpid();
+    library.joinable = false;
+    library.count = 0;
+    if (library.state != LIBRARY_LOADING)
+        return;
+    library.state = LIBRARY_FAILED;
+    tpb_fail(&library.words, TP_ERR_BACKEND, LIBRARY_NAME " was being loaded "
+             "when this process was forked, so it cannot be used here");
+}
+
+static void library_locked(void)
+{
+    pthread_mutex_lock(&library.lock);
+    library_inherit();
+}
 
 /* ---- looking ----------------------------------------------------------- */
 
@@ -121,7 +144,7 @@ tp_status ofi_library_probe(struct tpb_error *error)
 {
     enum library_state state;
 
-    pthread_mutex_lock(&library.lock);
+    library_locked();
     state = library.state;
     pthread_mutex_unlock(&library.lock);
     if (state == LIBRARY_READY)
@@ -290,6 +313,7 @@ static int library_start(void)
     int code = tpb_thread_start(&library.thread, library_thread, NULL);
 
     if (code == 0) {
+        library.owner = getpid();
         library.state = LIBRARY_LOADING;
         library.joinable = true;
     }
@@ -328,7 +352,7 @@ const struct ofi_library *ofi_library_get(int eventfd, tp_status *status,
     const struct ofi_library *result = NULL;
     int code = 0;
 
-    pthread_mutex_lock(&library.lock);
+    library_locked();
     if (library.state == LIBRARY_ABSENT)
         code = library_start();
     if (code != 0)
@@ -348,7 +372,7 @@ const struct ofi_library *ofi_library_get(int eventfd, tp_status *status,
 
 void ofi_library_forget(int eventfd)
 {
-    pthread_mutex_lock(&library.lock);
+    library_locked();
     for (int i = 0; i < library.count; i++)
         if (library.waiters[i] == eventfd)
             library.waiters[i--] = library.waiters[--library.count];
