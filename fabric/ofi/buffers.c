@@ -50,6 +50,10 @@ tp_status ofi_slots_open(struct ofi_slots *slots, struct ofi_conn *conn,
     status = slots_register(slots, conn, access, error);
     if (status != TP_OK)
         return status;
+    /* Of huge pages, which some systems give unasked, the first slot that is
+     * used would take one. */
+    if (slots->mr == NULL)
+        (void)madvise(slots->memory, slots->bytes, MADV_NOHUGEPAGE);
     slots->count = count;
     for (unsigned i = count; i > 0; i--) {
         struct ofi_slot *slot = &slots->slot[i - 1];
