@@ -30,7 +30,7 @@ static void below_incoming(void *core, struct tpf_conn *below)
     rail->endpoint = endpoint;
     rail->conn = below;
     rail->stage = RAILS_ASKED;
-    rail->deadline = rails_after(RAILS_JOIN_MS);
+    rail->deadline = rails_patience(endpoint);
     rails_pace_init(&rail->pace, sub->megabits);
     below->peer = rail;
     tpb_list_append(&endpoint->strangers, &rail->link);

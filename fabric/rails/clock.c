@@ -14,6 +14,16 @@ enum {
                                       with few looks from then on */
 };
 
+uint64_t rails_patience(const struct rails_endpoint *endpoint)
+{
+    int64_t ms = endpoint->common.env->settings
+                     ->number[TPB_SET_CONNECT_TIMEOUT];
+
+    if (ms < 0)
+        return UINT64_MAX;
+    return rails_after(ms > RAILS_JOIN_MS ? (uint64_t)ms : RAILS_JOIN_MS);
+}
+
 /* Has the other side said anything on this rail since `since`?  It is asked to:
  * that a frame is there, only a process can say that does not compute just now
  * and is not stopped. */

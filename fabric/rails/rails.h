@@ -49,7 +49,7 @@ enum {
     RAILS_LEAST_FRAME = 256,       /* of a group */
     RAILS_MOST_FRAME = 64 * 1024,  /* with its head: smaller ones spread better,
                                       and a ring holds several */
-    RAILS_JOIN_MS = 10000,         /* to be welcomed, or to say who one is */
+    RAILS_JOIN_MS = 10000,         /* to be welcomed, beside others */
     RAILS_RETRY_MS = 100           /* until a lost rail is called again */
 };
 
@@ -398,6 +398,9 @@ static inline uint64_t rails_after(uint64_t ms)
 {
     return tpb_now() + ms * 1000000u;
 }
+/* Until when the first rail waits to be welcomed, and a stranger may say who he
+ * is: the peer may be busy with something else. */
+uint64_t rails_patience(const struct rails_endpoint *endpoint);
 void rails_tick(struct rails_endpoint *endpoint);
 /* Is there nothing that takes time? */
 bool rails_calm(const struct rails_endpoint *endpoint);

@@ -163,7 +163,8 @@ void rails_join(struct rails_conn *conn, struct rails_rail *rail)
     if (!rails_control(rail, RAILS_JOIN, &join))
         return;
     rail->stage = RAILS_ASKED;
-    rail->deadline = rails_after(RAILS_JOIN_MS);
+    rail->deadline = conn->ready ? rails_after(RAILS_JOIN_MS)
+                                 : rails_patience(rail->endpoint);
     rails_ticks(rail->endpoint);
 }
 

@@ -680,6 +680,52 @@ START_TEST(test_lost_twice)
 }
 END_TEST
 
+/* The rails of a conn that is being made, and its peer's strangers, as if they
+ * had waited for so long. */
+static void parts_wait(struct tpx_pair *pair, uint64_t ns)
+{
+    struct rails_conn *conn = rails_conn_of(pair->ab->conn);
+
+    for (int i = 0; i < RAILS_MAX; i++)
+        if (conn->rails[i] != NULL)
+            conn->rails[i]->deadline -= ns;
+    TPB_LIST_EACH(node, &rails_of(pair->b->endpoint)->strangers)
+        TPB_CONTAINER(node, struct rails_rail, link)->deadline -= ns;
+    for (int i = 0; i < 3; i++) {
+        rails_tick(rails_of(pair->a->endpoint));
+        rails_tick(rails_of(pair->b->endpoint));
+    }
+}
+
+/* Who is called by rails and does something else is waited for as by any other
+ * backend; so is who calls. */
+START_TEST(test_busy_while_joining)
+{
+    struct rails_conn *conn;
+    struct tpx_pair pair;
+    bool asked = false;
+
+    if (!parts_possible())
+        return;
+    pair.a = tpx_side_open(parts_backend);
+    pair.b = tpx_side_open(parts_backend);
+    pair.ab = tpx_connect(pair.a, pair.b->address, pair.b->address_length);
+    conn = rails_conn_of(pair.ab->conn);
+    while (!asked) {
+        tpx_side_step(pair.b);
+        tpx_side_step(pair.a);
+        for (int i = 0; i < RAILS_MAX; i++)
+            asked |= conn->rails[i] != NULL
+                     && conn->rails[i]->stage == RAILS_ASKED;
+        ck_assert_msg(!pair.ab->failed, "%s", pair.ab->text);
+    }
+    parts_wait(&pair, 20 * UINT64_C(1000000000));
+    TPX_UNTIL(tpx_pair_step(&pair), conn->up == 3 || pair.ab->failed);
+    ck_assert_msg(!pair.ab->failed, "%s", pair.ab->text);
+    tpx_pair_close(&pair);
+}
+END_TEST
+
 /* What a conn goes over is told by a rail that is up, not by the first one, as
  * long as that is dialled. */
 START_TEST(test_carrier)
@@ -760,6 +806,7 @@ int main(void)
     tcase_add_test(tests, test_old_peer_is_not_told);
     tcase_add_test(tests, test_given_up_wrongly);
     tcase_add_test(tests, test_lost_twice);
+    tcase_add_test(tests, test_busy_while_joining);
     tcase_add_test(tests, test_carrier);
     tcase_add_test(tests, test_sleeper_is_told);
     tcase_add_test(tests, test_all_lost);
