@@ -7,8 +7,8 @@
  * the group of its rails.  Every frame of the core has a number and goes over
  * one rail with our head before it; the receiver gives the core the frames by
  * their numbers.  Each rail is first in, first out, so the next frame usually
- * is the oldest of some rail and is read in place.  What came too early is
- * copied to the stash, which happens only when there is nothing else to do.
+ * is the oldest of some rail and is read in place.  What came too early on the
+ * rails before that one is copied to the stash.
  *
  * Nothing is forgotten before the other side has it: each head tells how many
  * frames its sender has taken off that rail.  A frame of a rail that was lost,
