@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "fabric/memory.h"
 #include "runtime/base/alloc.h"
@@ -32,7 +31,7 @@ void tpf_memories_fini(struct tpf_memories *memories)
 
 static size_t memory_pages(size_t bytes)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t page = tpb_page();
 
     return (bytes + page - 1) / page * page;
 }

@@ -2,8 +2,6 @@
 /* Pages of arenas: taken where the first gap is that is long enough. */
 #include "config.h"
 
-#include <unistd.h>
-
 #include "runtime/arena.h"
 #include "runtime/base/alloc.h"
 
@@ -26,7 +24,7 @@ void tpr_arenas_init(struct tpr_arenas *arenas)
     pthread_mutex_init(&arenas->lock, NULL);
     tpb_list_init(&arenas->list);
     arenas->empty = 0;
-    arenas->page = (size_t)sysconf(_SC_PAGESIZE);
+    arenas->page = tpb_page();
     arenas->pages = (unsigned)(TPR_ARENA / arenas->page);
 }
 

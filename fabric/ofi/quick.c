@@ -181,7 +181,7 @@ static bool quick_read(struct quick_object *object)
 static int quick_find(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct quick_object *object = arg;
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), guarded = 0, end = 0;
+    uintptr_t page = tpb_page(), guarded = 0, end = 0;
 
     (void)size;
     for (size_t i = 0; i < info->dlpi_phnum; i++) {
@@ -206,7 +206,7 @@ static int quick_find(struct dl_phdr_info *info, size_t size, void *arg)
 static quick_open *quick_exchange(const struct quick_object *object,
                                   uintptr_t where, quick_open *other)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t page = tpb_page();
     void *begin = (void *)(where & ~(page - 1));
     bool guarded = where >= object->guarded && where < object->guarded_end;
     quick_open *before;

@@ -15,7 +15,6 @@
 
 #include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "fabric/shm/shm.h"
 
@@ -46,7 +45,7 @@ enum extent_stage {
 /* The pages between two offsets, if any. */
 static void extent_drop(unsigned char *memory, uint64_t from, uint64_t to)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t page = tpb_page();
 
     from = (from + page - 1) / page * page;
     to = to / page * page;

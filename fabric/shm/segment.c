@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "fabric/shm/shm.h"
 #include "runtime/base/io.h"
@@ -13,7 +12,7 @@
  * machines have pages of 16 or 64 KiB; all processes of one have the same. */
 static size_t segment_control(void)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t page = tpb_page();
 
     return page > SHM_CONTROL ? page : SHM_CONTROL;
 }

@@ -9,8 +9,6 @@
  */
 #include "config.h"
 
-#include <unistd.h>
-
 #include "gpu/cuda_gdr/gdr.h"
 #include "gpu/mutants.h"
 #include "runtime/base/alloc.h"
@@ -100,7 +98,7 @@ static tp_status region_fd(const struct tpg_cuda *cuda, int device,
 {
     uint64_t start = (uint64_t)(uintptr_t)memory->address;
     uint64_t end = start + memory->length;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t page = tpb_page();
     tp_status status;
 
     start -= start % page;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/base.h"
@@ -181,6 +182,11 @@ void tpb_text_fini(struct tpb_text *text)
 {
     tpb_free(text->text);
     memset(text, 0, sizeof(*text));
+}
+
+size_t tpb_page(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Every rank reads some of these as it starts, and sscanf(3) would measure all

@@ -149,6 +149,9 @@ static inline void tpb_demote(const void *memory)
 
 bool tpb_demotes(void);
 
+/* The bytes of a page: 4096, on some machines 16 or 64 KiB. */
+size_t tpb_page(void);
+
 /* FNV-1a, 64 bits (Fowler, Noll, Vo; RFC 9923).  Each step is a bijection of
  * the state, so texts that differ in one byte never have the same hash. */
 #define TPB_HASH_INIT 0xcbf29ce484222325u

@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "runtime/base/base.h"
 #include "runtime/base/pages.h"
@@ -16,7 +15,7 @@ enum {
 /* One page speaks for all: programs write their buffers as a whole. */
 static bool pages_there(const unsigned char *data, size_t length)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t page = tpb_page();
     uintptr_t middle = ((uintptr_t)data + length / 2) & ~(page - 1);
     unsigned char there = 1;
 

@@ -32,23 +32,18 @@ _Static_assert(sizeof(struct tpb_record_rank) % sizeof(record_word) == 0
                   == 0 && offsetof(struct tpb_record_gone, changes) == 0,
                "so is a rank, and `changes` is before what it is about");
 
-size_t tpb_record_page(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
-
 static size_t record_stride(uint32_t slots)
 {
     size_t bytes = sizeof(struct tpb_record_rank)
                    + slots * sizeof(struct tpb_record_pipe);
-    size_t page = tpb_record_page();
+    size_t page = tpb_page();
 
     return (bytes + page - 1) / page * page;
 }
 
 static size_t record_size(const struct tpb_record_file *file)
 {
-    return tpb_record_page() + (size_t)file->ranks * file->stride;
+    return tpb_page() + (size_t)file->ranks * file->stride;
 }
 
 static bool record_valid(const struct tpb_record_file *file, size_t size)
@@ -111,7 +106,7 @@ tp_status tpb_record_open(int fd, struct tpb_record *record,
     if (fstat(fd, &status) < 0)
         return tpb_fail_errno(error, errno, "the record");
     size = (size_t)status.st_size;
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || size < tpb_record_page())
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || size < tpb_page())
         return tpb_fail(error, TP_ERR_INVALID, "this is not a record of a job");
     memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED)
@@ -141,7 +136,7 @@ static const char *record_section(const struct tpb_record *record,
                                   uint32_t rank)
 {
     return record->file != NULL && rank < record->ranks
-           ? (const char *)record->file + tpb_record_page()
+           ? (const char *)record->file + tpb_page()
              + (size_t)rank * record->stride : NULL;
 }
 
@@ -235,7 +230,7 @@ tp_status tpb_record_attach(const char *text, uint32_t rank,
         return tpb_fail(error, TP_ERR_INVALID, "the record is of another "
                         "version of tp");
     memory = mmap(NULL, file.stride, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                  (off_t)(tpb_record_page() + (size_t)rank * file.stride));
+                  (off_t)(tpb_page() + (size_t)rank * file.stride));
     if (memory == MAP_FAILED)
         return tpb_fail_errno(error, errno, "cannot map the record");
     *section = (struct tpb_record_section){

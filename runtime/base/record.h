@@ -4,12 +4,13 @@
  * for, in memory that tprun makes (a memfd without a name), its ranks write,
  * and tprun and tptop read, also after the rank has died.
  *
- * A file of one header and, for each rank, a section: a tpb_record_rank and
- * behind it `slots` tpb_record_pipe.  A rank maps its own section only.  All
- * members are written by their rank with relaxed stores and may be read at any
- * time; one word is never torn, several need not fit together.  But all of a
- * tpb_record_pipe's are of one pipe: a slot that is given back is used again,
- * and its serial tells.  Readers trust nothing: what they copy they check.
+ * A file of one header, a page, and, for each rank, a section of whole pages: a
+ * tpb_record_rank and behind it `slots` tpb_record_pipe.  A rank maps its own
+ * section only.  All members are written by their rank with relaxed stores and
+ * may be read at any time; one word is never torn, several need not fit
+ * together.  But all of a tpb_record_pipe's are of one pipe: a slot that is
+ * given back is used again, and its serial tells.  Readers trust nothing: what
+ * they copy they check.
  */
 #ifndef TPB_RECORD_H
 #define TPB_RECORD_H
@@ -98,10 +99,6 @@ struct tpb_record {
     size_t size;                   /* bytes */
     uint32_t ranks, stride;
 };
-
-/* The bytes of the header, of which sections are multiples: whole pages, of
- * this machine. */
-size_t tpb_record_page(void);
 
 /*
  * Makes the record of a job and maps it.  *fd is the caller's, and not

@@ -55,7 +55,7 @@ START_TEST(test_header)
     ck_assert_int_eq(tpb_record_make("job", 4, &record, &fd, text, NULL),
                      TP_OK);
     ck_assert_int_eq(tpb_record_open(fd, &copy, NULL), TP_OK);
-    last = (void *)((char *)record.file + tpb_record_page()
+    last = (void *)((char *)record.file + tpb_page()
                     + 3 * (size_t)record.file->stride);
     last->phase = TPB_PHASE_RUNNING;
     record.file->ranks = TPB_RECORD_RANKS;
@@ -278,7 +278,7 @@ START_TEST(test_whole)
     ck_assert_int_eq(tpb_record_make("job", 1, &record, &fd, text, NULL),
                      TP_OK);
     /* In the same mapping, where ThreadSanitizer sees both sides. */
-    section.rank = (void *)((char *)record.file + tpb_record_page());
+    section.rank = (void *)((char *)record.file + tpb_page());
     section.pipes = (void *)(section.rank + 1);
     section.slots = record.file->slots;
     ck_assert_int_eq(pthread_create(&writer, NULL, whole_write, &section), 0);
