@@ -478,6 +478,7 @@ static tp_context *context_new(void)
         return NULL;
     }
     context->serial = atomic_fetch_add(&serial, 1) + 1;
+    tpr_wait_init(context);
     pthread_mutex_init(&context->table_lock, NULL);
     pthread_mutex_init(&context->waits_lock, NULL);
     tpb_list_init(&context->waits);
@@ -544,6 +545,7 @@ static void context_free(tp_context *context)
     tpb_settings_fini(&context->settings);
     pthread_mutex_destroy(&context->table_lock);
     pthread_mutex_destroy(&context->waits_lock);
+    tpr_wait_fini(context);
     tpb_free(context);
 }
 

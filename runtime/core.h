@@ -501,6 +501,8 @@ struct tp_context {
     _Atomic(struct tpr_desk *) desk;   /* atomic; table to set; NULL: no peer
                                           from outside */
 
+    struct tpb_list wait_link;     /* in a list of wait.c's */
+
     bool closing;                  /* in tp_finalize() ... */
     bool flushed;                  /* ... which got all of it off */
     bool closed;                   /* ... and nothing new is accepted */
@@ -608,6 +610,9 @@ void tpr_progress_fini(tp_context *context);
 /* ---- wait.c ------------------------------------------------------------- */
 
 bool tpr_is_quiet(tp_context *context); /* nothing begun needs a pass; token */
+/* The context begins, and ends: what threads know of it is of use. */
+void tpr_wait_init(tp_context *context);
+void tpr_wait_fini(tp_context *context);
 /* This thread has made the context: what completes is its own. */
 void tpr_progress_mine(const tp_context *context);
 

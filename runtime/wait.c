@@ -3,8 +3,10 @@
 #include "config.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <sys/timerfd.h>
 
+#include "runtime/base/alloc.h"
 #include "runtime/core.h"
 #include "runtime/drive.h"
 #include "runtime/stream.h"
@@ -13,14 +15,73 @@ enum { WAIT_ROUNDS = 4 };          /* of one call in an event loop */
 
 _Thread_local char tpr_me;
 
-/* Up to which callback this thread knows of a context's: those that ran between
+/*
+ * Up to which callback this thread knows of a context's: those that ran between
  * its last tp_wait() or tp_progress() and the next one must end that next one,
- * whoever ran them, or its caller would sleep over what he waits for. */
-enum { WAIT_KNOWN = 4 };
-static _Thread_local TPR_TLS struct wait_known {
-    uint64_t serial;           /* the context's; 0: unused */
+ * whoever ran them, or its caller would sleep over what he waits for.
+ */
+struct wait_known {
+    uint64_t serial;               /* the context's; 0: unused */
     uint64_t delivered;
-} wait_known[WAIT_KNOWN];
+};
+enum { WAIT_KNOWN = 4 };           /* those of more contexts are allocated */
+static _Thread_local TPR_TLS struct wait_known wait_known[WAIT_KNOWN];
+static _Thread_local TPR_TLS struct wait_more {
+    struct wait_known known;
+    struct wait_more *next;
+} *wait_more;
+
+/* The contexts there are: what a thread knows of others it need not keep. */
+static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tpb_list wait_contexts = { &wait_contexts, &wait_contexts };
+
+/* Frees what a thread has allocated when it ends. */
+static pthread_key_t wait_key;
+static bool wait_has_key;
+static pthread_once_t wait_ready = PTHREAD_ONCE_INIT;
+
+static void wait_thread_ends(void *arg)
+{
+    struct wait_more *more = arg, *next;
+
+    wait_more = NULL;
+    for (; more != NULL; more = next) {
+        next = more->next;
+        tpb_free(more);
+    }
+}
+
+static void wait_forks(void)
+{
+    pthread_mutex_lock(&wait_lock);
+}
+
+static void wait_forked(void)
+{
+    pthread_mutex_unlock(&wait_lock);
+}
+
+/* A child that is forked may call tp_init(), whatever other threads do. */
+static void wait_get_ready(void)
+{
+    wait_has_key = pthread_key_create(&wait_key, wait_thread_ends) == 0;
+    (void)pthread_atfork(wait_forks, wait_forked, wait_forked);
+}
+
+void tpr_wait_init(tp_context *context)
+{
+    pthread_once(&wait_ready, wait_get_ready);
+    pthread_mutex_lock(&wait_lock);
+    tpb_list_append(&wait_contexts, &context->wait_link);
+    pthread_mutex_unlock(&wait_lock);
+}
+
+void tpr_wait_fini(tp_context *context)
+{
+    pthread_mutex_lock(&wait_lock);
+    tpb_list_unlink(&context->wait_link);
+    pthread_mutex_unlock(&wait_lock);
+}
 
 /* This thread's entry, or NULL. */
 static inline struct wait_known *wait_find(const tp_context *context)
@@ -32,12 +93,56 @@ static inline struct wait_known *wait_find(const tp_context *context)
     for (unsigned i = 1; i < WAIT_KNOWN; i++)
         if (wait_known[i].serial == context->serial)
             return &wait_known[i];
+    for (struct wait_more *more = wait_more; more != NULL; more = more->next)
+        if (more->known.serial == context->serial)
+            return &more->known;
     return NULL;
 }
 
-/* ... a new one with `delivered`.  With more contexts than entries one is
- * forgotten: then a wait returns once without need, and neither it nor progress
- * tells of what others ran. */
+/* Under wait_lock. */
+static bool wait_is_spare(const struct wait_known *known)
+{
+    TPB_LIST_EACH(node, &wait_contexts)
+        if (TPB_CONTAINER(node, tp_context, wait_link)->serial
+            == known->serial)
+            return false;
+    return true;
+}
+
+/* One of a context that is gone, or of none; or NULL. */
+static struct wait_known *wait_spare(void)
+{
+    struct wait_known *spare = NULL;
+
+    pthread_mutex_lock(&wait_lock);
+    for (unsigned i = 0; i < WAIT_KNOWN && spare == NULL; i++)
+        if (wait_is_spare(&wait_known[i]))
+            spare = &wait_known[i];
+    for (struct wait_more *more = wait_more; more != NULL && spare == NULL;
+         more = more->next)
+        if (wait_is_spare(&more->known))
+            spare = &more->known;
+    pthread_mutex_unlock(&wait_lock);
+    return spare;
+}
+
+/* One more; or NULL. */
+static struct wait_known *wait_add(void)
+{
+    struct wait_more *more = wait_has_key ? tpb_zalloc(sizeof(*more)) : NULL;
+
+    if (more == NULL || pthread_setspecific(wait_key, more) != 0) {
+        tpb_free(more);
+        return NULL;
+    }
+    more->next = wait_more;
+    wait_more = more;
+    return &more->known;
+}
+
+/* ... a new one with `delivered`.  Without memory another is forgotten: then a
+ * wait returns once without need, and neither it nor progress tells of what
+ * others ran. */
 static struct wait_known *wait_know(const tp_context *context,
                                     uint64_t delivered)
 {
@@ -46,7 +151,11 @@ static struct wait_known *wait_know(const tp_context *context,
 
     if (TPB_LIKELY(known != NULL))
         return known;
-    known = &wait_known[next++ % WAIT_KNOWN];
+    known = wait_spare();
+    if (known == NULL)
+        known = wait_add();
+    if (known == NULL)
+        known = &wait_known[next++ % WAIT_KNOWN];
     *known = (struct wait_known){ context->serial, delivered };
     return known;
 }

@@ -11,6 +11,10 @@
  * Who looks on while another thread runs callbacks hears of each when it is
  * over: he was told of several together, and one that waited for him waited for
  * ever.
+ *
+ * A thread knows of any number of contexts which callbacks it has heard of.  Of
+ * more than four it forgot that: waits without a callback were over at once,
+ * and what other threads ran was not counted.
  */
 #include "config.h"
 
@@ -184,6 +188,97 @@ START_TEST(each_callback_is_told)
 }
 END_TEST
 
+enum { MANY_CONTEXTS = 7 };
+
+static struct many {
+    tp_context *context;
+    tp_pipe *pipe;
+    atomic_int ended;
+} many[MANY_CONTEXTS];
+
+static void many_open(struct many *one, tp_progress_mode mode)
+{
+    tp_options options = TP_OPTIONS_INIT;
+
+    options.bootstrap = "single";
+    options.backends = "loop";
+    options.progress = mode;
+    atomic_store(&one->ended, 0);
+    ck_assert_int_eq(tp_init(&options, &one->context), TP_OK);
+    ck_assert_int_eq(tp_pipe_to_rank(one->context, 0, &one->pipe), TP_OK);
+}
+
+static void many_ended(tp_pipe *pipe, tp_status status, tp_message *message,
+                       void *arg)
+{
+    struct many *one = arg;
+
+    (void)pipe, (void)message;
+    ck_assert_int_eq(status, TP_OK);
+    atomic_fetch_add(&one->ended, 1);
+}
+
+static void many_write(struct many *one)
+{
+    static tp_message message;
+
+    ck_assert_int_eq(tp_pipe_write(one->pipe, &message, many_ended, one),
+                     TP_OK);
+}
+
+/* Twice, so that of each the first is not what it is asked of. */
+static void *many_wait(void *arg)
+{
+    int completed;
+
+    (void)arg;
+    for (int i = 0; i < 2 * MANY_CONTEXTS; i++) {
+        struct many *one = &many[i % MANY_CONTEXTS];
+
+        many_write(one);
+        ck_assert_int_eq(tp_wait(one->context, 10000, NULL), TP_OK);
+    }
+    for (int i = 0; i < MANY_CONTEXTS; i++) {
+        ck_assert_int_eq(tp_wait(many[i].context, 0, &completed),
+                         TP_ERR_TIMEOUT);
+        ck_assert_int_eq(completed, 0);
+    }
+    return NULL;
+}
+
+START_TEST(of_each_context_what_is_known_is_kept)
+{
+    pthread_t other;
+
+    for (int i = 0; i < MANY_CONTEXTS; i++)
+        many_open(&many[i], TP_PROGRESS_MANUAL);
+    many_wait(NULL);
+    ck_assert_int_eq(pthread_create(&other, NULL, many_wait, NULL), 0);
+    ck_assert_int_eq(pthread_join(other, NULL), 0);
+    for (int i = 0; i < MANY_CONTEXTS; i++)
+        ck_assert_int_eq(tp_finalize(many[i].context), TP_OK);
+}
+END_TEST
+
+START_TEST(contexts_that_come_and_go_hide_no_callback)
+{
+    struct many *stays = &many[0];
+    int completed = 0;
+
+    many_open(stays, TP_PROGRESS_THREAD);
+    many_write(stays);
+    for (int i = 1; i < MANY_CONTEXTS; i++) {
+        many_open(&many[i], TP_PROGRESS_MANUAL);
+        ck_assert_int_eq(tp_finalize(many[i].context), TP_OK);
+    }
+    while (atomic_load(&stays->ended) == 0)
+        usleep(1000);
+    ck_assert_int_eq(tp_wait(stays->context, 10000, &completed), TP_OK);
+    ck_assert_int_eq(completed, 1);
+    ck_assert_int_eq(tp_finalize(stays->context), TP_OK);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("wait");
@@ -193,6 +288,8 @@ int main(void)
     tcase_add_test(tests, what_comes_ends_the_vain_sleeps);
     tcase_add_test(tests, what_is_counted_is_told);
     tcase_add_test(tests, each_callback_is_told);
+    tcase_add_test(tests, of_each_context_what_is_known_is_kept);
+    tcase_add_test(tests, contexts_that_come_and_go_hide_no_callback);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
