@@ -132,7 +132,9 @@ tp_status tpr_resolve_result(const struct tpr_resolve *resolve,
     if (!atomic_load_explicit(&resolve->done, memory_order_acquire))
         return tpb_fail(error, TP_ERR_NOT_FOUND, "not looked up yet");
     *error = resolve->error;
-    memcpy(ways, resolve->ways, sizeof(resolve->ways));
-    *count = resolve->count;
+    if (resolve->status == TP_OK) {
+        memcpy(ways, resolve->ways, sizeof(resolve->ways));
+        *count = resolve->count;
+    }
     return resolve->status;
 }

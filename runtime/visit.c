@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Our visits at the desks of others: each way of an address in turn, and all of
- * them again while nobody listens there, until the peer's deadline.
+ * them again while nobody listens there, until the peer's deadline.  A name is
+ * then looked up again, too, for who comes back elsewhere takes it along.
  */
 #include "config.h"
 
@@ -16,7 +17,11 @@
 
 TPB_LOG_COMPONENT("visit");
 
-enum { VISIT_REST_MS = 20, VISIT_REST_MOST_MS = 500 };
+enum {
+    VISIT_REST_MS = 20,
+    VISIT_REST_MOST_MS = 500,
+    VISIT_NAME_MS = 5000           /* before a known name is looked up again */
+};
 
 enum visit_stage {
     VISIT_NEW, VISIT_RESOLVING, VISIT_RESTING, VISIT_DIALING, VISIT_NOTE,
@@ -32,6 +37,7 @@ struct tpr_visit {
     char secret[TPR_SECRET_TEXT];
     enum visit_stage stage;
     uint64_t deadline;             /* of the stage; 0: none */
+    uint64_t asked;                /* when for a name; 0: there is none */
     uint32_t way;                  /* which is being tried; 0: the name */
     uint32_t rest_ms;
     tp_status verdict;             /* the gravest of this round */
@@ -374,11 +380,11 @@ static void visit_met(struct tpr_visit *visit)
 static void visit_resolved(struct tpr_visit *visit)
 {
     struct tpb_error error = { "" };
-    tp_status status = tpr_resolve_result(visit->resolve, visit->address.ways,
-                                          &visit->address.count, &error);
 
+    (void)tpr_resolve_result(visit->resolve, visit->address.ways,
+                             &visit->address.count, &error);
     visit_hang_up(visit);
-    if (status == TP_OK) {
+    if (visit->address.count > 0) {    /* from before, perhaps */
         visit_round(visit);
         return;
     }
@@ -423,28 +429,48 @@ static void visit_ready(struct tpf_watch *watch, uint32_t events)
 
 /* ---- begin and clock ----------------------------------------------------- */
 
+/* With what is known of the name: it was not told anew. */
+static void visit_go_on(struct tpr_visit *visit)
+{
+    visit_hang_up(visit);
+    visit_round(visit);
+}
+
 static void visit_look_up(struct tpr_visit *visit)
 {
     struct tpr_address *address = &visit->address;
     struct tpb_error error = { "" };
-    tp_status status = tpr_resolve(address->host, address->port, false,
-                                   address->ways, &address->count, &error);
+    bool known = address->count > 0;
     int fd;
 
-    if (status == TP_OK) {
+    if (visit->asked == 0
+        && tpr_resolve(address->host, address->port, false, address->ways,
+                       &address->count, &error) == TP_OK) {
         visit_round(visit);
         return;
     }
+    visit->asked = tpb_now();
     visit->resolve = tpr_resolve_start(address->host, address->port, &fd);
     if (visit->resolve != NULL) {
         visit->line.watch.fd = fd;
-        visit_stage(visit, VISIT_RESOLVING, 0);
+        visit_stage(visit, VISIT_RESOLVING, known ? DESK_PATIENCE_MS : 0);
         if (tpf_watch_add(&visit_context(visit)->env, &visit->line.watch,
                           EPOLLIN) == 0)
             return;
     }
-    visit_fail(visit, TP_ERR_SYSTEM, "the name cannot be looked up: no thread"
-               " or descriptor");
+    if (known)
+        visit_go_on(visit);
+    else
+        visit_fail(visit, TP_ERR_SYSTEM, "the name cannot be looked up: no"
+                   " thread or descriptor");
+}
+
+/* May the name mean something by now, or something else? */
+static bool visit_wants_name(const struct tpr_visit *visit, uint64_t now)
+{
+    return visit->asked > 0
+           && (visit->address.count == 0
+               || now >= visit->asked + VISIT_NAME_MS * UINT64_C(1000000));
 }
 
 void tpr_visit_start(struct tpr_visit *visit)
@@ -480,9 +506,11 @@ void tpr_visits_tick(struct tpr_desk *desk, uint64_t now)
 
         if (visit->deadline == 0 || now < visit->deadline)
             continue;
-        if (visit->stage != VISIT_RESTING)
+        if (visit->stage == VISIT_RESOLVING)
+            visit_go_on(visit);
+        else if (visit->stage != VISIT_RESTING)
             visit_answered(visit, TP_ERR_UNREACHABLE, "no answer");
-        else if (visit->address.by_hand && visit->address.count == 0)
+        else if (visit_wants_name(visit, now))
             visit_look_up(visit);
         else
             visit_round(visit);
