@@ -415,7 +415,9 @@ bool tpr_broker_call(struct tpr_broker *broker, int rank, bool gave_up)
 void tpr_broker_abort(struct tpr_broker *broker, int status,
                       const char *reason)
 {
-    broker_insist(broker, TPB_DOOR_ABORT, status, reason, strlen(reason));
+    /* tprun reads no more than that, and a datagram has a limit, too. */
+    broker_insist(broker, TPB_DOOR_ABORT, status, reason,
+                  strnlen(reason, TPB_DOOR_CARD));
 }
 
 void tpr_broker_close(struct tpr_broker *broker)

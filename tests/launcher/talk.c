@@ -383,6 +383,15 @@ static void do_loss(void)
     raise(SIGKILL);
 }
 
+/* Ends the job in many words. */
+static void do_shout(void)
+{
+    memset(big, 'x', sizeof(big) - 1);
+    if (rank == 0)
+        tp_abort(context, 42, big);
+    receive(0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *word; void (*run)(void); } words[] = {
@@ -393,7 +402,7 @@ int main(int argc, char **argv)
         { "heir", do_heir }, { "threads", do_threads }, { "both", do_both },
         { "nested", do_nested },
         { "guests", do_guests }, { "crowd", do_crowd }, { "unmet", do_unmet },
-        { "loss", do_loss },
+        { "loss", do_loss }, { "shout", do_shout },
         { "robbed", do_robbed }, { "replaced", do_replaced },
     };
     const char *word = argc > 1 ? argv[1] : "";

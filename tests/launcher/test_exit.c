@@ -106,6 +106,21 @@ START_TEST(test_abort)
 }
 END_TEST
 
+/* More than a datagram holds: tprun never heard of it, and the rank ended ten
+ * seconds later, without a word. */
+START_TEST(test_abort_in_many_words)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "2", tpx_program("tests/launcher/talk"),
+                  "shout");
+    ck_assert_int_eq(launch.status, 42);
+    ck_assert_ptr_nonnull(strstr(launch.err, "ended the job with status 42: "
+                                 "xxxxxxxx"));
+    tpx_release(&launch);
+}
+END_TEST
+
 START_TEST(test_abort_keep_going)
 {
     struct tpx_launch launch = { 0 };
@@ -458,6 +473,7 @@ int main(void)
     tcase_add_test(tests, test_success);
     tcase_add_test(tests, test_plain_programs);
     tcase_add_loop_test(tests, test_abort, 0, 5);
+    tcase_add_test(tests, test_abort_in_many_words);
     tcase_add_test(tests, test_abort_keep_going);
     tcase_add_test(tests, test_keep_going);
     tcase_add_test(tests, test_first_failure_ends);
