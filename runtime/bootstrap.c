@@ -178,20 +178,33 @@ static bool bootstrap_of_tprun(tp_context *context)
 
 /* How many contexts this process has made; a child that was forked is another
  * program, and begins anew. */
+static struct {
+    pthread_mutex_t lock;
+    uint32_t contexts;
+    pid_t owner;
+} bootstrap_made = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
 static uint32_t bootstrap_number(void)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static uint32_t contexts;
-    static pid_t owner;
     uint32_t number;
 
-    pthread_mutex_lock(&lock);
-    if (owner != getpid())
-        contexts = 0;
-    owner = getpid();
-    number = contexts++;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&bootstrap_made.lock);
+    if (bootstrap_made.owner != getpid())
+        bootstrap_made.contexts = 0;
+    bootstrap_made.owner = getpid();
+    number = bootstrap_made.contexts++;
+    pthread_mutex_unlock(&bootstrap_made.lock);
     return number;
+}
+
+/* There was none: tp_init() failed.  Unless another thread has made the next
+ * one meanwhile. */
+static void bootstrap_give_back(uint32_t number)
+{
+    pthread_mutex_lock(&bootstrap_made.lock);
+    if (bootstrap_made.contexts == number + 1)
+        bootstrap_made.contexts = number;
+    pthread_mutex_unlock(&bootstrap_made.lock);
 }
 
 /* PMIx was the second way, and what kept from the first is half of it. */
@@ -203,12 +216,12 @@ static void bootstrap_neither(struct tpb_error *error, const char *denied)
 }
 
 /* Under tprun its door is the shorter way; `door` asks for it. */
-static tp_status bootstrap_launched(const struct tpb_settings *settings,
-                                    tp_context *context, bool door,
-                                    struct tpr_bootstrap **bootstrap,
-                                    struct tpb_error *error)
+static tp_status bootstrap_join(const struct tpb_settings *settings,
+                                tp_context *context, bool door,
+                                uint32_t number,
+                                struct tpr_bootstrap **bootstrap,
+                                struct tpb_error *error)
 {
-    uint32_t number = bootstrap_number();
     bool ours = bootstrap_of_tprun(context);
     bool apart = bootstrap_is_apart(settings), denied = false;
     struct tpb_error why = { "" };
@@ -237,6 +250,22 @@ static tp_status bootstrap_launched(const struct tpb_settings *settings,
     /* What libpmix said tells more, if it was asked. */
     if (status != TP_OK && (apart || status != TP_ERR_NOT_FOUND))
         tpb_fail(error, status, "%s", why.text);
+    return status;
+}
+
+static tp_status bootstrap_launched(const struct tpb_settings *settings,
+                                    tp_context *context, bool door,
+                                    struct tpr_bootstrap **bootstrap,
+                                    struct tpb_error *error)
+{
+    uint32_t number = bootstrap_number();
+    tp_status status = bootstrap_join(settings, context, door, number,
+                                      bootstrap, error);
+
+    if (status == TP_OK)
+        (*bootstrap)->number = number + 1;
+    else
+        bootstrap_give_back(number);
     return status;
 }
 
@@ -287,4 +316,21 @@ tp_status tpr_bootstrap_open(const struct tpb_settings *settings,
     if (status == TP_OK && (*bootstrap)->context == NULL)
         (*bootstrap)->context = context;
     return status;
+}
+
+tp_status tpr_bootstrap_publish(struct tpr_bootstrap *bootstrap,
+                                const void *blob, size_t length,
+                                struct tpb_error *error)
+{
+    bootstrap->published = true;
+    return bootstrap->ops->publish(bootstrap, blob, length, error);
+}
+
+void tpr_bootstrap_close(struct tpr_bootstrap *bootstrap)
+{
+    uint32_t number = bootstrap->published ? 0 : bootstrap->number;
+
+    bootstrap->ops->close(bootstrap);
+    if (number > 0)
+        bootstrap_give_back(number - 1);
 }

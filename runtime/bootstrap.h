@@ -62,16 +62,26 @@ struct tpr_bootstrap {
     tp_context *context;           /* for tpr_card_arrived() and so on */
     int rank, size, local_rank, local_size;
     char job[64];
+    uint32_t number;               /* of the context, from 1 on; 0: of none */
+    bool published;                /* others may have heard of that */
 };
 
 /*
  * Opens what TP_BOOTSTRAP names; "auto" is PMIx if a launcher is there, else
- * alone.  On TP_OK the caller closes *bootstrap with ops->close().
+ * alone.  On TP_OK the caller closes *bootstrap with tpr_bootstrap_close().
  */
 tp_status tpr_bootstrap_open(const struct tpb_settings *settings,
                              tp_context *context,
                              struct tpr_bootstrap **bootstrap,
                              struct tpb_error *error);
+
+/* As ops->publish. */
+tp_status tpr_bootstrap_publish(struct tpr_bootstrap *bootstrap,
+                                const void *blob, size_t length,
+                                struct tpb_error *error);
+/* One that has published nothing does not count: the process's next context
+ * has its number. */
+void tpr_bootstrap_close(struct tpr_bootstrap *bootstrap);
 
 /* The ways themselves; `number` counts the contexts of this process, since the
  * k-th of one rank meets the k-th of another.  NOT_FOUND from pmix: no

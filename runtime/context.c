@@ -334,8 +334,8 @@ static tp_status context_publish(tp_context *context, struct tpb_error *error)
     status = tpt_card_encode(&context->card, blob, &length);
     if (status == TP_OK) {
         context_damage(context, blob, &length);
-        status = context->bootstrap->ops->publish(context->bootstrap, blob,
-                                                  length, error);
+        status = tpr_bootstrap_publish(context->bootstrap, blob, length,
+                                       error);
     } else {
         tpb_fail(error, status, "the card cannot be encoded");
     }
@@ -537,7 +537,7 @@ static void context_free(tp_context *context)
     tpr_memory_fini(context);
     tpg_close(context->gpu);
     if (context->bootstrap != NULL)
-        context->bootstrap->ops->close(context->bootstrap);
+        tpr_bootstrap_close(context->bootstrap);
     tpt_topology_free(context->topology);
     tpr_record_close(context);
     tpr_poller_fini(context);
