@@ -171,7 +171,7 @@ void tpr_peer_unreachable(struct tpr_peer *peer)
                      "%d)", peer->context->rank);
     else if (peer->state == TPR_PEER_AWAITED || peer->gave_up)
         tpb_text_add(&text, "; nor did it find a way to us");
-    if (!text.failed && absent_by_contract(peer))
+    if (!text.failed && !tpr_guest_comes(peer) && absent_by_contract(peer))
         tpr_contract_broken(peer, text.text);
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no backend reaches it" : text.text);

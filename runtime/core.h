@@ -780,6 +780,8 @@ void tpr_guest_ended(struct tpr_peer *peer);
 void tpr_guest_closed(struct tpr_peer *peer);          /* by this side */
 void tpr_guest_late(struct tpr_peer *peer);            /* its deadline */
 void tpr_guest_free(struct tpr_guest *guest);
+/* Is it one that nobody has accepted?  It is turned away, and that is all. */
+bool tpr_guest_comes(const struct tpr_peer *peer);
 /* What it is called; its card is there. */
 void tpr_guest_name(struct tpr_peer *peer, const struct tpt_card *card,
                     char *name, size_t size);

@@ -58,6 +58,11 @@ void tpr_guest_free(struct tpr_guest *guest)
     tpb_free(guest);
 }
 
+bool tpr_guest_comes(const struct tpr_peer *peer)
+{
+    return peer->guest != NULL && peer->guest->listener != NULL;
+}
+
 tp_pipe *tpr_guest_pipe(struct tpr_guest *guest)
 {
     return atomic_load(&guest->peer->ready_made);

@@ -198,8 +198,12 @@ static void hello_adopt(struct tpr_peer *peer, struct tpf_conn *conn,
     conn->peer = peer;
     tpr_links_open(peer);
     tpr_links_hear(peer, verdicts);
-    if (peer->state == TPR_PEER_ENDED)
-        return;                    /* the contract needs what it refuses */
+    if (peer->state == TPR_PEER_ENDED) {
+        /* The contract needs what it refuses; others' need not be that. */
+        if (peer->guest != NULL)
+            hello_answer(conn, WIRE_DENIED);
+        return;
+    }
     if (hello_accept(peer))
         tpr_peer_connected(peer);
     else if (peer->guest != NULL)  /* it comes by itself, or not at all */
@@ -442,7 +446,11 @@ static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
         peer->conn = NULL;
         peer->links = NULL;
         peer->state = TPR_PEER_CROSSED;
-    } else if (welcome.answer == WIRE_DENIED)
+    } else if (welcome.answer == WIRE_DENIED && peer->guest != NULL)
+        tpr_peer_end(peer, TP_ERR_UNREACHABLE, "the listener finds no way to"
+                     " us: its TP_BACKENDS or TP_REQUIRE leaves none;"
+                     " TP_LOG=info there tells why");
+    else if (welcome.answer == WIRE_DENIED)
         tpr_peer_end(peer, TP_ERR_DENIED, "the peer does not let us in");
     else if (welcome.answer == WIRE_NO_MEMORY)
         tpr_peer_end(peer, TP_ERR_NO_MEMORY, "the peer is out of memory");
