@@ -14,12 +14,11 @@
 
 #include "launcher/guard.h"
 #include "launcher/orphans.h"
+#include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 
-enum { ORPHANS_FOREIGN = 64 };
-
-static pid_t orphans_foreign[ORPHANS_FOREIGN];
-static int orphans_foreign_count;
+static pid_t *orphans_foreign;
+static size_t orphans_foreign_count;
 
 /* Parent and state of a process; false if it is gone. */
 static bool orphans_stat(const char *name, pid_t *parent, char *state)
@@ -45,7 +44,7 @@ static bool orphans_stat(const char *name, pid_t *parent, char *state)
 
 static bool orphans_is_foreign(pid_t pid)
 {
-    for (int i = 0; i < orphans_foreign_count; i++)
+    for (size_t i = 0; i < orphans_foreign_count; i++)
         if (orphans_foreign[i] == pid)
             return true;
     return tpl_guard_is(pid);
@@ -91,9 +90,14 @@ static int orphans_each(void (*visit)(pid_t pid, int arg), int arg)
 
 static void orphans_remember(pid_t pid, int arg)
 {
+    pid_t *list = tpb_resize(orphans_foreign, (orphans_foreign_count + 1)
+                                              * sizeof(list[0]));
+
     (void)arg;
-    if (orphans_foreign_count < ORPHANS_FOREIGN)
-        orphans_foreign[orphans_foreign_count++] = pid;
+    if (list == NULL)
+        return;
+    orphans_foreign = list;
+    orphans_foreign[orphans_foreign_count++] = pid;
 }
 
 static void orphans_signal(pid_t pid, int signal)

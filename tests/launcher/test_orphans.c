@@ -162,6 +162,27 @@ START_TEST(test_stubborn_left_behind)
 }
 END_TEST
 
+/* Children that tprun has from before its exec are somebody else's, however
+ * many there are. */
+START_TEST(test_foreign)
+{
+    const char *tprun = tpx_program("launcher/tprun");
+    char command[2048];
+    int status;
+
+    /* Who was killed may be a zombie of somebody who does not look. */
+    snprintf(command, sizeof(command), "pids=$(sh -c 'n=0;"
+             " while [ $n -lt 70 ]; do sleep 600 >/dev/null & echo $!;"
+             " n=$((n + 1)); done; exec %s -n 1 true'); ended=0;"
+             " for pid in $pids; do"
+             " grep -s -q '^State:.[^ZX]' /proc/$pid/status"
+             " && kill $pid || ended=$((ended + 1)); done; exit $ended",
+             tprun);
+    status = system(command);
+    ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 static void start_family(struct tpx_launch *launch)
 {
     tpx_launch(launch, -1, (const char *const[]){ "-n", "3", "RANK", "family",
@@ -410,6 +431,7 @@ int main(void)
     tcase_add_test(tests, test_left_untouchable);
     tcase_add_loop_test(tests, test_heir, 0, 3);
     tcase_add_test(tests, test_stubborn_left_behind);
+    tcase_add_test(tests, test_foreign);
     tcase_add_test(tests, test_kill_tprun);
     tcase_add_test(tests, test_kill_tprun_nameless);
     tcase_add_loop_test(tests, test_kill_guard, 0, 2);
