@@ -19,6 +19,9 @@
 
 enum { TPTOP_USAGE = 2 };
 
+/* Seconds between two looks whether the job has ended. */
+static const double tptop_glance = 0.5;
+
 static int tptop_refuse(int status, const struct tpb_error *error)
 {
     fprintf(stderr, "tptop: %s\n", error->text);
@@ -153,16 +156,31 @@ static bool tptop_alive(pid_t pid, int process)
     return poll(&end, 1, 0) != 1;
 }
 
-static bool tptop_wait(const struct tptop_options *options)
+static bool tptop_sleep(const struct tptop_options *options, double seconds)
 {
     struct timespec time = {
-        (time_t)options->interval,
-        (long)((options->interval - floor(options->interval)) * 1e9)
+        (time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)
     };
 
     if (!options->json)
-        return tptop_screen_wait(options->interval);
+        return tptop_screen_wait(seconds);
     nanosleep(&time, NULL);
+    return true;
+}
+
+/* Until the next sample; false if there is none, be it that the user leaves or
+ * that the job ends. */
+static bool tptop_wait(const struct tptop_options *options, int process)
+{
+    uint64_t until = tpb_now() + (uint64_t)(options->interval * 1e9), now;
+
+    while ((now = tpb_now()) < until) {
+        double left = (double)(until - now) * 1e-9;
+
+        if (!tptop_sleep(options, left < tptop_glance ? left : tptop_glance)
+            || !tptop_alive(options->pid, process))
+            return false;
+    }
     return true;
 }
 
@@ -190,7 +208,7 @@ static int tptop_run(const struct tptop_options *options,
         }
         if (i == options->count && options->count > 0)
             break;
-        if (!tptop_wait(options) || !tptop_alive(options->pid, process))
+        if (!tptop_wait(options, process))
             break;
     }
     tptop_sample_fini(&sample);

@@ -674,6 +674,42 @@ START_TEST(test_top_unreaped)
 }
 END_TEST
 
+/* The end of a job does not wait for the next sample, which may be far away. */
+START_TEST(test_top_long)
+{
+    struct tpx_launch launch = { 0 };
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC), status = -1;
+    pid_t child, ended = 0;
+    char pid[16];
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "1", "sh", "-c",
+               "echo ready; exec sleep 600", NULL });
+    tpx_await_output(&launch, "ready\n", 1);
+    snprintf(pid, sizeof(pid), "%d", (int)launch.pid);
+    child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        dup2(null, STDOUT_FILENO);
+        execl(tpx_program("launcher/tptop"), "tptop", "--json", "--interval",
+              "1000000", pid, NULL);
+        _exit(255);
+    }
+    tpx_await_asleep(child);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    for (int i = 0; i < 3000 && ended == 0; i++) {
+        tpx_doze(0.02);
+        ended = waitpid(child, &status, WNOHANG);
+    }
+    if (ended == 0)
+        kill(child, SIGKILL);
+    ck_assert_int_eq(ended, child);
+    ck_assert_int_eq(status, 0);
+    close(null);
+    tpx_release(&launch);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("record");
@@ -699,6 +735,7 @@ int main(void)
     tcase_add_test(tests, test_screen_gone);
     tcase_add_test(tests, test_top_refusals);
     tcase_add_test(tests, test_top_unreaped);
+    tcase_add_test(tests, test_top_long);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
