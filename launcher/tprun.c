@@ -171,6 +171,8 @@ static void tprun_share(struct tprun_shared *shared)
     /* Without it every rank looks for itself: slower, not wrong. */
     (void)tpt_topology_share(tprun.placement.topology, &tprun.topology_fd,
                              shared->topology, NULL);
+    /* As a rank of another job we have that one's, which tptop would find. */
+    tpb_record_forget(tprun.settings.text[TPB_SET_RECORD]);
     /* Without it the job runs as well; only tptop and last words miss it. */
     (void)tpb_record_make(tprun.name, (uint32_t)tprun.options.ranks,
                           &tprun.record, &tprun.record_fd, shared->record,

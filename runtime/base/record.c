@@ -212,6 +212,24 @@ static bool record_ours(int fd, size_t size)
            && (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0;
 }
 
+/* The value of TP_RECORD; false if that is no record of this process's. */
+static bool record_parse(const char *text, int *fd, unsigned long *size)
+{
+    int used = 0;
+
+    return sscanf(text, "%d:%lu%n", fd, size, &used) == 2
+           && text[used] == '\0' && record_ours(*fd, *size);
+}
+
+void tpb_record_forget(const char *text)
+{
+    unsigned long size;
+    int fd;
+
+    if (record_parse(text, &fd, &size))
+        tpb_close(&fd);
+}
+
 tp_status tpb_record_attach(const char *text, uint32_t rank,
                             struct tpb_record_section *section,
                             struct tpb_error *error)
@@ -219,10 +237,9 @@ tp_status tpb_record_attach(const char *text, uint32_t rank,
     struct tpb_record_file file;
     unsigned long size;
     void *memory;
-    int fd, used = 0;
+    int fd;
 
-    if (sscanf(text, "%d:%lu%n", &fd, &size, &used) != 2
-        || text[used] != '\0' || !record_ours(fd, size))
+    if (!record_parse(text, &fd, &size))
         return tpb_fail(error, TP_ERR_INVALID, "TP_RECORD=%s is no record",
                         text);
     if (pread(fd, &file, sizeof(file), 0) != (ssize_t)sizeof(file)

@@ -142,6 +142,10 @@ tp_status tpb_record_attach(const char *text, uint32_t rank,
                             struct tpb_error *error);
 void tpb_record_detach(struct tpb_record_section *section);
 
+/* Closes what a launcher above has given this process, a launcher itself;
+ * `text` is as above. */
+void tpb_record_forget(const char *text);
+
 /*
  * The lowest slot that is free, for a pipe that has counted nothing; NULL if
  * all are taken.  tpb_record_give() gives it back, and what it counted is added

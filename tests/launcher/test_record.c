@@ -674,6 +674,36 @@ START_TEST(test_top_unreaped)
 }
 END_TEST
 
+/* As a rank of another job, tprun has that one's record from the start: tptop
+ * once showed it in place of the inner job's. */
+START_TEST(test_top_nested)
+{
+    struct tpx_launch launch = { 0 };
+    char text[64] = "";
+    json_t *object;
+    int inner = 0;
+
+    setenv("TPX_TPRUN", tpx_program("launcher/tprun"), 1);
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "1", "sh", "-c",
+               "echo inner $$; exec \"$TPX_TPRUN\" -n 3 sh -c "
+               "'echo ready; exec sleep 600'", NULL });
+    tpx_await_output(&launch, "ready\n", 3);
+    ck_assert_int_gt(pread(launch.out_fd, text, sizeof(text) - 1, 0), 0);
+    ck_assert_int_eq(sscanf(text, "inner %d", &inner), 1);
+    object = top(inner);
+    ck_assert_ptr_nonnull(object);
+    ck_assert_uint_eq(json_array_size(json_object_get(object, "ranks")), 3);
+    json_decref(object);
+    object = top(launch.pid);
+    ck_assert_ptr_nonnull(object);
+    ck_assert_uint_eq(json_array_size(json_object_get(object, "ranks")), 1);
+    json_decref(object);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* The end of a job does not wait for the next sample, which may be far away. */
 START_TEST(test_top_long)
 {
@@ -736,6 +766,7 @@ int main(void)
     tcase_add_test(tests, test_top_refusals);
     tcase_add_test(tests, test_top_unreaped);
     tcase_add_test(tests, test_top_long);
+    tcase_add_test(tests, test_top_nested);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
