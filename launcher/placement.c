@@ -11,7 +11,10 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/thread.h"
 
-enum { PLACEMENT_TRIES = 8 };      /* to find cores that nobody claims */
+enum {
+    PLACEMENT_TRIES = 8,           /* to find cores that nobody claims */
+    PLACEMENT_CPUS = CPU_SETSIZE * 8
+};
 
 /* How many GPUs each rank wants, the caller's to free; NULL if none does, or
  * without memory. */
@@ -151,6 +154,24 @@ void tpl_placement_fini(struct tpl_placement *placement)
     placement->topology = NULL;
 }
 
+unsigned tpl_placement_cpus(const struct tpl_placement *placement)
+{
+    size_t size = CPU_ALLOC_SIZE(PLACEMENT_CPUS);
+    struct tpt_place place;
+    unsigned cpus = 0;
+    cpu_set_t *set;
+
+    if (placement->plan.here) {
+        tpt_topology_place(placement->topology, &place);
+        return place.cpus;
+    }
+    set = tpb_zalloc(size);
+    if (set != NULL && sched_getaffinity(0, size, set) == 0)
+        cpus = (unsigned)CPU_COUNT_S(size, set);
+    tpb_free(set);
+    return cpus;
+}
+
 void tpl_placement_show(const struct tpl_placement *placement,
                         const struct tpl_options *options,
                         const char *host, struct tpb_text *text)
@@ -197,22 +218,30 @@ void tpl_placement_report(const struct tpl_placement *placement, int rank,
                           pid_t pid, struct tpb_text *text)
 {
     const struct tpt_bind_place *place = &placement->plan.places[rank];
-    size_t size = CPU_ALLOC_SIZE(CPU_SETSIZE * 8);
+    size_t size = CPU_ALLOC_SIZE(PLACEMENT_CPUS);
     cpu_set_t *set = tpb_zalloc(size);
+    bool here = placement->plan.here;
     struct tpb_text kernel = { 0 };
 
-    tpb_text_add(text, "rank %d (pid %d): asked for %s %s (%s); ", rank,
-                 (int)pid, place->cpus != NULL ? "cpus" : "any of cpus",
-                 place->list, place->where);
+    if (here)
+        tpb_text_add(text, "rank %d (pid %d): asked for %s %s (%s); ", rank,
+                     (int)pid, place->cpus != NULL ? "cpus" : "any of cpus",
+                     place->list, place->where);
+    else
+        tpb_text_add(text, "rank %d (pid %d): asked for none, as the "
+                     "topology is not this machine's (%s); ", rank, (int)pid,
+                     tpt_topology_source(placement->topology));
     if (set == NULL || sched_getaffinity(pid, size, set) < 0) {
         tpb_text_add(text, "the kernel does not say: %s", strerror(errno));
     } else {
         placement_list(set, size, &kernel);
-        if (kernel.text != NULL && strcmp(kernel.text, place->list) == 0)
+        if (here && kernel.text != NULL
+            && strcmp(kernel.text, place->list) == 0)
             tpb_text_add(text, "the kernel says the same");
         else
-            tpb_text_add(text, "the kernel says %s: NOT THE SAME",
-                         kernel.text != NULL ? kernel.text : "nothing");
+            tpb_text_add(text, "the kernel says %s%s", kernel.text != NULL
+                         ? kernel.text : "nothing",
+                         here ? ": NOT THE SAME" : "");
     }
     tpb_text_fini(&kernel);
     tpb_free(set);

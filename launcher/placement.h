@@ -46,6 +46,10 @@ tp_status tpl_placement_make(const struct tpl_options *options,
                              struct tpb_error *error);
 void tpl_placement_fini(struct tpl_placement *placement);
 
+/* How many cpus of this machine all ranks together have, also if the topology
+ * is another's; 0: nobody knows. */
+unsigned tpl_placement_cpus(const struct tpl_placement *placement);
+
 /* The map, a line per rank; the caller calls tpb_text_fini(). */
 void tpl_placement_show(const struct tpl_placement *placement,
                         const struct tpl_options *options,

@@ -85,12 +85,15 @@ static void start_say(const struct tpl_start *start, int rank, pid_t pid)
 {
     const struct tpt_bind_place *place =
         &start->placement->plan.places[rank];
+    bool here = start->placement->plan.here;
     struct tpb_text text = { 0 };
 
     if (start->options->verbose)
-        tpl_iof_say(start->iof, "rank %d is pid %d, %s cpus %s%s%s", rank,
-                    (int)pid, place->cpus != NULL ? "bound to" : "free on",
-                    place->list, place->gpus != NULL ? ", gpus " : "",
+        tpl_iof_say(start->iof, "rank %d is pid %d, %s%s%s%s", rank, (int)pid,
+                    !here ? "not bound" : place->cpus != NULL
+                    ? "bound to cpus " : "free on cpus ",
+                    here ? place->list : "",
+                    place->gpus != NULL ? ", gpus " : "",
                     place->gpus != NULL ? place->gpus : "");
     if (!start->options->report_bindings)
         return;

@@ -182,17 +182,16 @@ static void tprun_share(struct tprun_shared *shared)
 
 static void tprun_tell(const struct tprun_shared *shared)
 {
-    char launcher[64], cpus[16];
-    struct tpt_place place;
+    char launcher[64], text[16];
+    unsigned cpus = tpl_placement_cpus(&tprun.placement);
 
     if (shared->topology[0] != '\0')
         setenv("TP_TOPOLOGY_SHARED", shared->topology, 1);
     if (shared->record[0] != '\0')
         setenv("TP_RECORD", shared->record, 1);
     /* A rank that is bound cannot see what all of them have. */
-    tpt_topology_place(tprun.placement.topology, &place);
-    snprintf(cpus, sizeof(cpus), "%u", place.cpus);
-    setenv("TP_CPUS", cpus, 1);
+    snprintf(text, sizeof(text), "%u", cpus);
+    setenv("TP_CPUS", cpus > 0 ? text : "-", 1);
     snprintf(launcher, sizeof(launcher), "%s:%d", PACKAGE_VERSION,
              (int)getpid());
     setenv("TP_LAUNCHER", launcher, 1);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -426,6 +427,28 @@ START_TEST(test_map_elsewhere)
 }
 END_TEST
 
+/* Ranks that run all the same are on this machine, and not bound. */
+START_TEST(test_run_elsewhere)
+{
+    struct tpx_launch launch = { 0 };
+    char path[1024], cpus[32];
+    cpu_set_t own;
+
+    snprintf(path, sizeof(path), "TP_TOPOLOGY=%s/tests/data/topology/"
+             "two-socket.xml", getenv("TP_TEST_SOURCE"));
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(own), &own), 0);
+    snprintf(cpus, sizeof(cpus), "cpus %d\n", CPU_COUNT(&own));
+    tpx_run_tprun(&launch, "-x", path, "-n", "2", "-v", "--report-bindings",
+                  "sh", "-c", "echo cpus $TP_CPUS");
+    ck_assert_int_eq(launch.status, 0);
+    ck_assert_msg(tpx_count(launch.out, cpus) == 2, "%s", launch.out);
+    ck_assert_int_eq(tpx_count(launch.err, ", not bound\n"), 2);
+    ck_assert_int_eq(tpx_count(launch.err, "asked for none, "), 2);
+    ck_assert_int_eq(tpx_count(launch.err, "NOT THE SAME"), 0);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* Who starts slowly is named to people who want to know.  The slow rank waits
  * for a line that it gets only once it has been named. */
 START_TEST(test_slow_start)
@@ -677,6 +700,7 @@ int main(void)
     tcase_add_test(tests, test_pty);
     tcase_add_test(tests, test_map_shown);
     tcase_add_test(tests, test_map_elsewhere);
+    tcase_add_test(tests, test_run_elsewhere);
     tcase_add_test(tests, test_slow_start);
     tcase_add_test(tests, test_report_bindings);
     tcase_add_test(tests, test_two_jobs);
