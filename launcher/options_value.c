@@ -156,7 +156,7 @@ static bool value_ours(const char *text, size_t length)
 {
     static const char *const ours[] = {
         "PMIX_RANK", "PMIX_NAMESPACE", "TP_LAUNCHER", "TP_TOPOLOGY_SHARED",
-        "TP_RECORD", "TP_DOOR",
+        "TP_RECORD", "TP_CPUS", "TP_DOOR",
     };
 
     for (size_t i = 0; i < TPB_COUNT(ours); i++)

@@ -640,6 +640,7 @@ START_TEST(test_named)
         { "--require", "nope", "--require nope: \"nope\" is not CLASS:" },
         { "--require", "", "--require: expected CLASS:BACKEND" },
         { "-x", "PMIX_RANK=3", "tprun itself sets this one" },
+        { "-x", "TP_CPUS=3", "tprun itself sets this one" },
         { "--wdir", "/tpx-nothere", "--wdir /tpx-nothere: cannot go there" },
         { "--host", "localhost:2:3", "is not an IPv6 address" },
         { "--host", "[::g]", "is not an IPv6 address" },
