@@ -20,6 +20,9 @@
 #include "runtime/base/io.h"
 #include "runtime/core.h"
 
+/* What stands behind the folder at most: "/ask.1048575.1048575.1", a NUL. */
+enum { DIRECTORY_FILE = 32 };
+
 struct directory_bootstrap {
     struct tpr_bootstrap base;
     char *path;
@@ -36,7 +39,7 @@ static struct directory_bootstrap *directory(struct tpr_bootstrap *base)
 
 static bool directory_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
 {
-    char path[512];
+    char path[PATH_MAX];
     int fd;
 
     snprintf(path, sizeof(path), "%s/ask.%d.%d.%d", directory(base)->path, rank,
@@ -51,7 +54,7 @@ static bool directory_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
 
 static void directory_asked(struct directory_bootstrap *self, const char *name)
 {
-    char path[512];
+    char path[PATH_MAX];
     int whom, who, gave_up;
 
     if (sscanf(name, "ask.%d.%d.%d", &whom, &who, &gave_up) != 3
@@ -95,9 +98,9 @@ static void directory_listen(struct directory_bootstrap *self)
 /* ---- leaving ------------------------------------------------------------ */
 
 static void directory_path(struct tpr_bootstrap *base, const char *what,
-                           int rank, char path[512])
+                           int rank, char path[PATH_MAX])
 {
-    snprintf(path, 512, "%s/%s.%d", directory(base)->path, what, rank);
+    snprintf(path, PATH_MAX, "%s/%s.%d", directory(base)->path, what, rank);
 }
 
 static void directory_mark(const char *path)
@@ -109,7 +112,7 @@ static void directory_mark(const char *path)
 
 static void directory_leave(struct tpr_bootstrap *base, bool losing)
 {
-    char path[512];
+    char path[PATH_MAX];
 
     if (losing) {                  /* first: who finds the other looks for it */
         directory_path(base, "losing", base->rank, path);
@@ -122,7 +125,7 @@ static void directory_leave(struct tpr_bootstrap *base, bool losing)
 static unsigned directory_left(struct tpr_bootstrap *base, int rank)
 {
     enum tpr_left left = TPR_LEFT_NOT;
-    char path[512];
+    char path[PATH_MAX];
 
     directory_path(base, "left", rank, path);
     if (access(path, F_OK) == 0) {
@@ -139,7 +142,7 @@ static tp_status directory_publish(struct tpr_bootstrap *base,
                                    const void *blob, size_t length,
                                    struct tpb_error *error)
 {
-    char from[512], to[512];
+    char from[PATH_MAX], to[PATH_MAX];
     int fd, code = 0;
 
     directory_path(base, "left", base->rank, from);
@@ -162,7 +165,7 @@ static tp_status directory_publish(struct tpr_bootstrap *base,
 
 static bool directory_try(struct directory_bootstrap *self, int rank)
 {
-    char path[512], *blob;
+    char path[PATH_MAX], *blob;
     size_t length;
 
     snprintf(path, sizeof(path), "%s/card.%d", self->path, rank);
@@ -234,6 +237,10 @@ tp_status tpr_bootstrap_directory(const struct tpb_settings *settings,
         return tpb_fail(error, TP_ERR_INVALID,
                         "TP_RANK=%lld TP_SIZE=%lld: expected 0 <= rank < size",
                         (long long)rank, (long long)size);
+    if (strlen(path) > PATH_MAX - DIRECTORY_FILE)
+        return tpb_fail(error, TP_ERR_INVALID, "TP_BOOTSTRAP=dir:%.32s...: "
+                        "the path has %zu bytes, and %d is the most", path,
+                        strlen(path), PATH_MAX - DIRECTORY_FILE);
     self = tpb_zalloc(sizeof(*self));
     if (self == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");

@@ -2,8 +2,11 @@
 /* What callers get wrong: said at once, and no callback comes of it. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/multi/spmd.h"
 
@@ -50,6 +53,33 @@ static void arguments_newer(void)
     tpx_ok(tp_finalize(context));
     newer.known.size = SIZE_MAX;   /* not looked at any further */
     tpx_status(tp_init(&newer.known, &context), TP_ERR_INVALID);
+}
+
+/* Files of ranks whose names were cut at 511 bytes were one and the same. */
+static void arguments_folder(void)
+{
+    char place[] = "/tmp/tpx-arguments-XXXXXX", name[251], text[8192];
+    tp_options options = TP_OPTIONS_INIT;
+    tp_context *context;
+
+    memset(name, 'x', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    tpx_check(mkdtemp(place) != NULL, "mkdtemp");
+    snprintf(text, sizeof(text), "dir:%s/%s", place, name);
+    tpx_check(mkdir(text + 4, 0700) == 0, "mkdir");
+    snprintf(text, sizeof(text), "dir:%s/%s/%s", place, name, name);
+    tpx_check(mkdir(text + 4, 0700) == 0, "mkdir");
+    options.bootstrap = text;
+    tpx_ok(tp_init(&options, &context));
+    tpx_ok(tp_finalize(context));
+    snprintf(text, sizeof(text), "%s/%s/%s/card.0", place, name, name);
+    tpx_check(access(text, F_OK) == 0, "no card.0");
+    snprintf(text, sizeof(text), "rm -r %s", place);
+    tpx_check(system(text) == 0, "rm");
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    memcpy(text, "dir:/", 5);
+    tpx_status(tp_init(&options, &context), TP_ERR_INVALID);
 }
 
 static void arguments_init(void)
@@ -425,6 +455,8 @@ static void arguments_no_way(void)
 
 const struct tpx_spmd tpx_arguments[] = {
     { "arguments_init", arguments_init, 1, TPX_BARE | TPX_WARNS | TPX_ONCE },
+    { "arguments_folder", arguments_folder, 1,
+      TPX_BARE | TPX_WARNS | TPX_ONCE },
     { "arguments_newer", arguments_newer, 1, TPX_BARE | TPX_WARNS | TPX_ONCE },
     { "arguments_context", arguments_context, 1, TPX_ONCE },
     { "arguments_pipe", arguments_pipe, 1, 0 },
