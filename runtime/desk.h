@@ -200,10 +200,11 @@ void tpr_visits_tick(struct tpr_desk *desk, uint64_t now);
 
 /* ---- interfaces.c -------------------------------------------------------- */
 
-/* The addresses of this host that TP_IFACE (`ifaces`) allows and that others
- * can use; loopback last, and only if `local` or if there are no others.  Port
- * 0.  Returns their number. */
-uint32_t tpr_interfaces(const char *ifaces, bool local,
+/* The addresses of this host, of that family (4, 6; 0: both), that TP_IFACE
+ * (`ifaces`) allows and that others can use; loopback last, and only if `local`
+ * or if there are no others.  Port 0.  Returns their number; says so if there
+ * are more. */
+uint32_t tpr_interfaces(const char *ifaces, uint8_t family, bool local,
                         struct tpr_way ways[TPR_WAYS]);
 
 #endif

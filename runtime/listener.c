@@ -350,10 +350,10 @@ static tp_status listener_by_hand(tp_listener *listener,
                                   struct tpb_error *error)
 {
     const char *ifaces = listener->context->settings.text[TPB_SET_IFACE];
-    bool v4 = strcmp(given->host, "0.0.0.0") == 0;
-    bool v6 = strcmp(given->host, "::") == 0;
+    uint8_t family = strcmp(given->host, "0.0.0.0") == 0 ? 4
+                     : strcmp(given->host, "::") == 0 ? 6 : 0;
     struct tpr_way ways[TPR_WAYS];
-    uint32_t count = 0, used = 0;
+    uint32_t count = 0;
     tp_status status;
 
     if (!listener_means_all(given->host)) {
@@ -363,17 +363,14 @@ static tp_status listener_by_hand(tp_listener *listener,
                                : listener_ways(listener, ways, count, true,
                                                published, error);
     }
-    count = tpr_interfaces(ifaces, true, ways);
+    count = tpr_interfaces(ifaces, family, true, ways);
     for (uint32_t i = 0; i < count; i++)
-        if ((!v4 || ways[i].family == 4) && (!v6 || ways[i].family == 6)) {
-            ways[used] = ways[i];
-            ways[used++].port = given->port;
-        }
-    if (used == 0)
+        ways[i].port = given->port;
+    if (count == 0)
         return tpb_fail(error, TP_ERR_NOT_FOUND, "no network interface that"
                         " is up%s%s", *ifaces != '\0'
                         ? " and allowed by TP_IFACE=" : "", ifaces);
-    return listener_ways(listener, ways, used, given->port != 0, published,
+    return listener_ways(listener, ways, count, given->port != 0, published,
                          error);
 }
 
@@ -383,7 +380,7 @@ static tp_status listener_everything(tp_listener *listener,
 {
     const char *ifaces = listener->context->settings.text[TPB_SET_IFACE];
     struct tpr_way ways[TPR_WAYS];
-    uint32_t count = tpr_interfaces(ifaces, false, ways);
+    uint32_t count = tpr_interfaces(ifaces, 0, false, ways);
     tp_status status = listener_name(listener, published, error);
 
     /* A host without a network still has its own processes. */
