@@ -68,16 +68,18 @@ static void job_peers(struct tpb_text *text, int ranks)
 }
 
 static void job_rank(struct info_list *job, const char *host, int rank,
+                     const struct tpl_options *options,
                      const struct tpt_bind_place *place)
 {
     struct info_list list = { PMIx_Info_list_start(), PMIX_SUCCESS };
+    const struct tpl_app *app = tpl_options_app(options, rank);
     struct tpb_text cpus = { 0 };
     uint16_t local = (uint16_t)rank;
 
     /* The rank must come first. */
     info_rank(&list, PMIX_RANK, (pmix_rank_t)rank);
-    info_number(&list, PMIX_APPNUM, 0);
-    info_rank(&list, PMIX_APP_RANK, (pmix_rank_t)rank);
+    info_number(&list, PMIX_APPNUM, (uint32_t)(app - options->apps));
+    info_rank(&list, PMIX_APP_RANK, (pmix_rank_t)(rank - app->first));
     info_rank(&list, PMIX_GLOBAL_RANK, (pmix_rank_t)rank);
     info_add(&list, PMIX_LOCAL_RANK, &local, PMIX_UINT16);
     info_add(&list, PMIX_NODE_RANK, &local, PMIX_UINT16);
@@ -131,23 +133,26 @@ static void job_node(struct info_list *job, const char *host,
     info_nest(job, PMIX_NODE_INFO_ARRAY, &node);
 }
 
-static void job_app(struct info_list *job, uint32_t ranks)
+static void job_app(struct info_list *job, uint32_t number,
+                    const struct tpl_app *app)
 {
-    struct info_list app = { PMIx_Info_list_start(), PMIX_SUCCESS };
+    struct info_list list = { PMIx_Info_list_start(), PMIX_SUCCESS };
 
-    info_number(&app, PMIX_APPNUM, 0);
-    info_number(&app, PMIX_APP_SIZE, ranks);
-    info_rank(&app, PMIX_APPLDR, 0);
-    info_nest(job, PMIX_APP_INFO_ARRAY, &app);
+    info_number(&list, PMIX_APPNUM, number);
+    info_number(&list, PMIX_APP_SIZE, (uint32_t)app->ranks);
+    info_rank(&list, PMIX_APPLDR, (pmix_rank_t)app->first);
+    info_nest(job, PMIX_APP_INFO_ARRAY, &list);
 }
 
 pmix_status_t tpl_pmix_job_info(const char *job, const char *host,
+                            const struct tpl_options *options,
                             const struct tpt_bind_plan *plan,
                             pmix_data_array_t *info)
 {
     struct info_list list = { PMIx_Info_list_start(), PMIX_SUCCESS };
     struct tpb_text peers = { 0 };
     uint32_t ranks = (uint32_t)plan->count;
+    uint32_t apps = (uint32_t)options->app_count;
 
     job_peers(&peers, plan->count);
     if (peers.failed)
@@ -156,7 +161,7 @@ pmix_status_t tpl_pmix_job_info(const char *job, const char *host,
     info_number(&list, PMIX_JOB_SIZE, ranks);
     info_number(&list, PMIX_UNIV_SIZE, ranks);
     info_number(&list, PMIX_MAX_PROCS, ranks);
-    info_number(&list, PMIX_JOB_NUM_APPS, 1);
+    info_number(&list, PMIX_JOB_NUM_APPS, apps);
     info_number(&list, PMIX_NUM_NODES, 1);
     info_text(&list, PMIX_NODE_LIST, host);
     info_text(&list, PMIX_ALLOCATED_NODELIST, host);
@@ -167,10 +172,11 @@ pmix_status_t tpl_pmix_job_info(const char *job, const char *host,
         info_text(&list, PMIX_LOCAL_PEERS, peers.text);
         job_maps(&list, host, peers.text);
         job_node(&list, host, peers.text, ranks);
-        job_app(&list, ranks);
+        for (uint32_t i = 0; i < apps; i++)
+            job_app(&list, i, &options->apps[i]);
     }
     for (int i = 0; i < plan->count; i++)
-        job_rank(&list, host, i, &plan->places[i]);
+        job_rank(&list, host, i, options, &plan->places[i]);
     if (list.status == PMIX_SUCCESS)
         list.status = PMIx_Info_list_convert(list.list, info);
     PMIx_Info_list_release(list.list);

@@ -28,6 +28,7 @@ bool tpl_pmix_report(const pmix_proc_t *proc, enum tpl_pmix_what what,
 /* The job's description for PMIx_server_register_nspace(); the caller
  * destructs the array. */
 pmix_status_t tpl_pmix_job_info(const char *job, const char *host,
+                            const struct tpl_options *options,
                             const struct tpt_bind_plan *plan,
                             pmix_data_array_t *info);
 

@@ -472,11 +472,12 @@ static tp_status server_refused(pmix_status_t status, struct tpb_error *error)
                     PMIx_Error_string(status));
 }
 
-tp_status tpl_pmix_register(const struct tpt_bind_plan *plan,
+tp_status tpl_pmix_register(const struct tpl_options *options,
+                            const struct tpt_bind_plan *plan,
                             struct tpb_error *error)
 {
-    pmix_status_t status = tpl_pmix_job_info(server.job, server.host, plan,
-                                             &server.info);
+    pmix_status_t status = tpl_pmix_job_info(server.job, server.host, options,
+                                             plan, &server.info);
 
     server_asked_init();
     if (status == PMIX_SUCCESS) {

@@ -20,6 +20,7 @@
 #define TPL_PMIX_SERVER_H
 
 #include "launcher/loop.h"
+#include "launcher/options.h"
 #include "topology/bind.h"
 
 enum tpl_pmix_what {
@@ -69,7 +70,8 @@ tp_status tpl_pmix_start(const char *job, struct tpb_error *error);
  * which does it on its own thread; the second one waits for that, at most 30
  * s, and there must be no rank before.
  */
-tp_status tpl_pmix_register(const struct tpt_bind_plan *plan,
+tp_status tpl_pmix_register(const struct tpl_options *options,
+                            const struct tpt_bind_plan *plan,
                             struct tpb_error *error);
 tp_status tpl_pmix_registered(struct tpb_error *error);
 

@@ -277,7 +277,8 @@ static tp_status tprun_prepare(struct tpb_error *error)
     tp_status status = tprun_begin(error);
 
     if (status == TP_OK)
-        status = tpl_pmix_register(&tprun.placement.plan, error);
+        status = tpl_pmix_register(&tprun.options, &tprun.placement.plan,
+                                   error);
     if (status == TP_OK) {
         tprun_share(&shared);
         status = tpl_pmix_registered(error);

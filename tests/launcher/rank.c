@@ -238,6 +238,38 @@ static void do_info(char **arg)
     end();
 }
 
+/* What is said of a program, by its number. */
+static void require_app(const char *key, uint32_t number, uint32_t expected)
+{
+    pmix_proc_t job = peer(PMIX_RANK_WILDCARD);
+    uint32_t found = 0;
+    bool on = true;
+    pmix_status_t status = PMIX_SUCCESS;
+    pmix_value_t *value;
+    pmix_info_t info[2];
+
+    PMIX_INFO_LOAD(&info[0], PMIX_APP_INFO, &on, PMIX_BOOL);
+    PMIX_INFO_LOAD(&info[1], PMIX_APPNUM, &number, PMIX_UINT32);
+    check(PMIx_Get(&job, key, info, 2, &value), key);
+    PMIX_VALUE_GET_NUMBER(status, value, found, uint32_t);
+    require(status == PMIX_SUCCESS && found == expected, key);
+}
+
+/* apps NUMBER RANKS FIRST: this rank's program, of two. */
+static void do_apps(char **arg)
+{
+    uint32_t number = (uint32_t)atoi(arg[0]);
+    uint32_t first = (uint32_t)atoi(arg[2]);
+
+    start();
+    require_number(PMIX_JOB_NUM_APPS, PMIX_RANK_WILDCARD, 2);
+    require_number(PMIX_APPNUM, self.rank, number);
+    require_number(PMIX_APP_RANK, self.rank, self.rank - first);
+    require_app(PMIX_APP_SIZE, number, (uint32_t)atoi(arg[1]));
+    require_app(PMIX_APPLDR, number, first);
+    end();
+}
+
 /* Rank 0 publishes after the others asked; then takes it back. */
 static void do_publish(char **arg)
 {
@@ -627,9 +659,9 @@ static const struct {
     void (*run)(char **arg);
 } modes[] = {
     { "modex", do_modex }, { "init", do_init }, { "late", do_late },
-    { "info", do_info }, { "publish", do_publish }, { "abort", do_abort },
-    { "die", do_die }, { "events", do_events }, { "get-dead", do_get_dead },
-    { "lines", do_lines }, { "long", do_long },
+    { "info", do_info }, { "apps", do_apps }, { "publish", do_publish },
+    { "abort", do_abort }, { "die", do_die }, { "events", do_events },
+    { "get-dead", do_get_dead }, { "lines", do_lines }, { "long", do_long },
     { "torrent", do_torrent }, { "signals", do_signals },
     { "stubborn", do_stubborn }, { "family", do_family },
     { "away", do_away }, { "leave", do_leave }, { "state", do_state },

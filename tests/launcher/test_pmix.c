@@ -41,6 +41,19 @@ START_TEST(test_jobs)
 }
 END_TEST
 
+/* Each of several programs is one to PMIx, as MPI_APPNUM tells. */
+START_TEST(test_apps)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "2", "RANK", "apps", "0", "2", "0", ":",
+                  "-n", "3", "RANK", "apps", "1", "3", "2");
+    ck_assert_msg(launch.status == 0, "%s", launch.err);
+    ck_assert_str_eq(launch.err, "");
+    tpx_release(&launch);
+}
+END_TEST
+
 /* libpmix could not compress names of more than 50 letters; Linux allows 64. */
 START_TEST(test_long_host)
 {
@@ -314,6 +327,7 @@ int main(void)
 
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_jobs, 0, TPB_COUNT(jobs));
+    tcase_add_test(tests, test_apps);
     tcase_add_loop_test(tests, test_long_host, 0, 3);
     tcase_add_test(tests, test_many_ends);
     tcase_add_loop_test(tests, test_events, 0, 4);
