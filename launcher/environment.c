@@ -65,7 +65,8 @@ char **tpl_environment_make(char **base, const struct tpl_app *app,
         return NULL;
     memcpy(result, base, count * sizeof(result[0]));
     for (size_t i = 0; i < more; i++)
-        environment_set(result, app->environment[i]);
+        if (strchr(app->environment[i], '=') != NULL)
+            environment_set(result, app->environment[i]);
     if (gpus != NULL) {
         visible = (char *)(result + count + more + 3);
         snprintf(visible, room, "CUDA_VISIBLE_DEVICES=%s", gpus);

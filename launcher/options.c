@@ -71,8 +71,7 @@ static tp_status options_add_environment(struct tpl_app *app,
     const char **list;
     tp_status status = tpl_value_environment(text, error);
 
-    /* A name alone asks only that it be there: ranks inherit everything. */
-    if (status != TP_OK || strchr(text, '=') == NULL)
+    if (status != TP_OK)
         return status;
     list = tpb_resize(app->environment,
                       (app->environment_count + 1) * sizeof(list[0]));
@@ -487,6 +486,8 @@ static tp_status options_export(const struct tpl_app *app,
         const char *text = app->environment[i], *equals = strchr(text, '=');
         char name[256];
 
+        if (equals == NULL)
+            continue;
         snprintf(name, sizeof(name), "%.*s", (int)(equals - text), text);
         if (setenv(name, equals + 1, 1) < 0)
             return tpb_fail_errno(error, errno, "-x %s", text);

@@ -50,7 +50,8 @@ struct tpl_app {
     int first, ranks;
     int gpus;                      /* per rank; 0: not asked for */
     const char *wdir;              /* NULL: stay */
-    const char **environment;      /* "NAME=VALUE", those given with -x */
+    /* Those given with -x: "NAME=VALUE"; or "NAME", which ranks inherit. */
+    const char **environment;
     size_t environment_count;
     struct tpl_wrap *wraps;        /* the first that names a rank is it */
     size_t wrap_count;

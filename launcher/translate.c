@@ -431,12 +431,29 @@ static tp_status translate_host_list(const struct tpl_order *order,
     return TP_OK;
 }
 
+/* Was it named by -x?  That counts for more than what is best left here, but a
+ * launcher's word to its own ranks is none for others. */
+static bool translate_named(const struct tpl_app *app, const char *entry)
+{
+    size_t length = strcspn(entry, "=");
+
+    if (tpl_environment_told(entry) || strncmp(entry, "PMIX_", 5) == 0)
+        return false;
+    for (size_t i = 0; i < app->environment_count; i++)
+        if (strcspn(app->environment[i], "=") == length
+            && strncmp(app->environment[i], entry, length) == 0)
+            return true;
+    return false;
+}
+
 /* Neither engine forwards the environment by itself. */
 static void translate_environment(const struct tpl_order *order,
                                   struct tpl_arguments *arguments)
 {
     for (char **entry = order->environment; *entry != NULL; entry++) {
-        if (tpl_translate_stays(*entry) || **entry == '=')
+        if (**entry == '='
+            || (tpl_translate_stays(*entry)
+                && !translate_named(&order->options->apps[0], *entry)))
             continue;
         tpl_arguments_add(arguments, "-x");
         tpl_arguments_add(arguments, "%.*s", (int)strcspn(*entry, "="),

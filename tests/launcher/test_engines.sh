@@ -103,7 +103,7 @@ try 2 'this Slurm has no PMIx plug-in' --engine slurm true
 # ---- what they are told ----
 
 engine prterun 'prterun (PRRTE) 3.0.2'
-export BETA='two words'
+export BETA='two words' DISPLAY=:9
 try 0 '' -n 3 --host $away:2,localhost:1 --bind-to package --tag \
     -x ALPHA=1 --keep-going --wdir /usr sh -c 'echo "$BETA"'
 got -n 3 --host $away:2,localhost:1 --map-by slot:OVERSUBSCRIBE \
@@ -111,8 +111,13 @@ got -n 3 --host $away:2,localhost:1 --map-by slot:OVERSUBSCRIBE \
 got --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10'
 got -x ALPHA
 got -x BETA
+! grep -q -x -e HOME -e DISPLAY "$work/arguments" ||
+    fail "what belongs to this host went to another"
 got -k -p 0,3,/usr -- sh -c 'echo "$BETA"'
 grep -q '^two words$' "$work/beta" || fail "the environment did not arrive"
+try 0 '' --host $away -x HOME=/tpx -x DISPLAY true
+got -x HOME
+got -x DISPLAY
 # shellcheck disable=SC2088 # no path
 try 2 'takes one user for all other hosts' --host a@$away,b@192.0.2.2 true
 try 0 '' --host a@$away true
