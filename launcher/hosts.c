@@ -12,7 +12,10 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 
-enum { HOSTS_NAME = 256, HOSTS_NUMBER = 1000000 };
+enum {
+    HOSTS_NAME = 256, HOSTS_NUMBER = 1000000,
+    HOSTS_RANGE = 999999999        /* in the name of a host */
+};
 
 /* Where we read, for messages, and what has been understood of one item. */
 struct hosts_parse {
@@ -43,7 +46,7 @@ static tp_status hosts_bad(const struct hosts_parse *parse,
 }
 
 /* Digits only, up to the end of the text. */
-static bool hosts_number(const char *text, int *number)
+static bool hosts_number(const char *text, int most, int *number)
 {
     char *end;
     long value;
@@ -52,7 +55,7 @@ static bool hosts_number(const char *text, int *number)
         return false;
     errno = 0;
     value = strtol(text, &end, 10);
-    if (*end != '\0' || errno != 0 || value > HOSTS_NUMBER)
+    if (*end != '\0' || errno != 0 || value > most)
         return false;
     *number = (int)value;
     return true;
@@ -180,10 +183,10 @@ static tp_status hosts_expand_range(struct hosts_parse *parse,
         *dash++ = '\0';
         width = (int)strlen(range);
     }
-    if (!hosts_number(range, &first)
-        || !hosts_number(dash != NULL ? dash : range, &last))
+    if (!hosts_number(range, HOSTS_RANGE, &first)
+        || !hosts_number(dash != NULL ? dash : range, HOSTS_RANGE, &last))
         return hosts_bad(parse, "%s[...]: expected numbers such as [01-16] "
-                         "or [1,3,5-8]", before);
+                         "or [1,3,5-8], of nine digits at most", before);
     if (first > last)
         return hosts_bad(parse, "%s[%s-%s]: the range runs backwards", before,
                          range, dash);
@@ -233,7 +236,7 @@ static tp_status hosts_expand(struct hosts_parse *parse, const char *before,
 
 static tp_status hosts_set_slots(struct hosts_parse *parse, const char *text)
 {
-    if (hosts_number(text, &parse->slots) && parse->slots > 0)
+    if (hosts_number(text, HOSTS_NUMBER, &parse->slots) && parse->slots > 0)
         return TP_OK;
     return hosts_bad(parse, "\"%s\": expected a number of slots, 1 or more",
                      text);
@@ -360,7 +363,8 @@ static tp_status hosts_property(struct hosts_parse *parse, const char *name,
         if (strcmp(name, user[i]) == 0)
             return hosts_set_user(parse, value);
         if (strcmp(name, most[i]) == 0) {
-            if (hosts_number(value, &parse->most) && parse->most > 0)
+            if (hosts_number(value, HOSTS_NUMBER, &parse->most)
+                && parse->most > 0)
                 return TP_OK;
             return hosts_bad(parse, "%s=%s: expected a number, 1 or more",
                              name, value);
