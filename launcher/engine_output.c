@@ -135,7 +135,7 @@ void tpl_engine_output_end(struct tpl_engine_output *output)
 {
     tpl_watch_close(output->loop, &output->watch);
     tpl_pieces_flush(&output->pieces);
-    for (int i = 0; i < output->ranks; i++)
+    for (int i = 0; output->readers != NULL && i < output->ranks; i++)
         if (output->readers[i] != NULL)
             tpl_frame_flush(&output->readers[i]->frames);
     tpl_iof_hang_up(output->iof);
