@@ -80,8 +80,9 @@ void tpl_iof_pass(struct tpl_iof *iof, const char *text, size_t length);
 /* The terminal that tprun is on has another size: so get those of the ranks. */
 void tpl_iof_resize(struct tpl_iof *iof);
 
-/* A line of tprun itself, "tprun: ", the words, and a newline: cut to fit, and
- * not ended with a NUL.  Returns its length. */
+/* A line of tprun itself, "tprun: ", the words, and a newline: cut to fit, one
+ * line whatever is in the words, and not ended with a NUL.  Returns its
+ * length. */
 size_t tpl_iof_word(char *line, size_t size, const char *format, va_list args)
     __attribute__((format(printf, 3, 0)));
 

@@ -121,6 +121,21 @@ START_TEST(test_abort_in_many_words)
 }
 END_TEST
 
+/* A reason is not always one line, and often ends with a newline. */
+START_TEST(test_abort_lines)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "2", "RANK", "abort", "3",
+                  "no such model\nnor another\r\n");
+    ck_assert_int_eq(launch.status, 3);
+    ck_assert_int_eq(tpx_count(launch.err, "\n"), 1);
+    ck_assert_msg(tpx_count(launch.err, ": no such model nor another\n") == 1,
+                  "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 START_TEST(test_abort_keep_going)
 {
     struct tpx_launch launch = { 0 };
@@ -474,6 +489,7 @@ int main(void)
     tcase_add_test(tests, test_plain_programs);
     tcase_add_loop_test(tests, test_abort, 0, 5);
     tcase_add_test(tests, test_abort_in_many_words);
+    tcase_add_test(tests, test_abort_lines);
     tcase_add_test(tests, test_abort_keep_going);
     tcase_add_test(tests, test_keep_going);
     tcase_add_test(tests, test_first_failure_ends);
