@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "launcher/guard.h"
+#include "launcher/orphans.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/base/leavings.h"
@@ -176,7 +177,8 @@ static void guard_kill(void)
     for (int i = 0; i < guard.ranks; i++)
         if (guard.groups[i] > 0)
             kill(-guard.groups[i], SIGKILL);
-    proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    proc = tpl_orphans_hidden() ? -1
+           : open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; proc >= 0 && i < GUARD_SWEEPS; i++) {
         if (guard_sweep(proc) == 0)
             break;

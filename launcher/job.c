@@ -103,8 +103,8 @@ static void job_leave_orphans(struct tpl_job *job)
 
     if (tpl_orphans_hidden())
         tpl_iof_say(job->iof, "processes that ranks left behind may still run: "
-                    "without /proc, which is not mounted here, they cannot be "
-                    "found");
+                    "without /proc of this PID namespace, which is not mounted "
+                    "here, they cannot be found");
     else if (left > 0)
         tpl_iof_say(job->iof, "processes that ranks left behind (%d) survive "
                     "SIGKILL; they belong to another user, or are stuck in "

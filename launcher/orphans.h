@@ -22,7 +22,8 @@ void tpl_orphans_adopt(void);
  */
 int tpl_orphans_kill(int signal);
 
-/* Is there no /proc to find them in? */
+/* Is there no /proc to find them in, or only that of another PID namespace, in
+ * which their numbers are other processes'?  Calls the kernel only. */
 bool tpl_orphans_hidden(void);
 
 #endif

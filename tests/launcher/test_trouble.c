@@ -340,6 +340,31 @@ START_TEST(test_no_proc)
 }
 END_TEST
 
+/* In a PID namespace with the /proc of another one numbers are those of other
+ * processes there: tprun once ended these, and itself. */
+START_TEST(test_other_proc)
+{
+    char command[1024], text[512] = "";
+    FILE *output;
+
+    if (system("unshare -p -f true 2>/dev/null") != 0) {
+        tpx_skip("root", "no PID namespace");
+        return;
+    }
+    snprintf(command, sizeof(command), "unshare -p -f sh -c '%s sh -c \"setsid "
+             "sleep 600 >/dev/null 2>&1 & exit 0\"; echo status $?' 2>&1",
+             tpx_program("launcher/tprun"));
+    output = popen(command, "r");
+    ck_assert_ptr_nonnull(output);
+    ck_assert_ptr_nonnull(fgets(text, sizeof(text), output));
+    ck_assert_msg(strstr(text, "cannot be found") != NULL, "%s", text);
+    ck_assert_ptr_nonnull(fgets(text, sizeof(text), output));
+    ck_assert_str_eq(text, "status 0\n");
+    ck_assert_int_eq(fgetc(output), EOF);
+    ck_assert_int_eq(pclose(output), 0);
+}
+END_TEST
+
 /* One guard may start and the second not: the first is not left to init, which
  * in a container may wait for nobody. */
 START_TEST(test_one_guard)
@@ -617,6 +642,7 @@ int main(void)
     tcase_add_test(tests, test_processes);
     tcase_add_test(tests, test_threads);
     tcase_add_test(tests, test_no_proc);
+    tcase_add_test(tests, test_other_proc);
     tcase_add_test(tests, test_one_guard);
     tcase_add_test(tests, test_stack);
     tcase_add_test(tests, test_files);
