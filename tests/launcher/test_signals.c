@@ -361,20 +361,24 @@ static int on_terminal(pid_t *pid, const char *const *args)
     return any_on_terminal(pid, tpx_program("launcher/tprun"), args);
 }
 
-/* Reads from the terminal until `text` has come. */
+/* Reads from the terminal until `text` has come.  What comes with it, as it may
+ * on a busy machine, is there for the next. */
 static void expect(int master, const char *text)
 {
     static char seen[8192];
-    size_t length = 0;
+    static size_t length;
+    char *at;
 
-    seen[0] = '\0';
-    while (strstr(seen, text) == NULL) {
+    while ((at = strstr(seen, text)) == NULL) {
         ssize_t got = read(master, seen + length, sizeof(seen) - 1 - length);
 
         ck_assert_msg(got > 0, "wanted \"%s\", got \"%s\"", text, seen);
         length += (size_t)got;
         seen[length] = '\0';
     }
+    at += strlen(text);
+    length -= (size_t)(at - seen);
+    memmove(seen, at, length + 1);
 }
 
 static int ended(pid_t pid)
