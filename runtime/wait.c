@@ -172,13 +172,15 @@ static uint64_t wait_delivered(const tp_context *context)
 
 /* Somebody may poll(2) next: he must be woken, and where nothing but a clock
  * tells that there is something to do, by a clock.  If there is more to do now,
- * whoever leaves the token rings, as nothing is armed. */
+ * whoever leaves the token rings, as nothing is armed.  So too for a caller who
+ * sleeps in epoll: what was to wake him may have been heard of here. */
 static void wait_arm_fd(tp_context *context, bool moved)
 {
     int limit = tpr_park_timeout(context, 0);
 
     if (moved || !tpb_list_empty(&context->done)
-        || !tpb_list_empty(&context->graveyard))
+        || !tpb_list_empty(&context->graveyard)
+        || atomic_load(&context->caller_parked) != 0)
         return;
     if (!tpr_arm(context))
         tpr_touch(context);

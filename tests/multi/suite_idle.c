@@ -362,6 +362,46 @@ static void idle_loop(void)
     tpx_meet(!tpx_me.rank);
 }
 
+static void *idle_answers(void *arg)
+{
+    tp_pipe *pipe = tpx_pipe(1, 0);
+    char byte;
+
+    for (unsigned i = 0; i < IDLE_LOOPS; i++) {
+        tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+        tpx_ok(tp_pipe_send(pipe, "a", 1));
+    }
+    __atomic_store_n((unsigned *)arg, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* ... in which another thread waits for messages of its own: one rings for
+ * both, and the loop may hear of it first. */
+static void idle_beside(void)
+{
+    unsigned over = 0;
+    pthread_t thread;
+    char byte;
+
+    if (tpx_me.rank == 1) {
+        for (unsigned i = 0; i < IDLE_LOOPS; i++) {
+            tpx_sleep_ms((int)(i % 3));
+            tpx_ok(tp_pipe_send(tpx_pipe(0, 0), "q", 1));
+            tpx_ok(tp_pipe_recv(tpx_pipe(0, 0), &byte, 1, NULL));
+        }
+    } else {
+        struct pollfd polled = { tp_fd(tpx_me.context), POLLIN, 0 };
+
+        tpx_equal(pthread_create(&thread, NULL, idle_answers, &over), 0);
+        while (__atomic_load_n(&over, __ATOMIC_ACQUIRE) == 0) {
+            poll(&polled, 1, 20);
+            tpx_ok(tp_progress(tpx_me.context, NULL));
+        }
+        tpx_equal(pthread_join(thread, NULL), 0);
+    }
+    tpx_meet(!tpx_me.rank);
+}
+
 const struct tpx_spmd tpx_idle[] = {
     { "idle_ways", idle_ways, 5, 0, 20 },
     { "idle_after_calls", idle_after_calls, 2, 0, 20 },
@@ -369,5 +409,6 @@ const struct tpx_spmd tpx_idle[] = {
     { "idle_undisturbed", idle_undisturbed, 2, TPX_ONCE, 30 },
     { "idle_unattended", idle_unattended, 2, 0, 30 },
     { "idle_loop", idle_loop, 2, 0, 60 },
+    { "idle_beside", idle_beside, 2, 0, 60 },
     { NULL }
 };
