@@ -432,12 +432,13 @@ static tp_status translate_host_list(const struct tpl_order *order,
 }
 
 /* Was it named by -x?  That counts for more than what is best left here, but a
- * launcher's word to its own ranks is none for others. */
+ * launcher's word to its own ranks is none for others, nor are our cpus. */
 static bool translate_named(const struct tpl_app *app, const char *entry)
 {
     size_t length = strcspn(entry, "=");
 
-    if (tpl_environment_told(entry) || strncmp(entry, "PMIX_", 5) == 0)
+    if (tpl_environment_told(entry) || strncmp(entry, "PMIX_", 5) == 0
+        || strncmp(entry, "TP_CPUS=", 8) == 0)
         return false;
     for (size_t i = 0; i < app->environment_count; i++)
         if (strcspn(app->environment[i], "=") == length

@@ -118,6 +118,11 @@ grep -q '^two words$' "$work/beta" || fail "the environment did not arrive"
 try 0 '' --host $away -x HOME=/tpx -x DISPLAY true
 got -x HOME
 got -x DISPLAY
+export TP_CPUS=4
+try 0 '' --host $away -x TP_CPUS true
+unset TP_CPUS
+! grep -q -x TP_CPUS "$work/arguments" ||
+    fail "the cpus of this host were told to another"
 # shellcheck disable=SC2088 # no path
 try 2 'takes one user for all other hosts' --host a@$away,b@192.0.2.2 true
 try 0 '' --host a@$away true
