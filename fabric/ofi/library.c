@@ -80,6 +80,22 @@ static void library_locked(void)
     library_inherit();
 }
 
+static void library_forks(void)
+{
+    pthread_mutex_lock(&library.lock);
+}
+
+static void library_forked(void)
+{
+    pthread_mutex_unlock(&library.lock);
+}
+
+/* A child does not get the lock as the parent's thread had it just then. */
+static void library_watch_forks(void)
+{
+    (void)pthread_atfork(library_forks, library_forked, library_forked);
+}
+
 /* ---- looking ----------------------------------------------------------- */
 
 static bool library_in(const char *folder)
@@ -310,8 +326,11 @@ static void *library_thread(void *arg)
 /* Under the lock. */
 static int library_start(void)
 {
-    int code = tpb_thread_start(&library.thread, library_thread, NULL);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    int code;
 
+    pthread_once(&once, library_watch_forks);
+    code = tpb_thread_start(&library.thread, library_thread, NULL);
     if (code == 0) {
         library.owner = getpid();
         library.state = LIBRARY_LOADING;
