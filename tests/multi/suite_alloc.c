@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -242,8 +243,10 @@ static void alloc_beyond(void)
     tpx_check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
     limit.rlim_cur = limit.rlim_max;
     tpx_check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
-    if (limit.rlim_max < 2 * BLOCKS)
+    if (limit.rlim_max < 2 * BLOCKS) {
+        fprintf(stderr, "note: too few descriptors for so many blocks\n");
         return;
+    }
     tpx_barrier();
     mapped = tpx_is_chosen(pipe, "map");
     for (unsigned i = 0; i < BLOCKS + FREED; i++) {

@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netdb.h>
 #include <stdatomic.h>
@@ -68,6 +69,21 @@ static unsigned moved_listen(tp_context *context, unsigned port,
     return port;
 }
 
+/* A port that nobody listens at, and that nobody else gets. */
+static unsigned moved_kept(void)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    socklen_t length = sizeof(address);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one,
+                                sizeof(one)), 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, length), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    return ntohs(address.sin_port);
+}
+
 static tp_pipe *moved_connect(tp_context *context, const char *name,
                               unsigned port)
 {
@@ -109,13 +125,11 @@ START_TEST(a_name_is_looked_up_again)
     unsigned port, later;
 
     port = moved_listen(host, 0, &listener);
-    /* A port that nobody has, until it is listened at. */
-    later = moved_listen(host, 0, &other);
-    ck_assert_int_eq(tp_listener_close(other), TP_OK);
+    later = moved_kept();
     moves = moved_connect(visitor, "moved.test", port);
     stays = moved_connect(visitor, "lost.test", later);
     moved_meet(host, listener, moves);
-    ck_assert_int_eq(atomic_load(&moved_asked), 2);
+    ck_assert_int_ge(atomic_load(&moved_asked), 2);
     while (atomic_load(&moved_lost) < 2)
         usleep(1000);
     moved_listen(host, later, &other);
