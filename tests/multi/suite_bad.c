@@ -282,8 +282,10 @@ static void bad_note_long(void)
     tpx_ok(tp_pipe_send(pipe, "r", 1));
     bad_await("written");
     status = tp_pipe_recv(pipe, room, BAD_LONG, NULL);
-    tpx_check(status == (tpx_backend("map") ? TP_ERR_PROTOCOL : TP_OK),
-              "\"%s\"", tp_strerror(status));
+    /* Of the channels of devices some look at notes, too. */
+    tpx_check(status == TP_ERR_PROTOCOL
+              || (status == TP_OK && !tpx_backend("map")), "\"%s\"",
+              tp_strerror(status));
     memset(room, 0xee, BAD_LONG);
     skeleton->payloads[0].data = block;
     tpx_ok(tp_pipe_recv_message(tpx_pipe(2, 0), skeleton, -1));
