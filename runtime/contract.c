@@ -64,11 +64,15 @@ static void *contract_wait(void *arg)
 }
 
 /* A program that exits because of what it was told: the launcher is to know
- * the cause, not that status only.  Not in a child that it has forked. */
+ * the cause, not that status only.  Not in a child that it has forked.  What it
+ * has written goes out first, as exit() would see to: if that waits for
+ * somebody the other thread ends it. */
 static void contract_exits(void)
 {
-    if (contract.pid == getpid())
-        contract_end(NULL);
+    if (contract.pid != getpid())
+        return;
+    (void)fflush(NULL);
+    contract_end(NULL);
 }
 
 static bool contract_start(void)

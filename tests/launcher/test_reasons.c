@@ -404,7 +404,8 @@ static int reasons_count(const char *text, const char *words)
     return count;
 }
 
-/* One job that ends so; was its program told before? */
+/* One job that ends so; was its program told before, and was that heard which
+ * it had to say when it left? */
 static bool reasons_broken(const char *reaction)
 {
     struct tpx_launch launch = { 0 };
@@ -418,7 +419,9 @@ static bool reasons_broken(const char *reaction)
                             "backend reaches rank ") != NULL
                   && strstr(launch.err, "remedy: add node:shm") != NULL,
                   "%s", launch.err);
-    told = strstr(launch.out, ": no backend reaches the peer") != NULL;
+    told = strstr(launch.out, ": no backend reaches the peer") != NULL
+           && (strcmp(reaction, "exit") != 0
+               || strstr(launch.out, "goes\n") != NULL);
     tpx_release(&launch);
     return told;
 }
