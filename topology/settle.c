@@ -85,8 +85,21 @@ static uint64_t settle_crossover(const struct tpt_candidate *transport,
     return bytes > TPT_CHANNEL_LEAST ? bytes : TPT_CHANNEL_LEAST;
 }
 
-static void settle_misses(struct tpt_candidate *channel,
-                          const struct tpt_candidate *transport)
+/* Would any transport that can connect them do for the channel? */
+static bool settle_could(const struct tpt_plan *plan,
+                         const struct tpt_candidate *channel)
+{
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (plan->candidates[i].role == TPT_ROLE_TRANSPORT
+            && plan->candidates[i].possible
+            && settle_goes_over(channel, &plan->candidates[i]))
+            return true;
+    return false;
+}
+
+static void settle_misses(const struct tpt_plan *plan,
+                          const struct tpt_candidate *transport,
+                          struct tpt_candidate *channel)
 {
     char over[TPT_NAME];
 
@@ -103,9 +116,10 @@ static void settle_misses(struct tpt_candidate *channel,
     snprintf(channel->evidence, sizeof(channel->evidence),
              "goes over %.23s only, and the transport is %.23s", over,
              transport->name);
-    snprintf(channel->remedy, sizeof(channel->remedy),
-             "TP_BACKENDS=^%.23s, if you want it anyway",
-             transport->name);
+    if (settle_could(plan, channel))
+        snprintf(channel->remedy, sizeof(channel->remedy),
+                 "TP_BACKENDS=^%.23s, if you want it anyway",
+                 transport->name);
 }
 
 /* `transport` NULL: there is none. */
@@ -114,7 +128,7 @@ static void settle_channel(const struct tpt_plan *plan,
                            struct tpt_candidate *channel)
 {
     if (transport == NULL || !settle_goes_over(channel, transport)) {
-        settle_misses(channel, transport);
+        settle_misses(plan, transport, channel);
         return;
     }
     channel->possible = true;

@@ -419,6 +419,20 @@ START_TEST(test_channel_over)
 }
 END_TEST
 
+/* To do without the transport is told only where that gives the channel one. */
+START_TEST(test_channel_nothing_under)
+{
+    pair("one-socket", 0, 1);
+    tpx_card_channel(&a, "rma", "ofi:verbs", 1000, 50000);
+    tpx_card_channel(&b, "rma", "ofi:verbs", 1000, 50000);
+    score(NULL, NULL);
+    ck_assert_ptr_nonnull(strstr(find("rma")->remedy, "TP_BACKENDS=^shm"));
+    tpt_plan_demote(&plan, "ofi:verbs", "no memory");
+    ck_assert_int_eq(find("rma")->reason, TPT_REASON_NEEDS_TRANSPORT);
+    ck_assert_str_eq(find("rma")->remedy, "");
+}
+END_TEST
+
 /* No channel that was insisted on: no connection. */
 START_TEST(test_channel_contract)
 {
@@ -486,6 +500,7 @@ int main(void)
     tcase_add_test(tests, test_channel_least);
     tcase_add_test(tests, test_channels_demoted);
     tcase_add_test(tests, test_channel_over);
+    tcase_add_test(tests, test_channel_nothing_under);
     tcase_add_test(tests, test_channel_contract);
     tcase_add_test(tests, test_channel_disagreed);
     suite_add_tcase(suite, tests);
