@@ -138,6 +138,24 @@ static uint32_t plan_find(const struct tpt_plan *plan, const char *name)
     return at;
 }
 
+/* What there is to be done about trials that failed.  To do without one is no
+ * help where it was the last way. */
+static void plan_trial_remedies(struct tpt_plan *plan)
+{
+    bool left = tpt_plan_best(plan) >= 0;
+
+    for (uint32_t i = 0; i < plan->count; i++) {
+        struct tpt_candidate *failed = &plan->candidates[i];
+
+        if (failed->reason != TPT_REASON_TRIAL_FAILED)
+            continue;
+        snprintf(failed->remedy, sizeof(failed->remedy), "`tpinfo --backends` "
+                 "on both hosts shows what they can%s%s%s",
+                 left ? "; TP_BACKENDS=^" : "", left ? failed->name : "",
+                 left ? " avoids the trial" : "");
+    }
+}
+
 void tpt_plan_demote(struct tpt_plan *plan, const char *name,
                      const char *evidence)
 {
@@ -151,11 +169,9 @@ void tpt_plan_demote(struct tpt_plan *plan, const char *name,
     failed->reason = TPT_REASON_TRIAL_FAILED;
     failed->from_bytes = UINT64_MAX;
     snprintf(failed->evidence, sizeof(failed->evidence), "%s", evidence);
-    snprintf(failed->remedy, sizeof(failed->remedy), "`tpinfo --backends` on "
-             "both hosts shows what they can; TP_BACKENDS=^%s avoids the "
-             "trial", name);
     plan_move_back(plan, at);
     tpt_plan_settle(plan);
+    plan_trial_remedies(plan);
 }
 
 void tpt_plan_restore(struct tpt_plan *plan, const char *name)
@@ -168,6 +184,7 @@ void tpt_plan_restore(struct tpt_plan *plan, const char *name)
         return;
     plan->candidates[at].possible = true;
     tpt_plan_settle(plan);
+    plan_trial_remedies(plan);
 }
 
 /* Of the nature of the backend: nobody can do anything about it. */

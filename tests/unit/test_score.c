@@ -446,7 +446,12 @@ START_TEST(test_demote)
     tpt_plan_demote(&plan, "shm", "refused");
     ck_assert_str_eq(order(&plan), "ofi:tcp|loop ofi:verbs shm");
     ck_assert_int_eq(plan.candidates[0].reason, TPT_REASON_CHOSEN);
+    ck_assert_ptr_nonnull(strstr(find("shm")->remedy, "; TP_BACKENDS=^shm "
+                                 "avoids the trial"));
     tpt_plan_demote(&plan, "ofi:tcp", "refused");
+    /* Without the last one, too, there would be none. */
+    ck_assert_ptr_null(strstr(find("ofi:tcp")->remedy, "TP_BACKENDS"));
+    ck_assert_ptr_null(strstr(find("shm")->remedy, "TP_BACKENDS"));
     ck_assert_int_eq(tpt_plan_best(&plan), -1);
     ck_assert_uint_eq(plan.count, 4);
     tpt_plan_demote(&plan, "ofi:tcp", "again");
@@ -457,6 +462,7 @@ START_TEST(test_demote)
     ck_assert_int_eq(tpt_plan_best(&plan), -1);
     tpt_plan_restore(&plan, "ofi:tcp");
     ck_assert_str_eq(order(&plan), "ofi:tcp|loop ofi:verbs shm");
+    ck_assert_ptr_nonnull(strstr(find("shm")->remedy, "TP_BACKENDS=^shm"));
     ck_assert_int_eq(plan.candidates[0].reason, TPT_REASON_CHOSEN);
     tpt_plan_restore(&plan, "shm");
     ck_assert_str_eq(order(&plan), "shm ofi:tcp|loop ofi:verbs");
