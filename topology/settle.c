@@ -192,19 +192,27 @@ static bool settle_keeps_contract(const struct tpt_plan *plan,
     return false;
 }
 
+/* The item may have been written as any:, so the remedies name no class that
+ * it had. */
 static void settle_break_contract(const struct tpt_plan *plan,
                                   struct tpt_candidate *transport)
 {
-    const char *class = tpt_locality_class(plan->locality);
+    bool self = plan->locality == TPT_SAME_PROCESS;
 
     transport->possible = false;
     transport->reason = TPT_REASON_CONTRACT;
     snprintf(transport->evidence, sizeof(transport->evidence),
-             "TP_REQUIRE wants %.40s for class %s, which cannot be had",
-             plan->insist, class);
-    snprintf(transport->remedy, sizeof(transport->remedy),
-             "fix what its own line names, or take %s:%.40s out of "
-             "TP_REQUIRE", class, plan->insist);
+             "TP_REQUIRE wants %.40s for class %s, %s", plan->insist,
+             tpt_locality_class(plan->locality),
+             self ? "and a rank has no such channel to itself"
+             : "which cannot be had");
+    if (self)
+        snprintf(transport->remedy, sizeof(transport->remedy), "write node: "
+                 "or net: before %.40s in TP_REQUIRE", plan->insist);
+    else
+        snprintf(transport->remedy, sizeof(transport->remedy), "fix what its "
+                 "own line names, or take %.40s out of TP_REQUIRE",
+                 plan->insist);
 }
 
 /* The best transport that keeps the contract; NULL if none does. */

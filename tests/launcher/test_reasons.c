@@ -367,7 +367,7 @@ static const struct {
     { "node:tcp,net:shm", "shm,map,cma",
       { "TP_REQUIRE wants tcp for class node", "remedy: add node:shm" } },
     { "node:cma", "^cma",
-      { "TP_REQUIRE wants cma for class node", "take node:cma out" } },
+      { "TP_REQUIRE wants cma for class node", "take cma out of TP_REQUIRE" } },
     { "node:tcp,any:map,node:cma", "shm,map",
       { "TP_REQUIRE wants tcp for class node",
         "(forbidden: TP_BACKENDS=shm,map here" } },

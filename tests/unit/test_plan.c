@@ -468,6 +468,25 @@ START_TEST(test_channel_contract)
 }
 END_TEST
 
+/* The words fit the contract that was written, and help. */
+START_TEST(test_channel_contract_of_any)
+{
+    channels();
+    score(NULL, "any:cma");
+    tpt_plan_demote(&plan, "cma", "Operation not permitted");
+    ck_assert_str_eq(find("shm")->remedy, "fix what its own line names, or "
+                     "take cma out of TP_REQUIRE");
+    b = a;
+    score(NULL, "any:cma");
+    ck_assert_int_eq(tpt_plan_best(&plan), -1);
+    ck_assert_int_eq(find("loop")->reason, TPT_REASON_CONTRACT);
+    ck_assert_str_eq(find("loop")->evidence, "TP_REQUIRE wants cma for class "
+                     "self, and a rank has no such channel to itself");
+    ck_assert_str_eq(find("loop")->remedy, "write node: or net: before cma in "
+                     "TP_REQUIRE");
+}
+END_TEST
+
 /* A card that says that shm is a channel, or goes over something else. */
 START_TEST(test_channel_disagreed)
 {
@@ -502,6 +521,7 @@ int main(void)
     tcase_add_test(tests, test_channel_over);
     tcase_add_test(tests, test_channel_nothing_under);
     tcase_add_test(tests, test_channel_contract);
+    tcase_add_test(tests, test_channel_contract_of_any);
     tcase_add_test(tests, test_channel_disagreed);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
