@@ -344,6 +344,21 @@ static bool score_out_of_reach(const struct score_pair *pair,
     return true;
 }
 
+/* The item of TP_BACKENDS that forbids it: "^ofi" forbids "ofi:tcp". */
+static void score_take_out(struct score_row *row, const char *list)
+{
+    const char *item = list + 1;
+    size_t length = strcspn(item, ",");
+
+    while (item[length] != '\0'
+           && (length == 0
+               || !tpt_name_within(item, length, row->candidate.name))) {
+        item += length + 1;
+        length = strcspn(item, ",");
+    }
+    SCORE_REMEDY(row, "take %.*s out of TP_BACKENDS", (int)length, item);
+}
+
 static bool score_forbidden(const struct score_pair *pair,
                             struct score_row *row)
 {
@@ -354,7 +369,7 @@ static bool score_forbidden(const struct score_pair *pair,
         score_refuse(row, TPT_REASON_FORBIDDEN);
         SCORE_EVIDENCE(row, "TP_BACKENDS=%.60s here", list);
         if (*list == '^')
-            SCORE_REMEDY(row, "take %s out of TP_BACKENDS", name);
+            score_take_out(row, list);
         else
             SCORE_REMEDY(row, "add %s to TP_BACKENDS", name);
     } else if (row->mine->forbidden || row->yours->forbidden) {

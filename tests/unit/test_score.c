@@ -377,6 +377,9 @@ static void expect_policy(void)
     pair("one-socket", 0, 1);
     score("^shm", NULL);
     expect("shm", TPT_REASON_FORBIDDEN, "TP_BACKENDS=^shm", "take shm out");
+    score("^nonesuch,,ofi,shm", NULL);
+    expect("ofi:tcp", TPT_REASON_FORBIDDEN, "", "take ofi out");
+    expect("shm", TPT_REASON_FORBIDDEN, "", "take shm out");
     score("shm", NULL);
     expect("ofi:tcp", TPT_REASON_FORBIDDEN, "TP_BACKENDS=shm",
            "add ofi:tcp");
