@@ -88,6 +88,9 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
                                  const struct tpt_card *mine,
                                  const struct tpt_card *yours)
 {
+    /* What was refused later still has its terms. */
+    unsigned possible = candidate->possible;
+
     return json_pack(
         "{s:o, s:s, s:b, s:b, s:s, s:i, s:s, s:o, s:f, s:f, s:f, s:o, s:s,"
         " s:{s:f, s:f}, s:o, s:o, s:o, s:o, s:o, s:o}",
@@ -100,9 +103,9 @@ static json_t *explain_candidate(const struct tpt_candidate *candidate,
         "reach", tpt_reach_name((enum tpt_reach)candidate->reach),
         "over", candidate->over[0] != '\0' ? tpt_json_text(candidate->over)
                 : json_null(),
-        "latency_us", (double)candidate->latency_ns / 1000,
-        "megabytes_per_second", (double)candidate->megabytes,
-        "cost_us", (double)candidate->cost_ns / 1000,
+        "latency_us", (double)(possible * candidate->latency_ns) / 1000,
+        "megabytes_per_second", (double)(possible * candidate->megabytes),
+        "cost_us", (double)(possible * candidate->cost_ns) / 1000,
         "from_bytes", candidate->from_bytes != UINT64_MAX
                       ? json_integer((json_int_t)candidate->from_bytes)
                       : json_null(),

@@ -151,6 +151,30 @@ START_TEST(test_json)
 }
 END_TEST
 
+/* What a trial refused costs nothing that could be compared. */
+START_TEST(test_json_impossible)
+{
+    static const char *const terms[] = { "latency_us", "megabytes_per_second",
+                                         "cost_us" };
+    json_t *root, *list, *entry;
+    size_t at, refused = 0;
+
+    tpt_plan_demote(&plan, "shm", "no memory");
+    root = parse(tpt_plan_json(&plan, &a, &b, true, NULL));
+    list = json_object_get(root, "candidates");
+    json_array_foreach(list, at, entry) {
+        bool possible = json_is_true(json_object_get(entry, "possible"));
+
+        refused += !possible;
+        for (size_t i = 0; i < TPB_COUNT(terms); i++)
+            ck_assert_int_eq(json_real_value(json_object_get(entry, terms[i]))
+                             > 0, possible);
+    }
+    ck_assert_uint_ge(refused, 2);
+    json_decref(root);
+}
+END_TEST
+
 START_TEST(test_json_unknown)
 {
     json_t *root = parse(tpt_plan_json_unknown(false, "it is \"new\""));
@@ -395,6 +419,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_json);
+    tcase_add_test(tests, test_json_impossible);
     tcase_add_test(tests, test_json_unknown);
     tcase_add_test(tests, test_json_of_nothing);
     tcase_add_test(tests, test_json_not_utf8);
