@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "topology/json.h"
+#include "topology/private.h"
 
 /* Six digits are more than the model is good for. */
 #define EXPLAIN_FORMAT (JSON_INDENT(2) | JSON_REAL_PRECISION(6))
@@ -68,7 +69,9 @@ static json_t *explain_verdict(const struct tpt_card *card,
 
     if (backend == NULL)
         return json_pack("{s:b, s:b, s:b, s:s, s:o}", "built", 0, "usable", 0,
-                         "forbidden", 0, "why", "not in this build",
+                         "forbidden", 0, "why",
+                         tpt_policy_names(candidate->name, card)
+                         ? "not named in TP_BACKENDS" : "not in this build",
                          "trial", trial);
     return json_pack("{s:b, s:b, s:b, s:o, s:o}", "built", 1,
                      "usable", (int)backend->usable,

@@ -68,6 +68,23 @@ bool tpt_policy_spares(const char *list, const char *name)
            && !tpb_list_allows(list, name);
 }
 
+/* A build with libfabric shows one of its providers at least on every card. */
+bool tpt_policy_names(const char *name, const struct tpt_card *card)
+{
+    static const char *const built[] = { "ofi:tcp", "ofi:verbs", "ofi:shm" };
+    bool has = false;
+
+    if (strncmp(name, TPT_PROVIDER, sizeof(TPT_PROVIDER) - 1) != 0)
+        return false;
+    for (size_t i = 0; i < TPB_COUNT(built); i++)
+        if (strcmp(name, built[i]) == 0)
+            return false;
+    for (uint32_t i = 0; i < card->backend_count; i++)
+        has |= strncmp(card->backends[i].name, TPT_PROVIDER,
+                       sizeof(TPT_PROVIDER) - 1) == 0;
+    return has;
+}
+
 tp_status tpt_policy_check(const struct tpt_policy *policy,
                            const struct tpt_card *card,
                            struct tpb_error *error)

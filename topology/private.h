@@ -118,6 +118,13 @@ void tpt_require_list(const char *require, enum tpt_locality locality,
                       enum tpt_role role, bool devices, char *list,
                       size_t size);
 
+/* libfabric's providers: "ofi:tcp".  A name may leave that out. */
+#define TPT_PROVIDER "ofi:"
+
+/* Would that card have the backend if its rank's TP_BACKENDS named it?  So it
+ * is with all providers but those that every build has. */
+bool tpt_policy_names(const char *name, const struct tpt_card *card);
+
 /* Is it "ofi:tcp" or, with `name` "ofi", one of those? */
 bool tpt_name_within(const char *name, size_t length, const char *backend);
 

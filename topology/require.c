@@ -9,9 +9,6 @@
 static const char *const require_classes[] = { "self", "node", "net", "any",
                                               "cuda" };
 
-/* What a name may leave out. */
-#define REQUIRE_FAMILY "ofi:"
-
 /* One CLASS:BACKEND, pointing into the contract. */
 struct require_item {
     const char *class, *backend;
@@ -61,9 +58,9 @@ static bool require_matches(const struct require_item *item,
     for (size_t i = 0; i < count; i++)
         if (tpt_name_within(item->backend, length, known[i].name))
             return false;
-    return strncmp(name, REQUIRE_FAMILY, sizeof(REQUIRE_FAMILY) - 1) == 0
+    return strncmp(name, TPT_PROVIDER, sizeof(TPT_PROVIDER) - 1) == 0
            && tpt_name_within(item->backend, length,
-                              name + sizeof(REQUIRE_FAMILY) - 1);
+                              name + sizeof(TPT_PROVIDER) - 1);
 }
 
 /* Is there one of that role, for devices or not, that the item names? */

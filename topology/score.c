@@ -272,24 +272,45 @@ static void score_refuse(struct score_row *row, enum tpt_reason reason)
     snprintf((row)->candidate.remedy, sizeof((row)->candidate.remedy), \
              __VA_ARGS__)
 
+/* Of a backend that only TP_BACKENDS makes: it does so on one side. */
+static bool score_unnamed(const struct score_pair *pair, struct score_row *row)
+{
+    const char *name = row->candidate.name, *host = pair->yours->host.name;
+
+    if (!tpt_policy_names(name, row->mine == NULL ? pair->mine : pair->yours))
+        return false;
+    if (row->mine == NULL) {
+        SCORE_EVIDENCE(row, "TP_BACKENDS on %.40s names it, the one here does "
+                       "not", host);
+        SCORE_REMEDY(row, "name %s in TP_BACKENDS here, too", name);
+    } else {
+        SCORE_EVIDENCE(row, "TP_BACKENDS here names it, the one on %.40s does "
+                       "not", host);
+        SCORE_REMEDY(row, "name %s in TP_BACKENDS on %.63s, too", name, host);
+    }
+    return true;
+}
+
 static bool score_lacks(const struct score_pair *pair, struct score_row *row)
 {
     const char *name = row->candidate.name;
 
+    if (row->mine != NULL && row->yours != NULL)
+        return false;
+    score_refuse(row, row->mine == NULL ? TPT_REASON_MINE_LACKS
+                      : TPT_REASON_YOURS_LACKS);
+    if (score_unnamed(pair, row))
+        return true;
     if (row->mine == NULL) {
-        score_refuse(row, TPT_REASON_MINE_LACKS);
         SCORE_EVIDENCE(row, "the tp on %.40s has it, the one here has not",
                        pair->yours->host.name);
         SCORE_REMEDY(row, "build the tp here with %s too, as on %.63s", name,
                      pair->yours->host.name);
-    } else if (row->yours == NULL) {
-        score_refuse(row, TPT_REASON_YOURS_LACKS);
+    } else {
         SCORE_EVIDENCE(row, "the tp here has it, the one on %.40s has not",
                        pair->yours->host.name);
         SCORE_REMEDY(row, "build the tp on %.63s with %s too, as here",
                      pair->yours->host.name, name);
-    } else {
-        return false;
     }
     return true;
 }

@@ -175,6 +175,28 @@ START_TEST(test_json_impossible)
 }
 END_TEST
 
+/* A provider that TP_BACKENDS names on one side is in the other's build. */
+START_TEST(test_json_not_named)
+{
+    json_t *root, *last;
+
+    snprintf(a.backends[3].name, TPT_NAME, "ofi:sockets");
+    ck_assert_int_eq(tpt_score(&a, &b, NULL, &plan, NULL), TP_OK);
+    root = parse(tpt_plan_json(&plan, &a, &b, true, NULL));
+    check_plan(root);
+    for (size_t i = 0; i < plan.count; i++) {
+        last = json_array_get(json_object_get(root, "candidates"), i);
+        if (strcmp(plan.candidates[i].name, "ofi:sockets") == 0)
+            ck_assert_str_eq(text_of(json_object_get(last, "yours"), "why"),
+                             "not named in TP_BACKENDS");
+        if (strcmp(plan.candidates[i].name, "ofi:verbs") == 0)
+            ck_assert_str_eq(text_of(json_object_get(last, "mine"), "why"),
+                             "not in this build");
+    }
+    json_decref(root);
+}
+END_TEST
+
 START_TEST(test_json_unknown)
 {
     json_t *root = parse(tpt_plan_json_unknown(false, "it is \"new\""));
@@ -420,6 +442,7 @@ int main(void)
     tcase_set_timeout(tests, 180);
     tcase_add_test(tests, test_json);
     tcase_add_test(tests, test_json_impossible);
+    tcase_add_test(tests, test_json_not_named);
     tcase_add_test(tests, test_json_unknown);
     tcase_add_test(tests, test_json_of_nothing);
     tcase_add_test(tests, test_json_not_utf8);

@@ -420,6 +420,27 @@ static void expect_devices(void)
            "nvidia-smi");
 }
 
+/* What only TP_BACKENDS makes is in every build with libfabric. */
+START_TEST(test_named_on_one_side)
+{
+    hosts("one-socket", "small-vm");
+    snprintf(a.backends[3].name, TPT_NAME, "ofi:sockets");
+    score(NULL, NULL);
+    expect("ofi:sockets", TPT_REASON_YOURS_LACKS, "TP_BACKENDS here names it",
+           "name ofi:sockets in TP_BACKENDS on host2, too");
+    expect("ofi:verbs", TPT_REASON_MINE_LACKS, "the one here has not",
+           "build the tp here");
+    ck_assert_int_eq(tpt_score(&b, &a, NULL, &plan, NULL), TP_OK);
+    expect("ofi:sockets", TPT_REASON_MINE_LACKS, "TP_BACKENDS on host1 names",
+           "name ofi:sockets in TP_BACKENDS here, too");
+    /* One without libfabric. */
+    b.backend_count = 2;
+    score(NULL, NULL);
+    expect("ofi:sockets", TPT_REASON_YOURS_LACKS, "the tp here has it",
+           "build the tp on host2");
+}
+END_TEST
+
 START_TEST(test_every_reason)
 {
     reasons_seen = 0;
@@ -666,6 +687,7 @@ int main(void)
     tcase_add_test(tests, test_card_nics);
     tcase_add_test(tests, test_ties_by_name);
     tcase_add_test(tests, test_no_bandwidth_given);
+    tcase_add_test(tests, test_named_on_one_side);
     tcase_add_test(tests, test_every_reason);
     tcase_add_test(tests, test_demote);
     tcase_add_test(tests, test_backends_policy);
