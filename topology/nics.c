@@ -152,12 +152,14 @@ static uint32_t nics_rdma_speed(const struct nics_device *device)
 /*
  * Place and address stand somewhere above the device: a virtio interface's
  * device is virtio2, whose parent is the PCI device.  On a machine of one NUMA
- * node the kernel does not name it.
+ * node the kernel does not name it; a name that means nothing here is that of a
+ * node that this process may not use.
  */
 static void nics_locate(const struct nics_device *device, struct tpt_nic *nic)
 {
     struct nics_device above = *device;
     char line[64], link[PATH_MAX], *slash;
+    bool named = false;
 
     nic->numa = -1;
     nics_path(device, "device", link);
@@ -166,12 +168,14 @@ static void nics_locate(const struct nics_device *device, struct tpt_nic *nic)
     while (nic->pci == 0 && (slash = strrchr(above.path, '/')) != NULL) {
         nic->pci = tpt_pci_parse(slash + 1);
         if (nic->numa < 0 && nics_line(&above, "numa_node", line)
-            && line[0] != '-')
+            && line[0] != '-') {
+            named = true;
             nic->numa = tpt_table_numa(device->table,
                                        (unsigned)strtoul(line, NULL, 10));
+        }
         *slash = '\0';
     }
-    if (nic->numa < 0 && device->table->numas == 1)
+    if (!named && device->table->numas == 1)
         nic->numa = 0;
 }
 

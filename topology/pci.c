@@ -123,8 +123,8 @@ void tpt_pci_machine(const struct tpt_topology *topology, const char *root,
     if (pci_line(root, pci, "numa_node", line) && line[0] != '-')
         place->numa = tpt_table_numa(topology->table,
                                      (unsigned)strtoul(line, NULL, 10));
-    if (place->numa < 0 && topology->table->numas == 1)
-        place->numa = 0;
+    else if (topology->table->numas == 1)
+        place->numa = 0;           /* see nics_locate() */
     pci_path(root, place);
 }
 

@@ -228,6 +228,42 @@ static void put(const char *root, const char *folder, const char *name,
     fclose(file);
 }
 
+/* Of two nodes hwloc has dropped the one that this process may not use: what is
+ * at that one is not at the other. */
+START_TEST(test_node_dropped)
+{
+    static const struct { const char *word; int numa; } nodes[] = {
+        { "0\n", 0 }, { "1\n", -1 }, { "-1\n", 0 }
+    };
+    char root[] = "/tmp/tpx-gpus-XXXXXX", folder[96];
+    struct tpt_topology *topology = tpx_machine("one-socket");
+    struct tpt_card *card = calloc(1, sizeof(*card));
+    struct tpt_nic nics[TPT_NICS];
+
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    for (int i = 0; i < 3; i++) {
+        snprintf(folder, sizeof(folder), "/proc/driver/nvidia/gpus/0000:1%d:"
+                 "00.0", i);
+        put(root, folder, "information", "");
+        snprintf(folder, sizeof(folder), "/sys/bus/pci/devices/0000:1%d:00.0",
+                 i);
+        put(root, folder, "numa_node", nodes[i].word);
+        snprintf(folder, sizeof(folder), "/class/net/eth%d/device", i);
+        put(root, folder, "numa_node", nodes[i].word);
+    }
+    ck_assert_int_eq(tpt_topology_gpus(topology, root, NULL, card), 3);
+    ck_assert_uint_eq(tpt_topology_nics_at(topology, root, nics), 3);
+    snprintf(folder, sizeof(folder), "rm -r %s", root);
+    ck_assert_int_eq(system(folder), 0);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(card->gpus[i].place.numa, nodes[i].numa);
+        ck_assert_int_eq(nics[i].numa, nodes[i].numa);
+    }
+    free(card);
+    tpt_topology_free(topology);
+}
+END_TEST
+
 /* The driver's files, made up. */
 START_TEST(test_gpus_of_driver)
 {
@@ -294,6 +330,7 @@ int main(void)
     tcase_add_test(tests, test_taken);
     tcase_add_loop_test(tests, test_gpus, 0, 5);
     tcase_add_test(tests, test_gpus_refused);
+    tcase_add_test(tests, test_node_dropped);
     tcase_add_test(tests, test_gpus_of_driver);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
