@@ -82,7 +82,7 @@ static void describe_cpus(hwloc_topology_t hwloc, hwloc_obj_t object,
 {
     int cores = hwloc_get_nbobjs_inside_cpuset_by_type(hwloc, object->cpuset,
                                                        HWLOC_OBJ_CORE);
-    char list[256] = "";
+    char list[4096] = "";
 
     hwloc_bitmap_list_snprintf(list, sizeof(list), object->cpuset);
     tpb_text_add(text, ": ");

@@ -173,9 +173,8 @@ static tp_status gpus_restrict(struct tpt_gpus *gpus, const char *visible,
                                struct tpb_error *error)
 {
     bool keep[TPT_GPUS] = { false };
-    struct tpt_gpus left = { 0 };
     char *copy = tpb_copy_string(visible), *rest = copy, *word;
-    int unknown = 0;
+    int unknown = 0, count = 0;
 
     if (copy == NULL)
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
@@ -196,8 +195,8 @@ static tp_status gpus_restrict(struct tpt_gpus *gpus, const char *visible,
                         "names", visible, gpus->count);
     for (int i = 0; i < gpus->count; i++)
         if (keep[i])
-            left.list[left.count++] = gpus->list[i];
-    *gpus = left;
+            gpus->list[count++] = gpus->list[i];
+    gpus->count = count;
     return TP_OK;
 }
 
@@ -207,7 +206,7 @@ void tpt_gpus_all(struct tpt_topology *topology, const char *root,
     bool recorded = !topology->table->this_machine && *root == '\0';
     hwloc_topology_t hwloc = recorded ? tpt_topology_handle(topology) : NULL;
 
-    memset(gpus, 0, sizeof(*gpus));
+    gpus->count = 0;
     if (hwloc != NULL) {
         gpus_recorded(hwloc, gpus);
     } else if (!recorded) {

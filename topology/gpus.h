@@ -14,7 +14,9 @@ struct tpt_gpu {
     char bus[16];                  /* "0000:18:00.0" */
     char uuid[48];                 /* "GPU-..."; "" if not known */
     char visible[48];              /* its word for CUDA_VISIBLE_DEVICES */
-    char near[256];                /* cpus, "0-15,32-47"; "" if not known */
+    char near[4096];               /* cpus, "0-15,32-47"; "" if not known.  Of
+                                      two nodes that have every other cpu each
+                                      the list is long */
     int minor;                     /* of /dev/nvidiaN; -1 if not known */
     bool hidden;                   /* this process may not open that: CUDA does
                                       not count it */

@@ -264,6 +264,29 @@ START_TEST(test_node_dropped)
 }
 END_TEST
 
+/* Every other cpu of a big machine: none of them is lost. */
+START_TEST(test_gpus_far_cpus)
+{
+    char root[] = "/tmp/tpx-gpus-XXXXXX", command[64];
+    struct tpt_topology *topology = tpx_machine("small-vm");
+    struct tpb_text cpus = { 0 };
+    struct tpt_gpus gpus;
+
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    for (int i = 0; i < 512; i += 2)
+        tpb_text_add(&cpus, "%s%d", i > 0 ? "," : "", i);
+    put(root, "/proc/driver/nvidia/gpus/0000:b1:00.0", "information", "");
+    put(root, "/sys/bus/pci/devices/0000:b1:00.0", "local_cpulist", cpus.text);
+    ck_assert_int_eq(tpt_gpus_find(topology, root, NULL, &gpus, NULL), TP_OK);
+    snprintf(command, sizeof(command), "rm -r %s", root);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(gpus.count, 1);
+    ck_assert_str_eq(gpus.list[0].near, cpus.text);
+    tpb_text_fini(&cpus);
+    tpt_topology_free(topology);
+}
+END_TEST
+
 /* The driver's files, made up. */
 START_TEST(test_gpus_of_driver)
 {
@@ -331,6 +354,7 @@ int main(void)
     tcase_add_loop_test(tests, test_gpus, 0, 5);
     tcase_add_test(tests, test_gpus_refused);
     tcase_add_test(tests, test_node_dropped);
+    tcase_add_test(tests, test_gpus_far_cpus);
     tcase_add_test(tests, test_gpus_of_driver);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
