@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The drawing of a machine: packages, memory and shared caches as a tree, with
- * the cores counted below each leaf. */
+/* The drawing of a machine: packages, memory and L3 caches as a tree, with the
+ * cores counted below each leaf. */
 #include "config.h"
 
 #include <stdio.h>
