@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "gpu/cuda.h"
+#include "gpu/cuda_late.h"
 #include "gpu/cuda_mem.h"
 #include "runtime/base/alloc.h"
 
@@ -269,8 +270,10 @@ tp_status tpg_alloc_on(const struct tpg_cuda *cuda, size_t bytes,
     }
     if (mem_vmm_possible(cuda, device.index))
         code = mem_vmm(cuda, device.index, bytes, owned);
-    if (code != CU_OK && code != CU_OUT_OF_MEMORY)
+    if (code != CU_OK && code != CU_OUT_OF_MEMORY) {
+        owned->size = bytes;
         code = cuda->cuMemAlloc_v2(&owned->pointer, bytes);
+    }
     tpg_cuda_leave(cuda);
     if (code != CU_OK) {
         tpb_free(owned);
@@ -285,7 +288,7 @@ tp_status tpg_alloc_on(const struct tpg_cuda *cuda, size_t bytes,
     return TP_OK;
 }
 
-/* Unlike cuMemFree(), cuMemUnmap() does not. */
+/* cuMemUnmap() does not. */
 static void mem_wait(const struct tpg_cuda *cuda,
                      const struct tpg_device *device)
 {
@@ -299,14 +302,13 @@ void tpg_free(struct tpg_gpu *gpu, struct tpf_memory *block)
 {
     const struct tpg_cuda *cuda = tpg_cuda_loaded();
     struct mem_owned *owned = block->owned;
+    int device = block->device.index;
 
-    if (cuda != NULL
-        && tpg_cuda_enter(cuda, block->device.index, NULL) == TP_OK) {
-        mem_wait(cuda, &gpu->devices[block->device.index]);
-        if (owned->vmm)
-            mem_vmm_undo(cuda, owned);
-        else
-            cuda->cuMemFree_v2(owned->pointer);
+    if (cuda != NULL && !owned->vmm) {
+        tpg_late(cuda, TPG_LATE_MEMORY, device, owned->pointer, owned->size);
+    } else if (cuda != NULL && tpg_cuda_enter(cuda, device, NULL) == TP_OK) {
+        mem_wait(cuda, &gpu->devices[device]);
+        mem_vmm_undo(cuda, owned);
         tpg_cuda_leave(cuda);
     }
     tpb_free(owned);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "gpu/cuda_late.h"
 #include "gpu/cuda_mem.h"
 #include "gpu/gpu.h"
 #include "tests/gpu/device.h"
@@ -85,6 +86,34 @@ START_TEST(alloc_without_vmm)
     ck_assert_int_eq(tpg_alloc(gpu, 1000, device, &block, NULL), TP_OK);
     is(block.address, TPG_MALLOC, TPG_ROUTE_LEGACY, 0);
     tpg_free(gpu, &block);
+    stop();
+}
+END_TEST
+
+/* A kernel of the program's may wait for a message: nothing waits for it. */
+START_TEST(free_without_vmm)
+{
+    static uint32_t gate;
+    tp_device device = { TP_DEVICE_CUDA, 0 };
+    struct tpf_memory block;
+    cu_stream stream;
+
+    if (!tpx_device_is_double())
+        return;                        /* drivers have it */
+    setenv("CUDADOUBLE_VMM", "0", 1);
+    start();
+    stream = tpx_device_stream();
+    TPX_CU(cuda->cuMemHostRegister_v2(&gate, sizeof(gate), 0));
+    ck_assert_int_eq(tpg_alloc(gpu, SIZE, device, &block, NULL), TP_OK);
+    TPX_CU(cuda->cuStreamWaitValue32_v2(stream, (cu_pointer)(uintptr_t)&gate,
+                                        1, 1));
+    tpg_free(gpu, &block);
+    ck_assert_int_eq(cuda->cuStreamQuery(stream), CU_NOT_READY);
+    gate = 1;
+    tpx_device_sync(stream);
+    tpg_late_now();
+    is(block.address, TPG_HOST, TPG_ROUTE_HOST, -1);
+    TPX_CU(cuda->cuMemHostUnregister(&gate));
     stop();
 }
 END_TEST
@@ -249,6 +278,7 @@ int main(void)
 
     tcase_add_test(tests, every_kind);
     tcase_add_test(tests, alloc_without_vmm);
+    tcase_add_test(tests, free_without_vmm);
     tcase_add_test(tests, alloc_refused);
     tcase_add_test(tests, wrong_claims);
     tcase_add_test(tests, noticed);
