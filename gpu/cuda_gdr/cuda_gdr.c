@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "fabric/channel.h"
+#include "fabric/memory.h"
 #include "gpu/cuda_gdr/gdr.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
@@ -81,6 +82,15 @@ static tp_status gdr_open(struct tpf_channel *channel, struct tpb_error *error)
     return TP_OK;
 }
 
+static void gdr_freed(struct tpf_channel *base, uint64_t block)
+{
+    struct gdr_channel *channel = (struct gdr_channel *)base;
+
+    for (int i = 0; i < TPG_DEVICES; i++)
+        if (channel->ports[i] != NULL)
+            gdr_regions_freed(channel->ports[i], block);
+}
+
 static void gdr_close(struct tpf_channel *channel)
 {
     gdr_ports_close((struct gdr_channel *)channel);
@@ -118,7 +128,7 @@ static void gdr_stop(struct tpf_link *base)
                                       base.node)->region);
 }
 
-/* ---- the sender ---------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------- */
 
 /* The port for the buffer, if it is one for this channel; NULL with words. */
 static struct gdr_port *gdr_port_for(struct gdr_channel *channel,
@@ -135,6 +145,25 @@ static struct gdr_port *gdr_port_for(struct gdr_channel *channel,
     }
     return gdr_port_get(channel, cuda, buffer->device.index, error);
 }
+
+/* NULL with words. */
+static struct gdr_region *gdr_hold(struct gdr_port *port,
+                                   const struct tpg_cuda *cuda,
+                                   const struct tpf_env *env,
+                                   const struct tpf_buffer *buffer,
+                                   struct tpb_error *error)
+{
+    struct gdr_region *region = gdr_region_hold(port, cuda, buffer, error);
+    struct tpf_memory block;
+
+    if (region != NULL && region->owned == 0
+        && tpf_memory_find(env->memories, buffer->data, buffer->length,
+                           &block))
+        region->owned = block.id;
+    return region;
+}
+
+/* ---- the sender ---------------------------------------------------------- */
 
 /* Memory of the host goes this way only to a device: rma is for the rest. */
 static size_t gdr_describe(struct tpf_link *link,
@@ -153,7 +182,7 @@ static size_t gdr_describe(struct tpf_link *link,
         return 0;
     port = gdr_port_for(channel, buffer, cuda, &error);
     if (port != NULL)
-        region = gdr_region_hold(port, cuda, buffer, &error);
+        region = gdr_hold(port, cuda, channel->base.env, buffer, &error);
     if (region == NULL) {
         tpb_debug("a buffer goes staged: %s", error.text);
         return 0;
@@ -255,7 +284,7 @@ static enum tpf_progress gdr_pull(struct tpf_pull *base,
     port = gdr_port_for(channel, &base->to, cuda, error);
     if (port == NULL)
         return TPF_PULL_PASS;      /* another device may have a way */
-    pull->region = gdr_region_hold(port, cuda, &base->to, error);
+    pull->region = gdr_hold(port, cuda, channel->base.env, &base->to, error);
     if (pull->region == NULL)
         return TPF_PULL_PASS;      /* another buffer may be registered */
     line = gdr_line(link, port->remote, &source.place, error);
@@ -320,4 +349,5 @@ const struct tpf_channel_kind tpg_cuda_gdr = {
     .pull = gdr_pull,
     .cancel = gdr_cancel,
     .progress = gdr_progress,
+    .freed = gdr_freed,
 };

@@ -89,6 +89,7 @@ struct gdr_region {
     struct gdr_port *port;
     uint64_t id, block, base;          /* as tpg_memory_look() tells them */
     size_t size;
+    uint64_t owned;                    /* the block of tp_alloc(); 0: none */
     struct tpf_registration *registration;
     unsigned holds;
     bool stale;                        /* closed with its last hold */
@@ -108,6 +109,8 @@ struct gdr_region *gdr_region_hold(struct gdr_port *port,
 void gdr_region_drop(struct gdr_region *region);       /* NULL is allowed */
 /* Those of allocations that are gone, and that nobody uses. */
 void gdr_regions_sweep(struct gdr_port *port, const struct tpg_cuda *cuda);
+/* That of a block of tp_alloc() that is freed: it would keep the memory. */
+void gdr_regions_freed(struct gdr_port *port, uint64_t block);
 void gdr_regions_close(struct gdr_port *port);
 
 #endif

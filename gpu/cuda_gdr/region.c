@@ -285,6 +285,17 @@ void gdr_regions_sweep(struct gdr_port *port, const struct tpg_cuda *cuda)
     }
 }
 
+void gdr_regions_freed(struct gdr_port *port, uint64_t block)
+{
+    TPB_LIST_EACH(node, &port->regions) {
+        struct gdr_region *region = TPB_CONTAINER(node, struct gdr_region,
+                                                  node);
+
+        if (region->owned == block)
+            region_retire(region);
+    }
+}
+
 void gdr_regions_close(struct gdr_port *port)
 {
     TPB_LIST_EACH(node, &port->regions)

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "fabric/channel.h"
+#include "fabric/memory.h"
 #include "gpu/cuda_gdr/gdr.h"
 #include "runtime/base/alloc.h"
 #include "tests/gpu/device.h"
@@ -398,6 +400,57 @@ START_TEST(mapped)
 }
 END_TEST
 
+extern const struct tpf_channel_kind tpg_cuda_gdr;
+
+/* tp_free() lets go of what the channel keeps of its memory; what was made in
+ * another way stays. */
+START_TEST(freed)
+{
+    const struct tpf_channel_kind *kind = &tpg_cuda_gdr;
+    tp_device device = { TP_DEVICE_CUDA, 0 };
+    struct tpf_link *link = tpb_zalloc(kind->link_size);
+    struct tpf_memories memories;
+    struct tpf_memory block;
+    unsigned char source[TPF_SOURCE];
+    struct tpf_buffer buffer = { .length = 100, .device = device };
+    struct gdr_port *port;
+    void *hold[2], *other;
+
+    start();
+    tpf_memories_init(&memories);
+    env.memories = &memories;
+    link->channel = &channel.base;
+    ck_assert_int_eq(kind->link(link, NULL, 0, NULL), TP_OK);
+    port = port_of(0);
+    other = tpx_device_malloc(SIZE);
+    ck_assert_int_eq(tpg_alloc(env.gpu, SIZE, device, &block, NULL), TP_OK);
+    ck_assert_int_eq(tpf_memory_add(&memories, &block), TP_OK);
+    for (int i = 0; i < 2; i++) {
+        buffer.data = i == 0 ? other : block.address + 1000;
+        ck_assert_uint_gt(kind->describe(link, &buffer, source, &hold[i]), 0);
+    }
+    kind->forget(link, hold[0]);
+    if (_i == 0)
+        kind->forget(link, hold[1]);
+    ck_assert_int_eq(nic.registered, 2);
+    ck_assert(tpf_memory_take(&memories, block.address, &block));
+    ck_assert_uint_ne(block.id, 0);
+    kind->freed(&channel.base, block.id);
+    if (_i == 1) {                     /* in use: with its end */
+        ck_assert_int_eq(nic.registered, 2);
+        kind->forget(link, hold[1]);
+    }
+    ck_assert_int_eq(nic.registered, 1);
+    ck_assert_uint_eq(port->count, 1);
+    tpg_free(env.gpu, &block);
+    cuda_free(other);
+    kind->unlink(link);
+    tpb_free(link);
+    tpf_memories_fini(&memories);
+    stop();
+}
+END_TEST
+
 /* The address comes back, the registration does not; whoever holds the old one
  * keeps it. */
 START_TEST(address_again)
@@ -583,6 +636,7 @@ int main(void)
     tcase_add_loop_test(tests, order, 0, 2);
     tcase_add_test(tests, kept);
     tcase_add_loop_test(tests, mapped, 0, 2);
+    tcase_add_loop_test(tests, freed, 0, 2);
     tcase_add_loop_test(tests, address_again, 0, 2);
     tcase_add_test(tests, many);
     tcase_add_test(tests, other_kinds);
