@@ -20,10 +20,10 @@ static struct {
     _Atomic uint64_t looked;           /* for the program's own, when it had
                                           loaded so many libraries */
     _Atomic(driver_asker *) ask;       /* of the program's own */
+    _Atomic pid_t pid;                 /* who initialises it; 0: nobody has */
     _Atomic bool tried;                /* release: all below is there */
     tp_status status;
     struct tpb_error error;
-    pid_t pid;                         /* who initialised it */
     struct tpg_cuda cuda;
     _Atomic(cu_context) contexts[TPG_DEVICES];
 } driver = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -132,40 +132,54 @@ static tp_status driver_load(const char *path)
     status = driver_resolve(library, path);
     if (status != TP_OK)
         return status;
-    driver.pid = getpid();
     code = driver.cuda.cuInit(0);
     return code == CU_OK ? driver_devices() : driver_refused(code);
+}
+
+/* Is this the child of a process that initialises it, or has? */
+static bool driver_forked(void)
+{
+    pid_t pid = atomic_load(&driver.pid);
+
+    return pid != 0 && pid != getpid();
+}
+
+/* The number comes before the lock: a child that finds the lock taken, by a
+ * thread that it does not have, has to know it. */
+static void driver_try(const char *path)
+{
+    pid_t nobody = 0;
+
+    atomic_compare_exchange_strong(&driver.pid, &nobody, getpid());
+    pthread_mutex_lock(&driver.lock);
+    if (!atomic_load(&driver.tried)) {
+        driver.status = driver_load(path);
+        atomic_store(&driver.tried, true);
+    }
+    pthread_mutex_unlock(&driver.lock);
 }
 
 tp_status tpg_cuda_load(const struct tpb_settings *settings,
                         const struct tpg_cuda **cuda,
                         struct tpb_error *error)
 {
-    tp_status status;
-
-    pthread_mutex_lock(&driver.lock);
-    if (!driver.tried) {
-        driver.status = driver_load(settings->text[TPB_SET_CUDA_LIBRARY]);
-        atomic_store(&driver.tried, true);
-    }
-    status = driver.status;
-    if (status == TP_OK && driver.pid != getpid())
-        status = tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                          "CUDA was started before the fork() that made this"
-                          " process, and does not work in it");
-    else if (status != TP_OK)
-        tpb_fail(error, status, "%s", driver.error.text);
-    else
-        *cuda = &driver.cuda;
-    pthread_mutex_unlock(&driver.lock);
-    return status;
+    if (!atomic_load(&driver.tried) && !driver_forked())
+        driver_try(settings->text[TPB_SET_CUDA_LIBRARY]);
+    if (atomic_load(&driver.tried) && driver.status != TP_OK)
+        return tpb_fail(error, driver.status, "%s", driver.error.text);
+    if (driver_forked())
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
+                        "CUDA was started before the fork() that made this"
+                        " process, and does not work in it");
+    *cuda = &driver.cuda;
+    return TP_OK;
 }
 
 const struct tpg_cuda *tpg_cuda_loaded(void)
 {
-    /* Pairs with the store in tpg_cuda_load(). */
+    /* Pairs with the store in driver_try(). */
     return atomic_load(&driver.tried) && driver.status == TP_OK
-           && driver.pid == getpid() ? &driver.cuda : NULL;
+           && !driver_forked() ? &driver.cuda : NULL;
 }
 
 static int driver_count(struct dl_phdr_info *info, size_t size, void *loads)
@@ -218,7 +232,7 @@ const struct tpg_cuda *tpg_cuda_notice(const struct tpb_settings *settings)
     driver_asker *ask;
     int devices;
 
-    if (cuda != NULL || atomic_load(&driver.tried))
+    if (cuda != NULL || atomic_load(&driver.tried) || driver_forked())
         return cuda;
     ask = driver_look(settings);
     if (ask == NULL || ask(&devices) == CU_NOT_INITIALIZED)

@@ -2,8 +2,12 @@
 /* What memory is, and what becomes of claims that it is something else. */
 #include "config.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "gpu/cuda_late.h"
 #include "gpu/cuda_mem.h"
@@ -189,6 +193,57 @@ START_TEST(noticed)
 }
 END_TEST
 
+static void *load(void *arg)
+{
+    (void)arg;
+    return (void *)(intptr_t)tpg_cuda_load(&settings, &cuda, NULL);
+}
+
+/* In the child of a process whose other thread initialises the driver. */
+static int load_in_child(void)
+{
+    struct tpf_buffer buffer = { .data = &buffer, .length = 1,
+                                 .device = { TP_DEVICE_CPU, 0 } };
+    struct tpb_error error = { "" };
+
+    alarm(60);
+    return tpg_cuda_load(&settings, &cuda, &error) != TP_ERR_NOT_SUPPORTED
+           || strstr(error.text, "before the fork()") == NULL
+           || tpg_claim(gpu, &buffer, &error) != TP_OK;
+}
+
+START_TEST(forked_meanwhile)
+{
+    struct tpb_error error = { "" };
+    char number[16], byte;
+    pthread_t thread;
+    void *loaded;
+    int gate[2], status;
+    pid_t pid;
+
+    if (!tpx_device_is_double())
+        return;                        /* it cannot be told to take long */
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, gate), 0);
+    snprintf(number, sizeof(number), "%d", gate[1]);
+    setenv("CUDADOUBLE_INIT", number, 1);
+    ck_assert_int_eq(tpb_settings_load(&settings, &error), TP_OK);
+    gpu = tpg_open(&settings);
+    ck_assert_ptr_nonnull(gpu);
+    ck_assert_int_eq(pthread_create(&thread, NULL, load, NULL), 0);
+    ck_assert_int_eq(read(gate[0], &byte, 1), 1);
+    pid = fork();
+    if (pid == 0)
+        _exit(load_in_child());
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(write(gate[0], &byte, 1), 1);
+    ck_assert_int_eq(pthread_join(thread, &loaded), 0);
+    ck_assert_int_eq((intptr_t)loaded, TP_OK);
+    ck_assert_ptr_nonnull(tpg_cuda_loaded());
+    stop();
+}
+END_TEST
+
 /* ---- which are visible --------------------------------------------------- */
 
 /* What is said of CUDA_VISIBLE_DEVICES, and the first and the number of those
@@ -282,6 +337,7 @@ int main(void)
     tcase_add_test(tests, alloc_refused);
     tcase_add_test(tests, wrong_claims);
     tcase_add_test(tests, noticed);
+    tcase_add_test(tests, forked_meanwhile);
     tcase_add_loop_test(tests, some_visible, 0, (int)TPB_COUNT(visible));
     tcase_add_loop_test(tests, no_gpu, 0, (int)TPB_COUNT(nothing));
     suite_add_tcase(suite, tests);

@@ -151,12 +151,24 @@ static long device_number(const char *name, long initial)
     return text != NULL && *text != '\0' ? strtol(text, NULL, 10) : initial;
 }
 
+/* CUDADOUBLE_INIT, a socket, gets a byte when cuInit() has begun, and gives one
+ * when that may go on. */
+static void device_gate(void)
+{
+    int fd = (int)device_number("CUDADOUBLE_INIT", -1);
+    char byte = 0;
+
+    if (fd >= 0 && (write(fd, &byte, 1) != 1 || read(fd, &byte, 1) != 1))
+        double_report("CUDADOUBLE_INIT is no socket");
+}
+
 cu_result cuInit(unsigned flags)
 {
     struct sigaction action = { .sa_flags = SA_SIGINFO | SA_ONSTACK };
     const char *mode = double_variable("CUDADOUBLE_MODE");
     cu_result code = CU_OK;
 
+    device_gate();
     pthread_mutex_lock(&double_lock);
     if (device_pid != 0) {
         code = device_pid == getpid() ? CU_OK : CU_NOT_INITIALIZED;
