@@ -172,15 +172,16 @@ static uint64_t wait_delivered(const tp_context *context)
 
 /* Somebody may poll(2) next: he must be woken, and where nothing but a clock
  * tells that there is something to do, by a clock.  If there is more to do now,
- * whoever leaves the token rings, as nothing is armed.  So too for a caller who
- * sleeps in epoll: what was to wake him may have been heard of here. */
-static void wait_arm_fd(tp_context *context, bool moved)
+ * whoever leaves the token rings, as nothing is armed.  So too, if there was
+ * `news`, for a caller who sleeps in epoll: what was to wake him may have been
+ * heard of here. */
+static void wait_arm_fd(tp_context *context, bool moved, bool news)
 {
     int limit = tpr_park_timeout(context, 0);
 
     if (moved || !tpb_list_empty(&context->done)
         || !tpb_list_empty(&context->graveyard)
-        || atomic_load(&context->caller_parked) != 0)
+        || (news && atomic_load(&context->caller_parked) != 0))
         return;
     if (!tpr_arm(context))
         tpr_touch(context);
@@ -224,17 +225,18 @@ static bool wait_is_as_left(tp_context *context)
  * at once, as it would have to come again for it. */
 static void wait_in_loop(tp_context *context)
 {
-    bool moved = true;
+    bool heard = tpr_poll_watches(context), moved = true;
+    bool news = heard || context->dirty;
 
-    if (!tpr_poll_watches(context) && wait_is_as_left(context))
+    if (!heard && wait_is_as_left(context))
         return;
     context->ask_all = true;
     for (int round = 0; moved && round < WAIT_ROUNDS; round++) {
-        tpr_dispatch(context);     /* as in drive_spin() */
+        news |= tpr_dispatch(context) > 0;     /* as in drive_spin() */
         moved = tpr_pass(context);
-        tpr_dispatch(context);
+        news |= tpr_dispatch(context) > 0 || moved;
     }
-    wait_arm_fd(context, moved);
+    wait_arm_fd(context, moved, news);
 }
 
 /* With the token. */
