@@ -120,7 +120,8 @@ tp_status tpg_alloc(struct tpg_gpu *gpu, size_t bytes, tp_device device,
         status = tpg_alloc_on(cuda, bytes, device, block, error);
     if (status != TP_ERR_NO_MEMORY || cuda == NULL)
         return status;
-    /* What peers have freed may be open here still. */
+    /* What peers have freed may be open here still, and what we have freed
+     * may not be the device's again. */
     tpg_late_now();
     return tpg_alloc_on(cuda, bytes, device, block, error);
 }

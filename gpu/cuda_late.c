@@ -48,8 +48,11 @@ static struct {
     struct late_item *first, **end;    /* the oldest first */
     size_t kept;
     bool running;                      /* the thread */
+    unsigned ending;                   /* taken off, and not let go of yet */
+    pthread_cond_t ended;              /* none of them is left */
     struct late_pinned *pinned;        /* that nobody uses */
-} late = { .lock = PTHREAD_MUTEX_INITIALIZER, .end = &late.first };
+} late = { .lock = PTHREAD_MUTEX_INITIALIZER,
+           .ended = PTHREAD_COND_INITIALIZER, .end = &late.first };
 
 /* ---- letting go ---------------------------------------------------------- */
 
@@ -95,11 +98,16 @@ static bool late_one(size_t most, bool thread)
     item = late_take_locked(most);
     if (thread)
         late.running = item != NULL;
+    late.ending += item != NULL;
     pthread_mutex_unlock(&late.lock);
     if (item == NULL)
         return false;
     late_end(item);
     tpb_free(item);
+    pthread_mutex_lock(&late.lock);
+    if (--late.ending == 0)
+        pthread_cond_broadcast(&late.ended);
+    pthread_mutex_unlock(&late.lock);
     return true;
 }
 
@@ -115,6 +123,11 @@ void tpg_late_now(void)
 {
     while (late_one(0, false))
         ;
+    /* What the thread, or another caller, is at. */
+    pthread_mutex_lock(&late.lock);
+    while (late.ending > 0)
+        pthread_cond_wait(&late.ended, &late.lock);
+    pthread_mutex_unlock(&late.lock);
 }
 
 /* Without a thread they stay until there is one. */
