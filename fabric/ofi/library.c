@@ -74,12 +74,6 @@ static void library_inherit(void)
              "when this process was forked, so it cannot be used here");
 }
 
-static void library_locked(void)
-{
-    pthread_mutex_lock(&library.lock);
-    library_inherit();
-}
-
 static void library_forks(void)
 {
     pthread_mutex_lock(&library.lock);
@@ -94,6 +88,15 @@ static void library_forked(void)
 static void library_watch_forks(void)
 {
     (void)pthread_atfork(library_forks, library_forked, library_forked);
+}
+
+static void library_locked(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, library_watch_forks);
+    pthread_mutex_lock(&library.lock);
+    library_inherit();
 }
 
 /* ---- looking ----------------------------------------------------------- */
@@ -214,7 +217,7 @@ void ofi_library_environment(void)
     const char *missing[TPB_COUNT(words)];
     size_t count = 0;
 
-    pthread_mutex_lock(&library.lock);
+    library_locked();
     for (size_t i = 0; i < TPB_COUNT(words); i++) {
         char name[32];
 
@@ -326,11 +329,8 @@ static void *library_thread(void *arg)
 /* Under the lock. */
 static int library_start(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    int code;
+    int code = tpb_thread_start(&library.thread, library_thread, NULL);
 
-    pthread_once(&once, library_watch_forks);
-    code = tpb_thread_start(&library.thread, library_thread, NULL);
     if (code == 0) {
         library.owner = getpid();
         library.state = LIBRARY_LOADING;
