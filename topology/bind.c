@@ -382,7 +382,7 @@ tp_status tpt_bind_plan(struct tpt_topology *topology,
                         const struct tpt_bind_wish *wish,
                         struct tpt_bind_plan *plan, struct tpb_error *error)
 {
-    static const struct tpt_gpus nothing;
+    static struct tpt_gpus nothing;    /* large: not one of zeros in the file */
     struct bind_state state = {
         .topology = tpt_topology_handle(topology), .wish = wish, .plan = plan,
     };
