@@ -68,9 +68,7 @@ size_t tpl_iof_word(char *line, size_t size, const char *format, va_list args)
     vsnprintf(line + begun, size - 1 - (size_t)begun, format, args);
     length = strlen(line);
     /* Programs have given some of the words. */
-    for (size_t i = 0; i < length; i++)
-        if ((unsigned char)line[i] < ' ')
-            line[i] = ' ';
+    tpb_one_line(line, length);
     while (line[length - 1] == ' ')
         length--;
     line[length++] = '\n';

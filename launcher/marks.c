@@ -19,9 +19,7 @@ size_t tpl_mark_format(char line[TPL_MARK_SIZE], const char *cookie,
 
     if (length > TPL_MARK_SIZE - 4)
         length = TPL_MARK_SIZE - 4;
-    for (int i = 1; i < length; i++)
-        if ((unsigned char)line[i] < ' ')
-            line[i] = ' ';
+    tpb_one_line(line + 1, (size_t)length - 1);
     line[length++] = TPL_MARK_EDGE;
     line[length++] = '\n';
     return (size_t)length;

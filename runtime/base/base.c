@@ -184,6 +184,13 @@ void tpb_text_fini(struct tpb_text *text)
     memset(text, 0, sizeof(*text));
 }
 
+void tpb_one_line(char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)text[i] < ' ')
+            text[i] = ' ';
+}
+
 size_t tpb_page(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);

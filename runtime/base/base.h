@@ -149,6 +149,10 @@ static inline void tpb_demote(const void *memory)
 
 bool tpb_demotes(void);
 
+/* What others have written is to be in one line: control characters become
+ * spaces. */
+void tpb_one_line(char *text, size_t length);
+
 /* The bytes of a page: 4096, on some machines 16 or 64 KiB. */
 size_t tpb_page(void);
 

@@ -27,6 +27,13 @@ static void talk(struct tpx_launch *launch, const char *ranks,
     tpx_await_output(launch, "ready ", atoi(ranks));
 }
 
+static void end_job(struct tpx_launch *launch)
+{
+    kill(launch->pid, SIGTERM);
+    tpx_finish(launch, 90);
+    tpx_release(launch);
+}
+
 /* tptop --json --count 1, parsed; NULL if it failed. */
 static json_t *top(pid_t pid)
 {
@@ -409,9 +416,7 @@ START_TEST(test_guests)
             tpx_doze(0.02);
     }
     ck_assert(found);
-    kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 90);
-    tpx_release(&launch);
+    end_job(&launch);
 }
 END_TEST
 
@@ -517,9 +522,7 @@ START_TEST(test_screen)
     ck_assert_ptr_null(strstr(await_screen(master, "\33[3;"), "\33[5;9H"));
     /* ^\, which once left the terminal without an echo */
     leave_screen(child, master, "\034");
-    kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 90);
-    tpx_release(&launch);
+    end_job(&launch);
 }
 END_TEST
 
@@ -563,9 +566,7 @@ START_TEST(test_screen_narrow)
     /* Title, heading, two ranks; what was left stood three lines below. */
     ck_assert_int_le(lowest_line(await_more(master, "PEER")), 3);
     leave_screen(child, master, "q");
-    kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 90);
-    tpx_release(&launch);
+    end_job(&launch);
 }
 END_TEST
 
@@ -587,9 +588,7 @@ START_TEST(test_screen_tiny)
         ck_assert_int_eq(write(master, "p", 1), 1);
         leave_screen(child, master, "q");
     }
-    kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 90);
-    tpx_release(&launch);
+    end_job(&launch);
 }
 END_TEST
 
@@ -613,9 +612,7 @@ START_TEST(test_screen_gone)
         kill(child, SIGKILL);
     ck_assert_int_eq(ended, child);
     ck_assert_int_eq(status, 0);
-    kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 90);
-    tpx_release(&launch);
+    end_job(&launch);
 }
 END_TEST
 
@@ -698,9 +695,7 @@ START_TEST(test_top_nested)
     ck_assert_ptr_nonnull(object);
     ck_assert_uint_eq(json_array_size(json_object_get(object, "ranks")), 1);
     json_decref(object);
-    kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 90);
-    tpx_release(&launch);
+    end_job(&launch);
 }
 END_TEST
 
