@@ -281,11 +281,21 @@ static void extent_keep(struct shm_conn *conn, uint64_t now)
                                  .kept = fit->kept };
 }
 
+/* One trial at a time. */
+static void extent_early(struct shm_conn *conn, uint64_t took)
+{
+    if (conn->fit.stage == EXTENT_IDLE || conn->fit.stage == EXTENT_DECIDED)
+        shm_early_lap(conn, took);
+    else
+        shm_early_again(conn);
+}
+
 /* A lap of a ring whose records are written in turns took so long. */
 static void extent_turn(struct shm_conn *conn, uint64_t now, uint64_t took)
 {
     struct shm_fit *fit = &conn->fit;
 
+    extent_early(conn, took);
     extent_fit(conn, now);
     fit->bytes += conn->out.extent;
     fit->took += took;
@@ -344,6 +354,7 @@ void shm_extent_lap(struct shm_conn *conn, uint64_t now)
         extent_turn(conn, now, took);
         return;
     }
+    shm_early_end(conn);
     if (conn->fit.stage != EXTENT_DECIDED)
         extent_try(&conn->fit, EXTENT_IDLE);
     if (!shm_ring_wide(&conn->out)

@@ -451,6 +451,18 @@ static inline void shm_ring_fetch_second(const struct shm_consumer *c)
                                          c->head + TPB_CACHE_LINE));
 }
 
+/* An answer to that is to come: the line in which it begins, see early.c, and
+ * the second one, if its reader asks for that as well.  A store, where asking
+ * does not bring a line as this core's own, holds up all others until it is
+ * there; that is worse. */
+static inline void shm_ring_early(const struct shm_producer *p, bool pair)
+{
+    tpb_prefetch_write(shm_ring_word(p->memory, p->tail));
+    if (pair)
+        tpb_prefetch_write(shm_ring_word(p->memory,
+                                         p->tail + TPB_CACHE_LINE));
+}
+
 /* Where the record is that a header word at `position` leads to; there, if it
  * leads nowhere. */
 static inline uint64_t shm_ring_led(uint64_t position, uint64_t word)

@@ -240,8 +240,11 @@ static inline bool shm_ready(const struct shm_conn *conn)
 {
     if (!shm_ring_ready(&conn->in))
         return false;
-    if (shm_awaits(conn))
+    if (shm_awaits(conn)) {
         shm_ring_fetch(&conn->in);
+        if (conn->early.on)
+            shm_ring_early(&conn->out, shm_ring_pair(&conn->in));
+    }
     return true;
 }
 

@@ -126,6 +126,22 @@ struct shm_fit {
     uint64_t bytes, took;          /* of the trial, or of that */
 };
 
+enum { SHM_EARLY_TRIALS = 3 };         /* each way */
+/* See early.c: is the line that an answer begins in asked for early? */
+struct shm_early {
+    bool on;
+    uint32_t length;               /* their records are no longer than this, and
+                                      longer than half of it; 0: not known */
+    uint32_t trial;                /* trials that are over */
+    uint64_t bytes, took;          /* of this one, or since they are over */
+    uint64_t tried[2][SHM_EARLY_TRIALS];   /* ns for 1 MiB; with it: [1] */
+    uint64_t without;              /* what was found; 0: nothing yet */
+    uint64_t kept, left;           /* bytes until it is tried again: the next
+                                      time, and now */
+    uint32_t other;                /* laps that took another time, one after
+                                      the other */
+};
+
 struct shm_conn {
     struct tpf_conn base;
     enum shm_state state;
@@ -142,6 +158,7 @@ struct shm_conn {
     bool several;                  /* ... and whether messages were of several
                                       since then */
     struct shm_fit fit;
+    struct shm_early early;
     uint64_t busy_since;           /* how many bytes since then, see extent.c */
     uint64_t busy_bytes;
     uint64_t answered;             /* how far we had read as we last wrote */
@@ -232,6 +249,12 @@ void shm_mailbox_unmap(struct shm_mailbox *mailbox);
 void shm_extent_end(struct shm_conn *conn, size_t size);
 void shm_extent_lap(struct shm_conn *conn, uint64_t now);
 void shm_extent_forget(struct shm_conn *conn);
+
+/* early.c: after a lap of a ring whose records are written in turns; after one
+ * that says nothing; and once they are not. */
+void shm_early_lap(struct shm_conn *conn, uint64_t took);
+void shm_early_again(struct shm_conn *conn);
+void shm_early_end(struct shm_conn *conn);
 
 /* wireup.c: sockets, hello and welcome. */
 tp_status shm_listen(struct shm_endpoint *endpoint, struct tpb_error *error);

@@ -526,6 +526,63 @@ START_TEST(test_extent_turns)
 }
 END_TEST
 
+/* So many laps of 16 KiB, each of which takes `with` ns where the line of the
+ * answer is asked for early, and `without` where it is not. */
+static unsigned ask_early(struct shm_conn *conn, unsigned laps,
+                          uint32_t record, unsigned with, unsigned without)
+{
+    unsigned early = 0;
+
+    conn->record = record;
+    for (unsigned i = 0; i < laps; i++) {
+        early += conn->early.on;
+        shm_early_lap(conn, conn->early.on ? with : without);
+    }
+    return early;
+}
+
+/* Who takes turns asks for the line of his answer early where that is quicker,
+ * for records of that length; the other side finds that out after him. */
+START_TEST(test_early)
+{
+    enum { QUICK = 200000, SLOW = 250000, MANY = 400, TRIALS = 24 };
+    static struct shm_conn conn;
+
+    memset(&conn, 0, sizeof(conn));
+    conn.out.extent = 16384;
+    ask_early(&conn, 1, 24, QUICK, SLOW);
+    ck_assert_uint_eq(ask_early(&conn, TRIALS, 24, QUICK, SLOW), TRIALS / 2);
+    ck_assert(conn.early.on);
+    ck_assert_uint_eq(ask_early(&conn, 20, 24, QUICK, SLOW), 20);
+    /* It was worse than nothing for some laps: no more, until it is tried
+     * again. */
+    ask_early(&conn, 8, 24, SLOW + 1, QUICK);
+    ck_assert(!conn.early.on);
+    ck_assert_uint_lt(ask_early(&conn, MANY, 24, SLOW, QUICK), MANY / 8);
+    ck_assert(!conn.early.on);
+    ask_early(&conn, MANY, 24, QUICK, SLOW);
+    ck_assert_uint_gt(ask_early(&conn, MANY, 24, QUICK, SLOW), MANY * 3 / 4);
+    ck_assert_uint_lt(ask_early(&conn, 5 * MANY, 24, QUICK, SLOW), 5 * MANY);
+    /* Not worth it. */
+    ask_early(&conn, MANY, 100, QUICK, QUICK + QUICK / 64);
+    ck_assert(!conn.early.on);
+    /* The cpus are nearer: that is found out soon. */
+    ask_early(&conn, 60, 100, QUICK / 3, QUICK / 2 - 1);
+    ck_assert(conn.early.on);
+    /* Others are not asked for. */
+    ck_assert_uint_le(ask_early(&conn, MANY, 300, QUICK, SLOW), 1);
+    ask_early(&conn, 30, 24, QUICK, SLOW);
+    ck_assert(conn.early.on);
+    shm_early_end(&conn);
+    ck_assert(!conn.early.on);
+    /* The other side begins when this one has decided. */
+    conn.side = 1;
+    ck_assert_uint_eq(ask_early(&conn, 1 + TRIALS, 24, QUICK, SLOW), 0);
+    ck_assert_uint_eq(ask_early(&conn, TRIALS, 24, QUICK, SLOW), TRIALS / 2);
+    ck_assert(conn.early.on);
+}
+END_TEST
+
 /* A small ring stays so while its consumer keeps up; long records do not begin
  * it again all the time. */
 START_TEST(test_extent_grows)
@@ -826,6 +883,7 @@ int main(void)
     tcase_add_test(tests, test_extent_between);
     tcase_add_test(tests, test_extent_choice);
     tcase_add_test(tests, test_extent_turns);
+    tcase_add_test(tests, test_early);
     tcase_add_test(tests, test_extent_grows);
     tcase_add_test(tests, test_burst);
     tcase_add_test(tests, test_extent_stays);
