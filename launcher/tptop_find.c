@@ -57,6 +57,9 @@ static bool find_is_tprun(const char *pid)
     return is;
 }
 
+/* How many jobs are listed to choose from: what a text of an error holds. */
+enum { FIND_LISTED = 32 };
+
 /* The only tprun with a record that we may read. */
 static tp_status find_only(pid_t *pid, struct tpb_error *error)
 {
@@ -78,7 +81,9 @@ static tp_status find_only(pid_t *pid, struct tpb_error *error)
             continue;
         tpb_close(&fd);
         *pid = candidate;
-        tpb_text_add(&list, "%s%d", count++ > 0 ? ", " : "", (int)candidate);
+        if (count < FIND_LISTED)
+            tpb_text_add(&list, "%s%d", count > 0 ? ", " : "", (int)candidate);
+        count++;
     }
     closedir(proc);
     if (count == 0)
@@ -86,8 +91,9 @@ static tp_status find_only(pid_t *pid, struct tpb_error *error)
                  "runs here");
     else if (count > 1)
         tpb_fail(error, TP_ERR_NOT_FOUND, "there are %d jobs; choose one: "
-                 "tptop PID, where PID is one of %.300s", count,
-                 list.text != NULL ? list.text : "");
+                 "tptop PID, where PID is one of %.300s%s", count,
+                 list.text != NULL ? list.text : "",
+                 count > FIND_LISTED ? ", ..." : "");
     tpb_text_fini(&list);
     return count == 1 ? TP_OK : TP_ERR_NOT_FOUND;
 }

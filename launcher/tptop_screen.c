@@ -43,6 +43,14 @@ tp_status tptop_screen_open(struct tpb_error *error)
         return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "TERM=%s: this terminal "
                         "is not known; try TERM=ansi",
                         name != NULL ? name : "");
+    /* ncurses would draw all the same, one line over the other. */
+    if (tigetstr("cup") == NULL) {
+        delscreen(screen.terminal);
+        screen.terminal = NULL;
+        return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "TERM=%s: this terminal "
+                        "cannot show a table; `tptop --json` prints what "
+                        "scripts can read", name != NULL ? name : "");
+    }
     cbreak();
     noecho();
     screen_take_quit();

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -467,7 +468,8 @@ static const char *await_screen(int master, const char *text)
 }
 
 /* tptop on a terminal of its own, whose end it outlives; its process. */
-static pid_t screen(pid_t job, const struct winsize *window, int *master)
+static pid_t screen_of(const char *terminal, pid_t job,
+                       const struct winsize *window, int *master)
 {
     char pid[16];
     pid_t child;
@@ -477,11 +479,16 @@ static pid_t screen(pid_t job, const struct winsize *window, int *master)
     ck_assert_int_ge(child, 0);
     if (child == 0) {
         signal(SIGHUP, SIG_IGN);
-        setenv("TERM", "vt100", 1);
+        setenv("TERM", terminal, 1);
         execl(tpx_program("launcher/tptop"), "tptop", "-i", "0.1", pid, NULL);
         _exit(255);
     }
     return child;
+}
+
+static pid_t screen(pid_t job, const struct winsize *window, int *master)
+{
+    return screen_of("vt100", job, window, master);
 }
 
 static void leave_screen(pid_t child, int master, const char *key)
@@ -592,6 +599,24 @@ START_TEST(test_screen_tiny)
 }
 END_TEST
 
+/* One that only writes line after line gets no heap of characters. */
+START_TEST(test_screen_dumb)
+{
+    struct tpx_launch launch = { 0 };
+    int master, status;
+    pid_t child;
+
+    talk(&launch, "2", "ring");
+    child = screen_of("dumb", launch.pid, &(struct winsize){ 24, 80, 0, 0 },
+                      &master);
+    await_screen(master, "TERM=dumb: this terminal cannot show a table");
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(WEXITSTATUS(status), 1);
+    close(master);
+    end_job(&launch);
+}
+END_TEST
+
 /* The terminal goes, and no SIGHUP comes or it is ignored: tptop once went on
  * for ever, as busy as can be. */
 START_TEST(test_screen_gone)
@@ -613,6 +638,34 @@ START_TEST(test_screen_gone)
     ck_assert_int_eq(ended, child);
     ck_assert_int_eq(status, 0);
     end_job(&launch);
+}
+END_TEST
+
+/* Of many jobs some are named, each with its whole number. */
+START_TEST(test_top_many)
+{
+    enum { JOBS = 60 };
+    pid_t jobs[JOBS];
+    int record = memfd_create(TPB_RECORD_NAME, MFD_CLOEXEC);
+
+    ck_assert_int_ge(record, 0);
+    for (int i = 0; i < JOBS; i++) {
+        jobs[i] = fork();
+        if (jobs[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            prctl(PR_SET_NAME, "tprun");
+            pause();
+            _exit(0);
+        }
+        ck_assert_int_gt(jobs[i], 0);
+    }
+    top_says("--json",
+             "choose one: tptop PID, where PID is one of [0-9, ]*[0-9], ...$");
+    for (int i = 0; i < JOBS; i++) {
+        kill(jobs[i], SIGKILL);
+        waitpid(jobs[i], NULL, 0);
+    }
+    close(record);
 }
 END_TEST
 
@@ -757,7 +810,9 @@ int main(void)
     tcase_add_test(tests, test_screen);
     tcase_add_test(tests, test_screen_narrow);
     tcase_add_test(tests, test_screen_tiny);
+    tcase_add_test(tests, test_screen_dumb);
     tcase_add_test(tests, test_screen_gone);
+    tcase_add_test(tests, test_top_many);
     tcase_add_test(tests, test_top_refusals);
     tcase_add_test(tests, test_top_unreaped);
     tcase_add_test(tests, test_top_long);
