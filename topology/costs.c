@@ -47,7 +47,8 @@ static tp_status costs_folder(const struct tpb_settings *settings,
         tpb_text_add(folder, "%s/.cache/tp", home);
     else
         return tpb_fail(error, TP_ERR_NOT_FOUND, "no place for measured costs:"
-                        " set TP_COSTS to a folder (HOME is not set)");
+                        " set TP_COSTS to a folder (HOME is %s)",
+                        home == NULL ? "not set" : "no absolute path");
     return folder->failed ? tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory")
            : TP_OK;
 }

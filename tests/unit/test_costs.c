@@ -258,6 +258,12 @@ START_TEST(test_where)
     setenv("XDG_CACHE_HOME", "not/absolute", 1);
     expect_path("/nonexistent/a/.cache/tp/costs-00000000000000ab.json");
     unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", "not/absolute", 1);
+    expect_path(NULL);
+    ck_assert_int_eq(tpt_costs_save(&settings, hash, "h", &costs, &error),
+                     TP_ERR_NOT_FOUND);
+    ck_assert_msg(strstr(error.text, "HOME is no absolute path") != NULL,
+                  "%s", error.text);
     unsetenv("HOME");
     expect_path(NULL);
     ck_assert_int_eq(tpt_costs_load(&settings, hash, &loaded, &error), TP_OK);
