@@ -39,6 +39,16 @@ static void describe_plural(unsigned count, const char *noun,
     tpb_text_add(text, "%u %s%s", count, noun, count == 1 ? "" : "s");
 }
 
+/* Without the blanks with which processors fill their name up. */
+static int describe_length(const char *model)
+{
+    size_t length = strlen(model);
+
+    while (length > 0 && model[length - 1] == ' ')
+        length--;
+    return (int)length;
+}
+
 static void describe_name(hwloc_obj_t object, struct tpb_text *text)
 {
     const char *model = hwloc_obj_get_info_by_name(object, "CPUModel");
@@ -46,7 +56,7 @@ static void describe_name(hwloc_obj_t object, struct tpb_text *text)
     if (object->type == HWLOC_OBJ_PACKAGE) {
         tpb_text_add(text, "package %u", object->logical_index);
         if (model != NULL)
-            tpb_text_add(text, " (%s)", model);
+            tpb_text_add(text, " (%.*s)", describe_length(model), model);
     } else if (object->type == HWLOC_OBJ_L3CACHE) {
         tpb_text_add(text, "L3 cache %u, ", object->logical_index);
         describe_size(object->attr->cache.size, text);
