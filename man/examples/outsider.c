@@ -75,7 +75,7 @@ static tp_status be_guest(tp_context *context, const char *address)
 
     if (status == TP_OK)
         status = tp_pipe_send(pipe, text, sizeof(text));
-    if (status != TP_OK)
+    if (status != TP_OK && pipe != NULL)
         fprintf(stderr, "outsider: %s\n", tp_pipe_error(pipe));
     return status;
 }
