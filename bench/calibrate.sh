@@ -40,6 +40,12 @@ measured()
     [ -n "$stored" ] && [ -f "$stored" ] && [ "$(find "$costs" -type f |
         wc -l)" -eq 1 ]
     check "expected that file and no other"
+    # A folder's name need not be UTF-8, which JSON is.
+    TP_COSTS=$(printf '%s/\377' "$work") TP_BACKENDS=loop,shm \
+        run "$tpperf" $brief --json
+    [ "$status" -eq 0 ] && [ ! -s "$work/err" ] &&
+        grep -q '^  "stored": ".*/?/costs-[0-9a-f]*\.json",$' "$work/out"
+    check "expected JSON with that folder"
     find /tmp -maxdepth 1 -name 'tpperf-*' -newer "$work/start" |
         empty "folders left behind"
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "bench/calibrate.h"
+#include "topology/json.h"
 
 static json_t *json_terms(double latency_us, double megabytes)
 {
@@ -37,7 +38,7 @@ bool calibrate_json(const struct calibrate_table *table)
                      "tp", PACKAGE_VERSION, "machine", table->machine,
                      "cuda_double", (int)table->is_double,
                      "stored", table->stored != NULL
-                               ? json_string(table->stored) : json_null(),
+                               ? tpt_json_text(table->stored) : json_null(),
                      "costs", list);
     good = root != NULL
            && json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6))

@@ -270,6 +270,23 @@ static bool options_set(enum option_id id, const char *value,
     return true;
 }
 
+/* What its argument has to be, if the argument's name does not tell. */
+static const char *options_limits(enum option_id id)
+{
+    switch (id) {
+    case OPTION_WINDOW: return " from 1 to 65536";
+    case OPTION_REPETITIONS: return " from 1 to 10000";
+    case OPTION_LIMIT: return " from 1 to 86400";
+    case OPTION_TIME: return " from 0.01 to 3600000";
+    case OPTION_MEMORY: return " with N up to 63";
+    case OPTION_BUFFERS: return " from 1 to 1024";
+    case OPTION_RANKS: return " from 2 to 64";
+    case OPTION_PLOT: return ".svg or .png";
+    case OPTION_OVER: case OPTION_WHO: return " without commas and quotes";
+    default: return "";
+    }
+}
+
 /* ---- the line ----------------------------------------------------------- */
 
 enum { OPTION_LONG = 1000 };       /* `val` of row 0: above every letter */
@@ -464,9 +481,11 @@ bool bench_parse(int argc, char **argv, const struct bench_usage *usage,
         if (!options_set(id, optarg, options)) {
             char words[96];
 
-            snprintf(words, sizeof(words), "--%s: expected %s, not",
-                     option_table[id].name, option_table[id].argument);
-            return options_mistake(usage, status, words, optarg);
+            snprintf(words, sizeof(words), "--%s: expected %s%s, not",
+                     option_table[id].name, option_table[id].argument,
+                     options_limits(id));
+            return options_mistake(usage, status, words,
+                                   *optarg != '\0' ? optarg : "\"\"");
         }
     }
     return options_tests(argc, argv, usage, options, status)

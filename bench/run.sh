@@ -96,6 +96,10 @@ formats()
     [ "$status" -eq 0 ] && [ "$(grep -c '"who": "me"' "$work/out")" -eq 5 ] &&
         [ "$(grep -c '"p99": null' "$work/out")" -eq 3 ]
     check "expected JSON"
+    # What is not UTF-8 cannot be in JSON as it is.
+    job 2 $brief --json --who "$(printf 'a\377')" --sizes 8 latency
+    [ "$status" -eq 0 ] && grep -q '"who": "a?"' "$work/out"
+    check "expected a name in JSON"
 }
 
 # shellcheck disable=SC2086
@@ -137,12 +141,22 @@ mistakes()
     refused '--sizes: expected SIZE,..., not 8,,9'
     job 2 --sizes 8x
     refused 'not 8x'
+    job 2 --sizes ''
+    refused '--sizes: expected SIZE,..., not "";'
     job 2 --window 0
-    refused 'not 0'
+    refused '--window: expected N,... from 1 to 65536, not 0'
     job 2 --repetitions many
-    refused 'not many'
+    refused '--repetitions: expected N from 1 to 10000, not many'
     job 2 --time -1
-    refused 'not -1'
+    refused '--time: expected MS from 0.01 to 3600000, not -1'
+    job 2 --limit 0
+    refused '--limit: expected SECONDS from 1 to 86400, not 0'
+    job 2 --buffers 1025
+    refused '--buffers: expected N from 1 to 1024, not 1025'
+    job 2 --memory cuda:64
+    refused '--memory: expected malloc|tp|cuda.:N. with N up to 63, not'
+    job 2 --plot picture.gif
+    refused '--plot: expected FILE.svg or .png, not picture.gif'
     job 2 --progress sometimes
     refused '--progress: expected manual|auto|thread, not sometimes'
     job 2 throughput
@@ -282,7 +296,8 @@ peers()
         run "$build/bench/$name" --waiting yield --ranks 4 $how pairs ring
         results 6
         run "$build/bench/$name" --ranks 1
-        [ "$status" -eq 2 ] && grep -q 'expected N, not 1' "$work/err"
+        [ "$status" -eq 2 ] &&
+            grep -q 'expected N from 2 to 64, not 1' "$work/err"
         check "expected to be refused"
     done
     if [ -x "$build/bench/tensorpipe" ] && [ -n "$asked" ]; then

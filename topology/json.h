@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What explain.c, device_explain.c and report.c share. */
+/* What explain.c, device_explain.c, report.c and tpperf share. */
 #ifndef TPT_JSON_H
 #define TPT_JSON_H
 
