@@ -282,17 +282,21 @@ static inline bool tpr_device_waits(const tp_context *context)
 }
 /* There is one CPU; how many other devices only their driver knows. */
 bool tpr_device_valid(tp_device device);
+bool tpr_target_valid(tp_device target);
+/* Of a write that is not valid: warns if a tensor's devices are why. */
+void tpr_device_tell(tp_pipe *pipe, const tp_message *message);
 /* Checks what the caller says of his buffers, and notes where their streams
- * stand.  INVALID with a warning; others are for the operation's end. */
+ * stand.  INVALID with a warning; others are for the operation's end, and not
+ * for one that `reads`: which devices it is to use is its caller's choice. */
 tp_status tpr_device_claim_tensors(tp_pipe *pipe, const tp_message *message,
-                                   struct tpg_work **work);
+                                   bool reads, struct tpg_work **work);
 static inline tp_status tpr_device_claim(tp_pipe *pipe,
-                                         const tp_message *message,
+                                         const tp_message *message, bool reads,
                                          struct tpg_work **work)
 {
     *work = NULL;
     return TPB_LIKELY(message->tensor_count == 0)
-           ? TP_OK : tpr_device_claim_tensors(pipe, message, work);
+           ? TP_OK : tpr_device_claim_tensors(pipe, message, reads, work);
 }
 /* How much of the next `length` bytes of the write's stream is at hand in host
  * memory; 0: none yet.  A failure is in op->status. */

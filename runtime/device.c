@@ -20,6 +20,11 @@ bool tpr_device_valid(tp_device device)
            : device.type == TP_DEVICE_CUDA && device.index >= 0;
 }
 
+bool tpr_target_valid(tp_device target)
+{
+    return target.type == TP_DEVICE_ANY || tpr_device_valid(target);
+}
+
 static bool device_any(const tp_message *message)
 {
     for (size_t i = 0; i < message->tensor_count; i++)
@@ -28,8 +33,46 @@ static bool device_any(const tp_message *message)
     return false;
 }
 
+static tp_status device_unknown(tp_device device, const char *use,
+                                struct tpb_error *error)
+{
+    return tpb_fail(error, TP_ERR_INVALID, "there is no device %d of type %d%s",
+                    device.index, (int)device.type, use);
+}
+
+static tp_status device_refuse(tp_pipe *pipe, tp_status status,
+                               const struct tpb_error *error)
+{
+    if (status == TP_ERR_NOT_SUPPORTED)
+        tpb_info("a tensor on a device: %s", error->text);
+    else
+        tpb_warn("a tensor on a device: %s", error->text);
+    tpr_pipe_refuse(pipe, error->text);
+    return status;
+}
+
+void tpr_device_tell(tp_pipe *pipe, const tp_message *message)
+{
+    struct tpb_error error = { "" };
+    tp_status status = TP_OK;
+
+    if (pipe == NULL || message == NULL || message->tensors == NULL
+        || message->tensor_count > WIRE_BUFFERS)
+        return;
+    for (size_t i = 0; status == TP_OK && i < message->tensor_count; i++) {
+        const tp_tensor *tensor = &message->tensors[i];
+
+        if (!tpr_device_valid(tensor->device))
+            status = device_unknown(tensor->device, "", &error);
+        else if (!tpr_target_valid(tensor->target))
+            status = device_unknown(tensor->target, ", its target", &error);
+    }
+    if (status != TP_OK)
+        (void)device_refuse(pipe, status, &error);
+}
+
 tp_status tpr_device_claim_tensors(tp_pipe *pipe, const tp_message *message,
-                                   struct tpg_work **work)
+                                   bool reads, struct tpg_work **work)
 {
     tp_context *context = pipe->context;
     struct tpb_error error = { "" };
@@ -39,20 +82,14 @@ tp_status tpr_device_claim_tensors(tp_pipe *pipe, const tp_message *message,
     for (size_t i = message->payload_count;
          status == TP_OK && tpr_message_buffer(message, i, &buffer); i++)
         if (!tpr_device_valid(buffer.device))
-            status = tpb_fail(&error, TP_ERR_INVALID, "there is no device %d"
-                              " of type %d", buffer.device.index,
-                              (int)buffer.device.type);
+            status = device_unknown(buffer.device, "", &error);
         else if (buffer.data != NULL)
             status = tpg_claim(context->gpu, &buffer, &error);
     if (status == TP_OK && device_any(message))
         status = tpg_work_new(context->gpu, message, work, &error);
-    if (status == TP_ERR_NOT_SUPPORTED)
-        tpb_info("a tensor on a device: %s", error.text);
-    else if (status != TP_OK)
-        tpb_warn("a tensor on a device: %s", error.text);
-    if (status != TP_OK)
-        tpr_pipe_refuse(pipe, error.text);
-    return status;
+    if (status == TP_ERR_NOT_SUPPORTED && reads)
+        status = TP_ERR_INVALID;   /* it can be read into CPU memory */
+    return status == TP_OK ? TP_OK : device_refuse(pipe, status, &error);
 }
 
 /* ---- waiting ------------------------------------------------------------- */

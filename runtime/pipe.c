@@ -28,8 +28,7 @@ static bool pipe_tensor_valid(const tp_tensor *tensor)
     return pipe_memory_valid(tensor->data, tensor->length)
            && pipe_metadata_valid(tensor->metadata, tensor->metadata_length)
            && tpr_device_valid(tensor->device)
-           && (tensor->target.type == TP_DEVICE_ANY
-               || tpr_device_valid(tensor->target));
+           && tpr_target_valid(tensor->target);
 }
 
 /* Of one payload and nothing else, as most messages are. */
@@ -182,14 +181,16 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
     tp_status claimed, status;
     bool mine;
 
-    if (pipe == NULL || !tpr_message_valid(message))
+    if (pipe == NULL || !tpr_message_valid(message)) {
+        tpr_device_tell(pipe, message);
         return TP_ERR_INVALID;
+    }
     if (sync != NULL && tpr_short_at_once(pipe, message)) {
         sync->status = TP_OK;
         atomic_store_explicit(&sync->over, 1, memory_order_relaxed);
         return TP_OK;
     }
-    claimed = tpr_device_claim(pipe, message, &work);
+    claimed = tpr_device_claim(pipe, message, false, &work);
     if (claimed == TP_ERR_INVALID || claimed == TP_ERR_NO_MEMORY)
         return claimed;
     status = pipe_op(pipe->context, &mine, &op);
@@ -242,9 +243,7 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
         tpr_skeleton_unclaim(pipe, skeleton);
         return TP_ERR_NO_MEMORY;
     }
-    claimed = tpr_device_claim(pipe, skeleton, &work);
-    if (claimed == TP_ERR_NOT_SUPPORTED)
-        claimed = TP_ERR_INVALID;  /* it can be read into CPU memory */
+    claimed = tpr_device_claim(pipe, skeleton, true, &work);
     status = claimed == TP_ERR_INVALID || claimed == TP_ERR_NO_MEMORY
              ? claimed : pipe_op(pipe->context, &mine, &op);
     if (TPB_UNLIKELY(status != TP_OK)) {

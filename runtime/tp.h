@@ -282,8 +282,8 @@ const char *tp_pipe_error(const tp_pipe *pipe);
  * used again, which does not mean that the peer has read it.
  *
  * Errors at once: INVALID (a NULL argument, a length without data, too many
- * pieces, too much metadata, a tensor that is not where its `device` says),
- * NO_MEMORY.
+ * pieces, too much metadata, a tensor that is not where its `device` says or
+ * whose `target` is none), NO_MEMORY.
  */
 tp_status tp_pipe_write(tp_pipe *pipe, tp_message *message,
                         tp_message_fn *done, void *arg);

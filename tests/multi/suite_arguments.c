@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -258,15 +259,6 @@ static void arguments_messages(void)
                                           .payload_count = SIZE_MAX });
     arguments_refused(pipe, (tp_message){ .tensors = &tensor,
                                           .tensor_count = SIZE_MAX / 2 });
-    for (int i = 0; i < 4; i++) {
-        tp_device odd = { i < 2 ? TP_DEVICE_CPU : TP_DEVICE_CUDA,
-                          i < 2 ? 1 : -1 };
-
-        bad = tensor;
-        *(i % 2 == 0 ? &bad.device : &bad.target) = odd;
-        arguments_refused(pipe, (tp_message){ .tensors = &bad,
-                                              .tensor_count = 1 });
-    }
     bad = tensor;
     bad.data = NULL;
     arguments_refused(pipe, (tp_message){ .tensors = &bad,
@@ -280,14 +272,59 @@ static void arguments_messages(void)
     bad.metadata_length = SIZE_MAX - 60;
     arguments_refused(pipe, (tp_message){ .tensors = &bad,
                                           .tensor_count = 1 });
-    bad = tensor;
-    bad.device.type = TP_DEVICE_ANY;
-    arguments_refused(pipe, (tp_message){ .tensors = &bad,
-                                          .tensor_count = 1 });
-    bad = tensor;
-    bad.target.type = (tp_device_type)17;
-    arguments_refused(pipe, (tp_message){ .tensors = &bad,
-                                          .tensor_count = 1 });
+    arguments_settle();
+}
+
+/* ---- devices ------------------------------------------------------------ */
+
+/* What is logged goes to a file of its own; returns what was to get it. */
+static int arguments_listen(int *file)
+{
+    int before = dup(STDERR_FILENO);
+
+    *file = memfd_create("log", MFD_CLOEXEC);
+    tpx_check(before >= 0 && *file >= 0
+              && dup2(*file, STDERR_FILENO) == STDERR_FILENO, "dup2");
+    return before;
+}
+
+static void arguments_heard(int file, int before, const char *words)
+{
+    char text[1024] = "";
+
+    tpx_check(dup2(before, STDERR_FILENO) == STDERR_FILENO, "dup2");
+    close(before);
+    tpx_check(pread(file, text, sizeof(text) - 1, 0) >= 0, "pread");
+    close(file);
+    tpx_check(strstr(text, "warn: ") != NULL && strstr(text, words) != NULL,
+              "the log says \"%s\", nothing of \"%s\"", text, words);
+}
+
+/* Where a tensor cannot be: refused, and both the log and the pipe say why. */
+static void arguments_devices(void)
+{
+    static const tp_device odd[] = { { TP_DEVICE_CPU, 1 },
+                                     { TP_DEVICE_CUDA, -1 },
+                                     { (tp_device_type)17, 0 },
+                                     { TP_DEVICE_ANY, 0 } };
+    char byte = 1, words[40];
+    tp_tensor tensors[2] = { { .data = &byte, .length = 1 } };
+    tp_message message = { .tensors = tensors, .tensor_count = 2 };
+
+    for (unsigned i = 0; i < 7; i++) {     /* any may be a target */
+        tp_pipe *pipe = tpx_pipe(0, i);
+        tp_device device = odd[i / 2];
+        int file, before = arguments_listen(&file);
+
+        tensors[1] = tensors[0];
+        *(i % 2 == 0 ? &tensors[1].device : &tensors[1].target) = device;
+        arguments_refused(pipe, message);
+        snprintf(words, sizeof(words), "no device %d of type %d%s",
+                 device.index, (int)device.type, i % 2 == 0 ? "" : ", its");
+        arguments_heard(file, before, words);
+        tpx_check(strstr(tp_pipe_error(pipe), words) != NULL,
+                  "its words are \"%s\"", tp_pipe_error(pipe));
+    }
     arguments_settle();
 }
 
@@ -394,7 +431,8 @@ static void arguments_no_driver(void)
     tp_tensor tensor = { .data = &byte, .length = 1,
                          .device = { TP_DEVICE_CUDA, 0 },
                          .target = { TP_DEVICE_ANY, 0 } };
-    tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+    tp_message message = { .tensors = &tensor, .tensor_count = 1 }, *skeleton;
+    int file, before;
     tp_pipe *pipe;
 
     setenv("TP_CUDA_LIBRARY", "/nonexistent/libcuda.so", 1);
@@ -412,6 +450,16 @@ static void arguments_no_driver(void)
     tpx_ok(tp_pipe_recv(pipe, &room, 1, NULL));
     tpx_until(&end.over, 2);
     tpx_ok(end.status);
+    tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+    tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+    skeleton->tensors[0].data = &room;
+    skeleton->tensors[0].device.type = TP_DEVICE_CUDA;
+    before = arguments_listen(&file);
+    tpx_status(tp_pipe_read(pipe, skeleton, arguments_never, NULL),
+               TP_ERR_INVALID);
+    arguments_heard(file, before, "/nonexistent/libcuda.so");
+    skeleton->tensors[0].device.type = TP_DEVICE_CPU;
+    tpx_ok(tp_pipe_recv_message(pipe, skeleton, -1));
 }
 
 /* A listener that is not there is what keeps its visitor's card away. */
@@ -461,6 +509,7 @@ const struct tpx_spmd tpx_arguments[] = {
     { "arguments_context", arguments_context, 1, TPX_ONCE },
     { "arguments_pipe", arguments_pipe, 1, 0 },
     { "arguments_messages", arguments_messages, 1, 0 },
+    { "arguments_devices", arguments_devices, 1, 0 },
     { "arguments_skeletons", arguments_skeletons, 1, 0 },
     { "arguments_places", arguments_places, 1, TPX_WARNS },
     { "arguments_read_twice", arguments_read_twice, 1, 0 },
