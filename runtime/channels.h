@@ -21,6 +21,8 @@ struct tpr_offer {
     struct tpr_op *op;
     struct tpb_list link;          /* in pipe->pushes; in links->pulls, or in
                                       pipe->turns before */
+    struct tpr_offer *found;       /* the message's first one: which of them was
+                                      last; or NULL */
 
     /* At the sender. */
     struct tpf_link *to;           /* NULL: forgotten */
@@ -91,6 +93,9 @@ const struct tpr_link *tpr_links_first(const struct tpr_links *links,
 struct tpr_offer *tpr_offer_new(tp_context *context);  /* or NULL */
 void tpr_offer_free(tp_context *context, struct tpr_offer *offer);
 void tpr_offers_fini(tp_context *context);
+/* That of a buffer, of a message whose first one is given, or NULL; NULL if it
+ * has none.  They are mostly asked for in order, and there may be a million. */
+struct tpr_offer *tpr_offer_of(struct tpr_offer *first, uint32_t buffer);
 /* The number of the next message with offers, of which there were so many. */
 static inline uint32_t tpr_offer_number(uint32_t *offers)
 {

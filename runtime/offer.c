@@ -47,6 +47,20 @@ void tpr_offers_fini(tp_context *context)
     }
 }
 
+struct tpr_offer *tpr_offer_of(struct tpr_offer *first, uint32_t buffer)
+{
+    struct tpr_offer *offer = first;
+
+    if (first != NULL && first->found != NULL
+        && first->found->buffer <= buffer)
+        offer = first->found;
+    while (offer != NULL && offer->buffer < buffer)
+        offer = offer->next;
+    if (offer == NULL || offer->buffer != buffer)
+        return NULL;
+    return first->found = offer;
+}
+
 static struct tpf_pull *offer_help(struct tpr_offer *offer)
 {
     return (struct tpf_pull *)(void *)offer->pull;
@@ -594,13 +608,12 @@ bool tpr_offer_asked(tp_pipe *pipe, const struct wire_about *about,
                      const char *words, size_t length)
 {
     struct tpr_op *op = offer_find(pipe, about->message);
-    struct tpr_offer *offer = op != NULL ? op->offers : NULL;
+    struct tpr_offer *offer;
     char text[TPT_WORDS];
 
     if (op == NULL)
         return true;               /* the write has ended meanwhile */
-    while (offer != NULL && offer->buffer != about->buffer)
-        offer = offer->next;
+    offer = tpr_offer_of(op->offers, about->buffer);
     if (offer == NULL || offer->asked || about->offset >= offer->length)
         return false;
     tpr_links_words(text, sizeof(text), words, length);
@@ -623,12 +636,11 @@ bool tpr_offer_called(tp_pipe *pipe, const struct wire_about *about,
                       const unsigned char *words, size_t length)
 {
     struct tpr_op *op = offer_find(pipe, about->message);
-    struct tpr_offer *offer = op != NULL ? op->offers : NULL;
+    struct tpr_offer *offer = op != NULL
+                              ? tpr_offer_of(op->offers, about->buffer) : NULL;
     const struct tpr_link *link;
     struct tpf_pull *help;
 
-    while (offer != NULL && offer->buffer != about->buffer)
-        offer = offer->next;
     if (offer == NULL || offer->asked)
         return true;               /* the write has ended meanwhile */
     if (offer->to == NULL || offer->helping || length > TPF_CALL

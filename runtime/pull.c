@@ -537,14 +537,14 @@ static struct tpr_offer *pull_find(tp_pipe *pipe,
 {
     TPB_LIST_EACH(node, &pipe->reads) {
         struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
-        struct tpr_offer *offer = op->pulls > 0 ? pull_skeleton(op)->offers
-                                                : NULL;
+        struct tpr_offer *offer;
 
-        if (op->number != about->message || op->status != TP_OK)
+        if (op->pulls == 0 || op->number != about->message
+            || op->status != TP_OK)
             continue;
-        for (; offer != NULL; offer = offer->next)
-            if (offer->buffer == about->buffer)
-                return offer;
+        offer = tpr_offer_of(pull_skeleton(op)->offers, about->buffer);
+        if (offer != NULL)
+            return offer;
     }
     return NULL;
 }
