@@ -165,7 +165,7 @@ struct tpf_conn {
     size_t returns;                /* ... and after how many that were read
                                       the peer is told, whose window may be
                                       shorter than this side's */
-    uint16_t both_number;          /* both.c: the last buffer of which the peer
+    uint32_t both_number;          /* both.c: the last buffer of which the peer
                                       was called to copy some ... */
     bool both_called;              /* ... and it is not over */
     size_t gathers;                /* a hint: while env->calls or env->bursts,

@@ -33,7 +33,7 @@ static uint32_t both_most(const struct tpf_pull *pull,
 static void both_pieces(struct tpf_both *both,
                         const struct tpf_both_call *call)
 {
-    both->number = (uint16_t)call->number;
+    both->number = call->number;
     both->length = call->piece;
     both->pieces = call->pieces;
 }
@@ -190,8 +190,8 @@ bool tpf_both_valid(const struct tpf_pull *help,
 {
     return both_shared(help->link, false) != NULL
            && call->length == help->to.length && call->piece >= least
-           && call->piece <= TPF_BOTH_PIECE && call->number <= UINT16_MAX
-           && call->pieces > 0 && call->pieces < TPF_PIECES_MOST
+           && call->piece <= TPF_BOTH_PIECE && call->pieces > 0
+           && call->pieces < TPF_PIECES_MOST
            && (uint64_t)(call->pieces - 1) * call->piece < call->length
            && help->to.device.type == TP_DEVICE_CPU;
 }

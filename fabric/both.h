@@ -18,7 +18,7 @@ struct tpf_both {
     uint32_t pieces;               /* ... so many */
     uint32_t end;                  /* receiver: of those that are his to copy */
     uint32_t pushed;               /* sender: pieces copied */
-    uint16_t number;
+    uint32_t number;
     bool all_claimed;
     bool waited;                   /* receiver: for the sender's last piece */
     bool helped;                   /* ... who had claimed some, as it ended */

@@ -10,8 +10,10 @@
  * its owner's.  After tpf_share_close() there are no further claims.
  *
  * The receiver begins each buffer with a new number, by which a sender who
- * comes late knows that it is over.  Both check what they read: the word can be
- * written by the other process at any time.
+ * comes late knows that it is over.  He may be late by a message of a million
+ * buffers: `pushed` has all of the number, `claims` only as much as there is
+ * room for, which tells of what happens while somebody claims.  Both check what
+ * they read: the word can be written by the other process at any time.
  */
 #ifndef TPF_SHARE_H
 #define TPF_SHARE_H
@@ -23,8 +25,8 @@
 #include "runtime/base/base.h"
 
 struct tpf_share {
-    /* The buffer's number in 16 bits, then pieces claimed from the back and
-     * from the front in 24 each. */
+    /* The buffer's number modulo 2^16, then pieces claimed from the back and
+     * from the front in 24 bits each. */
     _Alignas(TPB_CACHE_LINE) _Atomic uint64_t claims;
     /* The number in the upper half, then pieces that the sender has copied. */
     _Alignas(TPB_CACHE_LINE) _Atomic uint64_t pushed;
@@ -34,10 +36,18 @@ _Static_assert(sizeof(struct tpf_share) == 2 * TPB_CACHE_LINE, "layout");
 enum { TPF_PIECES_MOST = 1 << 23 };
 #define TPF_SHARE_FAILED UINT32_MAX     /* `pushed`: the sender may not */
 
-static inline uint64_t tpf_share_word(uint16_t number, uint32_t back,
+static inline uint64_t tpf_share_word(uint32_t number, uint32_t back,
                                       uint32_t front)
 {
     return (uint64_t)number << 48 | (uint64_t)back << 24 | front;
+}
+
+/* Sender, who has read `claims` with acquire, which pairs with the release in
+ * tpf_share_open(): is it of that very buffer? */
+static inline bool tpf_share_is(const struct tpf_share *share, uint32_t number)
+{
+    return atomic_load_explicit(&share->pushed, memory_order_relaxed) >> 32
+           == number;
 }
 
 static inline uint32_t tpf_share_front(uint64_t word)
@@ -67,7 +77,7 @@ static inline uint32_t tpf_share_run(uint32_t left, uint32_t most)
 }
 
 /* Receiver: a buffer begins, its first `count` pieces claimed. */
-static inline void tpf_share_open(struct tpf_share *share, uint16_t number,
+static inline void tpf_share_open(struct tpf_share *share, uint32_t number,
                                   uint32_t count)
 {
     atomic_store_explicit(&share->pushed, (uint64_t)number << 32,
@@ -80,19 +90,21 @@ static inline void tpf_share_open(struct tpf_share *share, uint16_t number,
 /* The next pieces, from the front or the back, `most` of them: how many, from
  * *piece on.  0: there is none left. */
 static inline uint32_t tpf_share_claim(struct tpf_share *share,
-                                       uint16_t number, uint32_t pieces,
+                                       uint32_t number, uint32_t pieces,
                                        bool back, uint32_t most,
                                        uint32_t *piece)
 {
     uint64_t word = atomic_load_explicit(&share->claims,
-                                         memory_order_relaxed), next;
+                                         memory_order_acquire), next;
     uint32_t count;
 
     do {
         uint32_t front_count = tpf_share_front(word);
         uint32_t back_count = tpf_share_back(word);
 
-        if (word >> 48 != number || front_count + back_count >= pieces)
+        if (word >> 48 != (uint16_t)number
+            || front_count + back_count >= pieces
+            || (back && !tpf_share_is(share, number)))
             return 0;
         count = tpf_share_run(pieces - front_count - back_count, most);
         *piece = back ? pieces - back_count - count : front_count;
@@ -101,12 +113,12 @@ static inline uint32_t tpf_share_claim(struct tpf_share *share,
         /* Acquire: pairs with the release in tpf_share_open(). */
     } while (!atomic_compare_exchange_weak_explicit(&share->claims, &word, next,
                                                     memory_order_acquire,
-                                                    memory_order_relaxed));
+                                                    memory_order_acquire));
     return count;
 }
 
 /* Sender: so many of its pieces are copied. */
-static inline void tpf_share_push(struct tpf_share *share, uint16_t number,
+static inline void tpf_share_push(struct tpf_share *share, uint32_t number,
                                   uint32_t count)
 {
     /* Pairs with the acquire in tpf_share_settled(). */
@@ -115,7 +127,7 @@ static inline void tpf_share_push(struct tpf_share *share, uint16_t number,
 }
 
 /* Receiver: takes what is left, so that the sender claims no more. */
-static inline void tpf_share_close(struct tpf_share *share, uint16_t number,
+static inline void tpf_share_close(struct tpf_share *share, uint32_t number,
                                    uint32_t pieces)
 {
     uint32_t piece;

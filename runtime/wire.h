@@ -27,7 +27,7 @@
 #error "the wire format is little-endian; big-endian hosts need conversions"
 #endif
 
-enum { WIRE_VERSION = 7 };
+enum { WIRE_VERSION = 8 };
 
 enum wire_type {
     WIRE_HELLO = 1,    /* first on every conn, from the side that connected */

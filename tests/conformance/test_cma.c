@@ -333,7 +333,7 @@ static bool cma_called(struct cma_pair *pair, uint64_t when, uint32_t number)
                                .when = when };
 
     cma_buffer(pair);
-    tpf_share_open(&cma_share, (uint16_t)number, 1);
+    tpf_share_open(&cma_share, number, 1);
     if (!tpf_cma.help(pair->pull, (const unsigned char *)&words,
                       sizeof(words)))
         return false;
@@ -408,15 +408,15 @@ static size_t cma_sent(struct cma_pair *pair, bool late)
     ck_assert_uint_eq(tpf_cma.call(pull, call), sizeof(words));
     memcpy(&words, call, sizeof(words));
     ck_assert_uint_eq(words.pieces, 2);
-    ck_assert_uint_eq(tpf_share_claim(&cma_share, (uint16_t)words.number, 2,
-                                      true, 1, &piece), 1);
+    ck_assert_uint_eq(tpf_share_claim(&cma_share, words.number, 2, true, 1,
+                                      &piece), 1);
     ck_assert_uint_eq(piece, 1);
     if (!late)
-        tpf_share_push(&cma_share, (uint16_t)words.number, 1);
+        tpf_share_push(&cma_share, words.number, 1);
     cma_result = TPF_PULL_MORE;
     if (late) {
         ck_assert_int_eq(tpf_cma.pull(pull, &error), TPF_PULL_MORE);
-        tpf_share_push(&cma_share, (uint16_t)words.number, 1);
+        tpf_share_push(&cma_share, words.number, 1);
         while (cma_result == TPF_PULL_MORE)
             tpf_cma.progress(pair->channel);
         ck_assert_int_eq(cma_result, TPF_PULL_DONE);

@@ -9,7 +9,8 @@
 #include "fabric/share.h"
 #include "tests/lib/tpx.h"
 
-enum { PIECES = 64, ROUNDS = 20000 };
+/* The numbers go beyond what `claims` has room for. */
+enum { PIECES = 64, ROUNDS = 20000, NUMBER = 0x10000 - ROUNDS / 2 };
 
 static struct tpf_share share;
 /* Counted by whoever has claimed it. */
@@ -92,6 +93,26 @@ START_TEST(late_sender_claims_nothing)
 }
 END_TEST
 
+/* By all numbers for which `claims` has room. */
+START_TEST(very_late_sender_claims_nothing)
+{
+    uint32_t piece;
+
+    tpf_share_open(&share, 0x10007, 1);
+    ck_assert(!tpf_share_claim(&share, 7, 4, true, 1, &piece));
+    ck_assert(!tpf_share_claim(&share, 0x20007, 4, true, 1, &piece));
+    ck_assert(tpf_share_claim(&share, 0x10007, 4, true, 1, &piece));
+    tpf_share_push(&share, 0x10007, 1);
+    ck_assert(!tpf_share_claim(&share, 7, 4, true, 1, &piece));
+    ck_assert(tpf_share_claim(&share, 0x10007, 4, true, 1, &piece));
+    tpf_share_push(&share, 0x10007, 2);
+    tpf_share_close(&share, 0x10007, 4);
+    ck_assert(settled());
+    /* Nor of one that is over, if his had more pieces. */
+    ck_assert(!tpf_share_claim(&share, 7, 8, true, 1, &piece));
+}
+END_TEST
+
 START_TEST(garbage_claims_nothing)
 {
     uint32_t piece;
@@ -114,12 +135,12 @@ static void *sender(void *unused)
         uint32_t count = 0, run, piece;
 
         number = atomic_load(&current);
-        while ((run = tpf_share_claim(&share, (uint16_t)number, PIECES, true,
+        while ((run = tpf_share_claim(&share, NUMBER + number, PIECES, true,
                                       number % 8, &piece)) > 0) {
             count += run;
             while (run-- > 0)
                 copied[piece + run]++;
-            tpf_share_push(&share, (uint16_t)number, count);
+            tpf_share_push(&share, NUMBER + number, count);
         }
         atomic_store(&finished, number);
     }
@@ -131,14 +152,14 @@ START_TEST(every_piece_is_copied_once)
     pthread_t thread;
 
     atomic_store(&current, 0);
-    tpf_share_open(&share, 0, 1);
-    tpf_share_close(&share, 0, PIECES);
+    tpf_share_open(&share, NUMBER, 1);
+    tpf_share_close(&share, NUMBER, PIECES);
     ck_assert_int_eq(pthread_create(&thread, NULL, sender, NULL), 0);
     for (uint32_t number = 1; number <= ROUNDS; number++) {
         uint32_t piece = 0, run = 1 + number % 16;
 
         memset(copied, 0, sizeof(copied));
-        tpf_share_open(&share, (uint16_t)number, run);
+        tpf_share_open(&share, NUMBER + number, run);
         atomic_store(&current, number);
         if (number % 16 == 0)      /* now and then it is there in time */
             while (atomic_load(&finished) != number
@@ -147,7 +168,7 @@ START_TEST(every_piece_is_copied_once)
         do
             while (run-- > 0)
                 copied[piece + run]++;
-        while ((run = tpf_share_claim(&share, (uint16_t)number, PIECES, false,
+        while ((run = tpf_share_claim(&share, NUMBER + number, PIECES, false,
                                       number % 16, &piece)) > 0);
         while (!settled())
             sched_yield();
@@ -168,6 +189,7 @@ int main(void)
     tcase_add_test(tests, pieces_are_claimed_from_both_ends);
     tcase_add_test(tests, half_of_the_rest_is_claimed);
     tcase_add_test(tests, late_sender_claims_nothing);
+    tcase_add_test(tests, very_late_sender_claims_nothing);
     tcase_add_test(tests, garbage_claims_nothing);
     tcase_add_test(tests, every_piece_is_copied_once);
     suite_add_tcase(suite, tests);
