@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launcher/ask.h"
@@ -64,38 +65,66 @@ static void ask_read(struct tpl_ask *ask)
     ask->text[ask->length] = '\0';
 }
 
-static void ask_end(struct tpl_ask *ask)
+/* One that has closed what it writes to may live on.  False: it does. */
+static bool ask_ended(struct tpl_ask *ask, uint64_t until)
 {
+    struct timespec pause = { 0, 1000000 };
     int status = 0;
+    pid_t got;
 
+    while ((got = waitpid(ask->pid, &status, WNOHANG)) == 0
+           && tpb_now() < until)
+        nanosleep(&pause, NULL);
+    if (got == ask->pid)
+        ask->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+                                          : WEXITSTATUS(status);
+    return got != 0;
+}
+
+static void ask_end(struct tpl_ask *ask, uint64_t until)
+{
     if (ask->pid == 0)
         return;
-    if (ask->fd >= 0) {
+    if (ask->fd >= 0 || !ask_ended(ask, until)) {
         kill(-ask->pid, SIGKILL);
         tpb_close(&ask->fd);
         waitpid(ask->pid, NULL, 0);
         ask->status = -1;
-    } else if (waitpid(ask->pid, &status, 0) == ask->pid) {
-        ask->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status)
-                                          : WEXITSTATUS(status);
     }
     ask->pid = 0;
 }
 
+/* How long to wait for more, in ms.  Those behind one that was late have
+ * answered long ago: what is in their pipes counts. */
+static int ask_patience(const struct tpl_ask *ask, uint64_t until)
+{
+    uint64_t now = tpb_now();
+
+    if (now < until)
+        return (int)((until - now) / 1000000) + 1;
+    return ask->length < sizeof(ask->text) - 1 ? 0 : -1;
+}
+
 void tpl_ask_wait(struct tpl_ask *asks, size_t count, int seconds)
 {
-    uint64_t until = tpb_now() + (uint64_t)seconds * 1000000000u, now;
+    uint64_t until = tpb_now() + (uint64_t)seconds * 1000000000u;
 
     for (size_t i = 0; i < count; i++) {
-        while (asks[i].fd >= 0 && (now = tpb_now()) < until) {
-            struct pollfd one = { asks[i].fd, POLLIN, 0 };
+        int patience;
 
-            /* One after the other: they fill their pipes meanwhile, and what
-             * is asked for here fits into one. */
-            if (poll(&one, 1, (int)((until - now) / 1000000) + 1) > 0)
+        /* One after the other: they fill their pipes meanwhile, and what is
+         * asked for here fits into one. */
+        while (asks[i].fd >= 0
+               && (patience = ask_patience(&asks[i], until)) >= 0) {
+            struct pollfd one = { asks[i].fd, POLLIN, 0 };
+            int got = poll(&one, 1, patience);
+
+            if (got > 0)
                 ask_read(&asks[i]);
+            else if (patience == 0 && (got == 0 || errno != EINTR))
+                break;
         }
-        ask_end(&asks[i]);
+        ask_end(&asks[i], until);
     }
 }
 

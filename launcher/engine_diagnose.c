@@ -69,6 +69,8 @@ static void diagnose_ask(const struct tpl_engine_plan *plan,
 static bool diagnose_tell(const struct tpl_engine_plan *plan,
                           const struct tpl_host *host, struct tpl_ask *ask)
 {
+    const char *line;
+
     if (strstr(ask->text, "tp-no-engine") != NULL) {
         dprintf(STDERR_FILENO, "tprun: %s: %s is not in the PATH that ssh "
                 "gets there; install it on every host\n", host->name,
@@ -81,20 +83,19 @@ static bool diagnose_tell(const struct tpl_engine_plan *plan,
                 plan->keeper);
         return true;
     }
+    /* What its shell has started may hold on to ssh. */
+    if (strstr(ask->text, "tp-reached") != NULL)
+        return false;
     if (ask->status == -1) {
         dprintf(STDERR_FILENO, "tprun: %s: no answer to ssh in %d s; is it "
                 "up?\n", host->name, DIAGNOSE_PATIENCE);
         return true;
     }
-    if (strstr(ask->text, "tp-reached") == NULL) {
-        const char *line = tpl_ask_last_line(ask);
-
-        dprintf(STDERR_FILENO, "tprun: %s: %s; %s\n", host->name,
-                *line != '\0' ? line : "ssh failed without a word",
-                diagnose_remedy(line));
-        return true;
-    }
-    return false;
+    line = tpl_ask_last_line(ask);
+    dprintf(STDERR_FILENO, "tprun: %s: %s; %s\n", host->name,
+            *line != '\0' ? line : "ssh failed without a word",
+            diagnose_remedy(line));
+    return true;
 }
 
 bool tpl_engine_diagnose(const struct tpl_engine_plan *plan)

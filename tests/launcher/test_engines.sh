@@ -355,6 +355,39 @@ else
     fail "nobody said what is waited for"
 fi
 
+# ---- hosts that answer late, or not as they should ----
+
+cat >"$work/bin/mpirun.openmpi" <<END
+#!/bin/sh
+[ "\$1" != --version ] || { echo 'mpirun (Open MPI) 4.1.4'; exit; }
+exit 1
+END
+mv "$work/bin/ssh" "$work/bin/ssh.real"
+cat >"$work/bin/ssh" <<'END'
+#!/bin/sh
+case $3 in
+192.0.2.1) sleep 60 ;;
+192.0.2.2) echo tp-reached ;;
+192.0.2.3) echo tp-no-keeper; echo tp-reached ;;
+192.0.2.4) echo tp-reached; sleep 60 & ;;
+192.0.2.5) exec sleep 60 >&- 2>&- ;;
+esac
+END
+chmod +x "$work/bin/ssh"
+try 1 '^tprun: 192.0.2.1: no answer to ssh in 8 s; is it up?$' --host \
+    192.0.2.1,192.0.2.2,192.0.2.3,192.0.2.4,192.0.2.5 true
+for words in '192.0.2.3: .*tprun-rank is not there; install the same tp' \
+    '192.0.2.5: no answer to ssh in 8 s; is it up'; do
+    if grep -q "^tprun: $words" "$work/err"; then pass; else fail "$words"; fi
+done
+if [ "$(grep -c '^tprun: 192' "$work/err")" = 3 ]; then
+    pass
+else
+    fail "hosts are named that are well"
+    cat "$work/err"
+fi
+mv -f "$work/bin/ssh.real" "$work/bin/ssh"
+
 # ---- a rank whose own word is lost ----
 
 # srun, after its step was ended before tprun-rank could tell.
