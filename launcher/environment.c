@@ -15,7 +15,7 @@ bool tpl_environment_told(const char *entry)
 {
     static const char *const names[] = {
         "TP_LAUNCHER=", "TP_TOPOLOGY_SHARED=", "TP_RECORD=", "TP_DOOR=",
-        "TP_REPORT=",
+        "TP_REPORT=", "TPRUN_RANK=",
     };
 
     for (size_t i = 0; i < TPB_COUNT(names); i++)

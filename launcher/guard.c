@@ -48,7 +48,7 @@ static struct {
     struct tpl_loop *loop;
     pid_t *groups;                 /* by rank; 0: none */
     int ranks;
-    char marker[320];              /* "PMIX_NAMESPACE=<job>" */
+    char marker[320];              /* such as "PMIX_NAMESPACE=<job>" */
     size_t marker_length;
 } guard = { .reader = -1 };
 
@@ -272,7 +272,7 @@ static tp_status guard_fork(struct guard_process *process,
     return TP_OK;
 }
 
-tp_status tpl_guard_start(const char *job, int ranks,
+tp_status tpl_guard_start(const char *name, const char *value, int ranks,
                           struct tpb_error *error)
 {
     tp_status status = TP_OK;
@@ -285,7 +285,7 @@ tp_status tpl_guard_start(const char *job, int ranks,
         return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     /* With its final NUL, so that no longer name matches. */
     guard.marker_length = (size_t)snprintf(guard.marker, sizeof(guard.marker),
-                                           "PMIX_NAMESPACE=%s", job) + 1;
+                                           "%s=%s", name, value) + 1;
     for (int i = 0; i < GUARD_COUNT && status == TP_OK; i++)
         status = guard_fork(&guard.processes[i], error);
     if (status != TP_OK) {

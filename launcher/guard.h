@@ -5,6 +5,7 @@
  * file it kills every process group of the job that it was told of, then
  * every process whose environment carries the job's name, and exits.  Ranks
  * themselves die without it (PR_SET_PDEATHSIG); it is for their children.
+ * On other hosts tprun-rank has such guards for its one rank.
  *
  * There are two of them, so that one may be killed in the same instant as
  * tprun, and tprun starts another for one that is gone.  They are started
@@ -19,11 +20,11 @@
 #include "launcher/loop.h"
 
 /*
- * Starts the guards of the job of that name, for up to `ranks` groups.  Called
- * before any thread exists and before anything is open that it should not
- * hold.  `job` stays the caller's and valid.  After an error there is no guard.
+ * Starts the guards of all that has this in its environment, and of up to
+ * `ranks` groups.  Called before any thread exists and before anything is open
+ * that it should not hold.  After an error there is no guard.
  */
-tp_status tpl_guard_start(const char *job, int ranks,
+tp_status tpl_guard_start(const char *name, const char *value, int ranks,
                           struct tpb_error *error);
 
 /* From now on the loop starts another guard should one be killed. */

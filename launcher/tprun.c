@@ -518,7 +518,8 @@ int main(int argc, char **argv)
     if (tprun.options.dry_run)
         return tprun_dry();
     tprun_name_job();
-    if (tpl_guard_start(tprun.name, tprun.options.ranks, &error) != TP_OK)
+    if (tpl_guard_start("PMIX_NAMESPACE", tprun.name, tprun.options.ranks,
+                        &error) != TP_OK)
         return tprun_refuse(1, &error);
     tpl_orphans_adopt();
     if (tprun_limits(&error) != TP_OK || tprun_prepare(&error) != TP_OK

@@ -16,8 +16,9 @@
  * colons have one more than they should (launcher/translate.h).
  *
  * The engine's signals go to the whole process group, so the rank gets them
- * without its help.  If it is killed, the kernel kills the rank; where the
- * engine lets a job go on then, and says nothing, a child tells tprun.
+ * without its help.  If it is killed, the kernel kills the rank, and guards
+ * (launcher/guard.h) what the rank has started; where the engine lets a job go
+ * on then, and says nothing, a child tells tprun.
  */
 #include "config.h"
 
@@ -36,6 +37,7 @@
 #include <unistd.h>
 
 #include "launcher/frames.h"
+#include "launcher/guard.h"
 #include "launcher/marks.h"
 #include "launcher/orphans.h"
 #include "launcher/relay.h"
@@ -62,6 +64,7 @@ static struct rank {
     int report;                    /* our end; the rank's is TP_REPORT */
     int turn;                      /* programs that have joined */
     char word[32];                 /* the newest one's */
+    char mine[64];                 /* TPRUN_RANK of all that it starts */
     int parent;                    /* a pidfd, or -1 */
     int heir;                      /* to who tells of our death; or -1 */
     int out, err;                  /* of the program */
@@ -180,6 +183,24 @@ static void rank_have_heir(void)
         close(ends[1]);
 }
 
+/* They know what is the rank's by its environment, since not every engine gives
+ * a rank a process group of its own.  Without them the rank is as good. */
+static void rank_have_guards(void)
+{
+    struct tpb_error error;
+
+    snprintf(rank.mine, sizeof(rank.mine), "%.32s.%d", rank.cookie,
+             rank.mark.rank);
+    tpl_guard_start("TPRUN_RANK", rank.mine, 1, &error);
+}
+
+/* Nothing is left for the guards. */
+static void rank_dismiss(void)
+{
+    tpl_guard_dismiss(true);
+    tpl_guard_stop();
+}
+
 /* The last that is told: nothing is left for the heir. */
 static void rank_tell_end(enum tpl_mark_kind kind, int value,
                           const char *words)
@@ -274,11 +295,13 @@ static void rank_child(pid_t parent, int report, int answer)
         _exit(128 + SIGKILL);
     snprintf(number, sizeof(number), "%d", report);
     setenv("TP_REPORT", number, 1);
+    setenv("TPRUN_RANK", rank.mine, 1);
     fcntl(report, F_SETFD, 0);
     if (rank.err != STDERR_FILENO)
         dup2(rank.err, STDERR_FILENO);
     if (rank.out != STDOUT_FILENO)
         dup2(rank.out, STDOUT_FILENO);
+    tpl_guard_tell(0, getpid());
     tpl_signals_unblock();
     tpl_signals_restore();
     execv(rank.path, rank.program);
@@ -499,16 +522,20 @@ int main(int argc, char **argv)
         strcpy(rank.mark.host, "-");
     rank.parent = (int)syscall(SYS_pidfd_open, getppid(), 0);
     tpl_signals_init();
+    rank_have_guards();            /* they hold nothing of ours */
     rank_have_heir();
     tpl_orphans_adopt();           /* the heir is not one */
     code = rank_prepare(&error);
-    if (code != 0)
+    if (code != 0) {
+        rank_dismiss();
         return rank_refuse(code, &error);
+    }
     tpl_signals_block();
     signals = tpl_signals_open();
     code = rank_start();
     if (code != 0 || signals < 0) {
         code = tpl_spawn_explain(rank.path, code, &error);
+        rank_dismiss();
         return rank_refuse(code, &error);
     }
     rank.mark.pid = (int)rank.pid;
@@ -517,6 +544,7 @@ int main(int argc, char **argv)
     if (rank.report >= 0)
         rank_listen();
     rank_sweep(signals);
+    rank_dismiss();
     if (status != 0)
         tpb_leavings_remove(&rank.pid, 1);
     return rank_end(status, signals);

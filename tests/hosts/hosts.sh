@@ -17,7 +17,8 @@ mourn=$build/tests/hosts/mourn
 ring=$build/man/examples/ring
 
 # The names of processes, for all of a job and nothing else.
-processes='tprun|tprun-rank|tprun-heir|mpirun|orted|ssh|srun|mourn|sleep'
+processes='tprun|tprun-rank|tprun-heir|tprun-guard|mpirun|orted|ssh|srun'
+processes+='|mourn|sleep'
 
 # on HOST SECONDS COMMAND...: runs it there; $status, $out and $err are the
 # result.  124 or 137: it took longer, by far: a busy machine has that four times

@@ -228,8 +228,9 @@ nobody_reads()
 # Its ranks tell nothing any more, and neither do mpirun's own words.
 a_helper_is_killed()
 {
-    on_started() { "$nethosts" exec host2 pgrep -x sleep >/dev/null; }
-    "$nethosts" exec host1 timeout 200 "$tprun" --host $three sleep 600 \
+    on_started() { [ "$("$nethosts" exec host2 pgrep -x -c sleep)" = 2 ]; }
+    "$nethosts" exec host1 timeout 200 "$tprun" --host $three sh -c \
+        'setsid sleep 600 & exec sleep 600' \
         >"$work/out" 2>"$work/err" </dev/null &
     for _ in $(seq 600); do ! on_started || break; sleep 0.1; done
     "$nethosts" exec host2 pkill -KILL -x "$1"

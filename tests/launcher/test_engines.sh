@@ -307,32 +307,41 @@ else
     fail "an argument of nothing but colons arrives changed"
 fi
 
-# The rank goes, and what it has started, also in a session of its own.
-PMIX_RANK=0 sh -c "$keeper -- sh -c 'setsid sleep 600 & echo \$!; sleep 600 &
-    echo \$!; echo all; wait'; true" >"$work/out" 2>/dev/null </dev/null &
-killed=$!
-for _ in $(seq 6000); do
-    ! grep -q '^all$' "$work/out" || break
-    sleep 0.01
-done
-kill -9 $killed
-wait $killed 2>/dev/null
-gone=0 started=$(sed '/all/d' "$work/out")
-for _ in $(seq 6000); do
-    gone=1
-    for pid in $started; do
-        ! grep -q '^State:.[^ZX]' "/proc/$pid/status" 2>/dev/null || gone=0
+# goes WHOM COMMAND...: that is started, and killed; the rank goes, and what it
+# has started, also in a session of its own.
+goes()
+{
+    whom=$1
+    shift
+    PMIX_RANK=0 "$@" >"$work/out" 2>/dev/null </dev/null &
+    killed=$!
+    for _ in $(seq 6000); do
+        ! grep -q '^all$' "$work/out" || break
+        sleep 0.01
     done
-    [ $gone -eq 0 ] || break
-    sleep 0.01
-done
-if grep -q '^all$' "$work/out" && [ $gone -eq 1 ]; then
-    pass
-else
-    fail "what a rank has started outlives its engine"
-    # shellcheck disable=SC2086 # numbers
-    kill -9 $started
-fi
+    kill -9 $killed
+    wait $killed 2>/dev/null
+    gone=0 started=$(sed '/all/d' "$work/out")
+    for _ in $(seq 6000); do
+        gone=1
+        for pid in $started; do
+            ! grep -q '^State:.[^ZX]' "/proc/$pid/status" 2>/dev/null || gone=0
+        done
+        [ $gone -eq 0 ] || break
+        sleep 0.01
+    done
+    if grep -q '^all$' "$work/out" && [ $gone -eq 1 ]; then
+        pass
+    else
+        fail "what a rank has started outlives $whom"
+        # shellcheck disable=SC2086 # numbers
+        kill -9 $started
+    fi
+}
+starts='setsid sleep 600 & echo $!; sleep 600 & echo $!; echo all; wait'
+goes "its engine" sh -c "$keeper -- sh -c '$starts'; true"
+# shellcheck disable=SC2086 # several words
+goes "its tprun-rank" $keeper -- sh -c "$starts"
 
 # ---- a rank that does not start ----
 
