@@ -136,5 +136,7 @@ const char *tpl_ask_last_line(struct tpl_ask *ask)
            && strchr("\r\n", ask->text[ask->length - 1]) != NULL)
         ask->text[--ask->length] = '\0';
     line = strrchr(ask->text, '\n');
-    return line != NULL ? line + 1 : ask->text;
+    line = line != NULL ? line + 1 : ask->text;
+    tpb_one_line(line, strlen(line));
+    return line;
 }

@@ -26,7 +26,8 @@ void tpl_ask_start(struct tpl_ask *ask, char *const argv[]);
  * status -1. */
 void tpl_ask_wait(struct tpl_ask *asks, size_t count, int seconds);
 
-/* The last line of what it said; "" if nothing. */
+/* The last line of what it said, with spaces for control characters; "" if
+ * nothing. */
 const char *tpl_ask_last_line(struct tpl_ask *ask);
 
 #endif

@@ -50,7 +50,9 @@ static void diagnose_ask(const struct tpl_engine_plan *plan,
                  "test -x ", plan->engine == TPL_ENGINE_PRRTE
                              || plan->major >= 5 ? "prted" : "orted");
     tpl_arguments_show(&test, &script);
-    tpb_text_add(&script, " || echo tp-no-keeper; echo tp-reached");
+    tpb_text_add(&script, " || echo tp-no-keeper; test -w "
+                 "\"${TMPDIR:-/tmp}\" || echo \"tp-no-tmp "
+                 "${TMPDIR:-/tmp}\"; echo tp-reached");
     tpl_arguments_add(&line, "%s", ssh);
     tpl_arguments_add(&line, "-oBatchMode=yes");
     tpl_arguments_add(&line, "-oConnectTimeout=3");
@@ -81,6 +83,15 @@ static bool diagnose_tell(const struct tpl_engine_plan *plan,
         dprintf(STDERR_FILENO, "tprun: %s: %s is not there; install the same "
                 "tp at the same place on every host\n", host->name,
                 plan->keeper);
+        return true;
+    }
+    line = strstr(ask->text, "tp-no-tmp ");
+    if (line != NULL) {
+        line += strlen("tp-no-tmp ");
+        dprintf(STDERR_FILENO, "tprun: %s: nothing can be written to %.*s, "
+                "where %s keeps its files; is it there, and not read-only?\n",
+                host->name, (int)strcspn(line, "\r\n"), line,
+                plan->engine == TPL_ENGINE_PRRTE ? "PRRTE" : "Open MPI");
         return true;
     }
     /* What its shell has started may hold on to ssh. */

@@ -372,6 +372,7 @@ cat >"$work/bin/mpirun.openmpi" <<END
 exit 1
 END
 mv "$work/bin/ssh" "$work/bin/ssh.real"
+ln -s true "$work/bin/orted"
 cat >"$work/bin/ssh" <<'END'
 #!/bin/sh
 case $3 in
@@ -380,22 +381,28 @@ case $3 in
 192.0.2.3) echo tp-no-keeper; echo tp-reached ;;
 192.0.2.4) echo tp-reached; sleep 60 & ;;
 192.0.2.5) exec sleep 60 >&- 2>&- ;;
+192.0.2.7) printf 'well\nnoise \033[2J.\a\n'; exit 255 ;;
+192.0.2.6) TMPDIR=/nonexistent exec sh -c "$4" ;;
 esac
 END
 chmod +x "$work/bin/ssh"
 try 1 '^tprun: 192.0.2.1: no answer to ssh in 8 s; is it up?$' --host \
-    192.0.2.1,192.0.2.2,192.0.2.3,192.0.2.4,192.0.2.5 true
+    192.0.2.1,192.0.2.2,192.0.2.3,192.0.2.4,192.0.2.5,192.0.2.6,192.0.2.7 \
+    true
 for words in '192.0.2.3: .*tprun-rank is not there; install the same tp' \
-    '192.0.2.5: no answer to ssh in 8 s; is it up'; do
+    '192.0.2.5: no answer to ssh in 8 s; is it up' \
+    '192.0.2.6: nothing can be written to /nonexistent, where Open MPI' \
+    '192.0.2.7: noise [^[:cntrl:]]*[[]2J[.][^[:cntrl:]]*; does .ssh. to'; do
     if grep -q "^tprun: $words" "$work/err"; then pass; else fail "$words"; fi
 done
-if [ "$(grep -c '^tprun: 192' "$work/err")" = 3 ]; then
+if [ "$(grep -c '^tprun: 192' "$work/err")" = 5 ]; then
     pass
 else
     fail "hosts are named that are well"
     cat "$work/err"
 fi
 mv -f "$work/bin/ssh.real" "$work/bin/ssh"
+rm "$work/bin/orted"
 
 # ---- a rank whose own word is lost ----
 
