@@ -387,7 +387,8 @@ tp_status tp_progress(tp_context *context, int *completed);
  * So a loop that looks at what callbacks set, then waits, misses nothing.
  * *completed gets the number of callbacks run since then; `completed` may be
  * NULL.  timeout_ms: -1 for no limit, 0 to try once, less is TP_ERR_INVALID.
- * TP_ERR_TIMEOUT if nothing completed.
+ * TP_ERR_TIMEOUT if nothing completed.  Inside a callback it blocks until
+ * another one is due, and the number is 0.
  */
 tp_status tp_wait(tp_context *context, int timeout_ms, int *completed);
 

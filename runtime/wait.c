@@ -308,6 +308,19 @@ tp_status tp_progress(tp_context *context, int *completed)
     return TP_OK;
 }
 
+/* Inside a callback, whose caller counts it and those before: what is due next
+ * is waited for, and told to that caller when it has run. */
+static tp_status wait_nested(tp_context *context, uint64_t deadline,
+                             int *completed)
+{
+    bool over = tpr_drive_past(context, NULL, deadline,
+                               wait_delivered(context));
+
+    if (completed != NULL)
+        *completed = 0;
+    return over ? TP_OK : TP_ERR_TIMEOUT;
+}
+
 tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
 {
     struct wait_known *known;
@@ -318,6 +331,8 @@ tp_status tp_wait(tp_context *context, int timeout_ms, int *completed)
         return TP_ERR_INVALID;
     if (timeout_ms >= 0)
         deadline = tpb_now() + (uint64_t)timeout_ms * 1000000u + 1;
+    if (TPB_UNLIKELY(tpr_holds(context)))
+        return wait_nested(context, deadline, completed);
     /* Of a thread that is new here the wait does not last, as what it looked at
      * may have changed since; but what ran before is not its own. */
     known = wait_find(context);

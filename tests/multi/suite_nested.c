@@ -613,6 +613,54 @@ static void nested_fd_big(void)
     free(in);
 }
 
+/* ---- who counts callbacks ----------------------------------------------- */
+
+static void nested_waits(tp_pipe *pipe, tp_status status, tp_message *message,
+                         void *arg)
+{
+    int inner = -1;
+
+    (void)pipe;
+    (void)message;
+    tpx_ok(status);
+    (void)tp_wait(tpx_me.context, 0, &inner);
+    tpx_equal(inner, 0);
+    __atomic_add_fetch((unsigned *)arg, 1, __ATOMIC_RELEASE);
+}
+
+/* A callback that waits took the count of those before it from the loop that
+ * adds them up: this one went on for ever. */
+static void nested_counts(void)
+{
+    enum { WRITES = 5 };
+    tp_pipe *pipe = tpx_pipe(0, 0);
+    tp_message empty = { 0 };
+
+    for (int round = 0; round < 2; round++) {
+        unsigned done = 0;
+        int count = 0, more;
+
+        do
+            tpx_ok(tp_progress(tpx_me.context, &more));
+        while (more > 0);
+        for (int i = 0; i < WRITES; i++)
+            tpx_ok(tp_pipe_write(pipe, &empty, nested_waits, &done));
+        while (__atomic_load_n(&done, __ATOMIC_ACQUIRE) < WRITES) {
+            if (round == 0)
+                tpx_ok(tp_progress(tpx_me.context, &more));
+            else
+                tpx_ok(tp_wait(tpx_me.context, tpx_limit_ms(10000), &more));
+            count += more;
+        }
+        /* The context's thread may be about to count the last one. */
+        while (count < WRITES && tp_wait(tpx_me.context, 1000, &more) == TP_OK)
+            count += more;
+        tpx_equal(count, WRITES);
+        for (int i = 0; i < WRITES; i++)
+            tpx_ok(tp_pipe_recv(pipe, NULL, 0, NULL));
+    }
+}
+
 const struct tpx_spmd tpx_nested[] = {
     { "nested_every_call", nested_every_call, 2, 0, 30 },
     { "nested_kept", nested_kept, 2, 0, 30 },
@@ -625,6 +673,7 @@ const struct tpx_spmd tpx_nested[] = {
     { "nested_passer_by", nested_passer_by, 2, 0, 20 },
     { "nested_passed_by", nested_passed_by, 2, 0, 20 },
     { "nested_self", nested_self, 1, 0, 20 },
+    { "nested_counts", nested_counts, 1, 0, 30 },
     { "nested_fd", nested_fd, 2, 0, 200 },
     { "nested_fd_self", nested_fd_self, 1, 0, 20 },
     { "nested_fd_late", nested_fd_late, 2, TPX_BARE, 30 },
