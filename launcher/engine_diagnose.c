@@ -41,10 +41,11 @@ static void diagnose_ask(const struct tpl_engine_plan *plan,
                          const struct tpl_host *host, const char *ssh,
                          struct tpl_ask *ask)
 {
-    struct tpl_arguments line = { 0 }, test = { 0 };
-    struct tpb_text script = { 0 };
+    struct tpl_arguments line = { 0 }, test = { 0 }, shell = { 0 };
+    struct tpb_text script = { 0 }, command = { 0 };
 
-    /* Paths are quoted for the shell at the other end. */
+    /* Paths are quoted for the shell at the other end, which is sh, whatever
+     * one logs in to. */
     tpl_arguments_add(&test, "%s", plan->keeper);
     tpb_text_add(&script, "command -v %s >/dev/null || echo tp-no-engine; "
                  "test -x ", plan->engine == TPL_ENGINE_PRRTE
@@ -59,9 +60,15 @@ static void diagnose_ask(const struct tpl_engine_plan *plan,
     if (host->user != NULL)
         tpl_arguments_add(&line, "-l%s", host->user);
     tpl_arguments_add(&line, "%s", host->name);
-    tpl_arguments_add(&line, "%s", script.failed ? "true" : script.text);
+    tpl_arguments_add(&shell, "sh");
+    tpl_arguments_add(&shell, "-c");
+    tpl_arguments_add(&shell, "%s", script.failed ? "true" : script.text);
+    tpl_arguments_show(&shell, &command);
+    tpl_arguments_add(&line, "%s", command.failed ? "true" : command.text);
     if (!line.failed)
         tpl_ask_start(ask, line.list);
+    tpl_arguments_fini(&shell);
+    tpb_text_fini(&command);
     tpl_arguments_fini(&line);
     tpl_arguments_fini(&test);
     tpb_text_fini(&script);
@@ -72,6 +79,7 @@ static bool diagnose_tell(const struct tpl_engine_plan *plan,
                           const struct tpl_host *host, struct tpl_ask *ask)
 {
     const char *line;
+    char *place;
 
     if (strstr(ask->text, "tp-no-engine") != NULL) {
         dprintf(STDERR_FILENO, "tprun: %s: %s is not in the PATH that ssh "
@@ -85,12 +93,14 @@ static bool diagnose_tell(const struct tpl_engine_plan *plan,
                 plan->keeper);
         return true;
     }
-    line = strstr(ask->text, "tp-no-tmp ");
-    if (line != NULL) {
-        line += strlen("tp-no-tmp ");
-        dprintf(STDERR_FILENO, "tprun: %s: nothing can be written to %.*s, "
+    place = strstr(ask->text, "tp-no-tmp ");
+    if (place != NULL) {
+        place += strlen("tp-no-tmp ");
+        place[strcspn(place, "\r\n")] = '\0';
+        tpb_one_line(place, strlen(place));
+        dprintf(STDERR_FILENO, "tprun: %s: nothing can be written to %s, "
                 "where %s keeps its files; is it there, and not read-only?\n",
-                host->name, (int)strcspn(line, "\r\n"), line,
+                host->name, place,
                 plan->engine == TPL_ENGINE_PRRTE ? "PRRTE" : "Open MPI");
         return true;
     }

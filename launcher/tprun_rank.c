@@ -429,8 +429,10 @@ static int rank_wait(int signals)
     for (;;) {
         rank_turn(signals, -1);
         while ((got = waitpid(-1, &status, WNOHANG)) > 0)
-            if (got == rank.pid)
+            if (got == rank.pid) {
+                tpl_guard_tell(0, 0);  /* its number is another's, soon */
                 return status;
+            }
     }
 }
 
@@ -522,8 +524,8 @@ int main(int argc, char **argv)
         strcpy(rank.mark.host, "-");
     rank.parent = (int)syscall(SYS_pidfd_open, getppid(), 0);
     tpl_signals_init();
+    rank_have_heir();              /* before them: it would hold their pipes */
     rank_have_guards();            /* they hold nothing of ours */
-    rank_have_heir();
     tpl_orphans_adopt();           /* the heir is not one */
     code = rank_prepare(&error);
     if (code != 0) {

@@ -45,6 +45,7 @@ tp_status tptop_screen_open(struct tpb_error *error)
                         name != NULL ? name : "");
     /* ncurses would draw all the same, one line over the other. */
     if (tigetstr("cup") == NULL) {
+        reset_shell_mode();            /* as newterm() found it */
         delscreen(screen.terminal);
         screen.terminal = NULL;
         return tpb_fail(error, TP_ERR_NOT_SUPPORTED, "TERM=%s: this terminal "

@@ -25,7 +25,8 @@ enum {
                                       many each time, ... */
     EARLY_KEPT_MOST = 64 * 1024 * 1024,    /* ... up to that; */
     EARLY_OTHER = 4                /* or after so many laps, one after the
-                                      other, that took another time */
+                                      other, that took another time, or ended
+                                      with records of another length */
 };
 
 static uint64_t early_per_mib(uint64_t took, uint64_t bytes)
@@ -62,8 +63,14 @@ static bool early_fits(struct shm_early *early, uint32_t record, int side)
 
     while (record > length)
         length *= 2;
-    if (length == early->length)
+    if (length == early->length) {
+        early->strange = 0;
+        early->pair = record > TPB_CACHE_LINE - SHM_HEADER
+                      && record <= 2 * TPB_CACHE_LINE - SHM_HEADER;
         return true;
+    }
+    if (early->length > 0 && ++early->strange < EARLY_OTHER)
+        return false;              /* such as credit */
     *early = (struct shm_early){
         .length = length, .kept = EARLY_KEPT,
         .left = side == 0 ? 0 : EARLY_TRIALS * EARLY_TRIED
@@ -110,6 +117,7 @@ static void early_keep(struct shm_early *early, uint32_t extent, uint64_t took)
         return;
     if (early->bytes < EARLY_KEPT) {
         early->on = false;
+        early->left = EARLY_KEPT;
         return;
     }
     if (early->other >= EARLY_OTHER)
@@ -121,11 +129,11 @@ void shm_early_lap(struct shm_conn *conn, uint64_t took)
 {
     struct shm_early *early = &conn->early;
 
-    if (conn->record > EARLY_LONGEST) {
-        shm_early_end(conn);
+    if (!early_fits(early, conn->record, conn->side)) {
+        shm_early_again(conn);
         return;
     }
-    if (!early_fits(early, conn->record, conn->side))
+    if (conn->record > EARLY_LONGEST)
         return;
     if (early->without == 0 && early->left > 0) {
         early->left -= early->left < conn->out.extent ? early->left

@@ -243,7 +243,7 @@ static inline bool shm_ready(const struct shm_conn *conn)
     if (shm_awaits(conn)) {
         shm_ring_fetch(&conn->in);
         if (conn->early.on)
-            shm_ring_early(&conn->out, shm_ring_pair(&conn->in));
+            shm_ring_early(&conn->out, conn->early.pair);
     }
     return true;
 }

@@ -130,6 +130,8 @@ enum { SHM_EARLY_TRIALS = 3 };         /* each way */
 /* See early.c: is the line that an answer begins in asked for early? */
 struct shm_early {
     bool on;
+    bool pair;                     /* also the second line, as our records have
+                                      two, which their reader asks for */
     uint32_t length;               /* their records are no longer than this, and
                                       longer than half of it; 0: not known */
     uint32_t trial;                /* trials that are over */
@@ -140,6 +142,7 @@ struct shm_early {
                                       time, and now */
     uint32_t other;                /* laps that took another time, one after
                                       the other */
+    uint32_t strange;              /* ... that ended with other records */
 };
 
 struct shm_conn {

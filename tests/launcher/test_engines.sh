@@ -279,7 +279,7 @@ rm "$work/bin/prterun"
 # ---- an engine that is killed ----
 
 version=$(sed -n 's/^#define PACKAGE_VERSION "\(.*\)"/\1/p' "$build/config.h")
-keeper="$build/launcher/tprun-rank -j 1 -V $version"
+keeper="$build/launcher/tprun-rank -j $$ -V $version"
 
 # mpirun would throw away that there is no such program, if nobody stayed.
 # shellcheck disable=SC2086 # several words

@@ -653,7 +653,8 @@ static void nested_counts(void)
             count += more;
         }
         /* The context's thread may be about to count the last one. */
-        while (count < WRITES && tp_wait(tpx_me.context, 1000, &more) == TP_OK)
+        while (count < WRITES
+               && tp_wait(tpx_me.context, tpx_limit_ms(10000), &more) == TP_OK)
             count += more;
         tpx_equal(count, WRITES);
         for (int i = 0; i < WRITES; i++)

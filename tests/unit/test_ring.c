@@ -570,8 +570,9 @@ START_TEST(test_early)
     ask_early(&conn, 60, 100, QUICK / 3, QUICK / 2 - 1);
     ck_assert(conn.early.on);
     /* Others are not asked for. */
-    ck_assert_uint_le(ask_early(&conn, MANY, 300, QUICK, SLOW), 1);
+    ck_assert_uint_le(ask_early(&conn, MANY, 300, QUICK, SLOW), 4);
     ask_early(&conn, 30, 24, QUICK, SLOW);
+    ask_early(&conn, 3, 16, QUICK, SLOW);  /* credit */
     ck_assert(conn.early.on);
     shm_early_end(&conn);
     ck_assert(!conn.early.on);
