@@ -305,8 +305,12 @@ static void visit_answered(struct ofi_meet *meet)
     if (note->magic != htole32(OFI_MAGIC)) {
         visit_lost(meet, TP_ERR_UNREACHABLE, "something else lives there");
     } else if (note->status != htole32(TP_OK)) {
+        char text[sizeof(note->text) + 16];
+
+        /* What is wrong is wrong over there. */
         note->text[sizeof(note->text) - 1] = '\0';
-        visit_lost(meet, TP_ERR_DENIED, note->text);
+        snprintf(text, sizeof(text), "it answers: %s", note->text);
+        visit_lost(meet, TP_ERR_DENIED, text);
     } else {
         meet->stage = OFI_LOADING;
         visit_next(meet->visit);
