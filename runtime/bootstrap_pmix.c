@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
@@ -628,6 +629,27 @@ static bool pmix_sizes(struct pmix_bootstrap *self)
     return true;
 }
 
+/* Servers such as Open MPI's hand it over in files, in a folder of theirs. */
+static bool pmix_is_full(const char *folder)
+{
+    struct statvfs about;
+
+    return folder != NULL && statvfs(folder, &about) == 0
+           && (about.f_bavail == 0
+               || (about.f_files > 0 && about.f_favail == 0));
+}
+
+static tp_status pmix_sizeless(struct tpb_error *error)
+{
+    const char *folder = getenv("PMIX_SERVER_TMPDIR");
+    bool full = pmix_is_full(folder);
+
+    return tpb_fail(error, TP_ERR_BACKEND,
+                    "the PMIx server does not tell the job's size%s%s%s",
+                    full ? ": no room is left where its files are (" : "",
+                    full ? folder : "", full ? ")" : "");
+}
+
 static tp_status pmix_job(struct pmix_bootstrap *self,
                           const struct tpb_settings *settings,
                           struct tpb_error *error)
@@ -642,8 +664,7 @@ static tp_status pmix_job(struct pmix_bootstrap *self,
         base->local_rank = base->rank;
     }
     if ((ours == 0 && !pmix_sizes(self)) || base->rank >= base->size)
-        return tpb_fail(error, TP_ERR_BACKEND,
-                        "the PMIx server does not tell the job's size");
+        return pmix_sizeless(error);
     /* The end of a long name is what tells jobs apart. */
     length = strlen(self->me.nspace);
     if (length >= sizeof(base->job))

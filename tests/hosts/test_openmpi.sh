@@ -302,6 +302,30 @@ hosts_are_wrong()
         "$(grep -c '^tprun: host' <<<"$err")" = 1 ]
 }
 
+# On one host there is no room for files, or no descriptor, or all is read-only.
+a_host_lacks_something()
+{
+    "$nethosts" exec host3 sh -c 'mount -o remount,size=64k /tmp
+        yes >/tmp/yes 2>/dev/null'
+    on host1 60 "$tprun" --host $three "$mourn" well
+    check "a full /tmp is named" holds "$err" \
+        "job's size: no room is left where its files are [(]/tmp/"
+    "$nethosts" exec host3 sh -c 'rm /tmp/yes; mount -o remount,ro,bind /tmp'
+    on host1 60 "$tprun" --host $three "$mourn" well
+    check "a read-only /tmp" holds "$err" \
+        '^tprun: host3: nothing can be written to /tmp, where Open MPI'
+    check "and nothing else is wrong" [ "$(grep -c '^tprun: ' <<<"$err")" = 1 ]
+    "$nethosts" exec host3 sh -c 'mount -o remount,rw,bind /tmp
+        mount -o remount,size=50% /tmp'
+    # shellcheck disable=SC2016 # for the inner shell
+    on host1 60 env TP_LOG=peer=info "$tprun" --host host2,host3 --keep-going \
+        sh -c 'test $PMIX_RANK = 0 || ulimit -n 32; exec "$0" talk' \
+        "$build/tests/hosts/rank"
+    check "it is the peer that has no descriptors" holds "$err" \
+        '10[.]77[.]0[.]3:[0-9]*: it answers: .*Too many open files'
+    check "nothing is left there" nobody host1 host2 host3
+}
+
 mpirun_itself()
 {
     on host1 40 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
@@ -380,6 +404,7 @@ inside)
     jobs_fail
     jobs_killed
     nobody_reads
+    a_host_lacks_something
     mpirun_itself
     one_way_only
     a_firewall
