@@ -34,6 +34,7 @@ static const struct {
     { "any_turns_", SUITES_ALL, "counts bytes that wait at the receiver" },
     { "any_outside", SUITES_DIRECT, "sends what is read after later ones" },
     { "arguments_messages", SUITES_ALL, "wrong calls, not passed on" },
+    { "arguments_devices", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_places", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_skeletons", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_read_twice", SUITES_ALL, "wrong calls, not passed on" },
