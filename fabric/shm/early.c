@@ -29,11 +29,6 @@ enum {
                                       with records of another length */
 };
 
-static uint64_t early_per_mib(uint64_t took, uint64_t bytes)
-{
-    return (took << 20) / bytes;
-}
-
 /* Of the trials with and without.  What is as often good as bad is not good. */
 static uint64_t early_median(const struct shm_early *early, bool on)
 {
@@ -59,14 +54,11 @@ static void early_begin(struct shm_early *early)
  */
 static bool early_fits(struct shm_early *early, uint32_t record, int side)
 {
-    uint32_t length = 1;
+    uint32_t length = shm_length(record);
 
-    while (record > length)
-        length *= 2;
     if (length == early->length) {
         early->strange = 0;
-        early->pair = record > TPB_CACHE_LINE - SHM_HEADER
-                      && record <= 2 * TPB_CACHE_LINE - SHM_HEADER;
+        early->pair = shm_ring_two(record);
         return true;
     }
     if (early->length > 0 && ++early->strange < EARLY_OTHER)
@@ -95,7 +87,7 @@ static void early_try(struct shm_early *early)
     if (early->bytes < EARLY_TRIED)
         return;
     early->tried[early->on][early->trial / 2]
-        = early_per_mib(early->took, early->bytes);
+        = shm_per_mib(early->took, early->bytes);
     early->bytes = early->took = 0;
     early->on = ++early->trial % 2 == 1;
     if (early->trial == EARLY_TRIALS)
@@ -109,7 +101,7 @@ static void early_try(struct shm_early *early)
  */
 static void early_keep(struct shm_early *early, uint32_t extent, uint64_t took)
 {
-    uint64_t now = early_per_mib(took, extent), least = early->without / 2;
+    uint64_t now = shm_per_mib(took, extent), least = early->without / 2;
     uint64_t most = early->without + (early->on ? 0 : early->without / 4);
 
     early->other = now < least || now > most ? early->other + 1 : 0;

@@ -222,13 +222,11 @@ static void extent_try(struct shm_fit *fit, enum extent_stage stage)
 static void extent_fit(struct shm_conn *conn, uint64_t now)
 {
     struct shm_fit *fit = &conn->fit;
-    uint32_t extent = SHM_SMALL, length = 1;
+    uint32_t extent = SHM_SMALL, length = shm_length(conn->record);
     uint32_t enough = shm_ring_wide(&conn->out) ? 4 * SHM_RING : EXTENT_TRIED;
 
     while (conn->record > extent / EXTENT_TURNS)
         extent *= EXTENT_GROWTH;
-    while (conn->record > length)
-        length *= 2;
     if (extent == fit->extent && length == fit->length)
         fit->other = 0;
     else
@@ -258,7 +256,7 @@ static void extent_decide(struct shm_conn *conn)
 /* The better one of several trials of the same. */
 static void extent_tried(uint64_t *best, const struct shm_fit *fit)
 {
-    uint64_t per_mib = (fit->took << 20) / fit->bytes;
+    uint64_t per_mib = shm_per_mib(fit->took, fit->bytes);
 
     if (*best == 0 || per_mib < *best)
         *best = per_mib;

@@ -437,11 +437,17 @@ static inline void shm_ring_fetch(const struct shm_consumer *c)
         __builtin_prefetch(line + at);
 }
 
-/* Had the last record two lines? */
+/* Has a record of that frame two lines? */
+static inline bool shm_ring_two(uint32_t frame)
+{
+    return frame > TPB_CACHE_LINE - SHM_HEADER
+           && frame <= 2 * TPB_CACHE_LINE - SHM_HEADER;
+}
+
+/* Had the last one? */
 static inline bool shm_ring_pair(const struct shm_consumer *c)
 {
-    return c->last > TPB_CACHE_LINE - SHM_HEADER
-           && c->last <= 2 * TPB_CACHE_LINE - SHM_HEADER;
+    return shm_ring_two(c->last);
 }
 
 static inline void shm_ring_fetch_second(const struct shm_consumer *c)

@@ -229,6 +229,22 @@ static inline bool shm_in_turns(const struct shm_conn *conn)
     return conn->turns >= SHM_TURNS;
 }
 
+/* What trials tell records apart by: the next power of two. */
+static inline uint32_t shm_length(uint32_t record)
+{
+    uint32_t length = 1;
+
+    while (record > length)
+        length *= 2;
+    return length;
+}
+
+/* ... and what they compare. */
+static inline uint64_t shm_per_mib(uint64_t took, uint64_t bytes)
+{
+    return (took << 20) / bytes;
+}
+
 static inline struct shm_endpoint *shm_endpoint(struct shm_conn *conn)
 {
     return (struct shm_endpoint *)conn->base.endpoint;
