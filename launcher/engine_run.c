@@ -488,11 +488,17 @@ static void run_missing(char *text, size_t size)
 }
 
 /* No rank yet, or not all, and no other since.  Slurm may well have other
- * things to do first; ssh not.  With --keep-going the others may do without. */
+ * things to do first; ssh not.  With --keep-going the others may do without.
+ * While nobody reads from us, the word of a start may be behind the output of
+ * those that have. */
 static void run_waits(struct tpl_timer *timer)
 {
     char missing[64] = "the ranks";
 
+    if (tpl_engine_output_waits(&run.output)) {
+        tpl_timer_set(&run.loop, timer, tpb_now() + RUN_PATIENCE * run_second);
+        return;
+    }
     if (run.known > 0)
         run_missing(missing, sizeof(missing));
     if (!run.late) {

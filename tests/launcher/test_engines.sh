@@ -313,6 +313,7 @@ goes()
 {
     whom=$1
     shift
+    : >"$work/out"
     PMIX_RANK=0 "$@" >"$work/out" 2>/dev/null </dev/null &
     killed=$!
     for _ in $(seq 6000); do
@@ -362,6 +363,36 @@ if grep -q '^tprun: waiting for mpirun.openmpi to start rank 0 and 1 more$' \
     pass
 else
     fail "nobody said what is waited for"
+fi
+
+# Nobody reads for longer than tprun waits for a start, and the word of rank 1's
+# is behind what rank 0 has written.
+cat >"$work/bin/mpirun.openmpi" <<END
+#!/bin/sh
+[ "\$1" != --version ] || { echo 'mpirun (Open MPI) 4.1.4'; exit; }
+while [ "\${1##*/}" != tprun-rank ]; do shift; done
+trap 'kill -USR2 \$zero \$one' USR2
+PMIX_RANK=0 "\$@" 2>"$work/zero" &
+zero=\$!
+PMIX_RANK=1 "\$@" 2>"$work/one" &
+one=\$!
+sleep 1
+printf '<stderr rank="0">%s</stderr>\n' "\$(cat "$work/zero")"
+printf '<stderr rank="1">%s</stderr>\n' "\$(cat "$work/one")"
+until wait; do :; done
+END
+mkfifo "$work/pipe"
+{ sleep 15; wc -c; } <"$work/pipe" >"$work/count" &
+PATH=$work/bin "$tprun" --host $away:2 printf '%1999999d\n' 1 >"$work/pipe" \
+    2>"$work/err" </dev/null
+status=$?
+wait $!
+if [ $status -eq 0 ] && [ ! -s "$work/err" ] &&
+    [ "$(cat "$work/count")" = 4000000 ]; then
+    pass
+else
+    fail "nobody reads, and a start is missed: $status $(cat "$work/count")"
+    cat "$work/err"
 fi
 
 # ---- hosts that answer late, or not as they should ----
