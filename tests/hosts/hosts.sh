@@ -38,7 +38,7 @@ on()
 was_said()
 {
     out=$(cat "$work/out")
-    err=$(grep -v -x -E -e 'tprun: waiting for [a-z]* to start the ranks' \
+    err=$(grep -v -x -E -e 'tprun: waiting for [a-z]* to start (the )?rank.*' \
         -e '.* plm:rsh: Warning: setpgid.* failed in parent.*' "$work/err")
 }
 
