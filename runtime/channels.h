@@ -288,8 +288,8 @@ static inline bool tpr_device_waits(const tp_context *context)
 /* There is one CPU; how many other devices only their driver knows. */
 bool tpr_device_valid(tp_device device);
 bool tpr_target_valid(tp_device target);
-/* Of a write that is not valid: warns if a tensor's devices are why. */
-void tpr_device_tell(tp_pipe *pipe, const tp_message *message);
+/* Warns of a tensor on a device, or for one, that there cannot be. */
+void tpr_device_tell(tp_pipe *pipe, const tp_tensor *tensor);
 /* Checks what the caller says of his buffers, and notes where their streams
  * stand.  INVALID with a warning; others are for the operation's end, and not
  * for one that `reads`: which devices it is to use is its caller's choice. */

@@ -838,7 +838,10 @@ void tpr_pipe_refuse(tp_pipe *pipe, const char *text);
 void tpr_pipe_fini(tp_pipe *pipe);
 /* Closed, and its peer ended: has it neither an operation left nor a loan? */
 bool tpr_pipe_is_over(const tp_pipe *pipe);
+/* Of a message to be written; and what tp_pipe_error() says of one that is not;
+ * any thread. */
 bool tpr_message_valid(const tp_message *message);
+void tpr_message_tell(tp_pipe *pipe, const tp_message *message);
 /* Of a valid one, or before it is known: is it one payload and nothing else? */
 static inline bool tpr_message_plain(const tp_message *message)
 {

@@ -51,24 +51,14 @@ static tp_status device_refuse(tp_pipe *pipe, tp_status status,
     return status;
 }
 
-void tpr_device_tell(tp_pipe *pipe, const tp_message *message)
+void tpr_device_tell(tp_pipe *pipe, const tp_tensor *tensor)
 {
     struct tpb_error error = { "" };
-    tp_status status = TP_OK;
+    tp_status status = tpr_device_valid(tensor->device)
+                       ? device_unknown(tensor->target, ", its target", &error)
+                       : device_unknown(tensor->device, "", &error);
 
-    if (pipe == NULL || message == NULL || message->tensors == NULL
-        || message->tensor_count > WIRE_BUFFERS)
-        return;
-    for (size_t i = 0; status == TP_OK && i < message->tensor_count; i++) {
-        const tp_tensor *tensor = &message->tensors[i];
-
-        if (!tpr_device_valid(tensor->device))
-            status = device_unknown(tensor->device, "", &error);
-        else if (!tpr_target_valid(tensor->target))
-            status = device_unknown(tensor->target, ", its target", &error);
-    }
-    if (status != TP_OK)
-        (void)device_refuse(pipe, status, &error);
+    (void)device_refuse(pipe, status, &error);
 }
 
 tp_status tpr_device_claim_tensors(tp_pipe *pipe, const tp_message *message,

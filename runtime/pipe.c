@@ -12,64 +12,6 @@
 #include "runtime/core.h"
 #include "runtime/stream.h"
 
-static bool pipe_memory_valid(const void *memory, size_t length)
-{
-    return memory != NULL || length == 0;
-}
-
-/* One by one within the limit of them all, so that their sum is a number. */
-static bool pipe_metadata_valid(const void *metadata, size_t length)
-{
-    return pipe_memory_valid(metadata, length) && length <= WIRE_DESCRIPTOR;
-}
-
-static bool pipe_tensor_valid(const tp_tensor *tensor)
-{
-    return pipe_memory_valid(tensor->data, tensor->length)
-           && pipe_metadata_valid(tensor->metadata, tensor->metadata_length)
-           && tpr_device_valid(tensor->device)
-           && tpr_target_valid(tensor->target);
-}
-
-/* Of one payload and nothing else, as most messages are. */
-static bool pipe_plain_valid(const tp_message *message)
-{
-    return message->payloads[0].length <= SIZE_MAX / 2
-           && pipe_memory_valid(message->payloads[0].data,
-                                message->payloads[0].length);
-}
-
-bool tpr_message_valid(const tp_message *message)
-{
-    uint64_t total = 0;
-
-    if (message != NULL && TPB_LIKELY(tpr_message_plain(message)))
-        return pipe_plain_valid(message);
-    if (message == NULL
-        || !pipe_metadata_valid(message->metadata, message->metadata_length)
-        || !pipe_memory_valid(message->payloads, message->payload_count)
-        || !pipe_memory_valid(message->tensors, message->tensor_count)
-        || message->payload_count > WIRE_BUFFERS
-        || message->tensor_count > WIRE_BUFFERS)
-        return false;
-    for (size_t i = 0; i < message->payload_count; i++) {
-        const tp_payload *payload = &message->payloads[i];
-
-        if (!pipe_memory_valid(payload->data, payload->length)
-            || !pipe_metadata_valid(payload->metadata,
-                                    payload->metadata_length)
-            || __builtin_add_overflow(total, payload->length, &total))
-            return false;
-    }
-    for (size_t i = 0; i < message->tensor_count; i++)
-        if (!pipe_tensor_valid(&message->tensors[i])
-            || __builtin_add_overflow(total, message->tensors[i].length,
-                                      &total))
-            return false;
-    return total <= SIZE_MAX / 2
-           && tpr_descriptor_length(message) <= WIRE_DESCRIPTOR;
-}
-
 static uint64_t pipe_data_length(const tp_message *message)
 {
     uint64_t total = 0;
@@ -181,8 +123,10 @@ tp_status tpr_call_write(tp_pipe *pipe, tp_message *message,
     tp_status claimed, status;
     bool mine;
 
-    if (pipe == NULL || !tpr_message_valid(message)) {
-        tpr_device_tell(pipe, message);
+    if (pipe == NULL)
+        return TP_ERR_INVALID;
+    if (!tpr_message_valid(message)) {
+        tpr_message_tell(pipe, message);
         return TP_ERR_INVALID;
     }
     if (sync != NULL && tpr_short_at_once(pipe, message)) {
@@ -237,8 +181,10 @@ tp_status tpr_call_read(tp_pipe *pipe, tp_message *skeleton, bool borrow,
 
     if (pipe == NULL || skeleton == NULL)
         return TP_ERR_INVALID;
-    if (!tpr_skeleton_claim(pipe, skeleton, borrow))
+    if (!tpr_skeleton_claim(pipe, skeleton, borrow)) {
+        tpr_skeleton_tell(pipe, skeleton);
         return TP_ERR_INVALID;
+    }
     if (borrow && !tpr_borrow_prepare(pipe->context, skeleton)) {
         tpr_skeleton_unclaim(pipe, skeleton);
         return TP_ERR_NO_MEMORY;

@@ -283,26 +283,6 @@ tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
 
 /* ---- what the user gives back ------------------------------------------- */
 
-/* Memory for every buffer, and the lengths untouched? */
-static bool skeleton_filled(const struct tpr_skeleton *skeleton)
-{
-    const tp_message *message = &skeleton->message;
-    uint64_t total = 0;
-
-    for (size_t i = 0; i < message->payload_count; i++) {
-        if (message->payloads[i].length > 0
-            && message->payloads[i].data == NULL)
-            return false;
-        total += message->payloads[i].length;
-    }
-    for (size_t i = 0; i < message->tensor_count; i++) {
-        if (message->tensors[i].length > 0 && message->tensors[i].data == NULL)
-            return false;
-        total += message->tensors[i].length;
-    }
-    return total == skeleton->data_length;
-}
-
 /* What is not ours is told by its address alone: not looked into. */
 bool tpr_skeleton_claim(tp_pipe *pipe, tp_message *message, bool borrow)
 {
@@ -310,7 +290,7 @@ bool tpr_skeleton_claim(tp_pipe *pipe, tp_message *message, bool borrow)
     tp_message *expected = message;
 
     return atomic_load(&pipe->offered) == message
-           && (borrow || skeleton_filled(skeleton))
+           && (borrow || tpr_skeleton_filled(skeleton))
            && atomic_compare_exchange_strong(&pipe->offered, &expected, NULL);
 }
 

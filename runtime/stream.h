@@ -201,6 +201,10 @@ void tpr_skeletons_fini(tp_pipe *pipe);
 /* Is this a skeleton of the pipe that waits to be read, with memory for all
  * its buffers?  Takes it from the user if so. */
 bool tpr_skeleton_claim(tp_pipe *pipe, tp_message *message, bool borrow);
+/* What tp_pipe_error() says of one that is not, or has not. */
+void tpr_skeleton_tell(tp_pipe *pipe, const tp_message *message);
+/* Memory for every buffer, and the lengths untouched? */
+bool tpr_skeleton_filled(const struct tpr_skeleton *skeleton);
 /* It could not be read after all: the user has it again. */
 void tpr_skeleton_unclaim(tp_pipe *pipe, tp_message *message);
 

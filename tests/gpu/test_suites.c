@@ -37,6 +37,7 @@ static const struct {
     { "arguments_devices", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_places", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_skeletons", SUITES_ALL, "wrong calls, not passed on" },
+    { "arguments_unfilled", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_read_twice", SUITES_ALL, "wrong calls, not passed on" },
     { "arguments_no_driver", SUITES_ALL, "there is one" },
     { "blocking_credit", SUITES_ALL, "fills the transport's room" },

@@ -225,53 +225,81 @@ static void arguments_refused(tp_pipe *pipe, tp_message message)
     tpx_status(tp_pipe_send_message(pipe, &message, -1), TP_ERR_INVALID);
 }
 
+/* A pipe of its own: of each the first refusal counts. */
+static void arguments_wrong(unsigned number, tp_message message,
+                            const char *words)
+{
+    tp_pipe *pipe = tpx_pipe(0, number);
+
+    arguments_refused(pipe, message);
+    tpx_check(strcmp(tp_pipe_error(pipe), words) == 0,
+              "its words are \"%s\", expected \"%s\"", tp_pipe_error(pipe),
+              words);
+}
+
 static void arguments_messages(void)
 {
-    tp_pipe *pipe = tpx_pipe(0, 0);
     char byte = 1;
-    tp_payload good = { &byte, 1, &byte, 1 }, no_data = { NULL, 1, NULL, 0 };
+    tp_payload good = { &byte, 1, &byte, 1 };
+    tp_payload no_data[2] = { { &byte, 1, NULL, 0 }, { NULL, 1, NULL, 0 } };
     tp_payload no_metadata = { &byte, 1, NULL, 1 };
     tp_payload endless[2] = { { &byte, SIZE_MAX, NULL, 0 },
                               { &byte, SIZE_MAX, NULL, 0 } };
     tp_payload chatty = { &byte, 1, &byte, (size_t)2 << 30 };
-    tp_payload babbling[2] = { { &byte, 1, &byte, SIZE_MAX / 2 + 1 },
-                               { &byte, 1, &byte, SIZE_MAX / 2 + 1 } };
-    tp_tensor tensor = { .data = &byte, .length = 1 }, bad;
+    tp_payload babbling[2] = { { &byte, 1, &byte, (size_t)1 << 29 },
+                               { &byte, 1, &byte, (size_t)1 << 29 } };
+    tp_tensor tensor = { .data = &byte, .length = 1 }, bad[3];
+    tp_message message = { .tensors = bad, .tensor_count = 3 };
 
-    arguments_refused(pipe, (tp_message){ .metadata_length = 1 });
-    arguments_refused(pipe, (tp_message){ .payload_count = 1 });
-    arguments_refused(pipe, (tp_message){ .tensor_count = 1 });
-    arguments_refused(pipe, (tp_message){ .payloads = &no_data,
-                                          .payload_count = 1 });
-    arguments_refused(pipe, (tp_message){ .payloads = &no_metadata,
-                                          .payload_count = 1 });
-    arguments_refused(pipe, (tp_message){ .payloads = endless,
-                                          .payload_count = 2 });
-    arguments_refused(pipe, (tp_message){ .payloads = endless,
-                                          .payload_count = 1 });
-    arguments_refused(pipe, (tp_message){ .payloads = &chatty,
-                                          .payload_count = 1 });
-    arguments_refused(pipe, (tp_message){ .metadata = &byte,
-                                          .metadata_length = SIZE_MAX });
-    arguments_refused(pipe, (tp_message){ .payloads = babbling,
-                                          .payload_count = 2 });
-    arguments_refused(pipe, (tp_message){ .payloads = &good,
-                                          .payload_count = SIZE_MAX });
-    arguments_refused(pipe, (tp_message){ .tensors = &tensor,
-                                          .tensor_count = SIZE_MAX / 2 });
-    bad = tensor;
-    bad.data = NULL;
-    arguments_refused(pipe, (tp_message){ .tensors = &bad,
-                                          .tensor_count = 1 });
-    bad = tensor;
-    bad.metadata_length = 2;
-    arguments_refused(pipe, (tp_message){ .tensors = &bad,
-                                          .tensor_count = 1 });
-    bad = tensor;
-    bad.metadata = &byte;
-    bad.metadata_length = SIZE_MAX - 60;
-    arguments_refused(pipe, (tp_message){ .tensors = &bad,
-                                          .tensor_count = 1 });
+    arguments_wrong(1, (tp_message){ .metadata_length = 1 }, "a wrong message: "
+                    "metadata is NULL, but metadata_length is not 0");
+    arguments_wrong(2, (tp_message){ .payload_count = 1 }, "a wrong message: "
+                    "payloads: NULL, but their count is not 0");
+    arguments_wrong(3, (tp_message){ .tensor_count = 1 }, "a wrong message: "
+                    "tensors: NULL, but their count is not 0");
+    arguments_wrong(4, (tp_message){ .payloads = no_data, .payload_count = 2 },
+                    "a wrong message: payload 1: data is NULL, but length is "
+                    "not 0");
+    arguments_wrong(5, (tp_message){ .payloads = no_data + 1,
+                                     .payload_count = 1 },
+                    "a wrong message: payload 0: data is NULL, but length is "
+                    "not 0");
+    arguments_wrong(6, (tp_message){ .payloads = &no_metadata,
+                                     .payload_count = 1 },
+                    "a wrong message: payload 0: metadata is NULL, but "
+                    "metadata_length is not 0");
+    arguments_wrong(7, (tp_message){ .payloads = endless, .payload_count = 2 },
+                    "a wrong message: payload 1: length is more than there can "
+                    "be");
+    arguments_wrong(8, (tp_message){ .payloads = endless, .payload_count = 1 },
+                    "a wrong message: its lengths are more than there can be");
+    arguments_wrong(9, (tp_message){ .payloads = &chatty, .payload_count = 1 },
+                    "a wrong message: payload 0: metadata_length is more than "
+                    "1 GiB");
+    arguments_wrong(10, (tp_message){ .metadata = &byte,
+                                      .metadata_length = SIZE_MAX },
+                    "a wrong message: metadata_length is more than 1 GiB");
+    arguments_wrong(11, (tp_message){ .payloads = babbling,
+                                      .payload_count = 2 },
+                    "a wrong message: its pieces and their metadata take more "
+                    "than 1 GiB");
+    arguments_wrong(12, (tp_message){ .payloads = &good,
+                                      .payload_count = SIZE_MAX },
+                    "a wrong message: payloads: more than 1048576");
+    arguments_wrong(13, (tp_message){ .tensors = &tensor,
+                                      .tensor_count = SIZE_MAX / 2 },
+                    "a wrong message: tensors: more than 1048576");
+    bad[0] = bad[1] = bad[2] = tensor;
+    bad[2].data = NULL;
+    arguments_wrong(14, message, "a wrong message: tensor 2: data is NULL, but "
+                    "length is not 0");
+    bad[0].metadata_length = 2;
+    arguments_wrong(15, message, "a wrong message: tensor 0: metadata is NULL, "
+                    "but metadata_length is not 0");
+    bad[0].metadata = &byte;
+    bad[0].metadata_length = SIZE_MAX - 60;
+    arguments_wrong(16, message, "a wrong message: tensor 0: metadata_length "
+                    "is more than 1 GiB");
     arguments_settle();
 }
 
@@ -341,6 +369,9 @@ static void arguments_skeletons(void)
     /* What is no skeleton at all. */
     tpx_status(tp_pipe_read(pipe, &message, arguments_never, NULL),
                TP_ERR_INVALID);
+    tpx_check(strcmp(tp_pipe_error(pipe), "a wrong message: it is none that "
+                     "waits to be read on this pipe") == 0,
+              "its words are \"%s\"", tp_pipe_error(pipe));
     tpx_status(tp_pipe_borrow(pipe, NULL, arguments_never, NULL),
                TP_ERR_INVALID);
     tpx_status(tp_pipe_release(pipe, NULL), TP_ERR_INVALID);
@@ -370,6 +401,43 @@ static void arguments_skeletons(void)
     tpx_status(tp_pipe_recv_skeleton(pipe, &skeleton, 20), TP_ERR_TIMEOUT);
     arguments_settle();
 }   /* tp_finalize() has an unread skeleton to free */
+
+/* Of a skeleton that is one the words say what is wrong with it. */
+static void arguments_unfilled(void)
+{
+    tp_pipe *pipes[2] = { tpx_pipe(0, 0), tpx_pipe(0, 1) };
+    tp_payload payloads[2] = { { (void *)(uintptr_t)"abc", 3, NULL, 0 },
+                               { (void *)(uintptr_t)"de", 2, NULL, 0 } };
+    tp_message message = { .payloads = payloads, .payload_count = 2 };
+    static const char *const words[2] = {
+        "a wrong message: payload 1: there is no memory for it: data is NULL",
+        "a wrong message: a length is not what arrived any more"
+    };
+    char room[5] = "";
+
+    for (int i = 0; i < 2; i++) {
+        tp_message *skeleton;
+        unsigned written = 0;
+
+        tpx_ok(tp_pipe_write(pipes[i], &message, tpx_count_ok, &written));
+        tpx_ok(tp_pipe_recv_skeleton(pipes[i], &skeleton, -1));
+        skeleton->payloads[0].data = room;
+        if (i == 1) {
+            skeleton->payloads[1].data = room + 3;
+            skeleton->payloads[1].length = 1;
+        }
+        tpx_status(tp_pipe_read(pipes[i], skeleton, arguments_never, NULL),
+                   TP_ERR_INVALID);
+        tpx_check(strcmp(tp_pipe_error(pipes[i]), words[i]) == 0,
+                  "its words are \"%s\"", tp_pipe_error(pipes[i]));
+        skeleton->payloads[1].data = room + 3;
+        skeleton->payloads[1].length = 2;
+        tpx_ok(tp_pipe_recv_message(pipes[i], skeleton, -1));
+        tpx_equal(memcmp(room, "abcde", 5), 0);
+        tpx_until(&written, 1);
+    }
+    arguments_settle();
+}
 
 /* What a write refuses as a place a read does, too, and then takes another. */
 static void arguments_places(void)
@@ -511,6 +579,7 @@ const struct tpx_spmd tpx_arguments[] = {
     { "arguments_messages", arguments_messages, 1, 0 },
     { "arguments_devices", arguments_devices, 1, 0 },
     { "arguments_skeletons", arguments_skeletons, 1, 0 },
+    { "arguments_unfilled", arguments_unfilled, 1, 0 },
     { "arguments_places", arguments_places, 1, TPX_WARNS },
     { "arguments_read_twice", arguments_read_twice, 1, 0 },
     { "arguments_no_driver", arguments_no_driver, 1, TPX_BARE | TPX_ONCE },
