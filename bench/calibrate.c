@@ -292,11 +292,24 @@ static bool calibrate_store(struct calibrate_work *work, char **path)
     return status == TP_OK || calibrate_say(&error);
 }
 
+/* Before minutes are spent: can what is measured be kept? */
+static bool calibrate_may_store(const struct calibrate_work *work)
+{
+    struct tpb_error error;
+    struct tpt_shape shape;
+
+    tpt_topology_shape(work->topology, &shape);
+    return tpt_costs_try(&work->settings, shape.hash, &error) == TP_OK
+           || calibrate_say(&error);
+}
+
 static bool calibrate_all(struct calibrate_work *work)
 {
     char *path = NULL;
     bool good, said;
 
+    if (!work->options->compare && !calibrate_may_store(work))
+        return false;
     for (int i = TPT_SAME_CORE; i < TPT_OTHER_HOST; i++)
         if (work->places.other[i] >= 0 && pair_interrupted() == 0)
             calibrate_locality(work, i);

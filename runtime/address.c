@@ -207,9 +207,9 @@ tp_status tpr_address_parse(const char *text, struct tpr_address *address,
     address->local = strcmp(text, "local") == 0;
     if (address->local)
         return TP_OK;
-    if (strncmp(text, tcp, strlen(tcp)) == 0)
-        text += strlen(tcp);
-    if (!address_host_port(text, address->host, &address->port))
+    if (!address_host_port(strncmp(text, tcp, strlen(tcp)) == 0
+                           ? text + strlen(tcp) : text, address->host,
+                           &address->port))
         return tpb_fail(error, TP_ERR_INVALID, "\"%s\" is not an address: "
                         "expected HOST:PORT or tcp://HOST:PORT; to listen"
                         " also \"local\", to connect also what"

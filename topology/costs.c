@@ -337,30 +337,62 @@ static void costs_make_folder(char *path)
     *slash = '/';
 }
 
+/* A new file beside it, whose name is `temporary` afterwards. */
+static tp_status costs_open(const char *path, struct tpb_text *temporary,
+                            int *fd, struct tpb_error *error)
+{
+    tpb_text_add(temporary, "%s.XXXXXX", path);
+    if (temporary->failed)
+        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
+    *fd = mkostemp(temporary->text, O_CLOEXEC);
+    return *fd >= 0 ? TP_OK
+           : tpb_fail_errno(error, errno, "cannot write %s", path);
+}
+
 static tp_status costs_write(const char *path, const char *text,
                              struct tpb_error *error)
 {
     struct tpb_text temporary = { 0 };
-    bool good = false;
-    int fd, code;
+    int fd, code = 0;
+    tp_status status = costs_open(path, &temporary, &fd, error);
 
-    tpb_text_add(&temporary, "%s.XXXXXX", path);
-    if (temporary.failed)
-        return tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
-    fd = mkostemp(temporary.text, O_CLOEXEC);
-    if (fd >= 0) {
-        good = tpb_write_all(fd, text, strlen(text)) == 0
-               && tpb_write_all(fd, "\n", 1) == 0 && fchmod(fd, 0644) == 0
-               && fsync(fd) == 0 && rename(temporary.text, path) == 0;
-        code = errno;
+    if (status == TP_OK) {
+        if (tpb_write_all(fd, text, strlen(text)) < 0
+            || tpb_write_all(fd, "\n", 1) < 0 || fchmod(fd, 0644) < 0
+            || fsync(fd) < 0 || rename(temporary.text, path) < 0)
+            code = errno;
         close(fd);
-        if (!good)
+        if (code != 0) {
             unlink(temporary.text);
-    } else {
-        code = errno;
+            status = tpb_fail_errno(error, code, "cannot write %s", path);
+        }
     }
     tpb_text_fini(&temporary);
-    return good ? TP_OK : tpb_fail_errno(error, code, "cannot write %s", path);
+    return status;
+}
+
+tp_status tpt_costs_try(const struct tpb_settings *settings, uint64_t hash,
+                        struct tpb_error *error)
+{
+    struct tpb_text temporary = { 0 };
+    char *path = NULL;
+    tp_status status = tpt_costs_path(settings, hash, &path, error);
+    struct stat there;
+    int fd;
+
+    if (status != TP_OK)
+        return status;
+    costs_make_folder(path);
+    status = costs_open(path, &temporary, &fd, error);
+    if (status == TP_OK) {
+        close(fd);
+        unlink(temporary.text);
+        if (stat(path, &there) == 0 && S_ISDIR(there.st_mode))
+            status = tpb_fail_errno(error, EISDIR, "cannot write %s", path);
+    }
+    tpb_text_fini(&temporary);
+    tpb_free(path);
+    return status;
 }
 
 tp_status tpt_costs_save(const struct tpb_settings *settings, uint64_t hash,

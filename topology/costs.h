@@ -47,6 +47,10 @@ tp_status tpt_costs_load(const struct tpb_settings *settings, uint64_t hash,
 tp_status tpt_costs_save(const struct tpb_settings *settings, uint64_t hash,
                          const char *host, const struct tpt_costs *costs,
                          struct tpb_error *error);
+/* Could it be written, as far as can be seen before there are any figures?
+ * Makes the folder, too. */
+tp_status tpt_costs_try(const struct tpb_settings *settings, uint64_t hash,
+                        struct tpb_error *error);
 
 /* Puts the figures on the backend if some are about it, or on all of a card. */
 void tpt_costs_put(const struct tpt_costs *costs,

@@ -794,6 +794,7 @@ static void listen_arguments(void)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         tpx_status(tp_connect(tpx_me.context, bad[i], &pipe), TP_ERR_INVALID);
     listen_told("host", "tp_connect: \"host\" is not an address: expected ");
+    listen_told("tcp://", "\"tcp://\" is not an address: expected ");
     listen_told("local", "tp_connect: \"local\" is an address to listen at");
     listen_told("*:4711", "tp_listener_address() writes the one to connect");
     tpx_status(tp_listen(tpx_me.context, "nonsense", &listener),

@@ -195,8 +195,13 @@ START_TEST(test_no_file)
     ck_assert_int_eq(tpt_costs_save(&settings, hash, "h", &costs, &error),
                      TP_ERR_SYSTEM);
     ck_assert_ptr_nonnull(strstr(error.text, path));
+    error.text[0] = '\0';
+    ck_assert_int_eq(tpt_costs_try(&settings, hash, &error), TP_ERR_SYSTEM);
+    ck_assert_ptr_nonnull(strstr(error.text, path));
     check_alone();
     rmdir(path);
+    ck_assert_int_eq(tpt_costs_try(&settings, hash, &error), TP_OK);
+    ck_assert_int_ne(access(path, F_OK), 0);
     save();
     ck_assert_int_eq(truncate(path, 1 << 30), 0);
     ck_assert_int_eq(tpt_costs_load(&settings, hash, &loaded, &error),
