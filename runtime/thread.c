@@ -23,6 +23,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/timerfd.h>
@@ -38,7 +39,12 @@ enum {
     THREAD_TICK_SHARE = 16,        /* of the time that callers were there */
     THREAD_TICK_CROWD = 4,
     THREAD_NAP_NS = 1000000,       /* at least */
-    THREAD_NAPS_NS = 50000000      /* all of them */
+    THREAD_NAPS_NS = 50000000,     /* all of them */
+    THREAD_EAGER_NS = 10000,       /* that it polls before it shares its cpu, */
+    THREAD_ALONE_NS = 20000,       /* again if nobody wanted it, as is told */
+    THREAD_TAKEN_NS = 2000,        /* by how long that takes; */
+    THREAD_SHARED_NS = 50000000,   /* that others have it before it parks */
+    THREAD_YIELDS = 64             /* to who has the token */
 };
 
 static bool thread_stops(const tp_context *context)
@@ -133,12 +139,52 @@ static bool thread_is_wanted(const tp_context *context)
                && atomic_load(&context->thread.callers) > 0);
 }
 
+/* With TP_PROGRESS_THREAD, is its cpu perhaps the program's, too? */
+static bool thread_shares(const tp_context *context)
+{
+    return !thread_is_auto(context) && !context->spare;
+}
+
+/* How a spin with nothing to do goes on. */
+struct thread_idle {
+    uint64_t since;                /* when something was done last */
+    uint64_t others;               /* ns since then that others had the cpu */
+    uint64_t next;                 /* when it is offered to them */
+};
+
+static void thread_idle_begin(struct thread_idle *idle, uint64_t now)
+{
+    *idle = (struct thread_idle){ .since = now,
+                                  .next = now + THREAD_EAGER_NS };
+}
+
+/* Gives the cpu to the program's threads, and the token, so that what they
+ * write goes at once. */
+static void thread_share(tp_context *context, struct thread_idle *idle)
+{
+    uint64_t before = tpb_now(), now;
+
+    tpr_leave(context);
+    do
+        sched_yield();
+    while (!tpr_enter(context));
+    now = tpb_now();
+    if (now - before > THREAD_TAKEN_NS) {
+        idle->others += now - before;
+        idle->next = now + THREAD_EAGER_NS;
+    } else {
+        idle->next = now + THREAD_ALONE_NS;
+    }
+}
+
 /* Polls as long as it pays, or `once`.  True if idle, false if callers want to
  * drive.  *found: there was something to do. */
 static bool thread_spin(tp_context *context, bool once, bool *found)
 {
-    uint64_t idle_since = tpb_now();
+    bool shares = thread_shares(context);
+    struct thread_idle idle;
 
+    thread_idle_begin(&idle, tpb_now());
     *found = false;
     while (!thread_stops(context)) {
         /* What is due first, as in drive_spin(). */
@@ -155,13 +201,19 @@ static bool thread_spin(tp_context *context, bool once, bool *found)
         now = tpb_now();
         if (moved) {
             context->vain = 0;
-            idle_since = now;
+            thread_idle_begin(&idle, now);
         } else if (once || context->vain > 0
-                   || now - idle_since
+                   || idle.others >= THREAD_SHARED_NS
+                   || now - idle.since - idle.others
                       >= tpr_spin(context, context->thread_spin_ns)) {
             return true;
         }
-        tpb_pause();
+        /* Else the program would stand still while this polls for what it is
+         * to do next. */
+        if (shares && now >= idle.next)
+            thread_share(context, &idle);
+        else
+            tpb_pause();
     }
     return false;
 }
@@ -228,6 +280,20 @@ static uint64_t thread_next_nap(uint64_t nap, uint64_t met, bool found)
     return next < THREAD_TICK_MOST ? next : THREAD_TICK_MOST;
 }
 
+/* Who has the token is a caller.  With TP_PROGRESS_THREAD he does not drive and
+ * is gone in a moment, if we do not keep him from his cpu; else he may stay. */
+static void thread_give_way(tp_context *context, uint32_t *seen)
+{
+    unsigned left = thread_is_auto(context) ? 0 : THREAD_YIELDS;
+
+    while (left > 0 && atomic_load(&context->token) != 0) {
+        sched_yield();
+        left--;
+    }
+    if (left == 0)
+        thread_stay_away(context, false, THREAD_TICK_NS, seen);
+}
+
 static void *thread_main(void *arg)
 {
     tp_context *context = arg;
@@ -253,7 +319,7 @@ static void *thread_main(void *arg)
                   ? met + tick : 0;
             nap = alone = 0;
         } else if (!tpr_enter(context)) {
-            thread_stay_away(context, false, THREAD_TICK_NS, &seen);
+            thread_give_way(context, &seen);
         } else if (!thread_spin(context, nap > 0, &found)) {
             tpr_leave(context);
         } else if (alone < THREAD_NAPS_NS && thread_may_nap(context)) {
