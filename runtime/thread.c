@@ -280,13 +280,14 @@ static uint64_t thread_next_nap(uint64_t nap, uint64_t met, bool found)
     return next < THREAD_TICK_MOST ? next : THREAD_TICK_MOST;
 }
 
-/* Who has the token is a caller.  With TP_PROGRESS_THREAD he does not drive and
- * is gone in a moment, if we do not keep him from his cpu; else he may stay. */
+/* Who has the token is a caller.  If he does not drive he is gone in a moment,
+ * if we do not keep him from his cpu. */
 static void thread_give_way(tp_context *context, uint32_t *seen)
 {
-    unsigned left = thread_is_auto(context) ? 0 : THREAD_YIELDS;
+    unsigned left = THREAD_YIELDS;
 
-    while (left > 0 && atomic_load(&context->token) != 0) {
+    while (left > 0 && atomic_load(&context->token) != 0
+           && !thread_is_wanted(context)) {
         sched_yield();
         left--;
     }
