@@ -322,8 +322,11 @@ tp_status tpr_bootstrap_publish(struct tpr_bootstrap *bootstrap,
                                 const void *blob, size_t length,
                                 struct tpb_error *error)
 {
-    bootstrap->published = true;
-    return bootstrap->ops->publish(bootstrap, blob, length, error);
+    tp_status status = bootstrap->ops->publish(bootstrap, blob, length, error);
+
+    if (status == TP_OK)
+        bootstrap->published = true;
+    return status;
 }
 
 void tpr_bootstrap_close(struct tpr_bootstrap *bootstrap)

@@ -20,7 +20,8 @@ enum tpr_left {
 
 struct tpr_bootstrap_ops {
     const char *name;
-    /* Publishes this rank's card, once. */
+    /* Publishes this rank's card, once.  Sets `published` itself where it may
+     * fail after others have the card. */
     tp_status (*publish)(struct tpr_bootstrap *bootstrap, const void *blob,
                          size_t length, struct tpb_error *error);
     /* Asks for a rank's card; never blocks.  The answer comes, once, through

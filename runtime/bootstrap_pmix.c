@@ -132,6 +132,7 @@ static tp_status pmix_publish_to_tprun(struct pmix_bootstrap *self,
     if (self->broker == NULL)
         return TP_OK;
     status = tpr_broker_publish(self->broker, blob, length, error);
+    self->base.published = status == TP_OK;
     if (status == TP_OK)
         status = tpr_broker_turn(self->broker, &turn, error);
     if (status == TP_OK)
@@ -149,6 +150,7 @@ static tp_status pmix_publish(struct tpr_bootstrap *base, const void *blob,
 
     if (status != TP_OK)
         return status;
+    base->published = true;        /* or half so */
     PMIX_VALUE_CONSTRUCT(&value);
     value.type = PMIX_BYTE_OBJECT;
     value.data.bo.bytes = (char *)(uintptr_t)blob;

@@ -343,6 +343,23 @@ static tp_status context_publish(tp_context *context, struct tpb_error *error)
     return status;
 }
 
+/* What may fail comes before the card: whose card is out was here, and would be
+ * one that left.  With the token, so that the thread moves nothing before; it
+ * may doze meanwhile. */
+static tp_status context_join(tp_context *context, struct tpb_error *error)
+{
+    tp_status status;
+
+    (void)tpr_enter(context);
+    status = tpr_thread_start(context, error);
+    if (status == TP_OK)
+        status = context_publish(context, error);
+    tpr_leave(context);
+    if (context->thread.runs)
+        tpb_eventfd_ring(context->thread.kick);
+    return status;
+}
+
 static tp_status context_card(tp_context *context, struct tpb_error *error)
 {
     struct tpt_card *card = &context->card;
@@ -459,9 +476,7 @@ static tp_status context_open(tp_context *context, const tp_options *options,
                                context->settings.text[TPB_SET_RAILS_OVER],
                                &context->card);
     if (status == TP_OK)
-        status = context_publish(context, error);
-    if (status == TP_OK)
-        status = tpr_thread_start(context, error);
+        status = context_join(context, error);
     return status;
 }
 
