@@ -22,10 +22,9 @@ _Static_assert(sizeof(tpr_pmix) == sizeof(libpmix_names),
                "a name per function, in their order");
 
 static struct {
-    pthread_once_t once;
+    pthread_mutex_t lock;
     bool loaded;
-    struct tpb_error error;
-} libpmix = { .once = PTHREAD_ONCE_INIT };
+} libpmix = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* Global, as if it were linked: its plug-ins rely on that.  By its name first,
  * so that LD_LIBRARY_PATH counts; then where it was when tp was built. */
@@ -38,35 +37,34 @@ static void *libpmix_open(void)
                                    RTLD_LAZY | RTLD_GLOBAL);
 }
 
-static void libpmix_load(void)
+static tp_status libpmix_load(struct tpb_error *error)
 {
     void *handle = libpmix_open();
 
-    if (handle == NULL) {
-        tpb_fail_load(&libpmix.error, TP_ERR_BACKEND, "this launcher's ranks"
-                      " need " PMIX_LIBRARY ", which cannot be loaded");
-        return;
-    }
+    if (handle == NULL)
+        return tpb_fail_load(error, TP_ERR_BACKEND, "this launcher's ranks"
+                             " need " PMIX_LIBRARY ", which cannot be loaded");
     for (size_t i = 0; i < TPB_COUNT(libpmix_names); i++) {
         void *found = dlsym(handle, libpmix_names[i]);
 
-        if (found == NULL) {
-            tpb_fail_load(&libpmix.error, TP_ERR_BACKEND, PMIX_LIBRARY " is"
-                          " not what tp was built with, and needs 4.2 or"
-                          " newer");
-            return;
-        }
+        if (found == NULL)
+            return tpb_fail_load(error, TP_ERR_BACKEND, PMIX_LIBRARY " is not"
+                                 " what tp was built with, and needs 4.2 or"
+                                 " newer");
         memcpy((unsigned char *)&tpr_pmix + i * sizeof(found), &found,
                sizeof(found));
     }
     libpmix.loaded = true;
+    return TP_OK;
 }
 
 tp_status tpr_pmix_load(struct tpb_error *error)
 {
-    pthread_once(&libpmix.once, libpmix_load);
-    if (libpmix.loaded)
-        return TP_OK;
-    *error = libpmix.error;
-    return TP_ERR_BACKEND;
+    tp_status status = TP_OK;
+
+    pthread_mutex_lock(&libpmix.lock);
+    if (!libpmix.loaded)
+        status = libpmix_load(error);
+    pthread_mutex_unlock(&libpmix.lock);
+    return status;
 }

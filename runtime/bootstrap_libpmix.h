@@ -32,8 +32,8 @@ struct tpr_pmix_calls {
 };
 extern struct tpr_pmix_calls tpr_pmix;
 
-/* Once per process, whatever comes of it.  BACKEND: there is none, or it lacks
- * something; the words say which.  No function may be called before. */
+/* Once per process, and again if that failed.  BACKEND: there is none, or it
+ * lacks something; the words say which.  No function may be called before. */
 tp_status tpr_pmix_load(struct tpb_error *error);
 
 /* Also inside pmix.h's own macros. */

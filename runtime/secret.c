@@ -19,15 +19,14 @@
 #include "runtime/secret.h"
 
 static struct {
-    pthread_once_t once;
+    pthread_mutex_t lock;
     bool loaded;
-    struct tpb_error error;
     void (*set_key)(struct hmac_sha256_ctx *, size_t, const uint8_t *);
     void (*update)(struct hmac_sha256_ctx *, size_t, const uint8_t *);
     void (*digest)(struct hmac_sha256_ctx *, size_t, uint8_t *);
-} secret_hmac = { .once = PTHREAD_ONCE_INIT };
+} secret_hmac = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static void secret_load(void)
+static tp_status secret_load(struct tpb_error *error)
 {
     void *handle = dlopen(NETTLE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     void *key = NULL, *update = NULL, *digest = NULL;
@@ -38,24 +37,30 @@ static void secret_load(void)
         digest = dlsym(handle, "nettle_hmac_sha256_digest");
     }
     if (key == NULL || update == NULL || digest == NULL) {
-        tpb_fail_load(&secret_hmac.error, TP_ERR_NOT_SUPPORTED, "peers outside"
-                      " the job need " NETTLE_LIBRARY ", which cannot be"
-                      " loaded");
-        return;
+        tpb_fail_load(error, TP_ERR_NOT_SUPPORTED, "peers outside the job need "
+                      NETTLE_LIBRARY ", which cannot be loaded");
+        if (handle != NULL)
+            dlclose(handle);
+        return TP_ERR_NOT_SUPPORTED;
     }
     *(void **)&secret_hmac.set_key = key;
     *(void **)&secret_hmac.update = update;
     *(void **)&secret_hmac.digest = digest;
     secret_hmac.loaded = true;
+    return TP_OK;
 }
 
+/* What kept it from being loaded, as want of descriptors, may be over the next
+ * time. */
 tp_status tpr_secret_open(struct tpb_error *error)
 {
-    pthread_once(&secret_hmac.once, secret_load);
-    if (secret_hmac.loaded)
-        return TP_OK;
-    *error = secret_hmac.error;
-    return TP_ERR_NOT_SUPPORTED;
+    tp_status status = TP_OK;
+
+    pthread_mutex_lock(&secret_hmac.lock);
+    if (!secret_hmac.loaded)
+        status = secret_load(error);
+    pthread_mutex_unlock(&secret_hmac.lock);
+    return status;
 }
 
 static void secret_add(struct hmac_sha256_ctx *context, const void *data,

@@ -18,8 +18,8 @@ struct tpr_piece {
     size_t length;
 };
 
-/* Once in a process, before the first proof, however often.  NOT_SUPPORTED,
- * with words, without libnettle. */
+/* In a process before its first proof, however often; what failed is tried
+ * again.  NOT_SUPPORTED, with words, without libnettle. */
 tp_status tpr_secret_open(struct tpb_error *error);
 
 /* `purpose` keeps the proofs of the two sides, and keys, apart. */

@@ -8,7 +8,7 @@
 # Only libtp's own thread is started, and only the card is long.
 TP_BACKENDS=loop,shm
 export TP_BACKENDS
-for what in thread card; do
+for what in thread card listen; do
     ends_well "anew $what:" timeout 60 "$build/launcher/tprun" -n 2 \
         --timeout 40 "$build/tests/regress/anew" "$what"
 done
