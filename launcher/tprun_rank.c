@@ -534,8 +534,8 @@ int main(int argc, char **argv)
     }
     tpl_signals_block();
     signals = tpl_signals_open();
-    code = rank_start();
-    if (code != 0 || signals < 0) {
+    code = signals < 0 ? errno : rank_start();
+    if (code != 0) {
         code = tpl_spawn_explain(rank.path, code, &error);
         rank_dismiss();
         return rank_refuse(code, &error);
