@@ -5,12 +5,15 @@
  * A rank that leaves makes left.N, and losing.N before if it lost something.
  * Rank M asks rank N to connect to it by a file ask.N.M.0 (or .1: M itself has
  * given up), which inotify tells N of (so not over NFS) and which N removes.
+ * The names that a rank's second context makes and looks for end in .1, as it
+ * meets the second of others, those of the third in .2, and so on.
  */
 #include "config.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
@@ -20,15 +23,21 @@
 #include "runtime/base/io.h"
 #include "runtime/core.h"
 
-/* What stands behind the folder at most: "/ask.1048575.1048575.1", a NUL. */
-enum { DIRECTORY_FILE = 32 };
+/* What stands behind the folder at most: "/ask.1048575.1048575.1.4294967295", a
+ * NUL. */
+enum { DIRECTORY_FILE = 40, DIRECTORY_SUFFIX = 12 };
 
 struct directory_bootstrap {
     struct tpr_bootstrap base;
     char *path;
     bool *wanted;                  /* per rank; token */
+    uint32_t number;               /* of the context, in this folder */
+    char suffix[DIRECTORY_SUFFIX]; /* for that */
     struct tpf_watch asks;         /* inotify; fd -1: none */
 };
+
+/* One context of a process after the other publishes. */
+static pthread_mutex_t directory_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct directory_bootstrap *directory(struct tpr_bootstrap *base)
 {
@@ -42,8 +51,8 @@ static bool directory_ask(struct tpr_bootstrap *base, int rank, bool gave_up)
     char path[PATH_MAX];
     int fd;
 
-    snprintf(path, sizeof(path), "%s/ask.%d.%d.%d", directory(base)->path, rank,
-             base->rank, gave_up);
+    snprintf(path, sizeof(path), "%s/ask.%d.%d.%d%s", directory(base)->path,
+             rank, base->rank, gave_up, directory(base)->suffix);
     unlink(path);
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -56,9 +65,10 @@ static void directory_asked(struct directory_bootstrap *self, const char *name)
 {
     char path[PATH_MAX];
     int whom, who, gave_up;
+    unsigned number = 0;
 
-    if (sscanf(name, "ask.%d.%d.%d", &whom, &who, &gave_up) != 3
-        || whom != self->base.rank)
+    if (sscanf(name, "ask.%d.%d.%d.%u", &whom, &who, &gave_up, &number) < 3
+        || whom != self->base.rank || number != self->number)
         return;
     snprintf(path, sizeof(path), "%s/%s", self->path, name);
     unlink(path);
@@ -100,7 +110,8 @@ static void directory_listen(struct directory_bootstrap *self)
 static void directory_path(struct tpr_bootstrap *base, const char *what,
                            int rank, char path[PATH_MAX])
 {
-    snprintf(path, PATH_MAX, "%s/%s.%d", directory(base)->path, what, rank);
+    snprintf(path, PATH_MAX, "%s/%s.%d%s", directory(base)->path, what, rank,
+             directory(base)->suffix);
 }
 
 static void directory_mark(const char *path)
@@ -138,29 +149,53 @@ static unsigned directory_left(struct tpr_bootstrap *base, int rank)
 
 /* ---- cards -------------------------------------------------------------- */
 
+/* Which of this rank's contexts is it?  Its programs, one after the other, have
+ * left the cards of theirs. */
+static void directory_count(struct directory_bootstrap *self,
+                            char card[PATH_MAX])
+{
+    directory_path(&self->base, "card", self->base.rank, card);
+    while (access(card, F_OK) == 0) {
+        snprintf(self->suffix, sizeof(self->suffix), ".%u",
+                 (unsigned)++self->number);
+        directory_path(&self->base, "card", self->base.rank, card);
+    }
+}
+
+/* 0, or an errno and which file is meant. */
+static int directory_write(struct directory_bootstrap *self, const void *blob,
+                           size_t length, char path[PATH_MAX])
+{
+    char card[PATH_MAX];
+    int fd, code = 0;
+
+    directory_count(self, card);
+    directory_path(&self->base, "new", self->base.rank, path);
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno;
+    if (tpb_write_all(fd, blob, length) < 0 || rename(path, card) < 0)
+        code = errno;
+    tpb_close(&fd);
+    if (code != 0)
+        unlink(path);
+    return code;
+}
+
 static tp_status directory_publish(struct tpr_bootstrap *base,
                                    const void *blob, size_t length,
                                    struct tpb_error *error)
 {
-    char from[PATH_MAX], to[PATH_MAX];
-    int fd, code = 0;
+    char path[PATH_MAX];
+    int code;
 
-    directory_path(base, "left", base->rank, from);
-    unlink(from);                  /* an earlier context's */
-    directory_path(base, "losing", base->rank, from);
-    unlink(from);
-    snprintf(from, sizeof(from), "%s/new.%d", directory(base)->path,
-             base->rank);
-    snprintf(to, sizeof(to), "%s/card.%d", directory(base)->path, base->rank);
-    fd = open(from, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return tpb_fail_errno(error, errno, "cannot write %s", from);
-    if (tpb_write_all(fd, blob, length) < 0 || rename(from, to) < 0)
-        code = errno;
-    tpb_close(&fd);
+    pthread_mutex_lock(&directory_lock);
+    code = directory_write(directory(base), blob, length, path);
+    pthread_mutex_unlock(&directory_lock);
+    if (code != 0)
+        return tpb_fail_errno(error, code, "cannot write %s", path);
     directory_listen(directory(base));
-    return code == 0 ? TP_OK
-                     : tpb_fail_errno(error, code, "cannot write %s", to);
+    return TP_OK;
 }
 
 static bool directory_try(struct directory_bootstrap *self, int rank)
@@ -168,7 +203,7 @@ static bool directory_try(struct directory_bootstrap *self, int rank)
     char path[PATH_MAX], *blob;
     size_t length;
 
-    snprintf(path, sizeof(path), "%s/card.%d", self->path, rank);
+    directory_path(&self->base, "card", rank, path);
     blob = tpb_read_file(path, &length);
     if (blob == NULL)
         return false;

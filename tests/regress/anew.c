@@ -5,7 +5,10 @@
  * library it needs.  The rank whose tp_init() had failed at its end counted as
  * one that came and left, and nobody looked for that library again.
  *
- *     tprun -n 2 anew thread|card|listen
+ * And contexts one after the other: the second of a rank meets the second of
+ * another, in a folder, too, where the card of the first one still is.
+ *
+ *     tprun -n 2 anew thread|card|listen|turns
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,10 +18,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "runtime/tp.h"
 
-enum { ANEW_CARD = 500 };          /* bytes; no other message is so long */
+enum {
+    ANEW_CARD = 500,               /* bytes; no other message is so long */
+    ANEW_TURNS = 3,
+    ANEW_LATE_US = 200000          /* the other's next context looks for ours */
+};
 
 static enum { ANEW_NOTHING, ANEW_THREAD, ANEW_SENDMSG, ANEW_DLOPEN } anew_lacks;
 
@@ -87,29 +95,45 @@ static void anew_listen(tp_context *context)
                "does not listen with the library");
 }
 
-int main(int argc, char **argv)
+/* A word goes from rank 1 to rank 0. */
+static void anew_meet(tp_context *context)
 {
-    const char *what = argc > 1 ? argv[1] : "", *rank = getenv("PMIX_RANK");
-    tp_options options = TP_OPTIONS_INIT;
     char word[8] = "word";
-    tp_context *context;
     tp_pipe *pipe;
 
-    if (rank != NULL && strcmp(rank, "1") == 0 && strcmp(what, "listen") != 0) {
-        anew_lacks = strcmp(what, "thread") == 0 ? ANEW_THREAD : ANEW_SENDMSG;
-        anew_check(tp_init(&options, &context) == TP_ERR_SYSTEM,
-                   "the first tp_init does not fail");
-    }
-    anew_check(tp_init(&options, &context) == TP_OK, "tp_init fails");
-    anew_check(tp_size(context) == 2, "there are not two ranks");
-    if (strcmp(what, "listen") == 0)
-        anew_listen(context);
     tp_pipe_to_rank(context, 1 - tp_rank(context), &pipe);
     if (tp_rank(context) == 1)
         anew_check(tp_pipe_send(pipe, word, sizeof(word)) == TP_OK,
                    "the word is not sent");
     else if (tp_pipe_recv(pipe, word, sizeof(word), NULL) != TP_OK)
         anew_check(false, tp_pipe_error(pipe));
-    anew_check(tp_finalize(context) == TP_OK, "tp_finalize fails");
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    int turns = strcmp(what, "turns") == 0 ? ANEW_TURNS : 1;
+    const char *rank = getenv("PMIX_RANK");
+    tp_context *context;
+
+    if (rank != NULL && strcmp(rank, "1") == 0 && turns == 1
+        && strcmp(what, "listen") != 0) {
+        anew_lacks = strcmp(what, "thread") == 0 ? ANEW_THREAD : ANEW_SENDMSG;
+        anew_check(tp_init(NULL, &context) == TP_ERR_SYSTEM,
+                   "the first tp_init does not fail");
+    }
+    for (int turn = 0; turn < turns; turn++) {
+        int mine;
+
+        anew_check(tp_init(NULL, &context) == TP_OK, "tp_init fails");
+        anew_check(tp_size(context) == 2, "there are not two ranks");
+        if (strcmp(what, "listen") == 0)
+            anew_listen(context);
+        anew_meet(context);
+        mine = tp_rank(context);
+        anew_check(tp_finalize(context) == TP_OK, "tp_finalize fails");
+        if (mine == 1 && turn < turns - 1)
+            usleep(ANEW_LATE_US);
+    }
     return 0;
 }
