@@ -247,7 +247,7 @@ void tpl_engine_plan_fini(struct tpl_engine_plan *plan)
 static int engine_write(const struct tpb_text *text, bool failed)
 {
     if (!failed && !text->failed
-        && tpb_write_all(STDOUT_FILENO, text->text, text->length) == 0)
+        && tpb_write_waiting(STDOUT_FILENO, text->text, text->length) == 0)
         return 0;
     dprintf(STDERR_FILENO, "tprun: cannot write to standard output: %s\n",
             failed || text->failed ? "out of memory" : strerror(errno));

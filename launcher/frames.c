@@ -32,7 +32,7 @@ int tpl_frame_write(int fd, enum tpl_frame_kind kind, const char *data,
         length -= count;
     }
     *to++ = '}';
-    return tpb_write_all(fd, frame, (size_t)(to - frame));
+    return tpb_write_waiting(fd, frame, (size_t)(to - frame));
 }
 
 /* The six bits of a character, -1 if it is none of ours. */

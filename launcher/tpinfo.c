@@ -71,8 +71,8 @@ static tp_status tpinfo_fill(struct tpinfo *info,
     if (status == TP_OK && info->text.failed)
         status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
     if (status == TP_OK
-        && tpb_write_all(STDOUT_FILENO, info->text.text,
-                         info->text.length) != 0)
+        && tpb_write_waiting(STDOUT_FILENO, info->text.text,
+                             info->text.length) != 0)
         status = tpb_fail_errno(error, errno, "cannot write standard output");
     return status;
 }

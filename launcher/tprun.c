@@ -207,7 +207,7 @@ static tp_status tprun_show_map(struct tpb_error *error)
     tpl_placement_show(&tprun.placement, &tprun.options, tprun.host, &text);
     if (text.failed)
         status = tpb_fail(error, TP_ERR_NO_MEMORY, "out of memory");
-    else if (tpb_write_all(STDOUT_FILENO, text.text, text.length) < 0)
+    else if (tpb_write_waiting(STDOUT_FILENO, text.text, text.length) < 0)
         status = tpb_fail_errno(error, errno, "cannot write the map");
     tpb_text_fini(&text);
     return status;
@@ -436,7 +436,7 @@ static int tprun_help(void)
         tpl_options_complete(tprun.options.completion, &text);
     if (text.failed)
         tpb_fail(&error, TP_ERR_NO_MEMORY, "out of memory");
-    else if (tpb_write_all(STDOUT_FILENO, text.text, text.length) < 0)
+    else if (tpb_write_waiting(STDOUT_FILENO, text.text, text.length) < 0)
         tpb_fail_errno(&error, errno, "cannot write to standard output");
     tpb_text_fini(&text);
     return error.text[0] != '\0' ? tprun_refuse(1, &error) : 0;

@@ -148,7 +148,7 @@ static void rank_tell(enum tpl_mark_kind kind, int value, const char *words)
     if (rank.frames)
         tpl_frame_write(STDERR_FILENO, TPL_FRAME_MARK, line, length);
     else
-        tpb_write_all(STDERR_FILENO, line, length);
+        tpb_write_waiting(STDERR_FILENO, line, length);
 }
 
 /*

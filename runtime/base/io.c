@@ -27,22 +27,40 @@ enum {
     IO_ROOM_ASKED = 64 << 20        /* from here on, is there so much? */
 };
 
-int tpb_write_all(int fd, const void *data, size_t length)
+/* What poll(2) finds wrong the next write tells. */
+static bool io_wait_for_room(int fd)
+{
+    struct pollfd room = { .fd = fd, .events = POLLOUT };
+
+    return poll(&room, 1, -1) >= 0 || errno == EINTR;
+}
+
+static int io_write(int fd, const void *data, size_t length, bool waits)
 {
     const char *bytes = data;
 
     while (length > 0) {
         ssize_t done = write(fd, bytes, length);
 
-        if (done < 0) {
-            if (errno == EINTR)
-                continue;
+        if (done >= 0) {
+            bytes += done;
+            length -= (size_t)done;
+        } else if (errno != EINTR
+                   && !(waits && errno == EAGAIN && io_wait_for_room(fd))) {
             return -1;
         }
-        bytes += done;
-        length -= (size_t)done;
     }
     return 0;
+}
+
+int tpb_write_all(int fd, const void *data, size_t length)
+{
+    return io_write(fd, data, length, false);
+}
+
+int tpb_write_waiting(int fd, const void *data, size_t length)
+{
+    return io_write(fd, data, length, true);
 }
 
 char *tpb_read_file(const char *path, size_t *length)

@@ -14,6 +14,10 @@
 /* All of it, through EINTR and short writes.  0, or -1 with errno. */
 int tpb_write_all(int fd, const void *data, size_t length);
 
+/* The same to what others may have made one that does not wait (O_NONBLOCK is
+ * the file's, and not the process's): waits until there is room. */
+int tpb_write_waiting(int fd, const void *data, size_t length);
+
 /* A whole file, terminated by a NUL that does not count; NULL with errno.
  * The caller frees it with tpb_free(). */
 char *tpb_read_file(const char *path, size_t *length);

@@ -32,20 +32,24 @@ static bool is_readable(int fd)
     return poll(&pfd, 1, 0) == 1;
 }
 
+/* Also to a pipe that does not wait. */
 START_TEST(test_write_all)
 {
     enum { MANY = 1 << 20 };
     static char out[MANY], in[MANY];
     size_t got = 0;
-    int fds[2];
+    int fds[2], status;
     pid_t pid;
 
     for (size_t i = 0; i < MANY; i++)
         out[i] = (char)(i * 7);
     ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
     pid = fork();
-    if (pid == 0)
+    if (pid == 0 && _i == 0)
         _exit(tpb_write_all(fds[1], out, MANY) == 0 ? 0 : 1);
+    if (pid == 0)
+        _exit(fcntl(fds[1], F_SETFL, O_NONBLOCK) == 0
+              && tpb_write_waiting(fds[1], out, MANY) == 0 ? 0 : 1);
     close(fds[1]);
     while (got < MANY) {
         ssize_t part = read(fds[0], in + got, MANY - got);
@@ -54,7 +58,8 @@ START_TEST(test_write_all)
         got += (size_t)part;
     }
     ck_assert_int_eq(memcmp(in, out, MANY), 0);
-    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
     close(fds[0]);
     errno = 0;
     ck_assert_int_eq(tpb_write_all(-1, out, 1), -1);
@@ -344,7 +349,7 @@ int main(void)
     TCase *tests = tcase_create("io");
 
     tcase_set_timeout(tests, 180);
-    tcase_add_test(tests, test_write_all);
+    tcase_add_loop_test(tests, test_write_all, 0, 2);
     tcase_add_test(tests, test_read_file);
     tcase_add_test(tests, test_bells);
     tcase_add_test(tests, test_shared_memory);
