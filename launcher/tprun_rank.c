@@ -50,6 +50,7 @@
 enum {
     RANK_EXIT_USAGE = TPL_EXIT_USAGE,
     RANK_GRACE = 2000,             /* ms for processes that the rank leaves */
+    RANK_STUCK = 1000,             /* ... and after SIGKILL */
     RANK_SWEEPS = 100,             /* at most so many looks for them at last */
     RANK_PASS_MS = 100             /* for an engine to pass a line on */
 };
@@ -436,19 +437,27 @@ static int rank_wait(int signals)
     }
 }
 
-/* Ends what the rank has left running, as tprun does on one machine. */
-static void rank_sweep(int signals)
+/* Signals what the rank has left running until it is gone, or for so many ms;
+ * true: it is.  Once at least: nobody may read meanwhile what was written. */
+static bool rank_sweep_by(int signals, int signal, int ms)
 {
-    uint64_t until = tpb_now() + RANK_GRACE * UINT64_C(1000000);
-    int signal = SIGTERM;
+    uint64_t until = tpb_now() + (uint64_t)ms * UINT64_C(1000000);
 
-    while (tpl_orphans_kill(signal) > 0 && tpb_now() < until + 1000000000) {
-        if (tpb_now() > until)
-            signal = SIGKILL;
+    do {
+        if (tpl_orphans_kill(signal) == 0)
+            return true;
         rank_turn(signals, 100);
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;
-    }
+    } while (tpb_now() < until);
+    return false;
+}
+
+/* Ends it, as tprun does on one machine. */
+static void rank_sweep(int signals)
+{
+    if (!rank_sweep_by(signals, SIGTERM, RANK_GRACE))
+        rank_sweep_by(signals, SIGKILL, RANK_STUCK);
 }
 
 /*

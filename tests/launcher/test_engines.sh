@@ -344,6 +344,40 @@ goes "its engine" sh -c "$keeper -- sh -c '$starts'; true"
 # shellcheck disable=SC2086 # several words
 goes "its tprun-rank" $keeper -- sh -c "$starts"
 
+# Nobody reads for longer than what the rank leaves may take to end: that which
+# does not heed SIGTERM is killed all the same.
+mkfifo "$work/unread"
+exec 7<>"$work/unread"
+# shellcheck disable=SC2086 # several words
+PMIX_RANK=0 $keeper -f -- sh -c "trap '' TERM; sleep 600 & echo \$! >'$work/left'
+    yes & echo \$\$ >'$work/rank'" 2>"$work/unread" </dev/null 7<&- &
+killed=$!
+for _ in $(seq 6000); do
+    { [ ! -s "$work/rank" ] ||
+        grep -q '^State:.[^ZX]' "/proc/$(cat "$work/rank")/status"; } \
+        2>/dev/null || break
+    sleep 0.01
+done
+dd bs=16384 count=8 iflag=fullblock status=none <&7 >/dev/null
+sleep 5
+cat <&7 >/dev/null &
+reader=$!
+gone=0
+for _ in $(seq 1500); do
+    grep -q '^State:.[^ZX]' "/proc/$(cat "$work/left")/status" 2>/dev/null ||
+        { gone=1; break; }
+    sleep 0.01
+done
+kill -9 $killed $reader
+wait $killed $reader 2>/dev/null
+exec 7<&-
+if [ $gone -eq 1 ]; then
+    pass
+else
+    fail "what a rank leaves outlives it where nobody reads"
+    kill -9 "$(cat "$work/left")"
+fi
+
 # ---- a rank that does not start ----
 
 # The other one has been started; a host went down in between.
