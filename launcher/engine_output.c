@@ -134,7 +134,8 @@ tp_status tpl_engine_output_open(struct tpl_engine_output *output,
 void tpl_engine_output_end(struct tpl_engine_output *output)
 {
     tpl_watch_close(output->loop, &output->watch);
-    tpl_pieces_flush(&output->pieces);
+    if (output->readers != NULL)
+        tpl_pieces_flush(&output->pieces);
     for (int i = 0; output->readers != NULL && i < output->ranks; i++)
         if (output->readers[i] != NULL)
             tpl_frame_flush(&output->readers[i]->frames);

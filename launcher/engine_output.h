@@ -15,7 +15,7 @@ struct tpl_engine_output {
     struct tpl_loop *loop;
     struct tpl_watch watch;        /* the engine's standard output */
     struct tpl_pieces pieces;
-    struct tpl_iof *iof;           /* NULL: not used */
+    struct tpl_iof *iof;           /* NULL: not open */
     struct tpl_engine_text *text;
     struct output_reader **readers;     /* of ranks that have written */
     int ranks;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,8 @@ enum {
     RUN_SETTLE = 3,                /* for the engine to end by itself */
     RUN_GRACE = 5,                 /* from SIGTERM to SIGKILL */
     RUN_HURRY = 2,                 /* for a reader who reads nothing */
+    RUN_LOOKS = 3,                 /* at one who reads slowly, one a second */
+    RUN_PIECE = 16384,             /* read at a time, and passed on */
     RUN_INSTANT = 300,             /* ms: what ends together */
     RUN_SWEEPS = 100,              /* looks for what it leaves, by SIGTERM */
     RUN_EXIT_TIMEOUT = 124
@@ -56,7 +59,8 @@ static struct run {
     size_t heard;                  /* of srun's own words */
     uint64_t written;              /* when `hurry` was set */
     struct tpl_engine_text text;
-    struct tpl_engine_output output;    /* if plan->framed */
+    struct tpl_engine_output output;    /* if not plan->framed, no more than its
+                                    * iof, for what goes to standard error */
     struct run_rank *ranks;
     int started, over;
     int known;                     /* have started, or never will */
@@ -70,6 +74,7 @@ static struct run {
     uint64_t failed_at;
     char report[1024];
     char step[64];                 /* of Slurm */
+    int looks;                     /* until our reader is through, perhaps */
     bool ending, adopted, killed, drained, late, lost, hurried;
     bool overdue;                  /* --timeout has ended it */
 } run;
@@ -83,13 +88,20 @@ static const char *run_name(void)
     return slash != NULL ? slash + 1 : run.plan->program;
 }
 
-/* Whole lines, in turn with what the ranks print. */
+/* Whole lines, in turn with what the ranks print.  Who reads from us may not do
+ * so for long, and must not keep us from all else. */
 static void run_show(const char *text, size_t length)
 {
-    if (run.output.iof != NULL)
-        tpl_iof_pass(run.output.iof, text, length);
-    else
+    if (run.output.iof == NULL) {
         tpb_write_all(STDERR_FILENO, text, length);
+    } else if (run.plan->framed) {
+        tpl_iof_pass(run.output.iof, text, length);
+    } else {
+        for (size_t piece; length > 0; text += piece, length -= piece) {
+            piece = length < RUN_PIECE ? length : RUN_PIECE;
+            tpl_iof_put(run.output.iof, 0, true, text, piece);
+        }
+    }
 }
 
 static void run_say(const char *format, ...) TPB_PRINTF(1, 2);
@@ -151,11 +163,39 @@ static void run_sweep(void)
     }
 }
 
+/* Has the engine said what we have not read yet?  We may have been stopped, and
+ * it is late that we look. */
+static bool run_behind(void)
+{
+    struct pollfd ends[] = { { run.errors.fd, POLLIN, 0 },
+                             { run.output.watch.fd, POLLIN, 0 } };
+
+    return poll(ends, TPB_COUNT(ends), 0) > 0
+           && ((ends[0].revents | ends[1].revents) & POLLIN) != 0;
+}
+
+/* Who writes to our standard output himself has not got rid of it while that
+ * takes nothing.  A reader that is slow makes a little room now and then. */
+static bool run_writes(void)
+{
+    struct pollfd out = { STDOUT_FILENO, POLLOUT, 0 };
+
+    if (run.plan->framed || run.pid == 0 || run.over < run.options->ranks)
+        return false;
+    if (poll(&out, 1, 0) == 0)
+        run.looks = RUN_LOOKS;
+    else if (run.looks > 0)
+        run.looks--;
+    return run.looks > 0;
+}
+
 static void run_settled(struct tpl_timer *timer)
 {
     /* Nobody can hurry who reads from us, but the user. */
-    if (tpl_engine_output_waits(&run.output) && run.signal == 0
-        && !run.overdue) {
+    bool waits = tpl_engine_output_waits(&run.output) || run_writes()
+                 || (run.pid == 0 && run_behind());
+
+    if (waits && run.signal == 0 && !run.overdue) {
         tpl_timer_set(&run.loop, timer, tpb_now() + run_second);
     } else if (run.pid == 0) {
         run.drained = true;
@@ -342,7 +382,7 @@ static void run_marked(const struct tpl_mark *mark, void *arg)
                && !run.ranks[mark->rank].over) {
         run.ranks[mark->rank].over = true;
         run.over++;
-        if (run.output.iof != NULL)
+        if (run.plan->framed)
             tpl_iof_end(run.output.iof, mark->rank);
     }
     run_describe(mark, text, sizeof(text));
@@ -375,9 +415,12 @@ static void run_marked(const struct tpl_mark *mark, void *arg)
  * if the rank's own word has not come by now. */
 static void run_heed(struct tpl_timer *timer)
 {
-    (void)timer;
     if (run.weight != RUN_NONE)
         return;
+    if (tpl_engine_output_waits(&run.output) || run_behind()) {
+        tpl_timer_set(&run.loop, timer, tpb_now() + run_second);
+        return;
+    }
     run_ask_srun();
     if (run.weight == RUN_NONE)
         return;
@@ -387,7 +430,7 @@ static void run_heed(struct tpl_timer *timer)
 
 static void run_read(struct tpl_watch *watch, uint32_t events)
 {
-    char data[16384];
+    char data[RUN_PIECE];
     ssize_t got = read(watch->fd, data, sizeof(data));
 
     (void)events;
@@ -395,6 +438,8 @@ static void run_read(struct tpl_watch *watch, uint32_t events)
         tpl_engine_text_feed(&run.text, data, (size_t)got);
     else if (got == 0 || (errno != EINTR && errno != EAGAIN))
         tpl_watch_close(&run.loop, watch);
+    if (!run.plan->framed && tpl_engine_output_waits(&run.output))
+        tpl_watch_set(&run.loop, watch, 0);
     if (run.plan->engine == TPL_ENGINE_SLURM
         && run.heard != run.text.noise.length) {
         run.heard = run.text.noise.length;
@@ -402,6 +447,13 @@ static void run_read(struct tpl_watch *watch, uint32_t events)
             tpl_timer_set(&run.loop, &run.heed,
                           tpb_now() + RUN_SETTLE * run_second);
     }
+}
+
+/* Our reader has made room for more. */
+static void run_room(void *arg)
+{
+    (void)arg;
+    tpl_watch_set(&run.loop, &run.errors, EPOLLIN);
 }
 
 static void run_signal(int signal, bool typed)
@@ -490,13 +542,17 @@ static void run_missing(char *text, size_t size)
 /* No rank yet, or not all, and no other since.  Slurm may well have other
  * things to do first; ssh not.  With --keep-going the others may do without.
  * While nobody reads from us, the word of a start may be behind the output of
- * those that have. */
+ * those that have; so it may after we were stopped. */
 static void run_waits(struct tpl_timer *timer)
 {
     char missing[64] = "the ranks";
 
     if (tpl_engine_output_waits(&run.output)) {
         tpl_timer_set(&run.loop, timer, tpb_now() + RUN_PATIENCE * run_second);
+        return;
+    }
+    if (run_behind()) {
+        tpl_timer_set(&run.loop, timer, tpb_now() + run_second);
         return;
     }
     if (run.known > 0)
@@ -539,17 +595,33 @@ static void run_hurry_over(struct tpl_timer *timer)
 
 /* ---- the whole ---------------------------------------------------------- */
 
-static int run_start(struct tpb_error *error)
+/* *out: what the engine's standard output is to be; -1: ours. */
+static tp_status run_open(int *out, struct tpb_error *error)
 {
     const struct tpl_iof_how how = {
         .tag = run.options->tag, .timestamp = run.options->timestamp,
-    };
+    }, plain = { .tag = false };
+    tp_status status;
+
+    if (run.plan->framed)
+        return tpl_engine_output_open(&run.output, &run.loop,
+                                      run.options->ranks, &how, &run.text, out,
+                                      error);
+    status = tpl_iof_new(&run.loop, 1, &plain, error, &run.output.iof);
+    if (status == TP_OK) {
+        run.output.loop = &run.loop;
+        run.output.text = &run.text;
+        tpl_iof_feed(run.output.iof, run_room, NULL);
+    }
+    return status;
+}
+
+static int run_start(struct tpb_error *error)
+{
     pid_t self = getpid();
     int ends[2], out = -1;
 
-    if (run.plan->framed
-        && tpl_engine_output_open(&run.output, &run.loop, run.options->ranks,
-                                  &how, &run.text, &out, error) != TP_OK)
+    if (run_open(&out, error) != TP_OK)
         return 1;
     if (pipe2(ends, O_CLOEXEC) < 0) {
         tpb_fail_errno(error, errno, "cannot make a pipe");
@@ -763,9 +835,6 @@ static int run_finish(void)
         if (run.kept != 0)
             status = run.kept;
     }
-    if (status == 0 && run.output.iof != NULL
-        && tpl_iof_lost(run.output.iof) != 0)
-        status = 1;
     return run.signal == SIGINT ? -SIGINT : status;
 }
 
@@ -806,11 +875,15 @@ int tpl_engine_run(const struct tpl_engine_plan *plan,
         tpb_text_fini(&line);
     }
     if (run_prepare(&error) != TP_OK || run_start(&error) != 0
-        || run_loop(&error) != 0 || run_drain(&error) != 0)
+        || run_loop(&error) != 0
+        || (plan->framed && run_drain(&error) != 0))
         dprintf(STDERR_FILENO, "tprun: %s\n", error.text);
     else
         status = run_finish();
     run_drain(&error);
+    if (status == 0 && run.output.iof != NULL
+        && tpl_iof_lost(run.output.iof) != 0)
+        status = 1;
     run_sweep();
     run_clean_up();
     return status;

@@ -429,6 +429,78 @@ else
     cat "$work/err"
 fi
 
+# What the ranks print an engine of the others writes itself, and is not through
+# with it long after they have ended: our reader has other things to do.
+cat >"$work/bin/prterun" <<'END'
+#!/bin/sh
+[ "$1" != --version ] || { echo 'prterun (PRRTE) 3.0.2'; exit; }
+while [ "${1##*/}" != tprun-rank ]; do shift; done
+printf '\036tp%s S 0 1 0 host \036\n\036tp%s E 0 1 0 host \036\n' "$3" "$3" >&2
+printf '%1999999d\n' 1
+END
+chmod +x "$work/bin/prterun"
+{ sleep 7; wc -c; } <"$work/pipe" >"$work/count" &
+PATH=$work/bin "$tprun" --engine prrte --host $away true >"$work/pipe" \
+    2>"$work/err" </dev/null
+status=$?
+wait $!
+if [ $status -eq 0 ] && [ ! -s "$work/err" ] &&
+    [ "$(cat "$work/count")" = 2000000 ]; then
+    pass
+else
+    fail "an engine is ended that still writes: $status $(cat "$work/count")"
+    cat "$work/err"
+fi
+
+# And who reads standard error, which goes through us, reads it slowly: the rest
+# is there when the engine has gone.
+cat >"$work/bin/prterun" <<'END'
+#!/bin/sh
+[ "$1" != --version ] || { echo 'prterun (PRRTE) 3.0.2'; exit; }
+while [ "${1##*/}" != tprun-rank ]; do shift; done
+printf '\036tp%s S 0 1 0 host \036\n' "$3" >&2
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do printf '%9999d\n' $i; done >&2
+printf '\036tp%s E 0 1 0 host \036\n' "$3" >&2
+END
+bite() { dd bs=16384 count=1 iflag=fullblock status=none; }
+{ sleep 2; bite; sleep 3; bite; sleep 3; cat; } <"$work/pipe" >"$work/out" &
+PATH=$work/bin "$tprun" --engine prrte --host $away true 2>"$work/pipe" \
+    </dev/null
+status=$?
+wait $!
+if [ $status -eq 0 ] && [ "$(wc -c <"$work/out")" = 120000 ]; then
+    pass
+else
+    fail "what the engine wrote is lost: $status $(wc -c <"$work/out")"
+fi
+
+# --timeout is kept where nobody reads.
+cat >"$work/bin/prterun" <<'END'
+#!/bin/sh
+[ "$1" != --version ] || { echo 'prterun (PRRTE) 3.0.2'; exit; }
+while [ "${1##*/}" != tprun-rank ]; do shift; done
+printf '\036tp%s S 0 1 0 host \036\n' "$3" >&2
+while :; do printf '%9999d\n' 1; done >&2
+END
+exec 7<>"$work/pipe"
+PATH=$work/bin "$tprun" --timeout 2 --engine prrte --host $away true \
+    2>"$work/pipe" </dev/null 7<&- &
+killed=$!
+for _ in $(seq 6000); do
+    kill -0 $killed 2>/dev/null || break
+    sleep 0.01
+done
+kill -9 $killed 2>/dev/null
+wait $killed
+status=$?
+exec 7<&-
+if [ $status -eq 124 ]; then
+    pass
+else
+    fail "--timeout waits for who does not read: $status"
+fi
+rm "$work/bin/prterun"
+
 # ---- hosts that answer late, or not as they should ----
 
 cat >"$work/bin/mpirun.openmpi" <<END
