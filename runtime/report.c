@@ -7,9 +7,17 @@
 
 #include "runtime/base/door.h"
 #include "runtime/base/io.h"
+#include "runtime/base/log.h"
 #include "runtime/report.h"
 
-enum { REPORT_PATIENCE = 1000 };   /* ms */
+TPB_LOG_COMPONENT("bootstrap");
+
+/* In ms.  The process beside us may be stopped, get no cpu, or wait for who
+ * reads what ranks print; if it is dead the socket says so at once. */
+enum {
+    REPORT_TURN_MS = 60000,
+    REPORT_ABORT_MS = 1000         /* nobody needs the answer */
+};
 
 static int report_fd = -1;
 
@@ -23,6 +31,15 @@ static bool report_is_ours(int fd)
     return fd >= 0
            && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0
            && type == SOCK_SEQPACKET;
+}
+
+/* Answers that were late for their questions are none to the next. */
+static void report_forget(void)
+{
+    char text[32];
+
+    while (recv(report_fd, text, sizeof(text), MSG_DONTWAIT) > 0)
+        ;
 }
 
 uint32_t tpr_report_joined(const struct tpb_settings *settings)
@@ -41,13 +58,17 @@ uint32_t tpr_report_joined(const struct tpb_settings *settings)
     for (size_t i = 0; i < sizeof(program); i++)
         length += snprintf(text + length, sizeof(text) - (size_t)length,
                            "%02x", program[i]);
-    if (send(report_fd, text, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0
-        || !tpb_await(report_fd, REPORT_PATIENCE))
+    report_forget();
+    if (send(report_fd, text, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         return 0;
     memset(text, 0, sizeof(text));
-    if (recv(report_fd, text, sizeof(text) - 1, MSG_DONTWAIT) <= 0
-        || sscanf(text, "T %u", &turn) != 1)
+    if (!tpb_await(report_fd, REPORT_TURN_MS)
+        || recv(report_fd, text, sizeof(text) - 1, MSG_DONTWAIT) <= 0
+        || sscanf(text, "T %u", &turn) != 1) {
         turn = 0;
+        tpb_warn("tprun-rank does not say which of its rank's programs this"
+                 " is: taken for the first, it meets those of other ranks");
+    }
     return turn;
 }
 
@@ -66,8 +87,9 @@ bool tpr_report_abort(int status, const char *reason)
         return false;
     if ((size_t)length >= sizeof(text))
         length = (int)sizeof(text) - 1;
+    report_forget();
     if (send(report_fd, text, (size_t)length, MSG_NOSIGNAL) < 0)
         return false;
-    (void)tpb_await(report_fd, REPORT_PATIENCE);
+    (void)tpb_await(report_fd, REPORT_ABORT_MS);
     return true;
 }

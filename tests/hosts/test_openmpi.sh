@@ -21,6 +21,12 @@ jobs_end_well()
     on host1 20 "$tprun" -n 3 --host $three sh -c \
         '[ "$PMIX_RANK" = 2 ] && sleep 0.3; "$0" ring 1 && "$0" ring 2' "$doors"
     check "several programs of a rank" ended 0 '' ''
+    # shellcheck disable=SC2016
+    on host1 60 "$tprun" -n 2 --host host1,host2 -x TP_CONNECT_TIMEOUT=40s \
+        sh -c '"$0" ring 1 || exit; [ "$PMIX_RANK" = 1 ] || {
+        kill -STOP $PPID; { sleep 3; kill -CONT $PPID; } & }; "$0" ring 2
+        status=$?; wait; exit $status' "$doors"
+    check "its tprun-rank is stopped between two" ended 0 '' ''
     on host1 20 "$tprun" --host host1:2,host3 hostname
     check "as many ranks as slots" ended 0 host1 ''
     check "on the hosts with the slots" [ "$(sort <<<"$out" | tr '\n' ' ')" \
