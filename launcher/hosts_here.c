@@ -2,6 +2,7 @@
 /* Which hosts are this machine. */
 #include "config.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -91,17 +92,24 @@ static void here_help(const struct tpl_hosts *hosts, size_t first, int out)
     _exit(0);
 }
 
+/* What is there when the time is over counts, too: we may have been stopped. */
 static void here_listen(struct tpl_hosts *hosts, int in, uint64_t until)
 {
     struct pollfd poll_in = { in, POLLIN, 0 };
     size_t number;
-    uint64_t now;
 
-    while ((now = tpb_now()) < until
-           && poll(&poll_in, 1, (int)((until - now) / 1000000) + 1) >= 0) {
-        if (poll_in.revents == 0)
+    for (;;) {
+        uint64_t now = tpb_now();
+        int found = poll(&poll_in, 1, now < until
+                                      ? (int)((until - now) / 1000000) + 1
+                                      : 0);
+
+        if (found == 0 && now < until)
             continue;
-        if (read(in, &number, sizeof(number)) != (ssize_t)sizeof(number))
+        if (found < 0 && errno == EINTR)
+            continue;
+        if (found <= 0
+            || read(in, &number, sizeof(number)) != (ssize_t)sizeof(number))
             return;
         if (number < hosts->count)
             hosts->list[number].here = true;
