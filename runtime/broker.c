@@ -22,6 +22,7 @@ TPB_LOG_COMPONENT("broker");
 enum {
     BROKER_PATIENCE_MS = 5000,
     BROKER_AGAIN_MS = 1000,
+    BROKER_LATE_NS = 1000000000,   /* as long as BROKER_AGAIN_MS */
     BROKER_STARVED_MS = 1,
     BROKER_LEFT_MS = 10000         /* tprun has stopped, or much to do */
 };
@@ -75,15 +76,31 @@ static int broker_send(struct tpr_broker *broker, enum tpb_door_type type,
     return broker_send_flag(broker, type, rank, false, rest, length, flags);
 }
 
+/* Is the time over?  Who finds that late was stopped, and tprun perhaps, too:
+ * once it begins again. */
+static bool broker_over(uint64_t *limit, uint64_t late, bool *again)
+{
+    uint64_t now = tpb_now();
+
+    if (now < *limit)
+        return false;
+    if (*again || now - *limit < late)
+        return true;
+    *again = true;
+    *limit = now + BROKER_PATIENCE_MS * UINT64_C(1000000);
+    return false;
+}
+
 /* A datagram may find tprun's queue of ten full; it is emptied soon, and then
  * the kernel wakes one who waits for that.  Who came back to look, as hundreds
  * of ranks that start together did, would keep tprun from emptying it.  Only of
- * memory it does not tell when there is some again. */
+ * memory it does not tell when there is some again.  Who is stopped while he
+ * waits so has not waited to the end. */
 static int broker_insist(struct tpr_broker *broker, enum tpb_door_type type,
                          int rank, const void *rest, size_t length)
 {
     uint64_t limit = tpb_now() + BROKER_PATIENCE_MS * UINT64_C(1000000);
-    bool starved;
+    bool starved, again = false;
     int code;
 
     do {
@@ -91,7 +108,9 @@ static int broker_insist(struct tpr_broker *broker, enum tpb_door_type type,
         starved = code == ENOBUFS || code == ENOMEM;
         if (starved)
             poll(NULL, 0, BROKER_STARVED_MS);
-    } while ((starved || code == EINTR) && tpb_now() < limit);
+    } while ((starved || code == EINTR)
+             && !broker_over(&limit, code == EINTR ? 0 : BROKER_LATE_NS,
+                             &again));
     return code;
 }
 
@@ -325,8 +344,10 @@ tp_status tpr_broker_turn(struct tpr_broker *broker, uint32_t *turn,
     uint64_t limit = tpb_now() + BROKER_PATIENCE_MS * UINT64_C(1000000);
     struct pollfd answer = { broker->watch.fd, POLLIN, 0 };
     int code = broker_insist(broker, TPB_DOOR_TURN, broker->rank, NULL, 0);
+    bool again = false;
 
-    while (code == 0 && !broker->turn_known && tpb_now() < limit) {
+    while (code == 0 && !broker->turn_known
+           && !broker_over(&limit, BROKER_LATE_NS, &again)) {
         poll(&answer, 1, BROKER_AGAIN_MS);
         broker_receive(broker);
     }

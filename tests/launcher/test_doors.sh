@@ -188,6 +188,35 @@ job 9 -n 2 env TP_CONNECT_TIMEOUT=300s \
     sh -c '"$0" ring; [ "$PMIX_RANK" = 1 ] || exec "$0" ring' "$doors"
 says 'rank 1 ended, .*(after 1 program of tp)' 'a program that nobody meets'
 
+# All of a job is stopped, for longer than a rank waits for tprun, while ranks do
+# so: that is not tprun's fault, nor theirs.
+mkdir "$work/ranks"
+# shellcheck disable=SC2016
+"$build/launcher/tprun" -n 16 sh -c 'echo $$ >"$1/$PMIX_RANK"
+    until [ -e "$1.go" ]; do sleep 0.05; done; exec "$0" ring' \
+    "$doors" "$work/ranks" >"$work/said" 2>&1 </dev/null &
+tprun=$!
+for _ in $(seq 6000); do
+    [ "$(cat "$work"/ranks/* 2>/dev/null | wc -l)" -lt 16 ] || break
+    sleep 0.01
+done
+kill -STOP $tprun
+: >"$work/ranks.go"
+sleep 2
+# shellcheck disable=SC2046 # numbers
+kill -STOP $(cat "$work"/ranks/*)
+sleep 6
+# shellcheck disable=SC2046
+kill -CONT $tprun $(cat "$work"/ranks/*)
+wait $tprun
+status=$?
+if [ $status -eq 0 ]; then
+    pass
+else
+    fail "a job that was stopped while its ranks joined: status $status, and"
+    head -n 20 "$work/said" | sed 's/^/    /'
+fi
+
 # ---- deaths ------------------------------------------------------------------
 
 # The contact's own limit would end it with another status, later than this
