@@ -109,6 +109,7 @@ static bool absent_is_mute(const struct tpr_peer *peer)
 static void absent_watch(struct tpr_peer *peer)
 {
     if (tpb_list_empty(&peer->contact_link)) {
+        tpr_timers_begin(peer->context);
         peer->deadline = UINT64_MAX;   /* without a limit, but watched */
         tpb_list_append(&peer->context->contacts, &peer->contact_link);
     }

@@ -710,6 +710,9 @@ void tpr_peer_tried(struct tpr_peer *peer, enum tpt_side side,
 /* A peer that is not in the table of ranks; or NULL.  Under table_lock. */
 struct tpr_peer *tpr_peer_new(tp_context *context, int rank);
 void tpr_peer_timer(struct tpr_peer *peer);            /* first contact */
+/* Before the first deadline that tpr_peer_timers() looks at is set: what was
+ * before is not between two looks. */
+void tpr_timers_begin(tp_context *context);
 tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number); /* or NULL */
 void tpr_peer_contact(struct tpr_peer *peer, bool now);   /* token; or soon */
 void tpr_peer_next(struct tpr_peer *peer);             /* try a candidate */

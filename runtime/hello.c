@@ -518,6 +518,7 @@ static void upcall_incoming(void *core, struct tpf_conn *conn)
         tpr_bury(context, conn);
         return;
     }
+    tpr_timers_begin(context);
     stranger->conn = conn;
     stranger->deadline = hello_deadline(context);
     tpb_list_append(&context->strangers, &stranger->link);

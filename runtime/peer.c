@@ -23,6 +23,9 @@ enum {
                                       them takes it is left at that, but no
                                       longer than that */
     PEER_STRANGERS_MS = 1000,      /* while only others have yet to greet */
+    PEER_AWAY_MS = 1000,           /* between two looks: what is more, or more
+                                      than a share of the limit, is nobody's */
+    PEER_AWAY_SHARE = 4,
     PEER_GRACE_MS = 5              /* for the peer to begin it */
 };
 
@@ -229,11 +232,19 @@ static void peer_each_pipe(struct tpr_peer *peer, void (*each)(tp_pipe *))
 
 /* ---- first contact ------------------------------------------------------ */
 
+void tpr_timers_begin(tp_context *context)
+{
+    if (tpb_list_empty(&context->contacts)
+        && tpb_list_empty(&context->strangers))
+        context->looked = tpb_now();
+}
+
 void tpr_peer_timer(struct tpr_peer *peer)
 {
     tp_context *context = peer->context;
     int64_t limit = context->settings.number[TPB_SET_CONNECT_TIMEOUT];
 
+    tpr_timers_begin(context);
     /* Without a limit it is watched, too. */
     peer->deadline = limit < 0 ? UINT64_MAX
                      : tpb_now() + (uint64_t)limit * 1000000u;
@@ -611,10 +622,48 @@ static void peer_too_late(struct tpr_peer *peer)
     tpb_text_fini(&text);
 }
 
+/* So much of `away` is not to count: nobody drove, as the program computed, or
+ * this process was stopped, and perhaps all of the job.  Nothing could come
+ * meanwhile, however early it was sent. */
+static uint64_t peer_excess(const tp_context *context, uint64_t away)
+{
+    int64_t limit = context->settings.number[TPB_SET_CONNECT_TIMEOUT]
+                    / PEER_AWAY_SHARE;
+    uint64_t counts;
+
+    if (limit < 0 || limit > PEER_AWAY_MS)
+        limit = PEER_AWAY_MS;
+    counts = (uint64_t)limit * UINT64_C(1000000);
+    return away > counts ? away - counts : 0;
+}
+
+static void peer_put_off(uint64_t *deadline, uint64_t excess)
+{
+    if (*deadline != 0 && *deadline != UINT64_MAX)
+        *deadline += excess;
+}
+
+static void peer_excuse(tp_context *context, uint64_t excess)
+{
+    if (excess == 0)
+        return;
+    TPB_LIST_EACH(node, &context->strangers)
+        peer_put_off(&TPB_CONTAINER(node, struct tpr_stranger, link)->deadline,
+                     excess);
+    TPB_LIST_EACH(node, &context->contacts) {
+        struct tpr_peer *peer = TPB_CONTAINER(node, struct tpr_peer,
+                                              contact_link);
+
+        peer_put_off(&peer->deadline, excess);
+        peer_put_off(&peer->await, excess);
+    }
+}
+
 void tpr_peer_timers(tp_context *context, uint64_t now)
 {
     uint64_t begin = context->looked, after, pause;
 
+    peer_excuse(context, peer_excess(context, begin - now));
     if (begin < context->timers_due)
         return;
     if (context->bootstrap->ops->poll != NULL)

@@ -19,7 +19,10 @@
 #include "runtime/base/io.h"
 
 enum {
-    MEET_STRANGER_MS = 10000       /* for a visitor to show the key */
+    MEET_STRANGER_MS = 10000,      /* for a visitor to show the key */
+    MEET_STOPPED_MS = 1000,        /* late by that: this process was stopped, or
+                                      nobody drove ... */
+    MEET_LONGER_MS = 5000          /* ... and it goes on, at most so long */
 };
 
 TPB_LOG_COMPONENT("ofi");
@@ -347,6 +350,20 @@ static void meet_late(struct ofi_meet *meet)
         ofi_conn_drop(meet->conn);
 }
 
+/* Is it found late because nobody looked for long?  So was the other side, if
+ * all of the job was stopped: once it gets as long again. */
+static bool meet_excused(struct ofi_meet *meet, uint64_t looked)
+{
+    const uint64_t most = MEET_LONGER_MS * UINT64_C(1000000);
+    uint64_t late = looked - meet->deadline;
+
+    if (meet->longer || late < MEET_STOPPED_MS * UINT64_C(1000000))
+        return false;
+    meet->longer = true;
+    meet->deadline = looked + (late < most ? late : most);
+    return true;
+}
+
 /* From the beginning each time: one that is late may take others with it. */
 static struct ofi_meet *meet_overdue(struct ofi_endpoint *endpoint,
                                      uint64_t now)
@@ -354,7 +371,8 @@ static struct ofi_meet *meet_overdue(struct ofi_endpoint *endpoint,
     TPB_LIST_EACH(node, &endpoint->meets) {
         struct ofi_meet *meet = TPB_CONTAINER(node, struct ofi_meet, link);
 
-        if (meet->deadline != 0 && meet->deadline <= now)
+        if (meet->deadline != 0 && meet->deadline <= now
+            && !meet_excused(meet, endpoint->looked))
             return meet;
     }
     return NULL;

@@ -339,6 +339,7 @@ struct ofi_meet {
     struct ofi_conn *conn;         /* NULL: a stranger, or not joining */
     enum ofi_stage stage;
     uint64_t deadline;             /* of this stage; tpb_now(); 0: none */
+    bool longer;                   /* it was put off, as nobody looked */
     struct ofi_where where;        /* our end of the socket */
     struct ofi_note theirs, ours;
     size_t got;                    /* bytes of `theirs` that are there */

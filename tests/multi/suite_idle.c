@@ -146,6 +146,28 @@ static void idle_after_contact(void)
     tpx_me.context = NULL;
 }
 
+/* Who drives itself, and computes for longer than TP_CONNECT_TIMEOUT while the
+ * other comes to it, has not looked for it in vain: it has not looked. */
+static void idle_before_contact(void)
+{
+    unsigned woken = 0;
+
+    if (tpx_me.rank == 0)
+        tpx_check(setenv("TP_CONNECT_TIMEOUT", "2s", 1) == 0, "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    if (tpx_me.rank == 0) {
+        tpx_ok(tp_pipe_read_descriptor(tpx_pipe(1, 0), idle_wake, &woken));
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+        tpx_sleep_ms(4 * IDLE_MS);
+        tpx_until(&woken, 1);
+    } else {
+        tpx_sleep_ms(IDLE_MS);     /* it has looked before */
+        tpx_ok(tp_pipe_send(tpx_pipe(0, 0), "w", 1));
+    }
+    tpx_ok(tp_finalize(tpx_me.context));
+    tpx_me.context = NULL;
+}
+
 /* The context's thread, which stays away while somebody calls, and the longer
  * the longer that goes on, comes back when the program computes. */
 static void idle_after_calls(void)
@@ -406,6 +428,7 @@ const struct tpx_spmd tpx_idle[] = {
     { "idle_ways", idle_ways, 5, 0, 20 },
     { "idle_after_calls", idle_after_calls, 2, 0, 20 },
     { "idle_after_contact", idle_after_contact, 2, TPX_BARE, 20 },
+    { "idle_before_contact", idle_before_contact, 2, TPX_BARE, 30 },
     { "idle_undisturbed", idle_undisturbed, 2, TPX_ONCE, 30 },
     { "idle_unattended", idle_unattended, 2, 0, 30 },
     { "idle_loop", idle_loop, 2, 0, 60 },
