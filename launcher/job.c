@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "launcher/door.h"
+#include "launcher/dying.h"
 #include "launcher/guard.h"
 #include "launcher/input.h"
 #include "launcher/job.h"
@@ -250,6 +251,36 @@ void tpl_job_end(struct tpl_job *job, int status, const char *format, ...)
     job_set_grace(job, JOB_GRACE);
 }
 
+/*
+ * A peer's end may be heard of, and answered by tp_abort(), sooner than by us:
+ * the kernel closes what a process had open, and tells its parent last.  So who
+ * is dying as the job's end begins may be the cause of that.
+ */
+static void job_look_for_dying(struct tpl_job *job, enum tpl_verdict blamed)
+{
+    if (job->phase != TPL_RUNNING)
+        return;
+    job->blamed = (int)blamed;
+    for (int i = 0; i < job->options->ranks; i++)
+        if (job->ranks[i].pid > 0 && !job->ranks[i].ended)
+            job->ranks[i].dying |= tpl_dying(job->ranks[i].pid);
+}
+
+/* Such a one has ended: how it did may tell more than what is reported. */
+static void job_blame(struct tpl_job *job, int rank)
+{
+    enum tpl_verdict verdict = tpl_verdict(&job->ranks[rank]);
+    char text[768], waiting[256];
+
+    if (job->phase == TPL_RUNNING || (int)verdict <= job->blamed)
+        return;
+    job->blamed = (int)verdict;
+    job->status = tpl_verdict_status(&job->ranks[rank]);
+    tpl_verdict_describe(job, rank, text, sizeof(text));
+    tpl_postmortem_rank(job, rank, waiting, sizeof(waiting));
+    snprintf(job->report, sizeof(job->report), "%s%s", text, waiting);
+}
+
 /* A signal to end what is ending already: no more patience. */
 static void job_hasten(struct tpl_job *job, int signal)
 {
@@ -345,6 +376,9 @@ void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event)
         tpl_door_denied(event->rank, event->reason);
         break;
     case TPL_PMIX_ABORT:
+        if (!job->options->keep_going)
+            job_look_for_dying(job, TPL_WELL);
+        rank->dying = false;
         /* As exit(3) would: the low eight bits, but a failure stays one. */
         tpl_job_end(job, event->status != 0 && (event->status & 255) == 0
                     ? 1 : event->status & 255,
@@ -427,6 +461,7 @@ static void job_fail(struct tpl_job *job, int rank)
     tpl_verdict_describe(job, rank, text, sizeof(text));
     tpl_postmortem_rank(job, rank, waiting, sizeof(waiting));
     if (!job->options->keep_going) {
+        job_look_for_dying(job, tpl_verdict(&job->ranks[rank]));
         tpl_postmortem_waiting_for(job, rank);
         tpl_job_end(job, tpl_verdict_status(&job->ranks[rank]), "%s%s", text,
                     waiting);
@@ -449,12 +484,17 @@ void tpl_job_reap(struct tpl_job *job)
         enum tpl_verdict verdict;
 
         /* What a rank said before it ended comes first; it may have said it
-         * a moment ago, so look after waitpid(), not before. */
+         * a moment ago, so look after waitpid(), not before.  What another
+         * says now may be due to its end. */
+        if (index >= 0 && job->phase == TPL_RUNNING)
+            job->ranks[index].dying = !job->options->keep_going;
         tpl_pmix_dispatch();
         tpl_door_dispatch();
         if (index < 0)
             continue;               /* an orphan */
         job_note(job, index, status);
+        if (job->ranks[index].dying)
+            job_blame(job, index);
         verdict = tpl_verdict(&job->ranks[index]);
         if (job->phase != TPL_RUNNING || verdict == TPL_WELL)
             continue;

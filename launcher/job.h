@@ -27,6 +27,7 @@ struct tpl_rank {
     pid_t pid;                     /* 0: not started */
     int status;                    /* from waitpid, once ended */
     bool ended;
+    bool dying;                    /* before another began the job's end */
     bool initialized, finalized;   /* by every way that it joined */
     bool in_pmix, in_doors;        /* joined, and has not left */
 };
@@ -41,6 +42,7 @@ struct tpl_job {
     int running;                   /* started and not ended */
     enum tpl_phase phase;
     int status;                    /* of tprun */
+    int blamed;                    /* enum tpl_verdict: what `report` tells */
     int signal;                    /* that ended the job; 0: none */
     int blind;                     /* errno: ranks cannot be waited for */
     char report[1024];             /* the line said last; "" if none */

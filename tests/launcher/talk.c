@@ -143,6 +143,23 @@ static void do_fall(void)
     raise(SIGKILL);
 }
 
+/* ... and has much memory to give back; they end the job as they hear of it. */
+static void do_answered(void)
+{
+    enum { MUCH = 64 << 20 };
+
+    if (rank == size - 1) {
+        char *memory = malloc(MUCH);
+
+        if (memory != NULL)
+            memset(memory, 1, MUCH);
+        do_fall();
+    }
+    tp_pipe_send(to(size - 1), big, 1);
+    if (tp_pipe_recv(to(size - 1), big, sizeof(big), NULL) != TP_OK)
+        tp_abort(context, 3, tp_pipe_error(to(size - 1)));
+}
+
 /* Rank 0 writes and nobody reads. */
 static void do_full(void)
 {
@@ -398,7 +415,7 @@ int main(int argc, char **argv)
     static const struct { const char *word; void (*run)(void); } words[] = {
         { "once", do_once }, { "ring", do_ring }, { "star", do_star },
         { "full", do_full },
-        { "talk", do_talk }, { "fall", do_fall },
+        { "talk", do_talk }, { "fall", do_fall }, { "answered", do_answered },
         { "stay", do_stay }, { "exit", do_exit },
         { "heir", do_heir }, { "threads", do_threads }, { "both", do_both },
         { "nested", do_nested },

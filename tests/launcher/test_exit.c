@@ -147,6 +147,25 @@ START_TEST(test_abort_keep_going)
 }
 END_TEST
 
+/* Others hear of a rank's death, and end the job by tp_abort(), while the
+ * kernel still takes its memory back and has not told tprun: they were named,
+ * with their status. */
+START_TEST(test_abort_of_who_hears_first)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_run_tprun(&launch, "-n", "4", tpx_program("tests/launcher/talk"),
+                  "answered");
+    ck_assert_msg(launch.status == 137, "status %d: %s", launch.status,
+                  launch.err);
+    ck_assert_msg(strstr(launch.err, "tprun: rank 3 (pid ") != NULL
+                  && strstr(launch.err, "killed by signal 9") != NULL
+                  && strstr(launch.err, "ended the job") == NULL, "%s",
+                  launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* The first failure decides, the others are named too.  The second rank that
  * fails waits for a line that it gets only once the first has been named. */
 START_TEST(test_keep_going)
@@ -491,6 +510,7 @@ int main(void)
     tcase_add_test(tests, test_abort_in_many_words);
     tcase_add_test(tests, test_abort_lines);
     tcase_add_test(tests, test_abort_keep_going);
+    tcase_add_loop_test(tests, test_abort_of_who_hears_first, 0, 5);
     tcase_add_test(tests, test_keep_going);
     tcase_add_test(tests, test_first_failure_ends);
     tcase_add_test(tests, test_signal_before_status);
