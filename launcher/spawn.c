@@ -34,22 +34,35 @@ static int spawn_check(const char *path)
     return faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) < 0 ? errno : 0;
 }
 
-/* A script's first line names its interpreter; editors of other systems end
- * that line with a carriage return, which is then a part of the name. */
-static void spawn_explain_script(const char *path, struct tpb_error *error)
-{
-    char line[256] = "", *name = line + 2;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const char *remedy = "";
-    bool there = false;
+enum { SPAWN_LINE = 256 };
 
-    if (fd < 0 || read(fd, line, sizeof(line) - 1) < 2
+/* What a script's first line names; NULL: it is none. */
+static char *spawn_interpreter(const char *path, char line[SPAWN_LINE])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *name = line + 2;
+
+    memset(line, 0, SPAWN_LINE);
+    if (fd < 0 || read(fd, line, SPAWN_LINE - 1) < 2
         || memcmp(line, "#!", 2) != 0)
         name = NULL;
     tpb_close(&fd);
+    if (name == NULL)
+        return NULL;
+    name += strspn(name, " \t");
+    name[strcspn(name, " \t\n")] = '\0';
+    return name;
+}
+
+/* Editors of other systems end that line with a carriage return, which is then
+ * a part of the name. */
+static void spawn_explain_script(const char *path, struct tpb_error *error)
+{
+    char line[SPAWN_LINE], *name = spawn_interpreter(path, line);
+    const char *remedy = "";
+    bool there = false;
+
     if (name != NULL) {
-        name += strspn(name, " \t");
-        name[strcspn(name, " \t\n")] = '\0';
         if (strchr(name, '\r') != NULL)
             remedy = ", as its first line ends with a carriage return; "
                      "dos2unix removes them";
@@ -63,6 +76,33 @@ static void spawn_explain_script(const char *path, struct tpb_error *error)
         tpb_fail(error, TP_ERR_NOT_FOUND, "%s: the interpreter or loader that "
                  "it asks for does not exist%s%s%s", path, name != NULL ? ": "
                  : "", name != NULL ? name : "", remedy);
+}
+
+/* The file itself, a folder above it, or what is to run it? */
+static void spawn_explain_denied(const char *path, struct tpb_error *error)
+{
+    char line[SPAWN_LINE], *name;
+    struct stat file;
+
+    if (stat(path, &file) < 0 && errno == EACCES) {
+        tpb_fail(error, TP_ERR_DENIED, "%s: no permission to enter the folder "
+                 "that it is in, or one above", path);
+        return;
+    }
+    if (spawn_check(path) != 0) {
+        tpb_fail(error, TP_ERR_DENIED, "%s: no permission to run it; "
+                 "chmod +x may help, or its file system is mounted noexec",
+                 path);
+        return;
+    }
+    name = spawn_interpreter(path, line);
+    if (name != NULL && spawn_check(name) != 0)
+        tpb_fail(error, TP_ERR_DENIED, "%s: no permission to run its "
+                 "interpreter, %s", path, name);
+    else
+        tpb_fail(error, TP_ERR_DENIED, "%s: no permission to run it, though "
+                 "its mode allows that; its loader may lack execute permission,"
+                 " or a security module (SELinux, AppArmor) forbids it", path);
 }
 
 int tpl_spawn_explain(const char *path, int code, struct tpb_error *error)
@@ -83,9 +123,7 @@ int tpl_spawn_explain(const char *path, int code, struct tpb_error *error)
                  path);
         break;
     case EACCES:
-        tpb_fail(error, TP_ERR_DENIED, "%s: no permission to run it; "
-                 "chmod +x may help, or its file system is mounted noexec",
-                 path);
+        spawn_explain_denied(path, error);
         break;
     case ENOEXEC:
         tpb_fail(error, TP_ERR_INVALID, "%s: not a program for this machine; "
@@ -97,11 +135,13 @@ int tpl_spawn_explain(const char *path, int code, struct tpb_error *error)
     return TPL_EXIT_NOT_RUN;
 }
 
-/* Looks through `place`, or PATH if NULL; the errno that tells most if nothing
- * is found. */
+/* Looks through `place`, or PATH if NULL.  If nothing is found, EACCES if there
+ * is a file that may not be run, whose path is written then; else ENOENT. */
 static int spawn_search(const char *name, const char *place,
                         char path[PATH_MAX])
 {
+    char part[PATH_MAX];
+    struct stat file;
     int result = ENOENT;
 
     if (place == NULL)
@@ -112,14 +152,19 @@ static int spawn_search(const char *name, const char *place,
         size_t length = strcspn(place, ":");
         int code;
 
-        if (snprintf(path, PATH_MAX, "%.*s%s%s", (int)length, place,
+        if (snprintf(part, PATH_MAX, "%.*s%s%s", (int)length, place,
                      length > 0 ? "/" : "./", name) < PATH_MAX) {
-            code = spawn_check(path);
+            code = spawn_check(part);
+            /* Not executable here; perhaps it is further on.  In a folder that
+             * may not be entered, as after su(1), there is rather nothing. */
+            if (code == 0
+                || (code == EACCES && result == ENOENT
+                    && stat(part, &file) == 0)) {
+                strcpy(path, part);
+                result = code;
+            }
             if (code == 0)
                 return 0;
-            /* Not executable here; perhaps it is further on. */
-            if (code == EACCES)
-                result = code;
         }
         place += length;
         if (*place++ == '\0')
@@ -149,7 +194,7 @@ static int spawn_find(const char *name, const char *place,
                      "write ./%s for the one here", name, name);
             return TPL_EXIT_NOT_FOUND;
         }
-        return tpl_spawn_explain(name, code, error);
+        return tpl_spawn_explain(code == EACCES ? path : name, code, error);
     }
     if (strlen(name) >= PATH_MAX)
         return tpl_spawn_explain("the program", ENAMETOOLONG, error);

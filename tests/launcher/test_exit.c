@@ -394,6 +394,8 @@ static const struct {
       "one, or a loader, that does not exist\n" },
     { { "-n", "2", "./dos" }, 127, "not exist: /bin/sh, as its first line ends "
       "with a carriage return" },
+    { { "-n", "2", "./closed" }, 126, "./closed: no permission to run its "
+      "interpreter, ./plain\n" },
 };
 
 START_TEST(test_refusals)
@@ -408,6 +410,7 @@ START_TEST(test_refusals)
     make_file("lost", "#!/nonexistent/shell\n", 0755);
     make_file("lost2", "#!./lost\n", 0755);
     make_file("dos", "#! /bin/sh\r\necho\r\n", 0755);
+    make_file("closed", "#!./plain\n", 0755);
     tpx_launch(&launch, -1, refusals[_i].args);
     tpx_finish(&launch, 90);
     unlink("plain");
@@ -415,6 +418,7 @@ START_TEST(test_refusals)
     unlink("lost");
     unlink("lost2");
     unlink("dos");
+    unlink("closed");
     rmdir(directory);
     ck_assert_msg(launch.status == refusals[_i].status, "status %d: %s",
                   launch.status, launch.err);
@@ -423,6 +427,45 @@ START_TEST(test_refusals)
     ck_assert_int_eq(strncmp(launch.err, "tprun: ", 7), 0);
     ck_assert_int_eq(tpx_count(launch.err, "\n"), 1);
     ck_assert_str_eq(launch.out, "");
+    tpx_release(&launch);
+}
+END_TEST
+
+/* A PATH with a folder of root's, as after su(1): what is not found is not told
+ * to lack permissions, and what lacks them is told its folder. */
+START_TEST(test_closed_folder)
+{
+    static const char script[] =
+        "mkdir closed open && chmod 700 closed && echo >open/tpx-closed &&"
+        " PATH=$PWD/closed:$PWD/open:$PATH &&"
+        " for program in tpx-none tpx-closed closed/none; do setpriv"
+        " --reuid=54323 --regid=54323 --clear-groups \"$0\" -n 1 $program;"
+        " echo \"status $?\" >&2; done";
+    char directory[] = "/tmp/tpx-exit-XXXXXX", command[64];
+    struct tpx_launch launch = { 0 };
+
+    if (geteuid() != 0 || system("command -v setpriv >/dev/null") != 0) {
+        tpx_skip("root", "no other user to be");
+        return;
+    }
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(chmod(directory, 0755), 0);
+    tpx_run_tprun(&launch, "-n", "1", "--wdir", directory, "sh", "-c", script,
+                  tpx_program("launcher/tprun"));
+    snprintf(command, sizeof(command), "rm -r '%s'", directory);
+    ck_assert_int_eq(system(command), 0);
+    /* Where that user may not even look at the build tree. */
+    if (strstr(launch.err, "setpriv: ") != NULL)
+        tpx_skip("root", "the build tree is closed to others");
+    else
+        ck_assert_msg(strstr(launch.err, "tprun: tpx-none: no such program in"
+                             " PATH\nstatus 127\n") != NULL
+                      && strstr(launch.err, "/open/tpx-closed: no permission to"
+                                " run it; chmod") != NULL
+                      && strstr(launch.err, "tprun: closed/none: no permission"
+                                " to enter the folder that it is in, or one"
+                                " above\nstatus 126\n") != NULL, "%s",
+                      launch.err);
     tpx_release(&launch);
 }
 END_TEST
@@ -518,6 +561,7 @@ int main(void)
     tcase_add_test(tests, test_timeout);
     tcase_add_test(tests, test_timeout_too_late);
     tcase_add_loop_test(tests, test_refusals, 0, TPB_COUNT(refusals));
+    tcase_add_test(tests, test_closed_folder);
     tcase_add_test(tests, test_too_few_descriptors);
     tcase_add_test(tests, test_many_descriptors);
     tcase_add_test(tests, test_strange_parent);
