@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/engine.h"
@@ -152,27 +153,73 @@ static tp_status engine_choose(enum tpl_engine wanted,
     return engine_auto(plan, allocated, error);
 }
 
-/* tprun-rank lies beside tprun in the build tree, else in libexec. */
+static const char engine_keeper_name[] = "/tprun-rank";
+
+/* This program's file, without its last `levels` parts and with `rest` instead.
+ * False: not to be told, or there is no such program. */
+static bool engine_beside(char path[PATH_MAX], int levels, const char *rest)
+{
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+
+    if (length <= 0)
+        return false;
+    path[length] = '\0';
+    for (; levels > 0; levels--) {
+        char *slash = strrchr(path, '/');
+
+        if (slash == NULL)
+            return false;
+        *slash = '\0';
+    }
+    length = (ssize_t)strlen(path);
+    return snprintf(path + length, (size_t)(PATH_MAX - length), "%s%s", rest,
+                    engine_keeper_name) < PATH_MAX - length
+           && access(path, X_OK) == 0;
+}
+
+/* Where it is in an installation that was moved: as far from tprun as the
+ * folders of configure are from each other. */
+static bool engine_moved(char path[PATH_MAX])
+{
+    static const char bin[] = TPL_BIN, libexec[] = TPL_LIBEXEC;
+    size_t common = 0;
+    int levels = 1;                /* the name of tprun itself */
+
+    for (size_t i = 0; bin[i] != '\0' && bin[i] == libexec[i]; i++)
+        if (bin[i] == '/')
+            common = i;
+    for (const char *part = bin + common; *part != '\0'; part++)
+        levels += *part == '/';
+    return engine_beside(path, levels, libexec + common);
+}
+
+static bool engine_same(const char *path, const char *other)
+{
+    struct stat one, two;
+
+    return stat(path, &one) == 0 && stat(other, &two) == 0
+           && one.st_dev == two.st_dev && one.st_ino == two.st_ino;
+}
+
+/* tprun-rank lies beside tprun in the build tree, else in libexec.  If that is
+ * what configure was told, it is called so: other hosts may not know what links
+ * lead to here. */
 static tp_status engine_keeper(struct tpl_engine_plan *plan,
                                struct tpb_error *error)
 {
-    char *slash;
-    ssize_t length = readlink("/proc/self/exe", plan->keeper,
-                              sizeof(plan->keeper) - sizeof("/tprun-rank"));
+    char told[PATH_MAX];
 
-    if (length > 0) {
-        plan->keeper[length] = '\0';
-        slash = strrchr(plan->keeper, '/');
-        if (slash != NULL) {
-            strcpy(slash, "/tprun-rank");
-            if (access(plan->keeper, X_OK) == 0)
-                return TP_OK;
-        }
-    }
-    snprintf(plan->keeper, sizeof(plan->keeper), "%s/tprun-rank",
-             TPL_LIBEXEC);
+    if (engine_beside(plan->keeper, 1, ""))
+        return TP_OK;
+    snprintf(told, sizeof(told), "%s%s", TPL_LIBEXEC, engine_keeper_name);
+    if (engine_moved(plan->keeper) && !engine_same(plan->keeper, told))
+        return TP_OK;
+    strcpy(plan->keeper, told);
     if (access(plan->keeper, X_OK) < 0)
-        return tpb_fail_errno(error, errno, "%s", plan->keeper);
+        return tpb_fail(error, TP_ERR_NOT_FOUND, "%s, which every rank on "
+                        "another host needs: %s; it is installed with tprun, "
+                        "and may be moved with its folders only", plan->keeper,
+                        strerror(errno));
     return TP_OK;
 }
 

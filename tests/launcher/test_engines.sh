@@ -269,6 +269,17 @@ LOST=yes try 1 '^tprun: prterun ended with status 0 before the ranks did$' \
 export TP_DOOR=8:9:1:2:name:1:1:2 TP_RECORD=8:64
 try 0 '^<>$' --engine prrte --host $away sh -c 'echo "<$TP_DOOR$TP_RECORD>"'
 try 0 'tprun-rank' --dry-run --engine prrte --host $away true
+# An installation that was moved knows its own.
+if grep -qx 'bindir = ${exec_prefix}/bin' "$build/Makefile" &&
+   grep -qx 'libexecdir = ${exec_prefix}/libexec' "$build/Makefile"; then
+    mkdir -p "$work/moved/bin" "$work/moved/libexec/tp"
+    cp "$tprun" "$work/moved/bin"
+    cp "$build/launcher/tprun-rank" "$work/moved/libexec/tp"
+    tprun=$work/moved/bin/tprun
+    try 0 " $work/moved/libexec/tp/tprun-rank " --dry-run --engine prrte \
+        --host $away true
+    tprun=$build/launcher/tprun
+fi
 grep -E 'TP_(DOOR|RECORD)' "$work/out" | empty "variables of a rank are passed on"
 unset TP_DOOR TP_RECORD
 export TP_REPORT=9
