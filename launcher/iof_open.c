@@ -42,6 +42,13 @@ static int iof_pty(struct tpl_stream *stream, int *writer)
     return tpl_stream_watch(stream, master);
 }
 
+static const char *iof_pty_remedy(int code)
+{
+    return code == ENOSPC ? " (sysctl kernel.pty.max allows no more)"
+           : code == ENOENT || code == ENODEV ? " (is devpts mounted on"
+             " /dev/pts, with a /dev/ptmx?)" : "";
+}
+
 static int iof_file(const char *directory, int rank, const char *suffix)
 {
     char path[PATH_MAX];
@@ -86,8 +93,12 @@ tp_status tpl_iof_open(struct tpl_iof *iof, int rank, int *out, int *err,
             return tpb_fail_errno(error, code, "--output: cannot create "
                                   "%s/%d.out and .err", iof->how.directory,
                                   rank);
-        return tpb_fail_errno(error, code, "cannot make the %s of rank %d",
-                              iof->how.pty ? "terminal" : "pipes", rank);
+        if (iof->how.pty)
+            return tpb_fail(error, TP_ERR_SYSTEM, "cannot make the terminal of"
+                            " rank %d: %s%s%s", rank, strerror(code),
+                            iof_pty_remedy(code), tpb_errno_remedy(code));
+        return tpb_fail_errno(error, code, "cannot make the pipes of rank %d",
+                              rank);
     }
     return TP_OK;
 }
