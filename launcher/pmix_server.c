@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "launcher/environment.h"
@@ -15,6 +14,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/base/library.h"
+#include "runtime/base/thread.h"
 
 enum { SERVER_PATIENCE = 30 };     /* seconds, for libpmix at start-up */
 
@@ -387,19 +387,6 @@ static bool server_can_thread(void)
     return count == TPB_COUNT(threads);
 }
 
-/* A thread wants address space as well, and is refused in the same words. */
-static bool server_memory_limited(void)
-{
-    static const int kinds[] = { RLIMIT_AS, RLIMIT_DATA };
-    struct rlimit limit;
-
-    for (size_t i = 0; i < TPB_COUNT(kinds); i++)
-        if (getrlimit(kinds[i], &limit) == 0
-            && limit.rlim_cur != RLIM_INFINITY)
-            return true;
-    return false;
-}
-
 void tpl_pmix_prepare(void)
 {
     tpl_environment_clear(false);  /* for our libpmix and our ranks */
@@ -431,11 +418,7 @@ tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
                         "libpmix cannot start its server: %s; %s",
                         PMIx_Error_string(status), server_can_thread()
                         ? "is the loopback interface up (ip link set lo up)?"
-                        : server_memory_limited()
-                        ? "the limit of memory (ulimit -v, -d) or of processes"
-                        " (ulimit -u, pids cgroup) is reached"
-                        : "the limit of processes (ulimit -u, pids cgroup) "
-                        "is reached");
+                        : tpb_thread_limit());
     return TP_OK;
 }
 

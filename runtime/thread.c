@@ -445,8 +445,8 @@ tp_status tpr_thread_start(tp_context *context, struct tpb_error *error)
     code = tpb_thread_start(&context->thread.id, thread_main, context);
     if (code == EAGAIN)
         return tpb_fail(error, TP_ERR_SYSTEM, "cannot start a progress thread:"
-                        " the limit of processes and threads (ulimit -u, pids"
-                        " cgroup) is reached; TP_PROGRESS=manual needs none");
+                        " %s; TP_PROGRESS=manual needs none",
+                        tpb_thread_limit());
     if (code != 0)
         return tpb_fail_errno(error, code, "cannot start a progress thread");
     context->thread.runs = true;

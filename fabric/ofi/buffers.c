@@ -45,7 +45,8 @@ tp_status ofi_slots_open(struct ofi_slots *slots, struct ofi_conn *conn,
     if (slots->memory == MAP_FAILED) {
         slots->memory = NULL;
         return tpb_fail(error, TP_ERR_NO_MEMORY,
-                        "no memory for %zu bytes of buffers", slots->bytes);
+                        "no memory for %zu bytes of buffers%s", slots->bytes,
+                        tpb_errno_remedy(ENOMEM));
     }
     status = slots_register(slots, conn, access, error);
     if (status != TP_OK)

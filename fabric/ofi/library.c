@@ -374,7 +374,10 @@ const struct ofi_library *ofi_library_get(int eventfd, tp_status *status,
     library_locked();
     if (library.state == LIBRARY_ABSENT)
         code = library_start();
-    if (code != 0)
+    if (code == EAGAIN)
+        *status = tpb_fail(error, TP_ERR_SYSTEM, "no thread to load libfabric:"
+                           " %s", tpb_thread_limit());
+    else if (code != 0)
         *status = tpb_fail_errno(error, code, "no thread to load libfabric");
     else if (library.state == LIBRARY_FAILED)
         *status = tpb_fail(error, TP_ERR_BACKEND, "%s", library.words.text);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
@@ -29,8 +30,22 @@ tp_status tpb_fail(struct tpb_error *error, tp_status status,
     return status;
 }
 
+bool tpb_memory_limited(void)
+{
+    static const int kinds[] = { RLIMIT_AS, RLIMIT_DATA };
+    struct rlimit limit;
+
+    for (size_t i = 0; i < TPB_COUNT(kinds); i++)
+        if (getrlimit(kinds[i], &limit) == 0
+            && limit.rlim_cur != RLIM_INFINITY)
+            return true;
+    return false;
+}
+
 const char *tpb_errno_remedy(int code)
 {
+    if (code == ENOMEM)
+        return tpb_memory_limited() ? " (see ulimit -v and -d)" : "";
     return code == EMFILE ? " (ulimit -n allows more)"
            : code == ENXIO ? " (a socket, a FIFO that nobody reads, or a"
                              " device that is not there)" : "";

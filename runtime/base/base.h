@@ -191,6 +191,9 @@ tp_status tpb_fail(struct tpb_error *error, tp_status status,
 tp_status tpb_fail_errno(struct tpb_error *error, int code,
                          const char *format, ...) TPB_PRINTF(3, 4);
 
+/* Is less memory allowed to this process than there is (ulimit -v, -d)? */
+bool tpb_memory_limited(void);
+
 /* What to do about it, as " (...)" behind its words; "" for most. */
 const char *tpb_errno_remedy(int code);
 

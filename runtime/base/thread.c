@@ -25,6 +25,16 @@ static void thread_widen(pthread_attr_t *attributes)
         pthread_attr_setstacksize(attributes, THREAD_STACK);
 }
 
+/* For want of address space the C library says the same. */
+const char *tpb_thread_limit(void)
+{
+    return tpb_memory_limited()
+           ? "the limit of processes and threads (ulimit -u, pids cgroup) or"
+             " of memory (ulimit -v, -d) is reached"
+           : "the limit of processes and threads (ulimit -u, pids cgroup) is"
+             " reached";
+}
+
 int tpb_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     pthread_attr_t attributes;

@@ -10,4 +10,8 @@
  * program's own threads.  0, or an errno. */
 int tpb_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
+/* What keeps a thread from starting where that gives EAGAIN: "the limit of ...
+ * is reached". */
+const char *tpb_thread_limit(void);
+
 #endif

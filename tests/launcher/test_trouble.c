@@ -316,6 +316,25 @@ START_TEST(test_threads)
 }
 END_TEST
 
+/* A rank with little memory for its connections is told of the limit: that
+ * `tpinfo --backends` shows nothing of it. */
+START_TEST(test_memory)
+{
+    struct tpx_launch launch = { 0 };
+
+    if (tpx_sanitized() || system("command -v prlimit >/dev/null") != 0) {
+        tpx_skip("sanitizer", "no rank can have so little memory");
+        return;
+    }
+    setenv("TP_BACKENDS", "loop,ofi:tcp", 1);
+    tpx_run_tprun(&launch, "-n", "2", "--wrap", "prlimit --as=67108864",
+                  tpx_program("tests/launcher/explainer"), "0", "1");
+    ck_assert_msg(strstr(launch.out, "of buffers (see ulimit -v and -d)")
+                  != NULL, "%.2000s%.500s", launch.out, launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* Nobody finds what a rank leaves where /proc is not mounted: that is said, and
  * not that it withstands SIGKILL. */
 START_TEST(test_no_proc)
@@ -644,6 +663,7 @@ int main(void)
     tcase_add_test(tests, test_no_wait4);
     tcase_add_test(tests, test_processes);
     tcase_add_test(tests, test_threads);
+    tcase_add_test(tests, test_memory);
     tcase_add_test(tests, test_no_proc);
     tcase_add_test(tests, test_other_proc);
     tcase_add_test(tests, test_one_guard);
