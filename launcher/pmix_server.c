@@ -277,8 +277,12 @@ static struct server_own {
     { "PMIX_MCA_prm", "^default,slurm", false },
 };
 
+static bool server_homeless;
+
 static void server_set_own(void)
 {
+    server_homeless = tpb_pmix_homeless()
+                      && setenv("HOME", server_nowhere, 1) == 0;
     for (size_t i = 0; i < TPB_COUNT(server_own); i++)
         server_own[i].set = getenv(server_own[i].name) == NULL
                             && setenv(server_own[i].name,
@@ -290,6 +294,8 @@ static void server_unset_own(void)
     for (size_t i = 0; i < TPB_COUNT(server_own); i++)
         if (server_own[i].set)
             unsetenv(server_own[i].name);
+    if (server_homeless)
+        unsetenv("HOME");
     unsetenv(SERVER_HUSH);
 }
 

@@ -732,6 +732,12 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
         pmix_drop(self);
         return TP_ERR_BACKEND;
     }
+    if (!PMIx_Initialized() && tpb_pmix_homeless()) {
+        pmix_drop(self);
+        return tpb_fail(error, TP_ERR_BACKEND, "libpmix needs to know the home"
+                        " of user %d, who is not in the list of users (passwd);"
+                        " set HOME, to any folder", (int)geteuid());
+    }
     code = pmix_begin(self, settings);
     if (code != PMIX_SUCCESS) {
         const char *server = getenv("PMIX_VERSION");

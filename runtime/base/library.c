@@ -3,8 +3,13 @@
 #include "config.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include "runtime/base/alloc.h"
 #include "runtime/base/library.h"
 
 bool tpb_pmix_fits(const char *version, const void *function,
@@ -25,4 +30,21 @@ bool tpb_pmix_fits(const char *version, const void *function,
              (int)strcspn(number, ", "), number, PACKAGE_VERSION, built_major,
              built_minor);
     return false;
+}
+
+bool tpb_pmix_homeless(void)
+{
+    enum { ENTRY = 16384 };
+    struct passwd user, *found = NULL;
+    char *text;
+    int code = ERANGE;
+
+    if (getenv("HOME") != NULL)
+        return false;
+    text = tpb_zalloc(ENTRY);
+    if (text != NULL)
+        code = getpwuid_r(geteuid(), &user, text, ENTRY, &found);
+    tpb_free(text);
+    /* An entry that is longer is one. */
+    return found == NULL && code != ERANGE;
 }

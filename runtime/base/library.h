@@ -17,4 +17,8 @@ bool tpb_pmix_fits(const char *version, const void *function,
                    long built_major, long built_minor,
                    struct tpb_error *error);
 
+/* Has this process no HOME, and its user no entry in the list of users that
+ * tells one?  libpmix looks there for its settings, and crashes. */
+bool tpb_pmix_homeless(void);
+
 #endif

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pwd.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -46,6 +47,37 @@ START_TEST(test_tmpdir)
     if (_i == 3)
         unsetenv("HOME");
     check_job();
+}
+END_TEST
+
+/* A user by number only, as in a container, and without HOME: libpmix crashes
+ * where it looks for that.  tprun spares it the look, a rank has to refuse. */
+START_TEST(test_homeless)
+{
+    struct tpx_launch launch = { 0 };
+
+    if (geteuid() != 0 || getpwuid(54324) != NULL
+        || system("command -v setpriv >/dev/null") != 0) {
+        tpx_skip("root", "nobody to be who has no name");
+        return;
+    }
+    setenv("TP_BOOTSTRAP", _i == 0 ? "auto" : "pmix", 1);
+    tpx_run_tprun(&launch, "-n", "1", "setpriv", "--reuid=54324",
+                  "--regid=54324", "--clear-groups", "env", "-u", "HOME",
+                  tpx_program("launcher/tprun"), "-n", "2",
+                  tpx_program("tests/launcher/talk"), "once");
+    /* Where that user may not even look at the build tree. */
+    if (strstr(launch.err, "Permission denied") != NULL)
+        tpx_skip("root", "the build tree is closed to others");
+    else if (_i == 0)
+        ck_assert_msg(launch.status == 0 && *launch.err == '\0', "%s",
+                      launch.err);
+    else
+        ck_assert_msg(launch.status == 96
+                      && strstr(launch.err, " user 54324, who is not in the"
+                                " list of users (passwd); set HOME") != NULL,
+                      "status %d: %s", launch.status, launch.err);
+    tpx_release(&launch);
 }
 END_TEST
 
@@ -652,6 +684,7 @@ int main(void)
 
     tcase_set_timeout(tests, 180);
     tcase_add_loop_test(tests, test_tmpdir, 0, 4);
+    tcase_add_loop_test(tests, test_homeless, 0, 2);
     tcase_add_loop_test(tests, test_slips, 0, TPB_COUNT(slips));
     tcase_add_test(tests, test_no_backend);
     tcase_add_test(tests, test_full);
