@@ -51,6 +51,17 @@ static const char *find_number(int major, int minor)
     return text[turn];
 }
 
+/* A file system or a cluster that is out of reach is not a program that does
+ * not fit.  False. */
+static bool find_silent(const struct tpl_engine_plan *plan, const char *asked,
+                        struct tpb_error *error)
+{
+    tpb_fail(error, TP_ERR_TIMEOUT, "%s %s has not ended after %d s: is the "
+             "file system that it is on out of reach, or the cluster?",
+             plan->program, asked, FIND_PATIENCE);
+    return false;
+}
+
 /* Slurm's PMIx plug-in is a package of its own. */
 static bool find_plugin(const struct tpl_engine_plan *plan,
                         struct tpb_error *error)
@@ -62,6 +73,8 @@ static bool find_plugin(const struct tpl_engine_plan *plan,
     tpl_ask_wait(&ask, 1, FIND_PATIENCE);
     if (strstr(ask.text, "pmix") != NULL)
         return true;
+    if (ask.status == -1)
+        return find_silent(plan, argv[1], error);
     tpb_fail(error, TP_ERR_NOT_FOUND, "this Slurm has no PMIx plug-in "
              "(srun --mpi=list): install slurm-wlm-basic-plugins and "
              "libpmix-dev on all nodes, or use --engine openmpi");
@@ -93,6 +106,8 @@ static bool find_fits(struct tpl_engine_plan *plan,
     tpl_ask_start(&ask, argv);
     tpl_ask_wait(&ask, 1, FIND_PATIENCE);
     if (!find_version(ask.text, row->sign, &plan->major, &plan->minor)) {
+        if (ask.status == -1)
+            return find_silent(plan, argv[1], error);
         if (strncmp(ask.text, "srun: ", 6) == 0)
             return find_no_cluster(plan, ask.text, error);
         ask.text[strcspn(ask.text, "\n")] = '\0';

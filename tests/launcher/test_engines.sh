@@ -99,6 +99,10 @@ engine srun 'slurm 19.05.5' 'srun: pmix'
 try 2 'srun is Slurm 19.05; tp .* needs 20.11 or newer' --engine slurm true
 engine srun 'slurm-wlm 22.05.8' 'srun: none pmi2'
 try 2 'this Slurm has no PMIx plug-in' --engine slurm true
+printf '#!/bin/sh\nexec sleep 60\n' >"$work/bin/srun"
+try 2 'srun --version has not ended after 10 s: is the file system' \
+    --engine slurm true
+engine srun 'slurm-wlm 22.05.8' 'srun: none pmi2'
 
 # ---- what they are told ----
 
