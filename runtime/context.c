@@ -412,7 +412,8 @@ static void context_check_ifaces(const tp_context *context,
         if (names.text == NULL || strstr(names.text, name) == NULL)
             tpb_text_add(&names, "%s%s", names.length > 0 ? ", " : "", name);
     }
-    if (!found && context->local_rank == 0)
+    /* Of none at all the backends tell why. */
+    if (here != NULL && !found && context->local_rank == 0)
         tpb_warn("TP_IFACE=%s: this host has none of these network "
                  "interfaces; it has %s", list,
                  names.text != NULL ? names.text : "none");

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 #include "runtime/desk.h"
@@ -367,9 +368,7 @@ static tp_status listener_by_hand(tp_listener *listener,
     for (uint32_t i = 0; i < count; i++)
         ways[i].port = given->port;
     if (count == 0)
-        return tpb_fail(error, TP_ERR_NOT_FOUND, "no network interface that"
-                        " is up%s%s", *ifaces != '\0'
-                        ? " and allowed by TP_IFACE=" : "", ifaces);
+        return tpb_interfaces_none(ifaces, TP_ERR_NOT_FOUND, error);
     return listener_ways(listener, ways, count, given->port != 0, published,
                          error);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "fabric/ofi/ofi.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 
 enum { ENDPOINT_SELDOM = 64 };     /* turns of progress() */
@@ -51,10 +52,7 @@ static tp_status endpoint_probe_tcp(const struct tpf_env *env,
     struct ofi_where list[OFI_WHERES];
 
     if (ofi_where_list(ifaces, list) == 0)
-        return tpb_fail(error, TP_ERR_NOT_SUPPORTED,
-                        "no network interface that is up%s%s",
-                        *ifaces != '\0' ? " and allowed by TP_IFACE=" : "",
-                        ifaces);
+        return tpb_interfaces_none(ifaces, TP_ERR_NOT_SUPPORTED, error);
     return ofi_library_probe(error);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fabric/ofi/ofi.h"
+#include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 
 enum {
@@ -116,10 +117,7 @@ static tp_status listen_network(struct ofi_endpoint *endpoint,
     if (endpoint->kind->rdma)
         count = ofi_rdma_keep(endpoint->common.env->card, list, count);
     if (count == 0)
-        return tpb_fail(error, TP_ERR_NOT_FOUND,
-                        "no network interface that is up%s%s",
-                        *ifaces != '\0' ? " and allowed by TP_IFACE=" : "",
-                        ifaces);
+        return tpb_interfaces_none(ifaces, TP_ERR_NOT_FOUND, error);
     for (int i = 0; i < count; i++) {
         struct sockaddr_storage address;
         socklen_t length = ofi_where_to_socket(&list[i], &address);

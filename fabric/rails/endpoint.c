@@ -223,8 +223,7 @@ static tp_status endpoint_probe(const struct tpf_env *env,
     struct endpoint_nic list[ENDPOINT_SEEN];
     int count = endpoint_nics(env, list), usable = 0;
 
-    tpb_fail(error, TP_ERR_NOT_SUPPORTED, "no network interface that is up%s%s",
-             *ifaces != '\0' ? " and allowed by TP_IFACE=" : "", ifaces);
+    tpb_interfaces_none(ifaces, TP_ERR_NOT_SUPPORTED, error);
     for (int i = 0; i < count && usable < RAILS_SUBS; i++) {
         struct rails_sub sub;
 

@@ -188,3 +188,23 @@ bool tpb_interface_usable(const struct tpb_interface *interface,
                ? !(a[0] == 169 && a[1] == 254)
                : !(a[0] == 0xfe && (a[1] & 0xc0) == 0x80);
 }
+
+tp_status tpb_interfaces_none(const char *allowed, tp_status status,
+                              struct tpb_error *error)
+{
+    const struct tpb_interfaces *all = tpb_interfaces_hold();
+    int code = errno;
+
+    if (all == NULL) {
+        bool denied = code == EAFNOSUPPORT || code == EPERM || code == EACCES;
+
+        /* A card has no room for more. */
+        return tpb_fail(error, status, "cannot list network interfaces%s: %s%s",
+                        denied ? " (a sandbox must allow AF_NETLINK)" : "",
+                        strerror(code), denied ? "" : tpb_errno_remedy(code));
+    }
+    tpb_interfaces_drop(all);
+    return tpb_fail(error, status, "no network interface that is up%s%s",
+                    *allowed != '\0' ? " and allowed by TP_IFACE=" : "",
+                    allowed);
+}

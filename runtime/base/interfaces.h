@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/base/base.h"
+
 enum { TPB_INTERFACE_NAME = 16 };  /* IFNAMSIZ */
 
 /* One address, and the interface that it hangs on. */
@@ -40,6 +42,10 @@ const struct tpb_interfaces *tpb_interfaces_hold(void);
 const struct tpb_interfaces *
 tpb_interfaces_hold_known(const struct tpb_interface *list, size_t count);
 void tpb_interfaces_drop(const struct tpb_interfaces *interfaces);
+
+/* Why there is none that is usable, in words; returns `status`. */
+tp_status tpb_interfaces_none(const char *allowed, tp_status status,
+                              struct tpb_error *error);
 
 /* Can other processes be told of it?  Up, allowed by the list of TP_IFACE
  * (`allowed`), and not link-local: such an address means nothing without the

@@ -2,6 +2,9 @@
 /* This host's addresses, as the kernel tells them. */
 #include "config.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <ifaddrs.h>
 #include <string.h>
 
 #include "runtime/base/interfaces.h"
@@ -69,6 +72,36 @@ START_TEST(test_usable)
 }
 END_TEST
 
+/* In the place of libc's, for all of this program. */
+static int interfaces_refused;     /* errno; 0: not */
+
+__attribute__((__visibility__("default")))
+int getifaddrs(struct ifaddrs **list)
+{
+    int (*real)(struct ifaddrs **);
+
+    *(void **)&real = dlsym(RTLD_NEXT, "getifaddrs");
+    errno = interfaces_refused;
+    return errno != 0 ? -1 : real(list);
+}
+
+/* That there is none is not said where the kernel does not tell. */
+START_TEST(test_none)
+{
+    struct tpb_error error = { "" };
+
+    ck_assert_int_eq(tpb_interfaces_none("eth9", TP_ERR_NOT_FOUND, &error),
+                     TP_ERR_NOT_FOUND);
+    ck_assert_str_eq(error.text, "no network interface that is up and allowed"
+                     " by TP_IFACE=eth9");
+    interfaces_refused = EAFNOSUPPORT;
+    ck_assert_int_eq(tpb_interfaces_none("", TP_ERR_NOT_SUPPORTED, &error),
+                     TP_ERR_NOT_SUPPORTED);
+    ck_assert_ptr_nonnull(strstr(error.text, "cannot list network"));
+    ck_assert_ptr_nonnull(strstr(error.text, "AF_NETLINK"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("interfaces");
@@ -76,6 +109,7 @@ int main(void)
 
     tcase_add_test(tests, test_hold);
     tcase_add_test(tests, test_usable);
+    tcase_add_test(tests, test_none);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
