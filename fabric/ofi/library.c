@@ -475,10 +475,14 @@ static tp_status library_info(const struct ofi_kind *kind,
     char room[96], what[192];
     int code;
 
-    if (hints == NULL)
+    /* Without a name any provider would do. */
+    if (hints == NULL
+        || (hints->fabric_attr->prov_name = strdup(provider)) == NULL) {
+        if (hints != NULL)
+            ofi_lib->freeinfo(hints);
         return tpb_fail(error, TP_ERR_NO_MEMORY, "no memory for fi_info");
+    }
     library_hints(kind, hints);
-    hints->fabric_attr->prov_name = strdup(provider);
     code = ofi_lib->getinfo(FI_VERSION(1, 17), node, NULL,
                             node != NULL ? FI_SOURCE | FI_NUMERICHOST : 0,
                             hints, info);
