@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/tptop.h"
@@ -101,9 +102,15 @@ static tp_status find_only(pid_t *pid, struct tpb_error *error)
 tp_status tptop_find(pid_t *pid, struct tpb_record *record,
                      struct tpb_error *error)
 {
-    tp_status status = *pid == 0 ? find_only(pid, error) : TP_OK;
+    tp_status status = TP_OK;
+    struct stat self;
     int fd;
 
+    if (lstat("/proc/self", &self) < 0)
+        return tpb_fail(error, TP_ERR_NOT_FOUND, "jobs are found in /proc,"
+                        " which is not mounted here");
+    if (*pid == 0)
+        status = find_only(pid, error);
     if (status != TP_OK)
         return status;
     fd = find_record(*pid);

@@ -394,6 +394,31 @@ START_TEST(test_no_proc)
 }
 END_TEST
 
+/* ... nor does tptop find a job, and it says why. */
+START_TEST(test_no_proc_to_watch)
+{
+    char command[1024], text[512] = "";
+    FILE *output;
+
+    if (tpx_sanitized()) {
+        tpx_skip("sanitizer", "it reads /proc itself");
+        return;
+    }
+    if (system("unshare -m umount -l /proc 2>/dev/null") != 0) {
+        tpx_skip("root", "/proc cannot be unmounted");
+        return;
+    }
+    snprintf(command, sizeof(command), "exec unshare -m sh -c 'umount -l /proc "
+             "&& exec %s --json' 2>&1", tpx_program("launcher/tptop"));
+    output = popen(command, "r");
+    ck_assert_ptr_nonnull(output);
+    ck_assert_ptr_nonnull(fgets(text, sizeof(text), output));
+    ck_assert_msg(strstr(text, "/proc, which is not mounted here") != NULL,
+                  "%s", text);
+    ck_assert_int_ne(pclose(output), 0);
+}
+END_TEST
+
 /* In a PID namespace with the /proc of another one numbers are those of other
  * processes there: tprun once ended these, and itself. */
 START_TEST(test_other_proc)
@@ -698,6 +723,7 @@ int main(void)
     tcase_add_test(tests, test_threads);
     tcase_add_test(tests, test_memory);
     tcase_add_test(tests, test_no_proc);
+    tcase_add_test(tests, test_no_proc_to_watch);
     tcase_add_test(tests, test_other_proc);
     tcase_add_test(tests, test_one_guard);
     tcase_add_test(tests, test_stack);
