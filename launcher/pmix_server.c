@@ -376,21 +376,35 @@ static void *server_no_work(void *arg)
 }
 
 /* libpmix does not tell why it fails; threads are what it needs first. */
-static bool server_can_thread(void)
+static int server_try_threads(void)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t threads[4];
     size_t count = 0;
+    int code = 0;
 
     pthread_mutex_lock(&gate);
     while (count < TPB_COUNT(threads)
-           && pthread_create(&threads[count], NULL, server_no_work,
-                             &gate) == 0)
+           && (code = pthread_create(&threads[count], NULL, server_no_work,
+                                     &gate)) == 0)
         count++;
     pthread_mutex_unlock(&gate);
     for (size_t i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
-    return count == TPB_COUNT(threads);
+    return code;
+}
+
+static const char *server_obstacle(void)
+{
+    switch (server_try_threads()) {
+    case 0:
+        return "is the loopback interface up (ip link set lo up)?";
+    case EPERM:
+        return "a sandbox around this process must allow threads, or answer"
+               " clone3(2) with ENOSYS, as newer ones of containers do";
+    default:
+        return tpb_thread_limit();
+    }
 }
 
 void tpl_pmix_prepare(void)
@@ -422,9 +436,7 @@ tp_status tpl_pmix_start(const char *job, struct tpb_error *error)
     if (status != PMIX_SUCCESS)
         return tpb_fail(error, TP_ERR_BACKEND,
                         "libpmix cannot start its server: %s; %s",
-                        PMIx_Error_string(status), server_can_thread()
-                        ? "is the loopback interface up (ip link set lo up)?"
-                        : tpb_thread_limit());
+                        PMIx_Error_string(status), server_obstacle());
     return TP_OK;
 }
 

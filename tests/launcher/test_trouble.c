@@ -254,6 +254,30 @@ START_TEST(test_no_accept)
 }
 END_TEST
 
+/* A container's sandbox that is older than the C library refuses every thread,
+ * which is no limit of processes. */
+START_TEST(test_no_clone3)
+{
+    struct tpx_launch launch = { 0 };
+
+    if (tpx_sanitized()) {
+        tpx_skip("sanitizer", "it needs threads of its own");
+        return;
+    }
+    if (!refuse(SYS_clone3))
+        return;
+    tpx_run_tprun(&launch, "-n", "1", "true");
+    if (launch.status == 0)
+        tpx_skip("seccomp", "this C library does not use clone3(2)");
+    else
+        ck_assert_msg(launch.status == 1
+                      && strstr(launch.err, "clone3(2)") != NULL
+                      && strstr(launch.err, "limit") == NULL, "%s",
+                      launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 /* Nobody is left, and who asks for them in vain does not say that some are. */
 START_TEST(test_no_waitid)
 {
@@ -717,6 +741,7 @@ int main(void)
     tcase_add_loop_test(tests, test_closed_descriptors, 0, 2);
     tcase_add_test(tests, test_bare_dev);
     tcase_add_loop_test(tests, test_no_accept, 0, 2);
+    tcase_add_test(tests, test_no_clone3);
     tcase_add_test(tests, test_no_waitid);
     tcase_add_test(tests, test_no_wait4);
     tcase_add_test(tests, test_processes);
