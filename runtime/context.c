@@ -28,7 +28,8 @@ enum {
     CONTEXT_OPTIONS_MOST = 4096,   /* bytes; more are no tp_options */
     CONTEXT_SPIN_US = 200,         /* before parking ... */
     CONTEXT_SPIN_MOST_US = 2000,   /* ... and where that is often too little */
-    CONTEXT_THREAD_SPIN_US = 2     /* the thread's, without a cpu for it */
+    CONTEXT_THREAD_SPIN_US = 2,    /* the thread's, without a cpu for it ... */
+    CONTEXT_BESIDE_SPIN_US = 30    /* ... if nobody else drives */
 };
 
 /* ---- options ------------------------------------------------------------ */
@@ -154,7 +155,8 @@ static void context_mode(tp_context *context)
  * between two looks, so that who is waited for gets it.  The context's own
  * thread in AUTO mode polls beside the program's thread: it needs a second one,
  * or it takes the time from the program; and however long callers are to poll,
- * it is not for that.
+ * it is not for that.  In THREAD mode it is who waits, and polls for as long as
+ * an answer may take that comes at once.
  */
 static void context_spin(tp_context *context)
 {
@@ -181,6 +183,8 @@ static void context_spin(tp_context *context)
                       : CONTEXT_SPIN_MOST_US * 1000);
     if (!chosen && context->crowded)
         us = CONTEXT_THREAD_SPIN_US;
+    else if (!chosen && !spare && context->mode == TP_PROGRESS_THREAD)
+        us = CONTEXT_BESIDE_SPIN_US;
     if (context->mode == TP_PROGRESS_AUTO) {
         int64_t most = spare ? CONTEXT_SPIN_US : CONTEXT_THREAD_SPIN_US;
 

@@ -40,10 +40,6 @@ enum {
     THREAD_TICK_CROWD = 4,
     THREAD_NAP_NS = 1000000,       /* at least */
     THREAD_NAPS_NS = 50000000,     /* all of them */
-    THREAD_EAGER_NS = 10000,       /* that it polls before it shares its cpu, */
-    THREAD_ALONE_NS = 20000,       /* again if nobody wanted it, as is told */
-    THREAD_TAKEN_NS = 2000,        /* by how long that takes; */
-    THREAD_SHARED_NS = 50000000,   /* that others have it before it parks */
     THREAD_YIELDS = 64             /* to who has the token */
 };
 
@@ -139,52 +135,12 @@ static bool thread_is_wanted(const tp_context *context)
                && atomic_load(&context->thread.callers) > 0);
 }
 
-/* With TP_PROGRESS_THREAD, is its cpu perhaps the program's, too? */
-static bool thread_shares(const tp_context *context)
-{
-    return !thread_is_auto(context) && !context->spare;
-}
-
-/* How a spin with nothing to do goes on. */
-struct thread_idle {
-    uint64_t since;                /* when something was done last */
-    uint64_t others;               /* ns since then that others had the cpu */
-    uint64_t next;                 /* when it is offered to them */
-};
-
-static void thread_idle_begin(struct thread_idle *idle, uint64_t now)
-{
-    *idle = (struct thread_idle){ .since = now,
-                                  .next = now + THREAD_EAGER_NS };
-}
-
-/* Gives the cpu to the program's threads, and the token, so that what they
- * write goes at once. */
-static void thread_share(tp_context *context, struct thread_idle *idle)
-{
-    uint64_t before = tpb_now(), now;
-
-    tpr_leave(context);
-    do
-        sched_yield();
-    while (!tpr_enter(context));
-    now = tpb_now();
-    if (now - before > THREAD_TAKEN_NS) {
-        idle->others += now - before;
-        idle->next = now + THREAD_EAGER_NS;
-    } else {
-        idle->next = now + THREAD_ALONE_NS;
-    }
-}
-
 /* Polls as long as it pays, or `once`.  True if idle, false if callers want to
  * drive.  *found: there was something to do. */
 static bool thread_spin(tp_context *context, bool once, bool *found)
 {
-    bool shares = thread_shares(context);
-    struct thread_idle idle;
+    uint64_t idle_since = tpb_now();
 
-    thread_idle_begin(&idle, tpb_now());
     *found = false;
     while (!thread_stops(context)) {
         /* What is due first, as in drive_spin(). */
@@ -201,19 +157,13 @@ static bool thread_spin(tp_context *context, bool once, bool *found)
         now = tpb_now();
         if (moved) {
             context->vain = 0;
-            thread_idle_begin(&idle, now);
+            idle_since = now;
         } else if (once || context->vain > 0
-                   || idle.others >= THREAD_SHARED_NS
-                   || now - idle.since - idle.others
+                   || now - idle_since
                       >= tpr_spin(context, context->thread_spin_ns)) {
             return true;
         }
-        /* Else the program would stand still while this polls for what it is
-         * to do next. */
-        if (shares && now >= idle.next)
-            thread_share(context, &idle);
-        else
-            tpb_pause();
+        tpb_pause();
     }
     return false;
 }
