@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,16 +23,17 @@ static bool dying_thread(int tasks, const char *name)
     const char *after;
     unsigned flags;
     ssize_t got;
-    int fd;
+    int fd, code;
 
     snprintf(path, sizeof(path), "%.20s/stat", name);
     fd = openat(tasks, path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return true;
+        return errno == ENOENT || errno == ESRCH;
     got = read(fd, text, sizeof(text) - 1);
+    code = errno;
     tpb_close(&fd);
     if (got <= 0)
-        return true;
+        return got == 0 || code == ESRCH;
     text[got] = '\0';
     /* "pid (name) state parent group session terminal foreground flags": the
      * name may hold anything, also ")". */

@@ -35,6 +35,8 @@ enum {
     RUN_GRACE = 5,                 /* from SIGTERM to SIGKILL */
     RUN_HURRY = 2,                 /* for a reader who reads nothing */
     RUN_LOOKS = 3,                 /* at one who reads slowly, one a second */
+    RUN_BEHIND = 5,                /* at what the engine left to be read: more
+                                    * is of somebody that it left */
     RUN_PIECE = 16384,             /* read at a time, and passed on */
     RUN_INSTANT = 300,             /* ms: what ends together */
     RUN_SWEEPS = 100,              /* looks for what it leaves, by SIGTERM */
@@ -75,6 +77,7 @@ static struct run {
     char report[1024];
     char step[64];                 /* of Slurm */
     int looks;                     /* until our reader is through, perhaps */
+    int behind;                    /* looks since the engine ended */
     bool ending, adopted, killed, drained, late, lost, hurried;
     bool overdue;                  /* --timeout has ended it */
 } run;
@@ -193,7 +196,8 @@ static void run_settled(struct tpl_timer *timer)
 {
     /* Nobody can hurry who reads from us, but the user. */
     bool waits = tpl_engine_output_waits(&run.output) || run_writes()
-                 || (run.pid == 0 && run_behind());
+                 || (run.pid == 0 && run.behind++ < RUN_BEHIND
+                     && run_behind());
 
     if (waits && run.signal == 0 && !run.overdue) {
         tpl_timer_set(&run.loop, timer, tpb_now() + run_second);
@@ -884,6 +888,8 @@ int tpl_engine_run(const struct tpl_engine_plan *plan,
     if (status == 0 && run.output.iof != NULL
         && tpl_iof_lost(run.output.iof) != 0)
         status = 1;
+    if (status == 0 && run.signal != 0)    /* it ended our reader's time */
+        status = run.signal == SIGINT ? -SIGINT : 128 + run.signal;
     run_sweep();
     run_clean_up();
     return status;

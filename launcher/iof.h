@@ -68,7 +68,7 @@ bool tpl_iof_put(struct tpl_iof *iof, int rank, bool error, const char *data,
                  size_t length);
 
 /* Is a stream nearly full?  The feeder waits then until `room` is called.  What
- * it has at hand, 16 KiB at most, still has its place. */
+ * it has at hand, 384 KiB at most, still has its place. */
 bool tpl_iof_crowded(const struct tpl_iof *iof);
 
 /* No more comes from this rank. */

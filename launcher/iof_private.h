@@ -14,7 +14,8 @@
 enum {
     TPL_STREAM_MOST = 65536,       /* a stream's buffer at most */
     TPL_STREAM_FED = 1 << 20,      /* of one that is fed */
-    TPL_STREAM_MARGIN = 32768,     /* a fed one with less room is crowded */
+    TPL_STREAM_MARGIN = 384 * 1024,     /* a fed one with less room is crowded:
+                                    * what is at hand then still fits */
     TPL_OUTPUT_STAGE = 65536
 };
 

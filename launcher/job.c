@@ -254,7 +254,8 @@ void tpl_job_end(struct tpl_job *job, int status, const char *format, ...)
 /*
  * A peer's end may be heard of, and answered by tp_abort(), sooner than by us:
  * the kernel closes what a process had open, and tells its parent last.  So who
- * is dying as the job's end begins may be the cause of that.
+ * is dying as the job's end begins may be the cause of that; but the reason
+ * that tp_abort() gives tells more than a status.
  */
 static void job_look_for_dying(struct tpl_job *job, enum tpl_verdict blamed)
 {
@@ -377,7 +378,7 @@ void tpl_job_event(struct tpl_job *job, const struct tpl_pmix_event *event)
         break;
     case TPL_PMIX_ABORT:
         if (!job->options->keep_going)
-            job_look_for_dying(job, TPL_WELL);
+            job_look_for_dying(job, TPL_BY_STATUS);
         rank->dying = false;
         /* As exit(3) would: the low eight bits, but a failure stays one. */
         tpl_job_end(job, event->status != 0 && (event->status & 255) == 0
@@ -507,7 +508,10 @@ void tpl_job_reap(struct tpl_job *job)
     }
     if (pid < 0 && errno != EINTR && job->running > 0)
         job->blind = errno;
-    if (failed >= 0)
+    /* The end of another may have let us hear of tp_abort(). */
+    if (failed >= 0 && job->phase != TPL_RUNNING && job->ranks[failed].dying)
+        job_blame(job, failed);
+    else if (failed >= 0)
         job_fail(job, failed);
     /* Who died may have left children of its own. */
     if (job->phase == TPL_ORPHANS)

@@ -13,8 +13,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -35,9 +35,6 @@ struct directory_bootstrap {
     char suffix[DIRECTORY_SUFFIX]; /* for that */
     struct tpf_watch asks;         /* inotify; fd -1: none */
 };
-
-/* One context of a process after the other publishes. */
-static pthread_mutex_t directory_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct directory_bootstrap *directory(struct tpr_bootstrap *base)
 {
@@ -162,23 +159,38 @@ static void directory_count(struct directory_bootstrap *self,
     }
 }
 
-/* 0, or an errno and which file is meant. */
-static int directory_write(struct directory_bootstrap *self, const void *blob,
-                           size_t length, char path[PATH_MAX])
+/* The file becomes the card of the rank's next context, which another process
+ * of it may just be giving its own number.  0, or an errno. */
+static int directory_place(struct directory_bootstrap *self, const char *path)
 {
     char card[PATH_MAX];
-    int fd, code = 0;
 
-    directory_count(self, card);
-    directory_path(&self->base, "new", self->base.rank, path);
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    do {
+        directory_count(self, card);
+        if (link(path, card) == 0)
+            return 0;
+    } while (errno == EEXIST);
+    /* Not every file system has links. */
+    return (errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP)
+           && rename(path, card) == 0 ? 0 : errno;
+}
+
+/* 0, or an errno. */
+static int directory_write(struct directory_bootstrap *self, const void *blob,
+                           size_t length)
+{
+    char path[PATH_MAX];
+    int fd, code;
+
+    snprintf(path, sizeof(path), "%s/new.%d.XXXXXX", self->path,
+             self->base.rank);
+    fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0)
         return errno;
-    if (tpb_write_all(fd, blob, length) < 0 || rename(path, card) < 0)
-        code = errno;
+    code = tpb_write_all(fd, blob, length) < 0 ? errno
+           : directory_place(self, path);
     tpb_close(&fd);
-    if (code != 0)
-        unlink(path);
+    unlink(path);
     return code;
 }
 
@@ -186,14 +198,11 @@ static tp_status directory_publish(struct tpr_bootstrap *base,
                                    const void *blob, size_t length,
                                    struct tpb_error *error)
 {
-    char path[PATH_MAX];
-    int code;
+    int code = directory_write(directory(base), blob, length);
 
-    pthread_mutex_lock(&directory_lock);
-    code = directory_write(directory(base), blob, length, path);
-    pthread_mutex_unlock(&directory_lock);
     if (code != 0)
-        return tpb_fail_errno(error, code, "cannot write %s", path);
+        return tpb_fail_errno(error, code, "cannot write a card to %s",
+                              directory(base)->path);
     directory_listen(directory(base));
     return TP_OK;
 }

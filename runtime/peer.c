@@ -633,6 +633,8 @@ static uint64_t peer_excess(const tp_context *context, uint64_t away)
 
     if (limit < 0 || limit > PEER_AWAY_MS)
         limit = PEER_AWAY_MS;
+    if (limit < 2 * PEER_TIMER_MS)     /* who is parked looks so seldom */
+        limit = 2 * PEER_TIMER_MS;
     counts = (uint64_t)limit * UINT64_C(1000000);
     return away > counts ? away - counts : 0;
 }

@@ -40,7 +40,7 @@ END
 }
 
 # Only our engines are in PATH, and what the stand-ins themselves need.
-for tool in sh bash printf echo cat ssh true sleep setsid; do
+for tool in sh bash printf echo cat ssh true sleep setsid wc; do
     for folder in /usr/bin /bin; do
         [ ! -x $folder/$tool ] || ln -sf $folder/$tool "$work/bin/$tool"
     done
@@ -425,7 +425,12 @@ PMIX_RANK=0 "\$@" 2>"$work/zero" &
 zero=\$!
 PMIX_RANK=1 "\$@" 2>"$work/one" &
 one=\$!
-sleep 1
+size=
+until new=\$(cat "$work/zero" "$work/one" | wc -c)
+    [ "\$new" = "\$size" ] && [ "\$new" -gt 5333333 ]; do
+    size=\$new
+    sleep 0.5
+done
 printf '<stderr rank="0">%s</stderr>\n' "\$(cat "$work/zero")"
 printf '<stderr rank="1">%s</stderr>\n' "\$(cat "$work/one")"
 until wait; do :; done

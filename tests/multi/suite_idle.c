@@ -152,7 +152,7 @@ static void idle_before_contact(void)
 {
     unsigned woken = 0;
 
-    if (tpx_me.rank == 0)
+    if (tpx_me.rank == 0 && tpx_me.mode == TP_PROGRESS_MANUAL)
         tpx_check(setenv("TP_CONNECT_TIMEOUT", "2s", 1) == 0, "setenv");
     tpx_ok(tp_init(NULL, &tpx_me.context));
     if (tpx_me.rank == 0) {
