@@ -102,15 +102,14 @@ static tp_status find_only(pid_t *pid, struct tpb_error *error)
 tp_status tptop_find(pid_t *pid, struct tpb_record *record,
                      struct tpb_error *error)
 {
-    tp_status status = TP_OK;
+    tp_status status;
     struct stat self;
     int fd;
 
     if (lstat("/proc/self", &self) < 0)
         return tpb_fail(error, TP_ERR_NOT_FOUND, "jobs are found in /proc,"
                         " which is not mounted here");
-    if (*pid == 0)
-        status = find_only(pid, error);
+    status = *pid == 0 ? find_only(pid, error) : TP_OK;
     if (status != TP_OK)
         return status;
     fd = find_record(*pid);

@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 
 /* The names as strings: before the header makes them members. */
 static const char *const libpmix_names[] = {
@@ -14,6 +13,7 @@ static const char *const libpmix_names[] = {
     "PMIx_Value_load",
 };
 
+#include "runtime/base/thread.h"
 #include "runtime/bootstrap_libpmix.h"
 
 struct tpr_pmix_calls tpr_pmix;
@@ -21,10 +21,7 @@ struct tpr_pmix_calls tpr_pmix;
 _Static_assert(sizeof(tpr_pmix) == sizeof(libpmix_names),
                "a name per function, in their order");
 
-static struct {
-    pthread_mutex_t lock;
-    bool loaded;
-} libpmix = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static struct tpb_once libpmix_once = TPB_ONCE_INIT;
 
 /* Global, as if it were linked: its plug-ins rely on that.  By its name first,
  * so that LD_LIBRARY_PATH counts; then where it was when tp was built. */
@@ -54,17 +51,10 @@ static tp_status libpmix_load(struct tpb_error *error)
         memcpy((unsigned char *)&tpr_pmix + i * sizeof(found), &found,
                sizeof(found));
     }
-    libpmix.loaded = true;
     return TP_OK;
 }
 
 tp_status tpr_pmix_load(struct tpb_error *error)
 {
-    tp_status status = TP_OK;
-
-    pthread_mutex_lock(&libpmix.lock);
-    if (!libpmix.loaded)
-        status = libpmix_load(error);
-    pthread_mutex_unlock(&libpmix.lock);
-    return status;
+    return tpb_once(&libpmix_once, libpmix_load, error);
 }

@@ -164,20 +164,18 @@ static bool drive_over(tp_context *context, const struct drive_wait *wait)
  * come gets as long again; not in tp_wait(), whose caller can wait again. */
 static bool drive_late(struct drive_wait *wait)
 {
-    uint64_t now, late;
+    uint64_t now, later = wait->deadline;
 
     if (wait->deadline == 0)
         return false;
     now = tpb_now();
     if (now < wait->deadline)
         return false;
-    late = now - wait->deadline;
-    if (wait->longer || late < DRIVE_STOPPED_NS)
+    if (!tpb_excuse(&later, &wait->longer, now, DRIVE_STOPPED_NS,
+                    DRIVE_LONGER_NS))
         return true;
-    wait->longer = true;
     if (wait->sync != NULL)
-        wait->deadline = now + (late < DRIVE_LONGER_NS ? late
-                                : DRIVE_LONGER_NS);
+        wait->deadline = later;
     return false;
 }
 

@@ -10,21 +10,20 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <nettle/hmac.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/thread.h"
 #include "runtime/secret.h"
 
 static struct {
-    pthread_mutex_t lock;
-    bool loaded;
+    struct tpb_once once;
     void (*set_key)(struct hmac_sha256_ctx *, size_t, const uint8_t *);
     void (*update)(struct hmac_sha256_ctx *, size_t, const uint8_t *);
     void (*digest)(struct hmac_sha256_ctx *, size_t, uint8_t *);
-} secret_hmac = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} secret_hmac = { .once = TPB_ONCE_INIT };
 
 static tp_status secret_load(struct tpb_error *error)
 {
@@ -46,7 +45,6 @@ static tp_status secret_load(struct tpb_error *error)
     *(void **)&secret_hmac.set_key = key;
     *(void **)&secret_hmac.update = update;
     *(void **)&secret_hmac.digest = digest;
-    secret_hmac.loaded = true;
     return TP_OK;
 }
 
@@ -54,13 +52,7 @@ static tp_status secret_load(struct tpb_error *error)
  * time. */
 tp_status tpr_secret_open(struct tpb_error *error)
 {
-    tp_status status = TP_OK;
-
-    pthread_mutex_lock(&secret_hmac.lock);
-    if (!secret_hmac.loaded)
-        status = secret_load(error);
-    pthread_mutex_unlock(&secret_hmac.lock);
-    return status;
+    return tpb_once(&secret_hmac.once, secret_load, error);
 }
 
 static void secret_add(struct hmac_sha256_ctx *context, const void *data,

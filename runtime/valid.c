@@ -155,23 +155,17 @@ static const char *valid_filled(const struct tpr_skeleton *skeleton,
                                 struct valid_fault *fault)
 {
     const tp_message *message = &skeleton->message;
+    struct tpf_buffer buffer;
     uint64_t total = 0;
 
-    fault->piece = "payload ";
-    for (size_t i = 0; i < message->payload_count; i++) {
-        fault->index = i;
-        if (valid_data(message->payloads[i].data,
-                       message->payloads[i].length) != NULL)
+    for (size_t i = 0; tpr_message_buffer(message, i, &buffer); i++) {
+        bool tensor = i >= message->payload_count;
+
+        fault->piece = tensor ? "tensor " : "payload ";
+        fault->index = tensor ? i - message->payload_count : i;
+        if (valid_data(buffer.data, buffer.length) != NULL)
             return "there is no memory for it: data is NULL";
-        total += message->payloads[i].length;
-    }
-    fault->piece = "tensor ";
-    for (size_t i = 0; i < message->tensor_count; i++) {
-        fault->index = i;
-        if (valid_data(message->tensors[i].data,
-                       message->tensors[i].length) != NULL)
-            return "there is no memory for it: data is NULL";
-        total += message->tensors[i].length;
+        total += buffer.length;
     }
     fault->piece = NULL;
     return total == skeleton->data_length ? NULL

@@ -350,18 +350,12 @@ static void meet_late(struct ofi_meet *meet)
         ofi_conn_drop(meet->conn);
 }
 
-/* Is it found late because nobody looked for long?  So was the other side, if
- * all of the job was stopped: once it gets as long again. */
+/* Is it found late because nobody looked for long? */
 static bool meet_excused(struct ofi_meet *meet, uint64_t looked)
 {
-    const uint64_t most = MEET_LONGER_MS * UINT64_C(1000000);
-    uint64_t late = looked - meet->deadline;
-
-    if (meet->longer || late < MEET_STOPPED_MS * UINT64_C(1000000))
-        return false;
-    meet->longer = true;
-    meet->deadline = looked + (late < most ? late : most);
-    return true;
+    return tpb_excuse(&meet->deadline, &meet->longer, looked,
+                      MEET_STOPPED_MS * UINT64_C(1000000),
+                      MEET_LONGER_MS * UINT64_C(1000000));
 }
 
 /* From the beginning each time: one that is late may take others with it. */

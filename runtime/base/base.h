@@ -104,6 +104,21 @@ static inline uint64_t tpb_look(uint64_t *looked)
     return before;
 }
 
+/* Is a deadline found so late, after `stopped` ns, that this process was
+ * stopped, as perhaps were those that it waits for?  They get as long again, up
+ * to `most` ns; once, which *longer says.  Not before it is over. */
+static inline bool tpb_excuse(uint64_t *deadline, bool *longer, uint64_t now,
+                              uint64_t stopped, uint64_t most)
+{
+    uint64_t late = now - *deadline;
+
+    if (*longer || late < stopped)
+        return false;
+    *longer = true;
+    *deadline = now + (late < most ? late : most);
+    return true;
+}
+
 /* Tells the core that this is a spin loop. */
 static inline void tpb_pause(void)
 {

@@ -54,3 +54,22 @@ int tpb_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
     pthread_attr_destroy(&attributes);
     return code;
 }
+
+tp_status tpb_once(struct tpb_once *once,
+                   tp_status (*run)(struct tpb_error *error),
+                   struct tpb_error *error)
+{
+    tp_status status = TP_OK;
+
+    /* Pairs with the release below: what run() has written is seen. */
+    if (atomic_load_explicit(&once->done, memory_order_acquire))
+        return TP_OK;
+    pthread_mutex_lock(&once->lock);
+    if (!atomic_load_explicit(&once->done, memory_order_relaxed)) {
+        status = run(error);
+        atomic_store_explicit(&once->done, status == TP_OK,
+                              memory_order_release);
+    }
+    pthread_mutex_unlock(&once->lock);
+    return status;
+}

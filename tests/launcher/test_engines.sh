@@ -39,6 +39,18 @@ END
     chmod +x "$work/bin/$1"
 }
 
+# stand_in NAME WORDS: one whose --version says WORDS, and that does with what
+# tprun-rank is told what standard input says.
+stand_in()
+{
+    {
+        printf '#!/bin/sh\n[ "$1" != --version ] || { echo "%s"; exit; }\n' "$2"
+        echo 'while [ "${1##*/}" != tprun-rank ]; do shift; done'
+        cat
+    } >"$work/bin/$1"
+    chmod +x "$work/bin/$1"
+}
+
 # Only our engines are in PATH, and what the stand-ins themselves need.
 for tool in sh bash printf echo cat ssh true sleep setsid wc; do
     for folder in /usr/bin /bin; do
@@ -396,10 +408,7 @@ fi
 # ---- a rank that does not start ----
 
 # The other one has been started; a host went down in between.
-cat >"$work/bin/mpirun.openmpi" <<END
-#!/bin/sh
-[ "\$1" != --version ] || { echo 'mpirun (Open MPI) 4.1.4'; exit; }
-while [ "\${1##*/}" != tprun-rank ]; do shift; done
+stand_in mpirun.openmpi 'mpirun (Open MPI) 4.1.4' <<END
 printf '\036tp%s S 1 1 0 host \036\n' "\$3" >&2
 sleep 200 &
 trap 'kill \$!; exit 1' TERM
@@ -416,10 +425,7 @@ fi
 
 # Nobody reads for longer than tprun waits for a start, and the word of rank 1's
 # is behind what rank 0 has written.
-cat >"$work/bin/mpirun.openmpi" <<END
-#!/bin/sh
-[ "\$1" != --version ] || { echo 'mpirun (Open MPI) 4.1.4'; exit; }
-while [ "\${1##*/}" != tprun-rank ]; do shift; done
+stand_in mpirun.openmpi 'mpirun (Open MPI) 4.1.4' <<END
 trap 'kill -USR2 \$zero \$one' USR2
 PMIX_RANK=0 "\$@" 2>"$work/zero" &
 zero=\$!
@@ -451,14 +457,10 @@ fi
 
 # What the ranks print an engine of the others writes itself, and is not through
 # with it long after they have ended: our reader has other things to do.
-cat >"$work/bin/prterun" <<'END'
-#!/bin/sh
-[ "$1" != --version ] || { echo 'prterun (PRRTE) 3.0.2'; exit; }
-while [ "${1##*/}" != tprun-rank ]; do shift; done
+stand_in prterun 'prterun (PRRTE) 3.0.2' <<'END'
 printf '\036tp%s S 0 1 0 host \036\n\036tp%s E 0 1 0 host \036\n' "$3" "$3" >&2
 printf '%1999999d\n' 1
 END
-chmod +x "$work/bin/prterun"
 { sleep 7; wc -c; } <"$work/pipe" >"$work/count" &
 PATH=$work/bin "$tprun" --engine prrte --host $away true >"$work/pipe" \
     2>"$work/err" </dev/null
@@ -474,10 +476,7 @@ fi
 
 # And who reads standard error, which goes through us, reads it slowly: the rest
 # is there when the engine has gone.
-cat >"$work/bin/prterun" <<'END'
-#!/bin/sh
-[ "$1" != --version ] || { echo 'prterun (PRRTE) 3.0.2'; exit; }
-while [ "${1##*/}" != tprun-rank ]; do shift; done
+stand_in prterun 'prterun (PRRTE) 3.0.2' <<'END'
 printf '\036tp%s S 0 1 0 host \036\n' "$3" >&2
 for i in 1 2 3 4 5 6 7 8 9 10 11 12; do printf '%9999d\n' $i; done >&2
 printf '\036tp%s E 0 1 0 host \036\n' "$3" >&2
@@ -495,10 +494,7 @@ else
 fi
 
 # --timeout is kept where nobody reads.
-cat >"$work/bin/prterun" <<'END'
-#!/bin/sh
-[ "$1" != --version ] || { echo 'prterun (PRRTE) 3.0.2'; exit; }
-while [ "${1##*/}" != tprun-rank ]; do shift; done
+stand_in prterun 'prterun (PRRTE) 3.0.2' <<'END'
 printf '\036tp%s S 0 1 0 host \036\n' "$3" >&2
 while :; do printf '%9999d\n' 1; done >&2
 END

@@ -391,27 +391,40 @@ START_TEST(test_memory)
 }
 END_TEST
 
-/* Nobody finds what a rank leaves where /proc is not mounted: that is said, and
- * not that it withstands SIGKILL. */
-START_TEST(test_no_proc)
+/* What a tool says where /proc is not mounted, whose first line is in `text`;
+ * NULL: it cannot be without, which is told. */
+static FILE *without_proc(const char *program, const char *arguments,
+                          char text[512])
 {
-    char command[1024], text[512] = "";
+    char command[1024];
     FILE *output;
 
     if (tpx_sanitized()) {
         tpx_skip("sanitizer", "it reads /proc itself");
-        return;
+        return NULL;
     }
     if (system("unshare -m umount -l /proc 2>/dev/null") != 0) {
         tpx_skip("root", "/proc cannot be unmounted");
-        return;
+        return NULL;
     }
     snprintf(command, sizeof(command), "exec unshare -m sh -c 'umount -l /proc "
-             "&& exec %s sh -c \"sleep 6 & exit 0\"' 2>&1",
-             tpx_program("launcher/tprun"));
+             "&& exec %s %s' 2>&1", tpx_program(program), arguments);
     output = popen(command, "r");
     ck_assert_ptr_nonnull(output);
-    ck_assert_ptr_nonnull(fgets(text, sizeof(text), output));
+    ck_assert_ptr_nonnull(fgets(text, 512, output));
+    return output;
+}
+
+/* Nobody finds what a rank leaves there: that is said, and not that it
+ * withstands SIGKILL. */
+START_TEST(test_no_proc)
+{
+    char text[512] = "";
+    FILE *output = without_proc("launcher/tprun",
+                                "sh -c \"sleep 6 & exit 0\"", text);
+
+    if (output == NULL)
+        return;
     ck_assert_msg(strstr(text, "without /proc") != NULL, "%s", text);
     ck_assert_int_eq(fgetc(output), EOF);
     ck_assert_int_eq(pclose(output), 0);
@@ -421,22 +434,11 @@ END_TEST
 /* ... nor does tptop find a job, and it says why. */
 START_TEST(test_no_proc_to_watch)
 {
-    char command[1024], text[512] = "";
-    FILE *output;
+    char text[512] = "";
+    FILE *output = without_proc("launcher/tptop", "--json", text);
 
-    if (tpx_sanitized()) {
-        tpx_skip("sanitizer", "it reads /proc itself");
+    if (output == NULL)
         return;
-    }
-    if (system("unshare -m umount -l /proc 2>/dev/null") != 0) {
-        tpx_skip("root", "/proc cannot be unmounted");
-        return;
-    }
-    snprintf(command, sizeof(command), "exec unshare -m sh -c 'umount -l /proc "
-             "&& exec %s --json' 2>&1", tpx_program("launcher/tptop"));
-    output = popen(command, "r");
-    ck_assert_ptr_nonnull(output);
-    ck_assert_ptr_nonnull(fgets(text, sizeof(text), output));
     ck_assert_msg(strstr(text, "/proc, which is not mounted here") != NULL,
                   "%s", text);
     ck_assert_int_ne(pclose(output), 0);

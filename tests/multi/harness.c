@@ -2,7 +2,6 @@
 /* Forks ranks, watches them, tells how they ended. */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -264,19 +263,6 @@ static void harness_judge(struct harness_run *run, int rank)
         harness_say_output(run, output);
 }
 
-static void harness_remove(const char *directory)
-{
-    DIR *open = opendir(directory);
-    struct dirent *entry;
-
-    while (open != NULL && (entry = readdir(open)) != NULL)
-        if (entry->d_name[0] != '.')
-            unlinkat(dirfd(open), entry->d_name, 0);
-    if (open != NULL)
-        closedir(open);
-    rmdir(directory);
-}
-
 static void harness_go(struct harness_run *run)
 {
     const char *root = getenv("TMPDIR");
@@ -289,7 +275,8 @@ static void harness_go(struct harness_run *run)
     harness_wait(run);
     for (int rank = 0; rank < run->job->ranks; rank++)
         harness_judge(run, rank);
-    harness_remove(run->directory);
+    tpx_clear(run->directory);
+    rmdir(run->directory);
 }
 
 bool tpx_job_fails(const struct tpx_job *job, char *text, size_t size)

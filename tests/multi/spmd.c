@@ -2,6 +2,7 @@
 /* What the test functions share, and the run of one in the calling rank. */
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <execinfo.h>
 #include <poll.h>
@@ -241,6 +242,18 @@ void tpx_barrier(void)
         tpx_meet(rank);
     for (int rank = 1; rank < tpx_me.size; rank++)
         tpx_ok(tp_pipe_send(tpx_pipe(rank, SPMD_MEETING), &byte, 1));
+}
+
+void tpx_clear(const char *directory)
+{
+    DIR *open = opendir(directory);
+    const struct dirent *entry;
+
+    while (open != NULL && (entry = readdir(open)) != NULL)
+        if (entry->d_name[0] != '.')
+            unlinkat(dirfd(open), entry->d_name, 0);
+    if (open != NULL)
+        closedir(open);
 }
 
 const char *tpx_file(const char *name)

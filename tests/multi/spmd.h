@@ -30,6 +30,9 @@ struct tpx_rank {
 };
 extern struct tpx_rank tpx_me;
 
+/* Removes the files of a folder. */
+void tpx_clear(const char *directory);
+
 typedef void tpx_spmd_fn(void);
 
 enum {

@@ -2,7 +2,6 @@
 /* Damaged cards and notes, and memory that runs out. */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -501,27 +500,14 @@ static void bad_exchange(void)
               "%u of %u operations have ended", bad.ended, bad.issued);
 }
 
-/* The folder is as at first: who failed to join would be behind the other by a
- * context from then on. */
-static void bad_forget(void)
-{
-    const char *folder = getenv("TP_BOOTSTRAP");
-    DIR *open = folder != NULL ? opendir(folder + strlen("dir:")) : NULL;
-    const struct dirent *entry;
-
-    tpx_check(open != NULL, "no folder");
-    while ((entry = readdir(open)) != NULL)
-        if (entry->d_name[0] != '.')
-            unlinkat(dirfd(open), entry->d_name, 0);
-    closedir(open);
-}
-
 static bool bad_round(unsigned n)
 {
     tp_status status;
     bool well;
 
-    bad_forget();
+    /* The folder is as at first: who failed to join would be behind the other
+     * by a context from then on. */
+    tpx_clear(tpx_file(""));
     /* The last round's failure may still be due: it hits the settings here. */
     do
         status = bad_open(1, 0);
