@@ -334,14 +334,15 @@ else
     fail "an argument of nothing but colons arrives changed"
 fi
 
-# goes WHOM COMMAND...: that is started, and killed; the rank goes, and what it
-# has started, also in a session of its own.
+# goes RANK WHOM COMMAND...: that is started, and killed; the rank goes, and what
+# it has started, also in a session of its own.  Each has its own number: the
+# guards of one that is gone may still be looking for its children.
 goes()
 {
-    whom=$1
-    shift
+    number=$1 whom=$2
+    shift 2
     : >"$work/out"
-    PMIX_RANK=0 "$@" >"$work/out" 2>/dev/null </dev/null &
+    PMIX_RANK=$number "$@" >"$work/out" 2>/dev/null </dev/null &
     killed=$!
     for _ in $(seq 6000); do
         ! grep -q '^all$' "$work/out" || break
@@ -367,9 +368,9 @@ goes()
     fi
 }
 starts='setsid sleep 600 & echo $!; sleep 600 & echo $!; echo all; wait'
-goes "its engine" sh -c "$keeper -- sh -c '$starts'; true"
+goes 1 "its engine" sh -c "$keeper -- sh -c '$starts'; true"
 # shellcheck disable=SC2086 # several words
-goes "its tprun-rank" $keeper -- sh -c "$starts"
+goes 2 "its tprun-rank" $keeper -- sh -c "$starts"
 
 # Nobody reads for longer than what the rank leaves may take to end: that which
 # does not heed SIGTERM is killed all the same.
@@ -427,6 +428,7 @@ fi
 # is behind what rank 0 has written.
 stand_in mpirun.openmpi 'mpirun (Open MPI) 4.1.4' <<END
 trap 'kill -USR2 \$zero \$one' USR2
+: >"$work/zero" >"$work/one"
 PMIX_RANK=0 "\$@" 2>"$work/zero" &
 zero=\$!
 PMIX_RANK=1 "\$@" 2>"$work/one" &

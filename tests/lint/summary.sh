@@ -95,4 +95,19 @@ if grep -q -e noise -e tree/good "$work/said"; then
 else
     pass
 fi
+
+# A program that hangs is ended, and what it has left is named.
+printf '#!/bin/sh\nsleep 977 &\necho $! >"%s"\nwait\n' "$work/sleeper" \
+    >"$work/hangs.sh"
+TP_TEST_LIMIT=1 TP_TEST_WRAP='' sh tests/lib/wrap "$work/hangs.sh" \
+    >"$work/said" 2>&1
+status=$?
+kill "$(cat "$work/sleeper")"
+if [ $status -eq 124 ] && grep -q '^FAIL: status 124 after' "$work/said" &&
+    grep -q '^    .*sleep 977$' "$work/said"; then
+    pass
+else
+    fail "a program that hangs: status $status"
+    cat "$work/said"
+fi
 finish
