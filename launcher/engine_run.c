@@ -676,8 +676,8 @@ static tp_status run_prepare(struct tpb_error *error)
         || tpl_watch_set(&run.loop, &run.signals, EPOLLIN) < 0)
         return tpb_fail_errno(error, errno, "cannot watch for signals");
     run.timeout.fire = run_timed_out;
-    run.launch.fire = run_waits;
-    run.grace.fire = run_settled;
+    run.launch = (struct tpl_timer){ .fire = run_waits, .patient = true };
+    run.grace = (struct tpl_timer){ .fire = run_settled, .patient = true };
     run.heed.fire = run_heed;
     run.hurry.fire = run_hurry_over;
     tpl_engine_text_init(&run.text, &run.loop, run.plan->cookie,

@@ -206,7 +206,7 @@ void tpl_job_init(struct tpl_job *job, const struct tpl_options *options,
     job->iof = iof;
     job->ranks = ranks;
     job->timeout.fire = job_timed_out;
-    job->grace.fire = job_grace_over;
+    job->grace = (struct tpl_timer){ .fire = job_grace_over, .patient = true };
     job->hurry.fire = job_hurry_over;
 }
 

@@ -9,7 +9,12 @@
 #include "launcher/loop.h"
 #include "runtime/base/io.h"
 
-enum { LOOP_BATCH = 64 };
+enum {
+    LOOP_BATCH = 64,
+    LOOP_STOPPED = 500000000       /* ns late: it was stopped */
+};
+
+static const uint64_t loop_longer = UINT64_C(5000000000);
 
 tp_status tpl_loop_init(struct tpl_loop *loop, struct tpb_error *error)
 {
@@ -62,6 +67,7 @@ void tpl_timer_set(struct tpl_loop *loop, struct tpl_timer *timer,
     if (timer->at != 0)
         tpb_list_unlink(&timer->node);
     timer->at = at;
+    timer->longer = false;
     if (at != 0)
         tpb_list_append(&loop->timers, &timer->node);
 }
@@ -97,7 +103,10 @@ static void loop_fire(struct tpl_loop *loop)
         struct tpl_timer *timer = TPB_CONTAINER(node, struct tpl_timer, node);
 
         node = node->next;
-        if (timer->at > now)
+        if (timer->at > now
+            || (timer->patient
+                && tpb_excuse(&timer->at, &timer->longer, now, LOOP_STOPPED,
+                              loop_longer)))
             continue;
         tpl_timer_set(loop, timer, 0);
         timer->fire(timer);

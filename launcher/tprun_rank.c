@@ -51,6 +51,8 @@ enum {
     RANK_EXIT_USAGE = TPL_EXIT_USAGE,
     RANK_GRACE = 2000,             /* ms for processes that the rank leaves */
     RANK_STUCK = 1000,             /* ... and after SIGKILL */
+    RANK_STOPPED = 500000000,      /* ns late: we were stopped ... */
+    RANK_LONGER = 2000000000,      /* ... and they get at most so much more */
     RANK_SWEEPS = 100,             /* at most so many looks for them at last */
     RANK_PASS_MS = 100             /* for an engine to pass a line on */
 };
@@ -438,10 +440,12 @@ static int rank_wait(int signals)
 }
 
 /* Signals what the rank has left running until it is gone, or for so many ms;
- * true: it is.  Once at least: nobody may read meanwhile what was written. */
+ * true: it is.  Once at least: nobody may read meanwhile what was written.  It
+ * may have been stopped together with us. */
 static bool rank_sweep_by(int signals, int signal, int ms)
 {
-    uint64_t until = tpb_now() + (uint64_t)ms * UINT64_C(1000000);
+    uint64_t until = tpb_now() + (uint64_t)ms * UINT64_C(1000000), now;
+    bool longer = false;
 
     do {
         if (tpl_orphans_kill(signal) == 0)
@@ -449,7 +453,9 @@ static bool rank_sweep_by(int signals, int signal, int ms)
         rank_turn(signals, 100);
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;
-    } while (tpb_now() < until);
+        now = tpb_now();
+    } while (now < until
+             || tpb_excuse(&until, &longer, now, RANK_STOPPED, RANK_LONGER));
     return false;
 }
 

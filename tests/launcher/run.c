@@ -116,20 +116,39 @@ static char *run_contents(int fd, size_t *length)
     return text;
 }
 
-void tpx_await_output(struct tpx_launch *launch, const char *text, int count)
+bool tpx_output_comes(struct tpx_launch *launch, const char *text, int count,
+                      double seconds)
 {
-    for (int i = 0; i < 6000; i++) {
+    for (int i = 0; i < seconds * 100; i++) {
         size_t length;
         char *now = run_contents(launch->out_fd, &length);
         int found = tpx_count(now, text);
 
         tpb_free(now);
         if (found >= count)
-            return;
+            return true;
         tpx_doze(0.01);
     }
+    return false;
+}
+
+void tpx_await_output(struct tpx_launch *launch, const char *text, int count)
+{
+    if (tpx_output_comes(launch, text, count, 60))
+        return;
     kill(launch->pid, SIGKILL);
     ck_abort_msg("no \"%s\" came in a minute", text);
+}
+
+pid_t tpx_number_behind(const struct tpx_launch *launch, const char *words)
+{
+    char text[256] = "";
+    const char *at;
+
+    ck_assert_int_gt(pread(launch->out_fd, text, sizeof(text) - 1, 0), 0);
+    at = strstr(text, words);
+    ck_assert_ptr_nonnull(at);
+    return (pid_t)atoi(at + strlen(words));
 }
 
 /* `state` as /proc has it. */

@@ -44,8 +44,14 @@ void tpx_finish(struct tpx_launch *launch, double seconds);
         tpx_finish((launch), 90); \
     } while (0)
 
-/* Waits until the output so far holds `text` `count` times, or fails. */
+/* Waits until the output so far holds `text` `count` times, at most so long; or
+ * for a minute, and fails. */
+bool tpx_output_comes(struct tpx_launch *launch, const char *text, int count,
+                      double seconds);
 void tpx_await_output(struct tpx_launch *launch, const char *text, int count);
+
+/* The number behind these words in the output so far. */
+pid_t tpx_number_behind(const struct tpx_launch *launch, const char *words);
 
 /* Waits until a signal has stopped the process, or fails. */
 void tpx_await_stopped(pid_t pid);

@@ -89,18 +89,6 @@ START_TEST(test_stubborn)
 }
 END_TEST
 
-/* The number behind these words in the output so far. */
-static pid_t number_behind(const struct tpx_launch *launch, const char *words)
-{
-    char text[256] = "";
-    const char *at;
-
-    ck_assert_int_gt(pread(launch->out_fd, text, sizeof(text) - 1, 0), 0);
-    at = strstr(text, words);
-    ck_assert_ptr_nonnull(at);
-    return (pid_t)atoi(at + strlen(words));
-}
-
 /* Of two ranks one is stopped, and the job is ended; how many say goodbye. */
 static int stopped_rank(void)
 {
@@ -112,7 +100,7 @@ static int stopped_rank(void)
                "test $PMIX_RANK = 1 && kill -STOP $$; "
                "while :; do sleep 0.05; done", NULL });
     tpx_await_output(&launch, "ready ", 2);
-    tpx_await_stopped(number_behind(&launch, "ready 1 "));
+    tpx_await_stopped(tpx_number_behind(&launch, "ready 1 "));
     kill(launch.pid, SIGTERM);
     tpx_finish(&launch, 90);
     ck_assert_int_eq(launch.status, 143);
@@ -208,6 +196,47 @@ START_TEST(test_suspend)
     ck_assert_int_eq(unlink("1"), 0);
     rmdir(directory);
     tpx_release(&launch);
+}
+END_TEST
+
+/* A rank that was told to end saves its work, and is stopped together with
+ * tprun for longer than it had; how often it has saved. */
+static int stopped_in_time(void)
+{
+    struct tpx_launch launch = { 0 };
+    pid_t rank;
+    int saved;
+
+    tpx_launch(&launch, -1, (const char *const[]){ "sh", "-c",
+               "trap 'echo saving; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.05; "
+               "done; echo saved; exit 0' TERM; echo ready $$; "
+               "while :; do sleep 0.05; done", NULL });
+    tpx_await_output(&launch, "ready ", 1);
+    rank = tpx_number_behind(&launch, "ready ");
+    kill(launch.pid, SIGTERM);
+    if (tpx_output_comes(&launch, "saving\n", 1, 5)) {
+        kill(launch.pid, SIGSTOP);
+        kill(-rank, SIGSTOP);
+        tpx_doze(6);
+        kill(launch.pid, SIGCONT);
+        kill(-rank, SIGCONT);
+    }
+    tpx_finish(&launch, 90);
+    ck_assert_int_eq(launch.status, 143);
+    saved = tpx_count(launch.out, "saved\n");
+    tpx_release(&launch);
+    return saved;
+}
+
+/* That is given back.  As above, a busy machine may need more than the time
+ * that all have. */
+START_TEST(test_stopped_in_time)
+{
+    int saved = 0;
+
+    for (int turn = 0; turn < 5 && saved == 0; turn++)
+        saved = stopped_in_time();
+    ck_assert_int_eq(saved, 1);
 }
 END_TEST
 
@@ -836,6 +865,7 @@ int main(void)
     tcase_add_test(tests, test_rank_away);
     tcase_add_loop_test(tests, test_unread, 0, 2);
     tcase_add_test(tests, test_suspend);
+    tcase_add_test(tests, test_stopped_in_time);
     tcase_add_test(tests, test_ignored_stays_ignored);
     tcase_add_test(tests, test_idle);
     tcase_add_test(tests, test_input);
