@@ -25,6 +25,7 @@ enum bench_test {
     BENCH_BANDWIDTH,
     BENCH_BIDIRECTIONAL,
     BENCH_RATE,
+    BENCH_OVERLAP,
     BENCH_PAIRS,
     BENCH_RING,
     BENCH_STAR,
@@ -53,6 +54,7 @@ struct bench_options {
     unsigned window_count;     /* 0: what suits the test */
     unsigned repetitions;
     double time_ms;            /* of one repetition, about */
+    double work_us;            /* of each round of overlap */
     unsigned limit_s;          /* without progress for so long: give up */
     bool fresh, verify, blocking, pin;
     enum bench_format format;
@@ -107,12 +109,13 @@ struct bench_job {
                                   which is not timed in an exchange */
     bool verify;
     bool blocking;
+    uint64_t work;             /* overlap: turns of bench_work() */
     unsigned lanes;            /* buffers each way: message k uses k % lanes */
     void **send, **receive;
     uint64_t count;            /* messages of this repetition, each way */
     uint64_t sequence;         /* number of its first, for the contents */
-    uint64_t *samples;         /* exchange, on a leader: out, ticks of each
-                                  round; NULL on the others */
+    uint64_t *samples;         /* exchange and overlap, on a leader: out, ticks
+                                  of each round; NULL on the others */
     uint64_t ticks;            /* stream, rank 0: out, all of it */
 };
 
@@ -200,6 +203,11 @@ struct bench_driver {
     bool (*exchange)(struct bench_driver *driver, struct bench_job *job);
     bool (*stream)(struct bench_driver *driver, struct bench_job *job);
 
+    /* job->count rounds of two ranks: each begins to receive and to send, works
+     * for job->work turns, and waits for both.  Where the program has the test
+     * overlap. */
+    bool (*overlap)(struct bench_driver *driver, struct bench_job *job);
+
     /* Optional: memory for messages, instead of malloc()'s.  NULL if there is
      * none. */
     void *(*allocate)(struct bench_driver *driver, size_t length);
@@ -230,6 +238,11 @@ bool bench_mesh(struct bench_driver *driver, struct bench_job *job);
 /* With whom a rank exchanges a message in step 0 to `size` - 2, or - 1 where
  * `size` is odd; -1: with nobody. */
 int bench_partner(int rank, int size, int step);
+
+/* Work that takes so many turns; how many take so long on this machine, after
+ * bench_clock_init(). */
+void bench_work(uint64_t turns);
+uint64_t bench_work_turns(double us);
 
 /* A fresh exchange begins each round when both have rewritten their buffers:
  * a leader waits for the byte that the other rank sends. */

@@ -39,6 +39,7 @@ static const struct option_test {
     [BENCH_BIDIRECTIONAL] = { "bidirectional", "a stream each way at once" },
     [BENCH_RATE] = { "rate", "a stream of small messages, in messages per "
                              "second" },
+    [BENCH_OVERLAP] = { "overlap", "a message each way while both ranks work" },
     [BENCH_PAIRS] = { "pairs", "latency of pairs 0-1, 2-3, ..., all at once" },
     [BENCH_RING] = { "ring", "one message going round all ranks, per hop" },
     [BENCH_STAR] = { "star", "from all ranks to rank 0 and back, per message" },
@@ -174,12 +175,13 @@ static bool options_unsigned(const char *text, unsigned long most,
     return true;
 }
 
-static bool options_time(const char *text, double *ms)
+static bool options_time(const char *text, double least, double most,
+                         double *time)
 {
     char *end;
 
-    *ms = strtod(text, &end);
-    return end != text && *end == '\0' && *ms >= 0.01 && *ms <= 3600e3;
+    *time = strtod(text, &end);
+    return end != text && *end == '\0' && *time >= least && *time <= most;
 }
 
 static bool options_memory(const char *text, struct bench_options *options)
@@ -240,7 +242,9 @@ static bool options_set(enum option_id id, const char *value,
     case OPTION_REPETITIONS:
         return options_unsigned(value, 10000, &options->repetitions);
     case OPTION_LIMIT: return options_unsigned(value, 86400, &options->limit_s);
-    case OPTION_TIME: return options_time(value, &options->time_ms);
+    case OPTION_TIME: return options_time(value, 0.01, 3600e3,
+                                          &options->time_ms);
+    case OPTION_WORK: return options_time(value, 0, 1e6, &options->work_us);
     case OPTION_FRESH: options->fresh = true; break;
     case OPTION_VERIFY: options->verify = true; break;
     case OPTION_BLOCKING: options->blocking = true; break;
@@ -278,6 +282,7 @@ static const char *options_limits(enum option_id id)
     case OPTION_REPETITIONS: return " from 1 to 10000";
     case OPTION_LIMIT: return " from 1 to 86400";
     case OPTION_TIME: return " from 0.01 to 3600000";
+    case OPTION_WORK: return " from 0 to 1000000";
     case OPTION_MEMORY: return " with N up to 63";
     case OPTION_BUFFERS: return " from 1 to 1024";
     case OPTION_RANKS: return " from 2 to 64";
@@ -390,10 +395,10 @@ static bool options_agree(const struct bench_usage *usage,
         return options_mistake(usage, status,
                                "ring and star cannot be combined with --fresh",
                                "");
-    if (options->blocking && (tests & BENCH_BIT(BENCH_BIDIRECTIONAL)))
-        return options_mistake(usage, status,
-                               "bidirectional cannot be combined with "
-                               "--blocking", "");
+    if (options->blocking && (tests & (BENCH_BIT(BENCH_BIDIRECTIONAL)
+                                       | BENCH_BIT(BENCH_OVERLAP))))
+        return options_mistake(usage, status, "bidirectional and overlap "
+                               "cannot be combined with --blocking", "");
     if ((options->blocking
          || (tests & (BENCH_BIT(BENCH_STAR) | BENCH_BIT(BENCH_MESH))))
         && (options_shaped(options) || options->on_device))
@@ -464,7 +469,8 @@ bool bench_parse(int argc, char **argv, const struct bench_usage *usage,
     int code;
 
     *options = (struct bench_options){ .repetitions = 7, .time_ms = 30,
-                                       .limit_s = 120, .buffers = 1 };
+                                       .work_us = 100, .limit_s = 120,
+                                       .buffers = 1 };
     options_tables(usage->scope, letters, longs);
     opterr = 0;
     optind = 1;

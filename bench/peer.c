@@ -196,6 +196,35 @@ static bool peer_stream(struct bench_driver *driver, struct bench_job *job)
     return good;
 }
 
+static bool peer_overlap_round(struct peer *peer, struct bench_job *job,
+                               uint64_t k)
+{
+    struct peer_request out = { .over = false }, in = { .over = false };
+    int rank = 1 - peer->driver.rank;
+    uint64_t begun;
+
+    bench_touch(job, bench_out(job, k), job->sequence + k);
+    begun = bench_ticks();
+    if (!peer->kind->receive(peer, rank, bench_in(job, k), job->bytes, &in)
+        || !peer->kind->send(peer, rank, bench_out(job, k), job->bytes, &out))
+        return false;
+    bench_work(job->work);
+    if (!peer_wait(peer, &in) || !peer_wait(peer, &out))
+        return false;
+    if (job->samples != NULL)
+        job->samples[k] = bench_ticks() - begun;
+    return bench_right(job, bench_in(job, k), job->sequence + k)
+           || bench_wrong(job, job->sequence + k);
+}
+
+static bool peer_overlap(struct bench_driver *driver, struct bench_job *job)
+{
+    for (uint64_t k = 0; k < job->count; k++)
+        if (!peer_overlap_round(peer_of(driver), job, k))
+            return false;
+    return true;
+}
+
 /* ---- a rank ------------------------------------------------------------- */
 
 static void peer_init(struct peer *peer, const struct bench_options *options,
@@ -213,7 +242,8 @@ static void peer_init(struct peer *peer, const struct bench_options *options,
         .mode = peer->mode, .size = (int)options->ranks, .state = peer,
         .send = peer_send, .receive = peer_receive,
         .exchange = kind->exchange,
-        .stream = kind->stream != NULL ? kind->stream : peer_stream
+        .stream = kind->stream != NULL ? kind->stream : peer_stream,
+        .overlap = kind->overlap != NULL ? kind->overlap : peer_overlap
     };
 }
 

@@ -54,6 +54,7 @@ struct peer_kind {
     /* Optional: as in struct bench_driver, where callbacks do the work. */
     bool (*exchange)(struct bench_driver *driver, struct bench_job *job);
     bool (*stream)(struct bench_driver *driver, struct bench_job *job);
+    bool (*overlap)(struct bench_driver *driver, struct bench_job *job);
 };
 
 static inline struct peer *peer_of(struct bench_driver *driver)

@@ -42,8 +42,8 @@ struct plan {
 
 static bool plan_exchanges(enum bench_test test)
 {
-    return test == BENCH_LATENCY || test == BENCH_PAIRS || test == BENCH_RING
-           || test == BENCH_STAR;
+    return test == BENCH_LATENCY || test == BENCH_OVERLAP
+           || test == BENCH_PAIRS || test == BENCH_RING || test == BENCH_STAR;
 }
 
 /* ---- buffers ------------------------------------------------------------ */
@@ -155,6 +155,7 @@ static bool plan_job_init(struct plan *plan, enum bench_test test,
         .test = test, .bytes = bytes, .window = window,
         .fresh = options->fresh, .verify = options->verify,
         .blocking = options->blocking,
+        .work = test == BENCH_OVERLAP ? bench_work_turns(options->work_us) : 0,
         .lanes = options->fresh || options->verify
                      ? window + plan->driver->lazy : 1
     };
@@ -177,6 +178,8 @@ static bool plan_move(struct plan *plan)
 
     if (job->test == BENCH_STAR)
         return bench_star(driver, job);
+    if (job->test == BENCH_OVERLAP)
+        return driver->overlap(driver, job);
     if (plan_exchanges(job->test))
         return (driver->exchange != NULL ? driver->exchange
                                          : bench_exchange)(driver, job);
@@ -185,14 +188,15 @@ static bool plan_move(struct plan *plan)
 }
 
 /*
- * Of this rank's own rounds, in microseconds one way: their median, which a
- * time slice of somebody else does not move.  Where ranks may share cpus their
- * mean: ranks that spin are quick while they have a cpu, and then have none for
- * many times as long.
+ * Of this rank's own rounds, in microseconds one way, or all of it where both
+ * work: their median, which a time slice of somebody else does not move.  Where
+ * ranks may share cpus their mean: ranks that spin are quick while they have a
+ * cpu, and then have none for many times as long.
  */
 static struct plan_figures plan_rounds(const struct bench_job *job, int ranks)
 {
-    double ways = job->test == BENCH_RING   ? ranks
+    double ways = job->test == BENCH_OVERLAP ? 1
+                  : job->test == BENCH_RING  ? ranks
                   : job->test == BENCH_STAR ? 2 * (ranks - 1) : 2;
     uint64_t scale = 1000000;
     double us = bench_ns(scale) / (double)scale / ways / 1e3;
@@ -201,7 +205,7 @@ static struct plan_figures plan_rounds(const struct bench_job *job, int ranks)
     if (job->samples == NULL)
         return figures;
     bench_sort_ticks(job->samples, job->count);
-    figures.value = (job->test == BENCH_LATENCY
+    figures.value = (job->test == BENCH_LATENCY || job->test == BENCH_OVERLAP
                          ? bench_quantile_ticks(job->samples, job->count, 0.5)
                          : bench_mean_ticks(job->samples, job->count)) * us;
     figures.best = (double)job->samples[0] * us;
@@ -340,8 +344,8 @@ static int plan_order(const void *left, const void *right)
 static void plan_report(struct plan *plan, double waited)
 {
     static const char *const units[BENCH_TESTS] = {
-        [BENCH_LATENCY] = "us", [BENCH_PAIRS] = "us", [BENCH_RING] = "us",
-        [BENCH_STAR] = "us",
+        [BENCH_LATENCY] = "us", [BENCH_OVERLAP] = "us", [BENCH_PAIRS] = "us",
+        [BENCH_RING] = "us", [BENCH_STAR] = "us",
         [BENCH_BANDWIDTH] = "MB/s", [BENCH_BIDIRECTIONAL] = "MB/s",
         [BENCH_RATE] = "M/s"
     };
@@ -457,6 +461,7 @@ static const size_t plan_sizes[] = {
     8, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304
 };
 static const size_t plan_rate_sizes[] = { 8 };
+static const size_t plan_overlap_sizes[] = { 8, 65536, 1048576 };
 static const size_t plan_many_sizes[] = { 8, 65536 };
 static const size_t plan_mesh_sizes[] = { 1024 };
 static const unsigned plan_windows[] = { 64 };
@@ -475,6 +480,10 @@ static unsigned plan_choose_sizes(const struct plan *plan,
     if (test == BENCH_RATE) {
         *sizes = plan_rate_sizes;
         return PLAN_COUNT(plan_rate_sizes);
+    }
+    if (test == BENCH_OVERLAP) {
+        *sizes = plan_overlap_sizes;
+        return PLAN_COUNT(plan_overlap_sizes);
     }
     if (test == BENCH_MESH) {
         *sizes = plan_mesh_sizes;

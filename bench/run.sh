@@ -68,6 +68,11 @@ suite()
             latency bandwidth rate
         results 30
     done
+    for shape in '' '--progress thread' '--memory tp --borrow' \
+        '--tensors --metadata 9 --fresh'; do
+        job 2 $brief --csv --verify $shape --work 3 --sizes 8,100k overlap
+        results 2
+    done
     for ranks in 2 3 4; do
         job $ranks $brief --csv --verify pairs ring star init mesh
         results 11
@@ -177,6 +182,10 @@ mistakes()
     refused 'the test memory must be run alone'
     job 2 --fresh ring
     refused 'ring and star cannot be combined with --fresh'
+    job 2 --blocking overlap
+    refused 'bidirectional and overlap cannot be combined with --blocking'
+    job 2 --work=-1
+    refused '--work: expected US from 0 to 1000000, not -1'
     job 2 --fresh star
     refused 'ring and star cannot be combined with --fresh'
     job 2 --blocking --poll
@@ -295,6 +304,8 @@ peers()
         done
         run "$build/bench/$name" --waiting yield --ranks 4 $how pairs ring
         results 6
+        run "$build/bench/$name" --waiting yield $how --work 3 overlap
+        results 3
         run "$build/bench/$name" --ranks 1
         [ "$status" -eq 2 ] &&
             grep -q 'expected N from 2 to 64, not 1' "$work/err"
@@ -305,6 +316,8 @@ peers()
             run "$build/bench/tensorpipe" $how $buffers $tests
             results 12
         done
+        run "$build/bench/tensorpipe" $how --work 3 overlap
+        results 3
     fi
     mpirun=$(command -v mpirun.openmpi)
     if [ ! -x "$build/bench/openmpi" ] || [ -z "$mpirun" ]; then
@@ -318,6 +331,9 @@ peers()
             $buffers $tests
         results 12
     done
+    run "$mpirun" -n 2 --oversubscribe "$build/bench/openmpi" $how --work 3 \
+        overlap
+    results 3
 }
 
 # A system that is made of figures: what compare makes of them is known.

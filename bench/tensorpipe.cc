@@ -366,6 +366,37 @@ bool tensorpipe_stream(struct bench_driver *driver, struct bench_job *job)
     return good;
 }
 
+/* ---- overlap ------------------------------------------------------------ */
+
+bool overlap_round(struct bench_driver *driver, struct bench_job *job,
+                   uint64_t k)
+{
+    Rank *rank = rank_of(peer_of(driver));
+    tensorpipe::Pipe &pipe = *rank->pipes[1 - driver->rank];
+    void *out = bench_out(job, k), *in = bench_in(job, k);
+    uint64_t begun;
+
+    bench_touch(job, out, job->sequence + k);
+    begun = bench_ticks();
+    receive(rank, pipe, in, job->bytes, [=] { sem_post(&rank->wake); });
+    send(rank, pipe, out, job->bytes, [=] { sem_post(&rank->wake); });
+    bench_work(job->work);
+    if (!await(rank) || !await(rank))
+        return false;
+    if (job->samples != nullptr)
+        job->samples[k] = bench_ticks() - begun;
+    return bench_right(job, in, job->sequence + k)
+           || bench_wrong(job, job->sequence + k);
+}
+
+bool tensorpipe_overlap(struct bench_driver *driver, struct bench_job *job)
+{
+    for (uint64_t k = 0; k < job->count; k++)
+        if (!overlap_round(driver, job, k))
+            return false;
+    return true;
+}
+
 /* ---- start and end ------------------------------------------------------ */
 
 void tensorpipe_register(Rank *rank, const std::string &channel)
@@ -478,5 +509,6 @@ int main(int argc, char **argv)
     kind.progress = tensorpipe_progress;
     kind.exchange = tensorpipe_exchange;
     kind.stream = tensorpipe_stream;
+    kind.overlap = tensorpipe_overlap;
     return peer_main(argc, argv, &kind);
 }

@@ -367,6 +367,7 @@ static bool perf_init(struct perf *perf)
         .local = tp_local_size(perf->context),
         .send = perf_send, .receive = perf_receive,
         .exchange = perf_exchange, .stream = perf_stream,
+        .overlap = perf_overlap,
         .allocate = options->on_device ? perf_device_allocate
                     : options->memory ? perf_allocate : NULL,
         .release = options->on_device ? perf_device_release : perf_release,

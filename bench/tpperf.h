@@ -160,6 +160,7 @@ static inline bool perf_right(const struct perf *perf,
 
 /* Members of the driver. */
 bool perf_exchange(struct bench_driver *driver, struct bench_job *job);
+bool perf_overlap(struct bench_driver *driver, struct bench_job *job);
 bool perf_stream(struct bench_driver *driver, struct bench_job *job);
 bool perf_special(struct bench_driver *driver, enum bench_test test);
 

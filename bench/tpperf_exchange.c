@@ -5,6 +5,8 @@
  *
  * Reused buffers: callbacks alone keep it going.  Fresh ones: after each round
  * the main thread rewrites its buffer and waits for the other to be ready.
+ *
+ * Or both ranks write at once, and work while the messages are under way.
  */
 #include "bench/clock.h"
 #include "bench/tpperf.h"
@@ -15,6 +17,8 @@ struct exchange {
     struct bench_role role;
     tp_pipe *out, *in;
     struct perf_message message;
+    bool begins;                   /* a round: writes before it has read */
+    bool rounds;                   /* the main thread begins each */
     uint64_t round;
     uint64_t begun;                /* of a leader's round, in ticks */
     bool written, caught;          /* what this round has seen */
@@ -51,17 +55,18 @@ static void exchange_write(struct exchange *exchange)
                                exchange_written, exchange));
 }
 
-/* A follower answers; a leader's round is over as soon as its buffer is its
- * own again too.  What was borrowed, or NULL, is given back when the other does
- * not wait for us any more. */
+/* A follower answers; who began has a round that is over as soon as his buffer
+ * is his own again too.  What was borrowed, or NULL, is given back when the
+ * other does not wait for us any more. */
 static void exchange_caught(struct exchange *exchange, tp_message *borrowed)
 {
     struct bench_job *job = exchange->job;
 
     exchange->caught = true;
-    if (exchange->role.leads) {
+    if (exchange->begins) {
         perf_settle(exchange->perf);
-        job->samples[exchange->round] = bench_ticks() - exchange->begun;
+        if (exchange->role.leads)
+            job->samples[exchange->round] = bench_ticks() - exchange->begun;
     } else {
         if (!job->fresh)
             perf_touch(exchange->perf, job, job->send[0],
@@ -72,7 +77,7 @@ static void exchange_caught(struct exchange *exchange, tp_message *borrowed)
         && exchange_bad(exchange, exchange->in, "release",
                         tp_pipe_release(exchange->in, borrowed)))
         return;
-    if (exchange->role.leads && exchange->written)
+    if (exchange->begins && exchange->written)
         exchange_next(exchange);
 }
 
@@ -137,7 +142,7 @@ static void exchange_arrived(tp_pipe *pipe, tp_status status,
     exchange_bad(exchange, pipe, "read", status);
 }
 
-/* Begins a round: a leader writes, everybody waits for the other's message. */
+/* Begins a round: everybody waits for the other's message. */
 static void exchange_begin(struct exchange *exchange)
 {
     exchange->written = exchange->caught = false;
@@ -145,7 +150,7 @@ static void exchange_begin(struct exchange *exchange)
                      tp_pipe_read_descriptor(exchange->in, exchange_arrived,
                                              exchange)))
         return;
-    if (!exchange->role.leads)
+    if (!exchange->begins)
         return;
     if (!exchange->job->fresh)
         perf_touch(exchange->perf, exchange->job, exchange->job->send[0],
@@ -157,7 +162,7 @@ static void exchange_begin(struct exchange *exchange)
 static void exchange_next(struct exchange *exchange)
 {
     exchange->round++;
-    if (exchange->job->fresh || exchange->round == exchange->job->count)
+    if (exchange->rounds || exchange->round == exchange->job->count)
         perf_done(exchange->perf);
     else
         exchange_begin(exchange);
@@ -195,25 +200,57 @@ static bool exchange_run(struct exchange *exchange)
     return true;
 }
 
-bool perf_exchange(struct bench_driver *driver, struct bench_job *job)
+/* The round is over when the work is done, and both messages are. */
+static bool exchange_overlap(struct exchange *exchange)
+{
+    struct bench_job *job = exchange->job;
+
+    for (uint64_t k = 0; k < job->count; k++) {
+        uint64_t begun;
+
+        if (job->fresh)
+            perf_touch(exchange->perf, job, job->send[0], job->sequence + k);
+        begun = bench_ticks();
+        exchange_begin(exchange);
+        bench_work(job->work);
+        if (!perf_await(exchange->perf))
+            return false;
+        if (exchange->role.leads)
+            job->samples[k] = bench_ticks() - begun;
+    }
+    return true;
+}
+
+static bool exchange_all(struct bench_driver *driver, struct bench_job *job,
+                         bool overlap)
 {
     struct perf *perf = perf_of(driver);
+    struct bench_role role = bench_role(job, driver->rank, driver->size);
     struct exchange exchange = {
-        .perf = perf, .job = job,
-        .role = bench_role(job, driver->rank, driver->size),
+        .perf = perf, .job = job, .role = role,
+        .begins = overlap || role.leads, .rounds = overlap || job->fresh
     };
     bool good;
 
-    if (job->blocking)
-        return bench_exchange(driver, job);
-    exchange.out = perf_pipe(perf, exchange.role.out);
-    exchange.in = perf_pipe(perf, exchange.role.in);
+    exchange.out = perf_pipe(perf, role.out);
+    exchange.in = perf_pipe(perf, role.in);
     if (exchange.out == NULL || exchange.in == NULL
         || !perf_message(perf, job, job->send[0], &exchange.message))
         return false;
-    good = exchange_run(&exchange);
+    good = overlap ? exchange_overlap(&exchange) : exchange_run(&exchange);
     if (!good)
         perf_stop(perf);
     perf_message_free(&exchange.message);
     return good;
+}
+
+bool perf_exchange(struct bench_driver *driver, struct bench_job *job)
+{
+    return job->blocking ? bench_exchange(driver, job)
+                         : exchange_all(driver, job, false);
+}
+
+bool perf_overlap(struct bench_driver *driver, struct bench_job *job)
+{
+    return exchange_all(driver, job, true);
 }
