@@ -467,7 +467,8 @@ struct tp_context {
     struct tpb_list done;          /* tpr_op, in the order they ended */
     bool served;                   /* a waiting caller's operation ended */
     bool news;                     /* ... or a callback ran, see token.c */
-    uint64_t delivered;            /* relaxed atomic: callbacks run so far */
+    uint64_t delivered;            /* relaxed atomic: callbacks run so far, */
+    uint64_t delivered_before;     /* and before this pass, or glance */
     struct tpb_list spare_chunks;  /* tpr_chunk: for what is set aside next */
     uint32_t spare_bytes;          /* their room */
     struct tpr_op *free_ops;       /* via link.next */

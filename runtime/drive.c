@@ -54,6 +54,7 @@ static bool drive_glance(tp_context *context, bool brief)
         return false;
     context->glances++;
     context->served = false;
+    context->delivered_before = context->delivered;
     tpr_rx_conn(context, conn);
     return true;
 }

@@ -120,6 +120,7 @@ bool tpr_pass(tp_context *context)
     bool moved;
 
     context->served = false;
+    context->delivered_before = context->delivered;
     context->glances = 0;
     progress_bury(context);
     if (TPB_UNLIKELY(context->armed))

@@ -24,7 +24,8 @@ TPB_LOG_COMPONENT("rx");
 enum {
     RX_FRAMES = 64,                /* of one conn per turn */
     RX_GATHER_KEPT = 65536,        /* bytes for the next descriptor */
-    RX_ROUNDS = 16                 /* of callbacks over one open frame */
+    RX_ROUNDS = 16,                /* of callbacks over one open frame */
+    RX_EARLY = 4096                /* bytes of a frame that others follow */
 };
 
 /* What rx_step() consumes: of an open frame or of a chunk. */
@@ -654,6 +655,24 @@ static bool rx_may_keep(const tp_pipe *pipe, const struct tpf_conn *conn,
     return (uint64_t)pipe->kept + cost <= conn->window + conn->window_spread;
 }
 
+/*
+ * Does it begin a message that nobody waits for yet, while a callback that has
+ * just run may be what a caller waits for, who then asks for the next message?
+ * Until then that is better left where it is: copying several frames aside, in
+ * step with their sender, would keep the caller here.
+ */
+static bool rx_is_early(const tp_context *context, const tp_pipe *pipe,
+                        const struct tpf_conn *conn,
+                        const struct wire_frame *frame)
+{
+    return context->delivered != context->delivered_before
+           && frame->type == WIRE_MESSAGE && frame->length >= RX_EARLY
+           && (frame->flags & (WIRE_SHORT | WIRE_SMALL)) == 0
+           && pipe->rx_state == TPR_RX_IDLE
+           && tpb_list_empty(&pipe->backlog) && !rx_wanted(pipe)
+           && conn->landing == NULL;
+}
+
 static void rx_stream_frame(tp_pipe *pipe, struct tpf_conn *conn,
                             const struct wire_frame *frame,
                             const unsigned char *body)
@@ -721,7 +740,7 @@ static void rx_about_frame(tp_pipe *pipe, struct tpf_conn *conn,
         tpr_tx_return_credit(pipe);
 }
 
-/* A frame for a pipe.  Pops it. */
+/* A frame for a pipe.  Pops it, or leaves it for the next pass. */
 static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
                           const struct wire_frame *frame,
                           const unsigned char *body)
@@ -774,6 +793,8 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
         tpr_tx_return_credit(pipe);
         if ((frame->flags & WIRE_OFFERS) != 0)
             tpr_pull_tell_all(pipe, true);
+    } else if (TPB_UNLIKELY(rx_is_early(pipe->context, pipe, conn, frame))) {
+        pipe->context->served = true;
     } else {
         rx_stream_frame(pipe, conn, frame, body);
     }
