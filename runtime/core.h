@@ -317,10 +317,13 @@ struct tpr_peer {
     struct tpf_conn *conn;
     struct tpr_links *links;       /* conn's, or NULL */
     uint16_t wishes, wished;       /* this side's, the peer's: wire_frame */
-    bool crosses;                  /* its last long message that came alone was
-                                      sent before it had read ours there */
+    uint8_t crosses;               /* > 0: of its last long messages that came
+                                      alone one was sent before it had read ours
+                                      there, see pull.c */
     uint8_t mirrored, stamps;      /* messages that went in frames for that;
                                       that might have been stamped, offer.c */
+    uint32_t copied;               /* ns that the last of ours took into frames,
+                                      of those that could go at once */
     size_t brief;                  /* shorter messages may go by post() at once;
                                       0 unless CONNECTED, see tpr_tx_brief() */
     size_t whole;                  /* ... and shorter than this, if their memory

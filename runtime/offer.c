@@ -127,11 +127,25 @@ uint64_t tpr_offer_longest(const tp_message *message)
 /* So many messages in a row go another way than their receiver wishes. */
 enum { OFFER_MIRRORED = 64 };
 
-/* Where messages cross, does this one go in frames as we wish for those that
- * come from there?  Not for ever: neither may wait for the other's trial. */
+/*
+ * Where messages cross, the two that do are to go the same way: of one that is
+ * copied into frames and one that is pulled each waits for the other.  The
+ * lower rank decides for both, by what it has measured; the other one does as
+ * he is told.
+ */
+static bool offer_decides(const struct tpr_peer *peer, unsigned class)
+{
+    return peer->crosses > 0 && peer->rank > peer->context->rank
+           && tpr_taste_is_known(&peer->links->tastes[class]);
+}
+
+/* Among those who have no ranks, does this one go in frames as we wish for
+ * those that come from there?  Not for ever: neither may wait for the other's
+ * trial. */
 static bool offer_mirrors(struct tpr_peer *peer, unsigned class)
 {
-    if (!peer->crosses || (peer->wishes >> class & 1) != 0
+    if (peer->crosses == 0 || peer->rank >= 0
+        || (peer->wishes >> class & 1) != 0
         || !tpr_taste_is_known(&peer->links->tastes[class])
         || peer->mirrored >= OFFER_MIRRORED)
         return false;
@@ -152,6 +166,9 @@ static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
                ? TPR_PACE_FRAMES
                : peer->links->paces[tpr_pace_class(op->data_length)].way;
     class = tpr_pace_class(longest);
+    if (offer_decides(peer, class))
+        return (peer->wishes >> class & 1) != 0 ? TPR_PACE_PULLED
+                                                : TPR_PACE_FRAMES;
     if ((peer->wished >> class & 1) == 0) {
         peer->mirrored = 0;
         return TPR_PACE_FRAMES;

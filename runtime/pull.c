@@ -39,6 +39,16 @@ static bool pull_is_wished(const struct tpr_links *links,
            : offer->channel != TPF_CHANNEL_MAP;
 }
 
+/* Does one of ours go to where this one comes from, which is not read yet? */
+static bool pull_crosses(const tp_pipe *pipe)
+{
+    return pipe->acknowledged != pipe->sent || !tpb_list_empty(&pipe->landing);
+}
+
+/* Messages cross until so many in a row have not: a rank that is late now and
+ * then finds ours there before it has written its own. */
+enum { PULL_CROSSED = 16 };
+
 void tpr_pull_offered(tp_pipe *pipe)
 {
     const struct tpr_skeleton *skeleton = pipe->skeleton;
@@ -46,8 +56,10 @@ void tpr_pull_offered(tp_pipe *pipe)
 
     if (skeleton->data_length < TPR_TASTE_LEAST)
         return;
-    pipe->peer->crosses = pipe->acknowledged != pipe->sent
-                          || !tpb_list_empty(&pipe->landing);
+    if (pull_crosses(pipe))
+        pipe->peer->crosses = PULL_CROSSED;
+    else if (pipe->peer->crosses > 0)
+        pipe->peer->crosses--;
     /* Not of what lay here already, which its reader had not waited for. */
     if (skeleton->sent != 0 && pipe->context->open.pipe == pipe
         && links != NULL
@@ -118,14 +130,17 @@ enum { PULL_LEAD_NS = 1000 };
 
 /*
  * What the sender of frames had copied before we looked at the first took him
- * no longer than it took us: all of a message for which there was room, or
- * about half a ring of a longer one.
+ * no longer than it took us, or than ours took us where messages cross: all of
+ * a message for which there was room, or about half a ring of a longer one.
  */
 static uint64_t pull_before_most(const struct tpr_op *op, uint64_t took)
 {
-    uint64_t length = op->data_length, window = op->pipe->peer->conn->window;
+    const struct tpr_peer *peer = op->pipe->peer;
+    uint64_t length = op->data_length, window = peer->conn->window;
 
-    return length < window / 2 ? took : took * (window / 4) / length;
+    if (length >= window / 2)
+        return took * (window / 4) / length;
+    return peer->crosses > 0 && peer->copied > took ? peer->copied : took;
 }
 
 /*
@@ -324,6 +339,13 @@ static void pull_counts(tp_pipe *pipe, const struct tpf_channel_kind *kind,
         tpr_rx_copied(pipe, length);
 }
 
+/* Has its sender nothing to do but to help?  Where messages cross he pulls
+ * ours, and who copies what of the two is all the same. */
+static bool pull_is_alone(const tp_pipe *pipe)
+{
+    return (pipe->flags & WIRE_ALONE) != 0 && !pull_crosses(pipe);
+}
+
 /* Its turn has come.  The peer may have ended by that, and with it the read. */
 static void pull_go(struct tpr_op *op, struct tpr_offer *offer)
 {
@@ -377,7 +399,7 @@ static void pull_start(struct tpr_op *op, struct tpr_offer *offer)
     if (op->status != TP_OK)
         return;                    /* no memory for a copy */
     memset(offer->pull, 0, sizeof(offer->pull));
-    pull->alone = (op->pipe->flags & WIRE_ALONE) != 0;
+    pull->alone = pull_is_alone(op->pipe);
     pull->shared = (op->pipe->flags & WIRE_SHARED) != 0;
     if (pull_is_ours(slot->link->kind)
         && (op->pipe->copying > 0 || !tpb_list_empty(&op->pipe->turns))) {
@@ -466,7 +488,7 @@ bool tpr_pull_begin(tp_pipe *pipe, struct tpr_op *op)
 static bool pull_is_brief(const tp_pipe *pipe,
                           const struct tpf_channel_kind *kind, uint64_t length)
 {
-    bool both = (pipe->flags & (WIRE_ALONE | WIRE_SHARED)) != 0
+    bool both = (pull_is_alone(pipe) || (pipe->flags & WIRE_SHARED) != 0)
                 && kind->call != NULL && !pipe->context->crowded;
 
     return pull_is_ours(kind) && !kind->devices && !both

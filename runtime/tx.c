@@ -637,8 +637,10 @@ static void tx_finish(tp_pipe *pipe, struct tpr_op *op, tp_status status)
 }
 
 /* The writes that wait, as far as there is room and credit. */
-static void tx_pump_writes(tp_pipe *pipe, const struct tpr_peer *peer)
+static void tx_pump_writes(tp_pipe *pipe, struct tpr_peer *peer)
 {
+    const struct tpr_op *whole = NULL;  /* all of it goes now */
+
     while (!tpb_list_empty(&pipe->writes)) {
         struct tpr_op *op = TPB_CONTAINER(pipe->writes.next, struct tpr_op,
                                           link);
@@ -668,6 +670,7 @@ static void tx_pump_writes(tp_pipe *pipe, const struct tpr_peer *peer)
             tpr_offer_weigh(pipe, op);
             if (TPB_UNLIKELY(op->status != TP_OK))
                 continue;
+            whole = op;
         }
         if (!tx_frame(pipe, op, peer->conn) || peer->conn == NULL) {
             /* A device of ours is nobody's reader. */
@@ -679,8 +682,11 @@ static void tx_pump_writes(tp_pipe *pipe, const struct tpr_peer *peer)
         if (!op->begun && op->offers != NULL)
             op->number = tpr_offer_number(&pipe->offering);
         op->begun = true;
-        if (op->position == op->descriptor_length + op->stream_length)
+        if (op->position == op->descriptor_length + op->stream_length) {
+            if (TPB_UNLIKELY(op->sent != 0) && op == whole)
+                peer->copied = (uint32_t)tpb_now() - op->sent;
             tx_finish(pipe, op, TP_OK);
+        }
     }
 }
 
