@@ -131,7 +131,13 @@ interrupted()
         tries=$((tries + 1))
         sleep 0.1
     done
-    tr ' ' '\n' <"/proc/$pid/task/$pid/children" >"$work/children"
+    # The folder comes first, and then the ranks.
+    : >"$work/children"
+    while [ "$tries" -lt 600 ] && [ ! -s "$work/children" ]; do
+        tries=$((tries + 1))
+        tr ' ' '\n' <"/proc/$pid/task/$pid/children" >"$work/children"
+        sleep 0.1
+    done
     kill -TERM "$pid"
     wait "$pid"
     status=$?
