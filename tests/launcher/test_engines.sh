@@ -378,15 +378,25 @@ mkfifo "$work/unread"
 exec 7<>"$work/unread"
 # shellcheck disable=SC2086 # several words
 PMIX_RANK=0 $keeper -f -- sh -c "trap '' TERM; sleep 600 & echo \$! >'$work/left'
-    yes & echo \$\$ >'$work/rank'" 2>"$work/unread" </dev/null 7<&- &
+    echo \$\$ >'$work/rank'; yes &
+    until [ -e '$work/go' ]; do sleep 0.05; done" \
+    2>"$work/unread" </dev/null 7<&- &
 killed=$!
+# The rank ends when nothing more goes into the pipe, and so much comes out that
+# its end is heard of, but not all.  (Where that is late, what is left may be gone
+# by then, and no more comes: nothing here waits for a certain number of bytes.)
+for _ in $(seq 200); do
+    ! { [ -s "$work/rank" ] && grep -q pipe_write "/proc/$killed/wchan"; } ||
+        break
+    sleep 0.05
+done
+: >"$work/go"
 for _ in $(seq 6000); do
-    { [ ! -s "$work/rank" ] ||
-        grep -q '^State:.[^ZX]' "/proc/$(cat "$work/rank")/status"; } \
-        2>/dev/null || break
+    { [ ! -s "$work/rank" ] || [ -e "/proc/$(cat "$work/rank")" ]; } || break
+    dd if="$work/unread" of=/dev/null bs=4096 count=1 iflag=nonblock \
+        status=none 2>/dev/null
     sleep 0.01
 done
-dd bs=16384 count=8 iflag=fullblock status=none <&7 >/dev/null
 sleep 5
 cat <&7 >/dev/null &
 reader=$!
