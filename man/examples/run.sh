@@ -144,7 +144,7 @@ says 0 '^a ring of 1 rank, 2 laps' "ring without tprun"
 
 timeout 60 "$build/man/examples/outsider" >"$work/host" 2>&1 &
 host=$!
-for _ in $(seq 100); do
+for _ in $(seq 600); do
     [ ! -s "$work/host" ] || break
     sleep 0.1
 done

@@ -108,7 +108,7 @@ host_init()
     hostname "$h"
     host_mounts "$d"
     # The outside plugs in the cable, then drops this file.
-    until_true 100 [ -e "$d/go" ] || die "$h: no network"
+    until_true 600 [ -e "$d/go" ] || die "$h: no network"
     cd /
     exec /usr/sbin/sshd -D -f "$d/sshd_config" -E "$d/sshd.log"
 }
@@ -208,7 +208,7 @@ host_make()
     host_files "$h"
     setsid unshare --net --mount --uts --ipc --pid --fork --kill-child \
         --mount-proc "$self" _host "$h" </dev/null >"$d/init.log" 2>&1 &
-    until_true 100 host_born $! || die "$h: $(cat "$d/init.log")"
+    until_true 600 host_born $! || die "$h: $(cat "$d/init.log")"
     echo "$pid" >"$d/pid"
     nsenter -t "$pid" -n -- ip link set lo up
     for i in $(seq 0 $((NH_NICS - 1))); do host_plug "$k" "$i" "$pid"; done
@@ -240,7 +240,7 @@ world_init()
     world_files "$n"
     for k in $(seq "$n"); do host_make "$k"; done
     for k in $(seq "$n"); do
-        until_true 200 host_listens "host$k" || true
+        until_true 600 host_listens "host$k" || true
         alive "host$k" || die "host$k: $(cat "$NH_DIR/host$k/"*.log)"
     done
     "$@"
@@ -269,7 +269,7 @@ Host *
     UserKnownHostsFile $NH_DIR/known_hosts
     StrictHostKeyChecking yes
     BatchMode yes
-    ConnectTimeout 5
+    ConnectTimeout 30
     LogLevel ERROR
 CONF
     for k in hosts passwd group; do

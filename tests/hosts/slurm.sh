@@ -78,7 +78,7 @@ CONF
 idle()
 {
     local n
-    n=$(timeout 5 "$hosts" exec host1 sinfo -h -t idle -o %D 2>/dev/null)
+    n=$(timeout 20 "$hosts" exec host1 sinfo -h -t idle -o %D 2>/dev/null)
     [ "$n" = "$1" ]
 }
 
@@ -109,9 +109,9 @@ world_up()
         --log-file "$dir/log/munged.log" --seed-file "$dir/munged.seed"
     "$hosts" exec host1 /usr/sbin/slurmctld -c -f "$SLURM_CONF"
     for k in $(seq "$n"); do host_up "$k"; done
-    for k in $(seq 300); do
+    for k in $(seq 900); do
         ! idle "$n" || break
-        [ "$k" -lt 300 ] || die "not up in 30 s: $(tail -n 5 "$dir"/*.log)"
+        [ "$k" -lt 900 ] || die "not up in 90 s: $(tail -n 5 "$dir"/*.log)"
         sleep 0.1
     done
     "$hosts" exec host1 "$@"

@@ -14,7 +14,7 @@ if ! { : <>/dev/net/tun; } 2>/dev/null; then
 fi
 world 2 test_far.sh ip iproute2
 
-end=$(($(date +%s) + 60))
+end=$(($(date +%s) + 300))
 unset TP_RANK TP_SIZE TP_BACKENDS TP_PROGRESS TP_IFACE
 
 "$nethosts" nic host1 eth7 far1 10.88.0.1/24

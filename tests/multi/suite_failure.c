@@ -422,7 +422,7 @@ const struct tpx_spmd tpx_failure[] = {
     { "failure_killed", failure_killed, FAILURE_RANKS, TPX_KILLS, 20 },
     { "failure_contact", failure_contact, 6, TPX_KILLS, 20 },
     { "failure_last_words", failure_last_words, 2, TPX_KILLS, 20 },
-    { "failure_many_words", failure_many_words, 2, TPX_KILLS, 20 },
+    { "failure_many_words", failure_many_words, 2, TPX_KILLS, 60 },
     { "failure_heir", failure_heir, 2, TPX_KILLS, 20 },
     { "failure_stopped", failure_stopped, 2, 0, 20 },
     { "failure_unread", failure_unread, 2, TPX_KILLS, 20 },
