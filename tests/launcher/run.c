@@ -176,6 +176,11 @@ void tpx_await_stopped(pid_t pid)
     run_await_state(pid, 'T');
 }
 
+void tpx_await_ended(pid_t pid)
+{
+    run_await_state(pid, 'Z');
+}
+
 void tpx_await_asleep(pid_t pid)
 {
     run_await_state(pid, 'S');

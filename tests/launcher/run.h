@@ -56,6 +56,9 @@ pid_t tpx_number_behind(const struct tpx_launch *launch, const char *words);
 /* Waits until a signal has stopped the process, or fails. */
 void tpx_await_stopped(pid_t pid);
 
+/* The same until it has ended; nobody is to reap it meanwhile. */
+void tpx_await_ended(pid_t pid);
+
 /* The same until its first thread sleeps: it has done what there was to do. */
 void tpx_await_asleep(pid_t pid);
 

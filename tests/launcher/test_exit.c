@@ -281,15 +281,15 @@ static bool stopped_in_time(int seconds)
 {
     struct tpx_launch launch = { 0 };
     uint64_t over = tpb_now() + (uint64_t)seconds * 1000000000u;
-    char limit[16];
+    char limit[16], words[64] = "";
     siginfo_t info;
-    int input[2];
+    int input[2], rank = 0;
     bool stopped;
 
     snprintf(limit, sizeof(limit), "%d", seconds);
     ck_assert_int_eq(pipe2(input, O_CLOEXEC), 0);
     tpx_launch(&launch, input[0], (const char *const[]){ "--timeout", limit,
-               "sh", "-c", "echo ready; read line", NULL });
+               "sh", "-c", "echo ready $$; read line", NULL });
     while (lseek(launch.out_fd, 0, SEEK_END) == 0 && !has_ended(launch.pid))
         tpx_doze(0.01);
     kill(launch.pid, SIGSTOP);
@@ -297,8 +297,14 @@ static bool stopped_in_time(int seconds)
                             WEXITED | WSTOPPED | WNOWAIT), 0);
     stopped = info.si_code == CLD_STOPPED && tpb_now() < over;
     ck_assert_int_eq(write(input[1], "\n", 1), 1);
-    if (stopped)
-        tpx_doze(seconds + 1);
+    if (stopped) {
+        ck_assert_int_gt(pread(launch.out_fd, words, sizeof(words) - 1, 0), 0);
+        ck_assert_int_eq(sscanf(words, "ready %d", &rank), 1);
+        tpx_await_ended(rank);
+        while (tpb_now() < over)
+            tpx_doze(1);
+        tpx_doze(1);
+    }
     kill(launch.pid, SIGCONT);
     close(input[0]);
     close(input[1]);

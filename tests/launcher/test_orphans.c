@@ -183,14 +183,19 @@ START_TEST(test_foreign)
 }
 END_TEST
 
+/* On a busy machine a guard can be the last to run, and to say its name. */
+static void await_guards(pid_t tprun)
+{
+    for (int i = 0; i < 6000 && tpx_find_guard(tprun, 1) == 0; i++)
+        tpx_doze(0.01);
+}
+
 static void start_family(struct tpx_launch *launch)
 {
     tpx_launch(launch, -1, (const char *const[]){ "-n", "3", "RANK", "family",
                NULL });
     tpx_await_output(launch, "ready\n", 3);
-    /* On a busy machine a guard can be the last to run, and to say its name. */
-    for (int i = 0; i < 6000 && tpx_find_guard(launch->pid, 1) == 0; i++)
-        tpx_doze(0.01);
+    await_guards(launch->pid);
 }
 
 /* kill -9 of tprun: ranks, their children, those in sessions of their own. */
@@ -323,12 +328,25 @@ END_TEST
 START_TEST(test_kill_nested)
 {
     struct tpx_launch launch = { 0 };
+    char text[256] = "";
+    const char *at;
+    int found = 0;
 
     setenv("TPX_RANK", tpx_rank_program(), 1);
     setenv("TPX_TPRUN", tpx_program("launcher/tprun"), 1);
     tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "sh", "-c",
-               "exec \"$TPX_TPRUN\" -n 2 \"$TPX_RANK\" family", NULL });
+               "echo tprun $$; exec \"$TPX_TPRUN\" -n 2 \"$TPX_RANK\" family",
+               NULL });
     tpx_await_output(&launch, "ready\n", 4);
+    /* The outer guards would kill the inner ones, as long as these still have
+     * the environment that they began with. */
+    await_guards(launch.pid);
+    ck_assert_int_gt(pread(launch.out_fd, text, sizeof(text) - 1, 0), 0);
+    for (at = text; (at = strstr(at, "tprun ")) != NULL; at++) {
+        await_guards((pid_t)atoi(at + strlen("tprun ")));
+        found++;
+    }
+    ck_assert_int_eq(found, 2);
     kill(launch.pid, SIGKILL);
     tpx_finish(&launch, 90);
     tpx_release(&launch);
