@@ -95,13 +95,18 @@ lines_stay_whole()
         END { for (rank in next_of) print next_of[rank], error_of[rank] }' \
         <(grep '^. [0-9]' "$work/lines") <(grep '^. e' "$work/errors") |
         sort | uniq -c | tr -s ' ')" = " 6 20000 100" ]
-    # The last one dies when the others have written all, and a while later: what
-    # mpirun itself has not passed on when the job ends it may throw away.
+    # The last one dies when all that the others have written is here: what mpirun
+    # itself has not passed on when the job ends it may throw away.
+    file=$("$nethosts" directory)/all
+    : >"$work/out"
+    { until [ "$(grep -c '^all$' "$work/out")" = 2 ]; do sleep 0.1; done
+      : >"$file"; } &
     # shellcheck disable=SC2016
     on host1 60 "$tprun" --host $three sh -c 'test $PMIX_RANK = 2 || {
-        seq 20000; echo all; : >"$0.$PMIX_RANK"; exec sleep 600; }
-        until test -e "$0.0" && test -e "$0.1"; do sleep 0.1; done
-        sleep 3; echo last; kill -9 $$' "$("$nethosts" directory)/all"
+        seq 20000; echo all; exec sleep 600; }
+        until test -e "$0"; do sleep 0.1; done
+        echo last; kill -9 $$' "$file"
+    kill $! 2>/dev/null
     check "all was passed on when one died" [ "$status $(wc -l <<<"$out") \
 $(grep -c '^all$' <<<"$out") $(grep -c '^last$' <<<"$out")" = "137 40003 2 1" ]
     # On a terminal a question appears before its line ends.
@@ -110,10 +115,10 @@ $(grep -c '^all$' <<<"$out") $(grep -c '^last$' <<<"$out")" = "137 40003 2 1" ]
     # shellcheck disable=SC2016
     echo 'test $PMIX_RANK = 0 || exec sleep 3; printf "name? "; read name
         echo "hello $name"' >"$file/ask"
-    "$nethosts" exec host1 timeout 60 script -q -e -f "$file/prompt" \
+    "$nethosts" exec host1 timeout 240 script -q -e -f "$file/prompt" \
         -c "$tprun --host host2,host3 sh $file/ask" <"$work/keys" >/dev/null &
     exec 9>"$work/keys"
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         ! grep -q 'name?' "$file/prompt" 2>/dev/null || break
         sleep 0.1
     done
@@ -231,19 +236,30 @@ nobody_reads()
     exec 8>&-
 }
 
+# all_up HOST COUNT: within a minute so many sleep there, and tprun knows of all
+# ranks: a word of theirs is behind tprun-rank's own.
+all_up()
+{
+    for _ in $(seq 600); do
+        [ "$(grep -c '^up$' "$work/out")" != 3 ] ||
+            [ "$("$nethosts" exec "$1" pgrep -x -c sleep)" != "$2" ] || break
+        sleep 0.1
+    done
+}
+
 # Its ranks tell nothing any more, and neither do mpirun's own words.
 a_helper_is_killed()
 {
-    on_started() { [ "$("$nethosts" exec host2 pgrep -x -c sleep)" = 2 ]; }
+    : >"$work/out"
     "$nethosts" exec host1 timeout 200 "$tprun" --host $three sh -c \
-        'setsid sleep 600 & exec sleep 600' \
+        'setsid sleep 600 & echo up; exec sleep 600' \
         >"$work/out" 2>"$work/err" </dev/null &
-    for _ in $(seq 600); do ! on_started || break; sleep 0.1; done
+    all_up host2 2
     "$nethosts" exec host2 pkill -KILL -x "$1"
     wait $!
     status=$?
     was_said
-    check "$1 is killed" ended 143 '' \
+    check "$1 is killed" ended 143 '^up$' \
         '^tprun: rank [02] .*[(]SIGTERM[)]; rank 1 on host2 .* without a word$'
     check "nothing is left after $1" nobody host1 host2 host3
 }
@@ -266,6 +282,7 @@ a_host_crashes()
 {
     local file waits host
     file=$("$nethosts" directory)/crashed
+    : >"$work/out"
     # shellcheck disable=SC2016 # for the inner shell
     "$nethosts" exec host1 timeout 200 "$tprun" --host $three sh -c \
         'test $PMIX_RANK = 0 || exec sleep 600
@@ -273,17 +290,15 @@ a_host_crashes()
         >"$work/one" 2>&1 </dev/null &
     waits=$!
     "$nethosts" exec host1 env TP_HEARTBEAT=5s timeout 200 "$tprun" \
-        --host $three sleep 601 >"$work/out" 2>"$work/err" </dev/null &
-    for _ in $(seq 600); do
-        [ "$("$nethosts" exec host3 pgrep -x -c sleep)" != 2 ] || break
-        sleep 0.1
-    done
+        --host $three sh -c 'echo up; exec sleep 601' \
+        >"$work/out" 2>"$work/err" </dev/null &
+    all_up host3 2
     "$nethosts" crash host3
     touch "$file"
     wait $!
     status=$?
     was_said
-    check "a host crashed" ended 143 '' \
+    check "a host crashed" ended 143 '^up$' \
         '^tprun: rank [01] .*[(]SIGTERM[)]; rank 2 on host3 .* without a word$'
     wait $waits
     status=$? out='' err=$(cat "$work/one")
@@ -355,7 +370,7 @@ END
         'rank 1 via ofi:tcp' ''
     # The same without an engine: ranks whose networks are not tprun's.
     # shellcheck disable=SC2016 # for the inner shell
-    timeout 60 "$tprun" -n 2 sh -c 'exec "$0" exec host$((PMIX_RANK + 2)) "$@"' \
+    timeout 240 "$tprun" -n 2 sh -c 'exec "$0" exec host$((PMIX_RANK + 2)) "$@"' \
         "$nethosts" "$build/tests/hosts/rank" knock \
         >"$work/out" 2>"$work/err" </dev/null
     status=$? out=$(cat "$work/out") err=$(cat "$work/err")
@@ -363,7 +378,7 @@ END
         'rank 1 via ofi:tcp' ''
     "$nethosts" exec host3 nft delete table inet tp
     # shellcheck disable=SC2016
-    timeout 60 "$tprun" -n 3 sh -c 'exec "$0" exec host$((PMIX_RANK + 1)) "$@"' \
+    timeout 240 "$tprun" -n 3 sh -c 'exec "$0" exec host$((PMIX_RANK + 1)) "$@"' \
         "$nethosts" "$mourn" never >"$work/out" 2>"$work/err" </dev/null
     status=$? out=$(cat "$work/out") err=$(cat "$work/err")
     check "one of another network leaves before it is met" ended 0 \

@@ -117,9 +117,11 @@ signals()
 # srun says so, and goes on.
 a_helper_is_killed()
 {
-    timeout 200 "$tprun" -n 3 sleep 600 >"$work/out" 2>"$work/err" </dev/null &
+    : >"$work/err"
+    timeout 200 "$tprun" -n 3 --verbose sleep 600 >"$work/out" 2>"$work/err" \
+        </dev/null &
     for _ in $(seq 600); do
-        ! ssh host2 pgrep -x sleep >/dev/null || break
+        ! grep -q '^tprun: rank 1 on host2 .* runs$' "$work/err" || break
         sleep 0.1
     done
     ssh host2 pkill -KILL -x tprun-rank
