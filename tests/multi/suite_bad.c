@@ -539,8 +539,14 @@ static void bad_alloc(void)
     tpx_check(text == NULL || (sscanf(text, "%u/%u", &first, &step) == 2
                                && step > 0), "TP_TEST_PART=%s", text);
     for (unsigned n = 1 + first; well < BAD_ENOUGH; n += step) {
+        bool is_well = bad_round(n);
+
         tpx_check(n < 5000, "there is no end to it");
-        well = bad_round(n) ? well + 1 : 0;
+        /* On a busy host it may have been time that ran out: what fails for
+         * want of memory fails again. */
+        for (int again = 0; !is_well && well > 0 && again < 3; again++)
+            is_well = bad_round(n);
+        well = is_well ? well + 1 : 0;
         failed++;
     }
     fprintf(stderr, "note: %u allocations failed one by one\n",
@@ -561,6 +567,6 @@ const struct tpx_spmd tpx_bad[] = {
     { "bad_note_called", bad_note_called, 2,
       TPX_WARNS | TPX_CHANNELS | TPX_MANUAL, 20 },
     { "bad_alloc", bad_alloc, 1,
-      TPX_BARE | TPX_WARNS | TPX_MANUAL | TPX_REAL, 60 },
+      TPX_BARE | TPX_WARNS | TPX_MANUAL | TPX_REAL, 120 },
     { NULL }
 };
