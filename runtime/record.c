@@ -44,6 +44,7 @@ static bool record_claim(struct tpb_record_section *record)
     }
     TPB_RECORD_SET(rank->pid, (uint32_t)getpid());
     TPB_RECORD_SET(rank->wait_peer, -1);
+    TPB_RECORD_SET(rank->ahead, tpb_record_ahead());
     return true;
 }
 

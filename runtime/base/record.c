@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,6 +57,44 @@ static bool record_valid(const struct tpb_record_file *file, size_t size)
            && size == record_size(file);
 }
 
+int64_t tpb_record_ahead(void)
+{
+    struct stat own, children;
+    char text[256];
+    const char *line;
+    long long seconds = 0, ns = 0;
+    ssize_t got = -1;
+    int fd = -1;
+
+    /* What is told there is of children, and ours if they share our clock. */
+    if (stat("/proc/self/ns/time", &own) == 0
+        && stat("/proc/self/ns/time_for_children", &children) == 0
+        && own.st_ino == children.st_ino)
+        fd = open("/proc/self/timens_offsets", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        got = read(fd, text, sizeof(text) - 1);
+    tpb_close(&fd);
+    text[got > 0 ? got : 0] = '\0';
+    line = strstr(text, "monotonic");
+    if (line == NULL
+        || sscanf(line, "monotonic %lld %lld", &seconds, &ns) != 2)
+        return 0;
+    return (int64_t)(seconds * 1000000000 + ns);
+}
+
+/* What the clock of a process ahead by `theirs` has shown, by the reader's:
+ * 0 stays 0, and what is not past is now. */
+static uint64_t record_time(const struct tpb_record *record, int64_t theirs,
+                            uint64_t then)
+{
+    uint64_t here = then - (uint64_t)theirs + (uint64_t)record->ahead, now;
+
+    if (then == 0)
+        return 0;
+    now = tpb_now();
+    return here < now ? here : now;
+}
+
 tp_status tpb_record_make(const char *job, uint32_t ranks,
                           struct tpb_record *record, int *fd, char text[64],
                           struct tpb_error *error)
@@ -87,7 +126,8 @@ tp_status tpb_record_make(const char *job, uint32_t ranks,
         return tpb_fail_errno(error, code, "cannot make the record of the "
                               "job");
     }
-    *record = (struct tpb_record){ memory, size, file.ranks, file.stride };
+    *record = (struct tpb_record){ memory, size, file.ranks, file.stride,
+                                   tpb_record_ahead() };
     *record->file = file;
     snprintf(text, 64, "%d:%zu", made, size);
     *fd = made;
@@ -112,7 +152,8 @@ tp_status tpb_record_open(int fd, struct tpb_record *record,
     if (memory == MAP_FAILED)
         return tpb_fail_errno(error, errno, "cannot map the record");
     memcpy(&file, memory, sizeof(file));
-    *record = (struct tpb_record){ memory, size, file.ranks, file.stride };
+    *record = (struct tpb_record){ memory, size, file.ranks, file.stride,
+                                   tpb_record_ahead() };
     if (record_valid(&file, size))
         return TP_OK;
     if (file.magic == TPB_RECORD_MAGIC)
@@ -166,6 +207,7 @@ bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
         copy->phase = TPB_PHASE_NONE;
     if (copy->wait > TPB_WAIT_ANY)
         copy->wait = TPB_WAIT_NONE;
+    copy->wait_since = record_time(record, copy->ahead, copy->wait_since);
     return true;
 }
 
@@ -190,6 +232,9 @@ bool tpb_record_pipe(const struct tpb_record *record, uint32_t rank,
             break;
         memset(copy, 0, sizeof(*copy));
     }
+    copy->blocked_since = record_time(record, TPB_RECORD_GET(
+        ((const struct tpb_record_rank *)(const void *)section)->ahead),
+        copy->blocked_since);
     copy->stats.transport[sizeof(copy->stats.transport) - 1] = '\0';
     return true;
 }

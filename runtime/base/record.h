@@ -72,13 +72,15 @@ struct tpb_record_rank {
     uint32_t unrecorded;           /* pipes that found no slot */
     uint32_t wait;                 /* enum tpb_record_wait; once it sleeps */
     int32_t wait_peer;             /* -1: no certain one */
-    uint64_t wait_since;           /* tpb_now() of the rank's host */
+    uint64_t wait_since;           /* tpb_now() */
     struct tpb_record_imports imports;
     uint32_t waits;                /* threads that do; `wait` is that of one */
     uint32_t unused_too;
     uint64_t serial;               /* of the last pipe, over all programs */
     struct tpb_record_gone gone;
-    uint64_t unused[5];
+    int64_t ahead;                 /* ns that its tpb_now() is ahead of the
+                                      host's: in a time namespace */
+    uint64_t unused[4];
 };
 _Static_assert(sizeof(struct tpb_record_rank) == 192, "record of a rank");
 
@@ -98,6 +100,7 @@ struct tpb_record {
     struct tpb_record_file *file;  /* NULL: none */
     size_t size;                   /* bytes */
     uint32_t ranks, stride;
+    int64_t ahead;                 /* of whoever reads */
 };
 
 /*
@@ -114,8 +117,9 @@ tp_status tpb_record_open(int fd, struct tpb_record *record,
                           struct tpb_error *error);
 void tpb_record_close(struct tpb_record *record);
 
-/* Copies of what a rank says, its counts within bounds; false if there is no
- * such rank or slot.  The copy of a slot is of one pipe, or all zero.  Of
+/* Copies of what a rank says, its counts within bounds and its times those of
+ * the reader's clock, and past; false if there is no such rank or slot.  The
+ * copy of a slot is of one pipe, or all zero.  Of
  * gone.changes and what is copied after it, also of slots: if a later copy has
  * the same, and even, no slot was given back meanwhile. */
 bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
@@ -140,6 +144,9 @@ struct tpb_record_section {
 tp_status tpb_record_attach(const char *text, uint32_t rank,
                             struct tpb_record_section *section,
                             struct tpb_error *error);
+/* By how many ns tpb_now() is ahead of the host's here; 0 too where /proc does
+ * not tell. */
+int64_t tpb_record_ahead(void);
 void tpb_record_detach(struct tpb_record_section *section);
 
 /* Closes what a launcher above has given this process, a launcher itself;
