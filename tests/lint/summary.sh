@@ -96,9 +96,15 @@ else
     pass
 fi
 
-# A program that hangs is ended, and what it has left is named.
-printf '#!/bin/sh\nsleep 977 &\necho $! >"%s"\nwait\n' "$work/sleeper" \
-    >"$work/hangs.sh"
+# A program that hangs is ended, and what it has left is named.  It may send what
+# ends it to its group, as Check does.
+cat >"$work/hangs.sh" <<END
+#!/bin/sh
+trap 'trap : TERM; kill 0; exit 1' TERM
+setsid sleep 977 &
+echo \$! >"$work/sleeper"
+wait
+END
 TP_TEST_LIMIT=1 TP_TEST_WRAP='' sh tests/lib/wrap "$work/hangs.sh" \
     >"$work/said" 2>&1
 status=$?
