@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,7 +53,7 @@ const char *tpx_rank_program(void)
 }
 
 static void run_child(const struct tpx_launch *launch, int in,
-                      const char *const *args)
+                      const char *const *args, pid_t parent)
 {
     const char *argv[RUN_ARGS + 2] = { tpx_program("launcher/tprun") };
     sigset_t none;
@@ -62,6 +63,10 @@ static void run_child(const struct tpx_launch *launch, int in,
         argv[n + 1] = strcmp(args[n], "RANK") == 0 ? tpx_rank_program()
                                                    : args[n];
     argv[n + 1] = NULL;
+    /* A test that fails or is ended leaves no job to the tests behind it. */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(255);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     /* Tests that a shell started in the background ignore these. */
@@ -84,6 +89,7 @@ static void run_child(const struct tpx_launch *launch, int in,
 void tpx_launch(struct tpx_launch *launch, int in, const char *const *args)
 {
     static unsigned serial;
+    pid_t parent = getpid();
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     snprintf(launch->mark, sizeof(launch->mark), "tpx-%d-%u-%lx",
@@ -96,7 +102,7 @@ void tpx_launch(struct tpx_launch *launch, int in, const char *const *args)
     launch->pid = fork();
     ck_assert_int_ge(launch->pid, 0);
     if (launch->pid == 0)
-        run_child(launch, in >= 0 ? in : null, args);
+        run_child(launch, in >= 0 ? in : null, args, parent);
     close(null);
 }
 
@@ -134,10 +140,10 @@ bool tpx_output_comes(struct tpx_launch *launch, const char *text, int count,
 
 void tpx_await_output(struct tpx_launch *launch, const char *text, int count)
 {
-    if (tpx_output_comes(launch, text, count, 60))
+    if (tpx_output_comes(launch, text, count, 120))
         return;
     kill(launch->pid, SIGKILL);
-    ck_abort_msg("no \"%s\" came in a minute", text);
+    ck_abort_msg("no \"%s\" came in two minutes", text);
 }
 
 pid_t tpx_number_behind(const struct tpx_launch *launch, const char *words)

@@ -45,7 +45,7 @@ void tpx_finish(struct tpx_launch *launch, double seconds);
     } while (0)
 
 /* Waits until the output so far holds `text` `count` times, at most so long; or
- * for a minute, and fails. */
+ * for two minutes, and fails. */
 bool tpx_output_comes(struct tpx_launch *launch, const char *text, int count,
                       double seconds);
 void tpx_await_output(struct tpx_launch *launch, const char *text, int count);
