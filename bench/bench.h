@@ -100,7 +100,8 @@ const char *bench_test_name(enum bench_test test);
 
 enum { BENCH_SAMPLES = 200000 };       /* the most of one repetition */
 
-/* One test at one size.  Filled by plan.c, the same on every rank. */
+/* One test at one size.  Filled by plan.c, the same on every rank but for the
+ * work, which each has measured by itself. */
 struct bench_job {
     enum bench_test test;
     size_t bytes;

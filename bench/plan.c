@@ -35,6 +35,7 @@ struct plan {
     const struct bench_options *options;
     struct bench_job job;
     int participants;
+    uint64_t work;                     /* turns of a round of overlap */
     struct plan_figures *figures;      /* of each repetition */
     uint64_t begun_ns;                 /* of the series */
     double waited_ns;                  /* before it began */
@@ -155,7 +156,7 @@ static bool plan_job_init(struct plan *plan, enum bench_test test,
         .test = test, .bytes = bytes, .window = window,
         .fresh = options->fresh, .verify = options->verify,
         .blocking = options->blocking,
-        .work = test == BENCH_OVERLAP ? bench_work_turns(options->work_us) : 0,
+        .work = plan->work,
         .lanes = options->fresh || options->verify
                      ? window + plan->driver->lazy : 1
     };
@@ -550,6 +551,8 @@ bool bench_run(struct bench_driver *driver,
         bench_say("out of memory");
         return false;
     }
+    if (options->tests & BENCH_BIT(BENCH_OVERLAP))
+        plan.work = bench_work_turns(options->work_us);
     for (int test = 0; test < BENCH_TESTS && good; test++)
         if (options->tests & BENCH_BIT(test))
             good = plan_test(&plan, (enum bench_test)test);

@@ -18,7 +18,9 @@ struct exchange {
     tp_pipe *out, *in;
     struct perf_message message;
     bool begins;                   /* a round: writes before it has read */
-    bool rounds;                   /* the main thread begins each */
+    bool timed;                    /* from then on until it has read */
+    bool rounds;                   /* the main thread begins each, and has
+                                      rewritten the buffer */
     uint64_t round;
     uint64_t begun;                /* of a leader's round, in ticks */
     bool written, caught;          /* what this round has seen */
@@ -65,7 +67,7 @@ static void exchange_caught(struct exchange *exchange, tp_message *borrowed)
     exchange->caught = true;
     if (exchange->begins) {
         perf_settle(exchange->perf);
-        if (exchange->role.leads)
+        if (exchange->timed)
             job->samples[exchange->round] = bench_ticks() - exchange->begun;
     } else {
         if (!job->fresh)
@@ -152,10 +154,11 @@ static void exchange_begin(struct exchange *exchange)
         return;
     if (!exchange->begins)
         return;
-    if (!exchange->job->fresh)
+    if (!exchange->rounds)
         perf_touch(exchange->perf, exchange->job, exchange->job->send[0],
                     exchange->job->sequence + exchange->round);
-    exchange->begun = bench_ticks();
+    if (exchange->timed)
+        exchange->begun = bench_ticks();
     exchange_write(exchange);
 }
 
@@ -208,8 +211,7 @@ static bool exchange_overlap(struct exchange *exchange)
     for (uint64_t k = 0; k < job->count; k++) {
         uint64_t begun;
 
-        if (job->fresh)
-            perf_touch(exchange->perf, job, job->send[0], job->sequence + k);
+        perf_touch(exchange->perf, job, job->send[0], job->sequence + k);
         begun = bench_ticks();
         exchange_begin(exchange);
         bench_work(job->work);
@@ -228,7 +230,8 @@ static bool exchange_all(struct bench_driver *driver, struct bench_job *job,
     struct bench_role role = bench_role(job, driver->rank, driver->size);
     struct exchange exchange = {
         .perf = perf, .job = job, .role = role,
-        .begins = overlap || role.leads, .rounds = overlap || job->fresh
+        .begins = overlap || role.leads, .timed = role.leads && !overlap,
+        .rounds = overlap || job->fresh
     };
     bool good;
 

@@ -28,8 +28,8 @@ struct tpl_timer {
     struct tpb_list node;
     uint64_t at;                   /* 0: not set */
     bool patient;                  /* found long after it was due, this process
-                                    * was stopped, as perhaps were the ranks:
-                                    * they get as long again, up to seconds */
+                                      was stopped, as perhaps were the ranks:
+                                      they get as long again, up to seconds */
     bool longer;                   /* they have got that */
     void (*fire)(struct tpl_timer *timer);
 };

@@ -118,6 +118,9 @@ struct tpr_pace *tpr_offer_lends(const struct tpr_peer *peer, uint64_t length);
  * `peer`: who may want to know when it was written, or NULL. */
 bool tpr_offer_counts(struct tpr_peer *peer, struct tpr_pace *pace,
                       struct tpr_op *op, bool first);
+/* One that was written by that clock has gone at once, for what it says of
+ * those that come from there. */
+void tpr_offer_copied(struct tpr_peer *peer, const struct tpr_op *op);
 /* A write whose pace is measured has ended well. */
 void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op);
 /* The receiver has what it wanted, or will never have it. */

@@ -317,13 +317,13 @@ struct tpr_peer {
     struct tpf_conn *conn;
     struct tpr_links *links;       /* conn's, or NULL */
     uint16_t wishes, wished;       /* this side's, the peer's: wire_frame */
-    uint8_t crosses;               /* > 0: of its last long messages that came
-                                      alone one was sent before it had read ours
-                                      there, see pull.c */
+    uint8_t crosses;               /* > 0: of its last long ones alone one was
+                                      sent before it had read ours, see pull.c */
     uint8_t mirrored, stamps;      /* messages that went in frames for that;
                                       that might have been stamped, offer.c */
-    uint32_t copied;               /* ns that the last of ours took into frames,
-                                      of those that could go at once */
+    uint8_t copied_class;          /* of the last of ours that could go into
+                                      frames at once: by its length, pace.h */
+    uint32_t copied;               /* ... and ns that it took */
     size_t brief;                  /* shorter messages may go by post() at once;
                                       0 unless CONNECTED, see tpr_tx_brief() */
     size_t whole;                  /* ... and shorter than this, if their memory
@@ -468,7 +468,8 @@ struct tp_context {
 
     /* Callbacks. */
     struct tpb_list done;          /* tpr_op, in the order they ended */
-    bool served;                   /* a waiting caller's operation ended */
+    bool served;                   /* a waiting caller's operation ended, or, */
+    bool left;                     /* a frame was left to the next pass */
     bool news;                     /* ... or a callback ran, see token.c */
     uint64_t delivered;            /* relaxed atomic: callbacks run so far, */
     uint64_t delivered_before;     /* and before this pass, or glance */

@@ -129,19 +129,22 @@ enum { OFFER_MIRRORED = 64 };
 
 /*
  * Where messages cross, the two that do are to go the same way: of one that is
- * copied into frames and one that is pulled each waits for the other.  The
- * lower rank decides for both, by what it has measured; the other one does as
- * he is told.
+ * copied into frames and one that is pulled each waits for the other.  Of two
+ * ranks the lower one decides for both, by what it has measured; the other one
+ * sends as the lower one wishes.  Until so many have gone and none has come.
  */
-static bool offer_decides(const struct tpr_peer *peer, unsigned class)
+static bool offer_decides(struct tpr_peer *peer, unsigned class)
 {
-    return peer->crosses > 0 && peer->rank > peer->context->rank
-           && tpr_taste_is_known(&peer->links->tastes[class]);
+    if (peer->crosses == 0 || peer->rank <= peer->context->rank
+        || !tpr_taste_is_known(&peer->links->tastes[class]))
+        return false;
+    peer->crosses--;
+    return true;
 }
 
-/* Among those who have no ranks, does this one go in frames as we wish for
- * those that come from there?  Not for ever: neither may wait for the other's
- * trial. */
+/* To or from a guest, which has no rank, does this one go in frames as we wish
+ * for those that come from there?  Not for ever: neither may wait for the
+ * other's trial. */
 static bool offer_mirrors(struct tpr_peer *peer, unsigned class)
 {
     if (peer->crosses == 0 || peer->rank >= 0
@@ -216,6 +219,14 @@ static void offer_pace(tp_pipe *pipe, struct tpr_op *op, uint64_t longest)
     op->alone = !op->paced;
     op->way = (uint8_t)offer_way(pipe, op, longest);
     op->pace_asked = true;
+}
+
+void tpr_offer_copied(struct tpr_peer *peer, const struct tpr_op *op)
+{
+    if (op->offers != NULL || op->work != NULL)
+        return;
+    peer->copied = (uint32_t)tpb_now() - op->sent;
+    peer->copied_class = (uint8_t)tpr_pace_class(op->data_length);
 }
 
 struct tpr_pace *tpr_offer_lends(const struct tpr_peer *peer, uint64_t length)

@@ -39,10 +39,12 @@ static bool pull_is_wished(const struct tpr_links *links,
            : offer->channel != TPF_CHANNEL_MAP;
 }
 
-/* Does one of ours go to where this one comes from, which is not read yet? */
+/* Does something long of ours go to where this one comes from, which is not
+ * read yet? */
 static bool pull_crosses(const tp_pipe *pipe)
 {
-    return pipe->acknowledged != pipe->sent || !tpb_list_empty(&pipe->landing);
+    return pipe->sent - pipe->acknowledged >= TPR_TASTE_LEAST
+           || !tpb_list_empty(&pipe->landing);
 }
 
 /* Messages cross until so many in a row have not: a rank that is late now and
@@ -130,8 +132,9 @@ enum { PULL_LEAD_NS = 1000 };
 
 /*
  * What the sender of frames had copied before we looked at the first took him
- * no longer than it took us, or than ours took us where messages cross: all of
- * a message for which there was room, or about half a ring of a longer one.
+ * no longer than it took us, or, where messages cross, than one as long of ours
+ * took: all of a message for which there was room, or about half a ring of a
+ * longer one.
  */
 static uint64_t pull_before_most(const struct tpr_op *op, uint64_t took)
 {
@@ -140,7 +143,10 @@ static uint64_t pull_before_most(const struct tpr_op *op, uint64_t took)
 
     if (length >= window / 2)
         return took * (window / 4) / length;
-    return peer->crosses > 0 && peer->copied > took ? peer->copied : took;
+    if (peer->crosses == 0 || peer->copied <= took
+        || peer->copied_class != tpr_pace_class(length))
+        return took;
+    return peer->copied < 2 * took ? peer->copied : 2 * took;
 }
 
 /*
@@ -340,7 +346,8 @@ static void pull_counts(tp_pipe *pipe, const struct tpf_channel_kind *kind,
 }
 
 /* Has its sender nothing to do but to help?  Where messages cross he pulls
- * ours, and who copies what of the two is all the same. */
+ * ours, and who copies what of the two is all the same, but for the calls.
+ * (Those of the longest the channel does not spare.) */
 static bool pull_is_alone(const tp_pipe *pipe)
 {
     return (pipe->flags & WIRE_ALONE) != 0 && !pull_crosses(pipe);

@@ -25,7 +25,7 @@ enum {
     RX_FRAMES = 64,                /* of one conn per turn */
     RX_GATHER_KEPT = 65536,        /* bytes for the next descriptor */
     RX_ROUNDS = 16,                /* of callbacks over one open frame */
-    RX_EARLY = 4096                /* bytes of a frame that others follow */
+    RX_EARLY = 4096                /* bytes of a frame that others may follow */
 };
 
 /* What rx_step() consumes: of an open frame or of a chunk. */
@@ -794,7 +794,7 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
         if ((frame->flags & WIRE_OFFERS) != 0)
             tpr_pull_tell_all(pipe, true);
     } else if (TPB_UNLIKELY(rx_is_early(pipe->context, pipe, conn, frame))) {
-        pipe->context->served = true;
+        pipe->context->served = pipe->context->left = true;
     } else {
         rx_stream_frame(pipe, conn, frame, body);
     }
@@ -867,8 +867,8 @@ static bool rx_serve(tp_context *context, struct tpf_conn *conn, bool *vain)
             tpr_dispatch(context);
         if (conn->peer == NULL)
             return false;
-        /* A waiting caller has what it wanted.  It may ask for the next frame
-         * in a moment: until then that is better left where it is. */
+        /* A waiting caller has what it wanted, or may have.  It may ask for the
+         * next frame in a moment: until then that is better left. */
         if (context->served)
             break;
     }
@@ -885,8 +885,11 @@ bool tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
     context->serving = conn;
     if (conn->backend->glance != NULL)
         context->hot = conn;
+    /* A frame that was left is the first that the next pass looks at, before any
+     * callback: others could keep it there for ever. */
     if (rx_serve(context, conn, &vain))
-        tpf_conn_ready(conn);
+        (context->left ? tpf_conn_ready_first : tpf_conn_ready)(conn);
+    context->left = false;
     context->serving = before;
     tpf_gathered(&context->env);
     return before == NULL || !vain;

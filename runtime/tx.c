@@ -684,7 +684,7 @@ static void tx_pump_writes(tp_pipe *pipe, struct tpr_peer *peer)
         op->begun = true;
         if (op->position == op->descriptor_length + op->stream_length) {
             if (TPB_UNLIKELY(op->sent != 0) && op == whole)
-                peer->copied = (uint32_t)tpb_now() - op->sent;
+                tpr_offer_copied(peer, op);
             tx_finish(pipe, op, TP_OK);
         }
     }

@@ -119,9 +119,9 @@ void tpb_record_close(struct tpb_record *record);
 
 /* Copies of what a rank says, its counts within bounds and its times those of
  * the reader's clock, and past; false if there is no such rank or slot.  The
- * copy of a slot is of one pipe, or all zero.  Of
- * gone.changes and what is copied after it, also of slots: if a later copy has
- * the same, and even, no slot was given back meanwhile. */
+ * copy of a slot is of one pipe, or all zero.  Of gone.changes and what is
+ * copied after it, also of slots: if a later copy has the same, and even, no
+ * slot was given back meanwhile. */
 bool tpb_record_rank(const struct tpb_record *record, uint32_t rank,
                      struct tpb_record_rank *copy);
 bool tpb_record_pipe(const struct tpb_record *record, uint32_t rank,
@@ -144,10 +144,10 @@ struct tpb_record_section {
 tp_status tpb_record_attach(const char *text, uint32_t rank,
                             struct tpb_record_section *section,
                             struct tpb_error *error);
+void tpb_record_detach(struct tpb_record_section *section);
 /* By how many ns tpb_now() is ahead of the host's here; 0 too where /proc does
  * not tell. */
 int64_t tpb_record_ahead(void);
-void tpb_record_detach(struct tpb_record_section *section);
 
 /* Closes what a launcher above has given this process, a launcher itself;
  * `text` is as above. */

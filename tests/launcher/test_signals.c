@@ -208,8 +208,8 @@ static int stopped_in_time(void)
     int saved;
 
     tpx_launch(&launch, -1, (const char *const[]){ "sh", "-c",
-               "trap 'echo saving; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.05; "
-               "done; echo saved; exit 0' TERM; echo ready $$; "
+               "trap 'echo saving; for i in $(seq 20); do sleep 0.05; done; "
+               "echo saved; exit 0' TERM; echo ready $$; "
                "while :; do sleep 0.05; done", NULL });
     tpx_await_output(&launch, "ready ", 1);
     rank = tpx_number_behind(&launch, "ready ");

@@ -333,6 +333,87 @@ static void pressure_guests(void)
         pressure_come_and_go(listener, address, 160, 60000);
 }
 
+/* ---- a pipe beside one that never rests ---------------------------------- */
+
+/* Messages of this rank to itself that go round and round: there is always one
+ * more than is served in a turn. */
+enum { BESIDE_ROUND = 160, BESIDE_LONG = 60000 };
+
+static struct {
+    tp_message message;
+    tp_payload payload;
+    unsigned char out, in;
+    unsigned rounds, left, written;
+    bool over;
+} beside;
+
+static void beside_read(tp_pipe *pipe, tp_status status, tp_message *message,
+                        void *arg);
+
+static void beside_arrived(tp_pipe *pipe, tp_status status,
+                           tp_message *skeleton, void *arg)
+{
+    tpx_ok(status);
+    skeleton->payloads[0].data = &beside.in;
+    tpx_ok(tp_pipe_read(pipe, skeleton, beside_read, arg));
+}
+
+static void beside_once_more(tp_pipe *pipe)
+{
+    tpx_ok(tp_pipe_read_descriptor(pipe, beside_arrived, NULL));
+    tpx_ok(tp_pipe_write(pipe, &beside.message, tpx_count_ok,
+                         &beside.written));
+}
+
+static void beside_read(tp_pipe *pipe, tp_status status, tp_message *message,
+                        void *arg)
+{
+    (void)message;
+    (void)arg;
+    tpx_ok(status);
+    __atomic_fetch_add(&beside.rounds, 1, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&beside.over, __ATOMIC_ACQUIRE))
+        __atomic_fetch_add(&beside.left, 1, __ATOMIC_RELEASE);
+    else
+        beside_once_more(pipe);
+}
+
+/* What comes from rank 1: a long message that nobody asks for yet, and behind
+ * it, of another pipe, one that is waited for. */
+static void pressure_beside(void)
+{
+    unsigned char *memory = calloc(1, BESIDE_LONG), byte = 0;
+    tp_payload payload = { .data = memory, .length = BESIDE_LONG };
+    tp_message message = { .payloads = &payload, .payload_count = 1 };
+    unsigned written = 0;
+
+    tpx_check(memory != NULL, "no memory for the test itself");
+    if (tpx_me.rank == 1) {
+        tpx_fill(memory, BESIDE_LONG, 7);
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 5), &byte, 1, NULL));
+        tpx_ok(tp_pipe_write(tpx_pipe(0, 6), &message, tpx_count_ok,
+                             &written));
+        tpx_ok(tp_pipe_send(tpx_pipe(0, 7), "b", 1));
+        tpx_until(&written, 1);
+    } else {
+        beside.payload = (tp_payload){ .data = &beside.out, .length = 1 };
+        beside.message = (tp_message){ .payloads = &beside.payload,
+                                       .payload_count = 1 };
+        for (int i = 0; i < BESIDE_ROUND; i++)
+            beside_once_more(tpx_pipe(0, 4));
+        tpx_until(&beside.rounds, BESIDE_ROUND);
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 5), "a", 1));
+        tpx_ok(tp_pipe_recv(tpx_pipe(1, 7), &byte, 1, NULL));
+        __atomic_store_n(&beside.over, true, __ATOMIC_RELEASE);
+        tpx_until(&beside.left, BESIDE_ROUND);
+        tpx_ok(tp_pipe_recv(tpx_pipe(1, 6), memory, BESIDE_LONG, NULL));
+        tpx_check(tpx_verify(memory, BESIDE_LONG, 7) == BESIDE_LONG,
+                  "it is not what was written");
+    }
+    tpx_barrier();
+    free(memory);
+}
+
 const struct tpx_spmd tpx_pressure[] = {
     { "pressure_unread", pressure_unread, 2, TPX_LAUNCH, 40 },
     { "pressure_both", pressure_both, 2, 0, 40 },
@@ -340,5 +421,6 @@ const struct tpx_spmd tpx_pressure[] = {
     { "pressure_crowd", pressure_crowd, 2, 0, 40 },
     { "pressure_metadata", pressure_metadata, 2, 0, 40 },
     { "pressure_guests", pressure_guests, 2, 0, 40 },
+    { "pressure_beside", pressure_beside, 2, 0, 40 },
     { NULL }
 };
