@@ -885,7 +885,7 @@ bool tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
     context->serving = conn;
     if (conn->backend->glance != NULL)
         context->hot = conn;
-    /* A frame that was left is the first that the next pass looks at, before any
+    /* One that was left is the first that the next pass looks at, before any
      * callback: others could keep it there for ever. */
     if (rx_serve(context, conn, &vain))
         (context->left ? tpf_conn_ready_first : tpf_conn_ready)(conn);
