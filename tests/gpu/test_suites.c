@@ -57,6 +57,7 @@ static const struct {
     { "nested_after_read", SUITES_ALL, "wrong calls, not passed on" },
     { "nested_every_call", SUITES_DIRECT, "both send, then both read" },
     { "order_turns", SUITES_DIRECT, "both send, then both read" },
+    { "pressure_beside", SUITES_ALL, "never rests, and copies cost time" },
     { "pressure_both", SUITES_DIRECT, "both send, then both read" },
 };
 
