@@ -240,6 +240,13 @@ bool bench_mesh(struct bench_driver *driver, struct bench_job *job);
  * `size` is odd; -1: with nobody. */
 int bench_partner(int rank, int size, int step);
 
+/* The test overlap, of the first two ranks.  both(): one round on either side,
+ * which begins to receive and to send, works, and waits. */
+bool bench_overlap(struct bench_driver *driver, struct bench_job *job,
+                   bool (*both)(struct bench_driver *driver,
+                                const struct bench_job *job, int peer,
+                                const void *send, void *receive));
+
 /* Work that takes so many turns; how many take so long on this machine, after
  * bench_clock_init(). */
 void bench_work(uint64_t turns);

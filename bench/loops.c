@@ -121,6 +121,27 @@ bool bench_exchange(struct bench_driver *driver, struct bench_job *job)
     return true;
 }
 
+bool bench_overlap(struct bench_driver *driver, struct bench_job *job,
+                   bool (*both)(struct bench_driver *driver,
+                                const struct bench_job *job, int peer,
+                                const void *send, void *receive))
+{
+    for (uint64_t k = 0; k < job->count; k++) {
+        uint64_t number = job->sequence + k, begun;
+
+        bench_touch(job, bench_out(job, k), number);
+        begun = bench_ticks();
+        if (!both(driver, job, 1 - driver->rank, bench_out(job, k),
+                  bench_in(job, k)))
+            return false;
+        if (job->samples != NULL)
+            job->samples[k] = bench_ticks() - begun;
+        if (!bench_right(job, bench_in(job, k), number))
+            return bench_wrong(job, number);
+    }
+    return true;
+}
+
 static bool loops_star_center(struct bench_driver *driver,
                               struct bench_job *job, uint64_t k)
 {

@@ -196,33 +196,22 @@ static bool peer_stream(struct bench_driver *driver, struct bench_job *job)
     return good;
 }
 
-static bool peer_overlap_round(struct peer *peer, struct bench_job *job,
-                               uint64_t k)
+static bool peer_both(struct bench_driver *driver, const struct bench_job *job,
+                      int rank, const void *send, void *receive)
 {
     struct peer_request out = { .over = false }, in = { .over = false };
-    int rank = 1 - peer->driver.rank;
-    uint64_t begun;
+    struct peer *peer = peer_of(driver);
 
-    bench_touch(job, bench_out(job, k), job->sequence + k);
-    begun = bench_ticks();
-    if (!peer->kind->receive(peer, rank, bench_in(job, k), job->bytes, &in)
-        || !peer->kind->send(peer, rank, bench_out(job, k), job->bytes, &out))
+    if (!peer->kind->receive(peer, rank, receive, job->bytes, &in)
+        || !peer->kind->send(peer, rank, send, job->bytes, &out))
         return false;
     bench_work(job->work);
-    if (!peer_wait(peer, &in) || !peer_wait(peer, &out))
-        return false;
-    if (job->samples != NULL)
-        job->samples[k] = bench_ticks() - begun;
-    return bench_right(job, bench_in(job, k), job->sequence + k)
-           || bench_wrong(job, job->sequence + k);
+    return peer_wait(peer, &in) && peer_wait(peer, &out);
 }
 
 static bool peer_overlap(struct bench_driver *driver, struct bench_job *job)
 {
-    for (uint64_t k = 0; k < job->count; k++)
-        if (!peer_overlap_round(peer_of(driver), job, k))
-            return false;
-    return true;
+    return bench_overlap(driver, job, peer_both);
 }
 
 /* ---- a rank ------------------------------------------------------------- */

@@ -89,11 +89,22 @@ START_TEST(test_stubborn)
 }
 END_TEST
 
+/* SIGTERM has ended the job; how often it had said that. */
+static int said_at_last(struct tpx_launch *launch, const char *text)
+{
+    int count;
+
+    tpx_finish(launch, 90);
+    ck_assert_int_eq(launch->status, 143);
+    count = tpx_count(launch->out, text);
+    tpx_release(launch);
+    return count;
+}
+
 /* Of two ranks one is stopped, and the job is ended; how many say goodbye. */
 static int stopped_rank(void)
 {
     struct tpx_launch launch = { 0 };
-    int byes;
 
     tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "sh", "-c",
                "trap 'echo bye; exit 0' TERM; echo ready $PMIX_RANK $$; "
@@ -102,11 +113,7 @@ static int stopped_rank(void)
     tpx_await_output(&launch, "ready ", 2);
     tpx_await_stopped(tpx_number_behind(&launch, "ready 1 "));
     kill(launch.pid, SIGTERM);
-    tpx_finish(&launch, 90);
-    ck_assert_int_eq(launch.status, 143);
-    byes = tpx_count(launch.out, "bye\n");
-    tpx_release(&launch);
-    return byes;
+    return said_at_last(&launch, "bye\n");
 }
 
 /* A rank that is stopped hears SIGTERM all the same.  On a busy machine it may
@@ -205,7 +212,6 @@ static int stopped_in_time(void)
 {
     struct tpx_launch launch = { 0 };
     pid_t rank;
-    int saved;
 
     tpx_launch(&launch, -1, (const char *const[]){ "sh", "-c",
                "trap 'echo saving; for i in $(seq 20); do sleep 0.05; done; "
@@ -221,11 +227,7 @@ static int stopped_in_time(void)
         kill(launch.pid, SIGCONT);
         kill(-rank, SIGCONT);
     }
-    tpx_finish(&launch, 90);
-    ck_assert_int_eq(launch.status, 143);
-    saved = tpx_count(launch.out, "saved\n");
-    tpx_release(&launch);
-    return saved;
+    return said_at_last(&launch, "saved\n");
 }
 
 /* That is given back.  As above, a busy machine may need more than the time
