@@ -43,8 +43,8 @@ enum bench_scope {
     BENCH_ALL = 15
 };
 
-enum { BENCH_SIZES = 64, BENCH_WINDOWS = 16, BENCH_RANKS_MAX = 4096,
-       BENCH_BUFFERS = 1024 };
+enum { BENCH_PAGE = 4096, BENCH_SIZES = 64, BENCH_WINDOWS = 16,
+       BENCH_RANKS_MAX = 4096, BENCH_BUFFERS = 1024 };
 
 struct bench_options {
     unsigned tests;            /* BENCH_BIT of each */
@@ -57,6 +57,7 @@ struct bench_options {
     double work_us;            /* of each round of overlap */
     unsigned limit_s;          /* without progress for so long: give up */
     bool fresh, verify, blocking, pin;
+    size_t offset;             /* of received buffers in their first page */
     enum bench_format format;
     const char *who;           /* NULL: the program's own name */
     /* tpperf */

@@ -247,6 +247,9 @@ static bool options_set(enum option_id id, const char *value,
     case OPTION_WORK: return options_time(value, 0, 1e6, &options->work_us);
     case OPTION_FRESH: options->fresh = true; break;
     case OPTION_VERIFY: options->verify = true; break;
+    case OPTION_OFFSET:
+        return bench_size(value, &options->offset)
+               && options->offset < BENCH_PAGE;
     case OPTION_BLOCKING: options->blocking = true; break;
     case OPTION_PROGRESS: return options_progress(value, &options->progress);
     case OPTION_POLL: options->poll = true; break;
@@ -283,6 +286,7 @@ static const char *options_limits(enum option_id id)
     case OPTION_LIMIT: return " from 1 to 86400";
     case OPTION_TIME: return " from 0.01 to 3600000";
     case OPTION_WORK: return " from 0 to 1000000";
+    case OPTION_OFFSET: return " below 4096";
     case OPTION_MEMORY: return " with N up to 63";
     case OPTION_BUFFERS: return " from 1 to 1024";
     case OPTION_RANKS: return " from 2 to 64";
@@ -347,7 +351,7 @@ static bool options_calibrate(const struct bench_usage *usage,
         && (tests || options->size_count > 0 || options->window_count > 0
             || options->blocking || options->memory || options->on_device
             || options_shaped(options) || options->verify
-            || options->fresh || options->plot != NULL || options->pin
+            || options->fresh || options->offset > 0 || options->plot != NULL || options->pin
             || options->progress != NULL || options->who != NULL
             || options->format == BENCH_CSV))
         return options_mistake(usage, status, "--calibrate can be combined "
@@ -413,6 +417,9 @@ static bool options_agree(const struct bench_usage *usage,
     if (options->on_device && (options->borrow || options->tensors))
         return options_mistake(usage, status, "--memory cuda cannot be "
                                "combined with --borrow and --tensors", "");
+    if (options->on_device && options->offset > 0)
+        return options_mistake(usage, status, "--memory cuda cannot be "
+                               "combined with --offset", "");
     if (options->poll && options->progress != NULL
         && strcmp(options->progress, "thread") == 0)
         return options_mistake(usage, status,

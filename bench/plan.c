@@ -16,7 +16,6 @@
 #include "bench/statistics.h"
 
 enum {
-    PLAN_ALIGNMENT = 4096,
     PLAN_FEW = 4,                  /* messages of a repetition, at least ... */
     PLAN_WINDOWS = 4,              /* ... or of a stream, times its window */
     PLAN_MANY = 100000000,         /* ... of a stream, at most */
@@ -55,18 +54,25 @@ static bool plan_driver_makes(const struct bench_driver *driver, bool send)
     return driver->allocate != NULL && (send || driver->all_buffers);
 }
 
+static size_t plan_offset(const struct plan *plan, bool send)
+{
+    return send ? 0 : plan->options->offset;
+}
+
 static void *plan_buffer(struct plan *plan, bool send)
 {
     struct bench_driver *driver = plan->driver;
-    size_t length = plan->job.bytes > 0 ? plan->job.bytes : 1;
-    void *buffer;
+    size_t offset = plan_offset(plan, send);
+    size_t length = offset + (plan->job.bytes > 0 ? plan->job.bytes : 1);
+    unsigned char *buffer;
 
     if (plan_driver_makes(driver, send))
         buffer = driver->allocate(driver, length);
     else
-        buffer = aligned_alloc(PLAN_ALIGNMENT, (length + PLAN_ALIGNMENT - 1)
-                                                   / PLAN_ALIGNMENT
-                                                   * PLAN_ALIGNMENT);
+        buffer = aligned_alloc(BENCH_PAGE, (length + BENCH_PAGE - 1)
+                                               / BENCH_PAGE * BENCH_PAGE);
+    if (buffer != NULL)
+        buffer += offset;
     /* Written in any case: pages that nobody ever wrote are all the same one,
      * which stays in cache. */
     if (buffer != NULL && !driver->on_device)
@@ -74,12 +80,15 @@ static void *plan_buffer(struct plan *plan, bool send)
     return buffer;
 }
 
-static void plan_free(struct plan *plan, void *buffer, bool send)
+static void plan_free(struct plan *plan, unsigned char *buffer, bool send)
 {
-    if (!plan_driver_makes(plan->driver, send))
-        free(buffer);
-    else if (buffer != NULL)
+    if (buffer == NULL)
+        return;
+    buffer -= plan_offset(plan, send);
+    if (plan_driver_makes(plan->driver, send))
         plan->driver->release(plan->driver, buffer);
+    else
+        free(buffer);
 }
 
 static void plan_job_fini(struct plan *plan)

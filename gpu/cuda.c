@@ -546,7 +546,7 @@ static tp_status cuda_in_put(struct tpg_work *work, size_t index,
         }
         if (part > TPG_SLOT - slot->length)
             part = TPG_SLOT - slot->length;
-        memcpy(slot->memory + slot->length, bytes, part);
+        tpb_copy(slot->memory + slot->length, bytes, part);
         slot->length += part;
         offset += part;
         bytes += part;

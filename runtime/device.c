@@ -219,7 +219,7 @@ bool tpr_device_store(struct tpr_op *op, size_t index, size_t offset,
 
     tpr_message_buffer(op->message, index, &buffer);
     if (!device_at(op, &cursor, &buffer)) {
-        memcpy((unsigned char *)buffer.data + offset, bytes, length);
+        tpb_copy((unsigned char *)buffer.data + offset, bytes, length);
         return true;
     }
     if (tpg_work_store(op->work, index, &buffer, offset, bytes, length)

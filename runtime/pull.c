@@ -599,7 +599,7 @@ bool tpr_pull_pushed(tp_pipe *pipe, const struct wire_about *about,
             return true;
         }
     } else {
-        memcpy((unsigned char *)buffer.data + offer->at, bytes, length);
+        tpb_copy((unsigned char *)buffer.data + offer->at, bytes, length);
     }
     offer->at += length;
     if (offer->at == offer->length) {

@@ -359,7 +359,7 @@ static bool rx_gather(tp_pipe *pipe, struct rx_view *view)
         rx_no_memory(pipe, "a descriptor", need);
         return false;
     }
-    memcpy(pipe->gather + pipe->gathered, bytes, left);
+    tpb_copy(pipe->gather + pipe->gathered, bytes, left);
     pipe->gathered += left;
     *view->taken += (uint32_t)left;
     if (need > sizeof(head) && pipe->gathered == need)
@@ -462,7 +462,7 @@ static bool rx_keep(tp_pipe *pipe, const struct rx_view *view, uint32_t cost)
     chunk->cost = cost;
     chunk->length = length;
     chunk->taken = 0;
-    memcpy(chunk->bytes, view->bytes + *view->taken, length);
+    tpb_copy(chunk->bytes, view->bytes + *view->taken, length);
     tpb_list_append(&pipe->backlog, &chunk->link);
     pipe->kept += cost;
     TPR_COUNT(pipe->record->stats.bytes_buffered, length);

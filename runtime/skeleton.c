@@ -106,7 +106,7 @@ static bool skeleton_take(struct skeleton_reader *reader, void *to,
 {
     if (reader->left < length)
         return false;
-    memcpy(to, reader->at, length);
+    tpb_copy(to, reader->at, length);
     reader->at += length;
     reader->left -= length;
     return true;
@@ -260,7 +260,7 @@ tp_status tpr_skeleton_decode(tp_pipe *pipe, const unsigned char *descriptor,
     skeleton = tpr_skeleton_new(pipe, arrays + length);
     if (skeleton == NULL)
         return TP_ERR_NO_MEMORY;
-    memcpy(skeleton->storage + arrays, descriptor, length);
+    tpb_copy(skeleton->storage + arrays, descriptor, length);
     skeleton->data_length = skeleton->stream_length = 0;
     skeleton->sent = head.sent;
     skeleton->message.payload_count = head.payloads;

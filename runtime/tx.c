@@ -50,7 +50,7 @@ static void tx_put(struct tx_window *window, const void *from, size_t length)
     if (length > window->room)
         length = window->room;
     if (length > 0)
-        memcpy(window->to, (const unsigned char *)from + skip, length);
+        tpb_copy(window->to, (const unsigned char *)from + skip, length);
     window->to += length;
     window->room -= length;
 }
@@ -214,7 +214,7 @@ static void tx_fill(struct tpr_op *op, unsigned char *to, size_t length)
         if (left > length)
             left = length;
         if (left < TPB_WAY_LEAST || way == NULL)
-            memcpy(to, data, left);
+            tpb_copy(to, data, left);
         else
             tpb_way_copy(way, to, data, left);
         op->cursor.offset += left;
@@ -577,7 +577,7 @@ static bool tx_push(tp_pipe *pipe, struct tpr_offer *offer)
         return false;
     tx_head(pipe, room, WIRE_PUSH, 0, sizeof(about) + length);
     memcpy(room + sizeof(struct wire_frame), &about, sizeof(about));
-    memcpy(room + head, data, length);
+    tpb_copy(room + head, data, length);
     conn->backend->commit(conn, head + length);
     pipe->sent += (uint32_t)(head + length);
     offer->at += length;

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "fabric/both.h"
+#include "fabric/cma/bounce.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "topology/card.h"
@@ -81,6 +82,7 @@ struct cma_channel {
     uint8_t token[16];             /* read by peers, by its address */
     struct tpb_list pulls;         /* cma_pull */
     struct tpb_list helps;         /* cma_pull, at the sender */
+    struct cma_bounce bounce;
 };
 
 struct cma_link {
@@ -163,6 +165,11 @@ static tp_status cma_open(struct tpf_channel *base, struct tpb_error *error)
     memcpy(channel->address.token, channel->token, sizeof(channel->token));
     cma_allow_siblings(base->env);
     return TP_OK;
+}
+
+static void cma_close(struct tpf_channel *base)
+{
+    cma_bounce_fini(&((struct cma_channel *)base)->bounce);
 }
 
 static size_t cma_address(struct tpf_channel *base, void *buffer,
@@ -260,6 +267,11 @@ static size_t cma_describe(struct tpf_link *link,
 
 /* ---- how both copy ------------------------------------------------------- */
 
+static struct cma_bounce *cma_bounce(const struct tpf_pull *pull)
+{
+    return &((struct cma_channel *)pull->link->channel)->bounce;
+}
+
 static struct tpf_both *cma_both(struct tpf_pull *pull)
 {
     return &((struct cma_pull *)pull)->both;
@@ -328,10 +340,10 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
     const struct cma_pull *pull = (struct cma_pull *)base;
     uint64_t begun = tpb_now(), ended;
     uint8_t token[sizeof(link->theirs.token)];
-    struct iovec mine[2] = {
-        { token, sizeof(token) },
-        { (unsigned char *)base->to.data + at, length }
-    };
+    unsigned char *to = (unsigned char *)base->to.data + at;
+    void *into = cma_bounce_in(cma_bounce(base), to, pull->place + at,
+                               &length);
+    struct iovec mine[2] = { { token, sizeof(token) }, { into, length } };
     struct iovec theirs[2] = {
         { (void *)(uintptr_t)link->theirs.place, sizeof(token) },
         { (void *)(uintptr_t)(pull->place + at), length }
@@ -346,8 +358,11 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
         cma_time(link, length, ended - begun);
     if (got > (ssize_t)ahead
         && (sure ? cma_was_recent(pull, ended) || cma_lives(base->link)
-                 : memcmp(token, link->theirs.token, sizeof(token)) == 0))
+                 : memcmp(token, link->theirs.token, sizeof(token)) == 0)) {
+        if (into != to)
+            tpb_copy(to, into, (size_t)got - ahead);
         return (size_t)got - ahead;
+    }
     cma_refused(got < 0 ? errno : EFAULT, link->pid, error);
     return 0;
 }
@@ -377,8 +392,12 @@ static bool cma_give(struct tpf_pull *help, size_t at, size_t length)
     if (!cma_may_give((struct cma_pull *)help))
         return false;
     while (length > 0) {
-        struct iovec mine = { (unsigned char *)help->to.data + at, length };
-        struct iovec theirs = { (void *)(uintptr_t)(place + at), length };
+        size_t part = length;
+        void *from = cma_bounce_out(cma_bounce(help),
+                                    (unsigned char *)help->to.data + at,
+                                    place + at, &part);
+        struct iovec mine = { from, part };
+        struct iovec theirs = { (void *)(uintptr_t)(place + at), part };
         ssize_t put = process_vm_writev(link->pid, &mine, 1, &theirs, 1, 0);
 
         if (put <= 0)
@@ -551,6 +570,7 @@ const struct tpf_channel_kind tpf_cma = {
     .pull_size = sizeof(struct cma_pull),
     .probe = cma_probe,
     .open = cma_open,
+    .close = cma_close,
     .address = cma_address,
     .link = cma_link,
     .describe = cma_describe,

@@ -442,7 +442,7 @@ static void map_copy(const struct tpf_pull *pull, void *to, const void *from,
     if (pull->to.length >= TPB_COPY_PAST)
         tpb_copy_past(to, from, length);
     else
-        memcpy(to, from, length);
+        tpb_copy(to, from, length);
 }
 
 static size_t map_take(struct tpf_pull *pull, size_t at, size_t length,

@@ -500,7 +500,7 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     split = conn->common.lands > 0 && length >= conn->common.lands;
     copy = !split && !conn_in_place(conn, slot);
     if (copy)
-        memcpy((char *)(slot->head + 1) + head_length, data, length);
+        tpb_copy((char *)(slot->head + 1) + head_length, data, length);
     slot->posted = true;
     before = conn_fill(conn, slot);
     if (split)

@@ -111,8 +111,8 @@ static void land_came(struct ofi_conn *conn, size_t length, const void *slot)
         return;
     }
     if (slot != NULL)
-        memcpy(conn->place != NULL ? conn->place : land_behind(conn), slot,
-               length);
+        tpb_copy(conn->place != NULL ? conn->place : land_behind(conn), slot,
+                 length);
     conn->coming = NULL;
     conn->place = NULL;
     ofi_conn_arrived(conn, frame);

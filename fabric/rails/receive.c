@@ -63,7 +63,7 @@ static bool receive_stash(struct rails_rail *rail,
         early->memory = tpb_zalloc(size);
         if (early->memory == NULL)
             return false;
-        memcpy(early->memory, frame, size);
+        tpb_copy(early->memory, frame, size);
         early->size = size;
     }
     receive_take(rail, head->urgent != 0);

@@ -278,7 +278,7 @@ static bool send_together(struct rails_conn *conn, struct rails_frame *frame,
     if (at == UINT64_MAX)
         return false;
     memcpy(room, head, head_length);
-    memcpy(room + head_length, data, length);
+    tpb_copy(room + head_length, data, length);
     frame->data = room;
     frame->length = (uint32_t)(head_length + length);
     conn->ring_written = at + send_round(head_length + length);

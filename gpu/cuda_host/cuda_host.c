@@ -565,8 +565,8 @@ static const char *host_land(struct host_link *link,
     struct tpb_error error = { "" };
 
     if (to->device.type != TP_DEVICE_CUDA) {
-        memcpy((unsigned char *)to->data + pull->begun,
-               host_place(side->stage, side->begun), slot->length);
+        tpb_copy((unsigned char *)to->data + pull->begun,
+                 host_place(side->stage, side->begun), slot->length);
         return NULL;
     }
     if (host_copy(link, cuda, side, slot, to, pull->begun, &error) == TP_OK)

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Copies that leave the caches alone: stores that go to memory at once do not
- * fetch the lines that they overwrite.
+ * Long copies; and those that leave the caches alone: stores that go to memory
+ * at once do not fetch the lines that they overwrite.
  */
 #include "config.h"
 
 #include "runtime/base/base.h"
+
+void tpb_copy_long(void *to, const void *from, size_t length)
+{
+    if (TPB_UNLIKELY(tpb_copy_crawls(to, from)))
+        tpb_copy_pieces(to, from, length);
+    else
+        memcpy(to, from, length);
+}
 
 #ifdef __SSE2__
 #include <emmintrin.h>

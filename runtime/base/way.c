@@ -40,7 +40,7 @@ static void way_copy(const struct tpb_way *way, bool other, void *to,
                      const void *from, size_t length)
 {
     if (!other)
-        memcpy(to, from, length);
+        tpb_copy_long(to, from, length);
     else if (way->kind == TPB_WAY_PIECES)
         tpb_copy_pieces(to, from, length);
     else
@@ -194,7 +194,7 @@ void tpb_fetch_long(struct tpb_fetch *fetch, void *to, const void *from,
 
     if (length >= TPB_COPY_WHOLE && fetch->since < WAY_FETCH_ANSWERS) {
         fetch->since++;
-        memcpy(to, from, length);
+        tpb_copy_long(to, from, length);
         return;
     }
     fetch->tries += way_is_due(way, length);

@@ -93,6 +93,36 @@ START_TEST(test_copy)
 }
 END_TEST
 
+/* Where `rep movsb` crawls, and beside that. */
+START_TEST(test_copy_long)
+{
+    enum { LONG = 3 * TPB_COPY_PAGE };
+    static const int behind[] = { -1, 0, 1, 16, 31, 32 };
+    unsigned char *from = tpb_zalloc(LONG + TPB_COPY_PAGE);
+    unsigned char *to = tpb_zalloc(LONG + 3 * TPB_COPY_PAGE);
+
+    ck_assert_ptr_nonnull(from);
+    ck_assert_ptr_nonnull(to);
+    for (int i = 0; i < LONG; i++)
+        from[i] = (unsigned char)(i % 251 + 1);
+    for (size_t i = 0; i < TPB_COUNT(behind); i++)
+        for (size_t length = TPB_COPY_PIECE; length <= LONG; length += 1021) {
+            size_t same = ((uintptr_t)from - (uintptr_t)to) % TPB_COPY_PAGE;
+            unsigned char *at = to + TPB_COPY_PAGE + same + behind[i];
+
+            ck_assert_int_eq(tpb_copy_crawls(at, from),
+                             behind[i] > 0 && behind[i] < 32);
+            memset(to, 0, LONG + 3 * TPB_COPY_PAGE);
+            tpb_copy(at, from, length);
+            ck_assert_int_eq(at[-1], 0);
+            ck_assert_int_eq(memcmp(at, from, length), 0);
+            ck_assert_int_eq(at[length], 0);
+        }
+    tpb_free(from);
+    tpb_free(to);
+}
+END_TEST
+
 START_TEST(test_alloc)
 {
     unsigned char *memory = tpb_zalloc(1000);
@@ -238,6 +268,7 @@ int main(void)
 
     tcase_add_test(tests, test_list);
     tcase_add_test(tests, test_copy);
+    tcase_add_test(tests, test_copy_long);
     tcase_add_test(tests, test_copy_pieces);
     tcase_add_test(tests, test_alloc);
     tcase_add_test(tests, test_alloc_fails);

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "config.h"
+
+#include <stdatomic.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "fabric/cma/bounce.h"
+#include "runtime/base/alloc.h"
+
+enum {
+    BOUNCE_BYTES = 256 * 1024,
+    BOUNCE_LEAST = 4 * 1024,       /* of less a second copy is not less */
+    BOUNCE_TRIED = 16 * 1024,      /* bytes of a trial */
+    BOUNCE_TRIES = 5,              /* of which the quickest counts */
+    BOUNCE_APART = 16              /* bytes behind, where copies may crawl */
+};
+
+/* How long the kernel takes to copy that within this process; UINT64_MAX if it
+ * does not. */
+static uint64_t bounce_time(void *to, void *from)
+{
+    struct iovec mine = { to, BOUNCE_TRIED }, theirs = { from, BOUNCE_TRIED };
+    uint64_t begun = tpb_now();
+
+    return process_vm_readv(getpid(), &mine, 1, &theirs, 1, 0) == BOUNCE_TRIED
+           ? tpb_now() - begun : UINT64_MAX;
+}
+
+static void bounce_least(uint64_t *least, uint64_t took)
+{
+    if (took < *least)
+        *least = took;
+}
+
+/* Its memory is ours to write. */
+static bool bounce_measure(unsigned char *memory)
+{
+    unsigned char *to = memory + BOUNCE_BYTES / 2;
+    uint64_t plain = UINT64_MAX, behind = UINT64_MAX;
+
+    for (int i = 0; i < BOUNCE_TRIES; i++) {
+        bounce_least(&plain, bounce_time(to, memory));
+        bounce_least(&behind, bounce_time(to + BOUNCE_APART, memory));
+    }
+    return behind != UINT64_MAX && behind > 2 * plain;
+}
+
+/* Do the kernel's copies crawl?  Contexts that ask at the same time find the
+ * same. */
+static bool bounce_crawls(unsigned char *memory)
+{
+    enum { UNKNOWN, NO, YES };
+    static _Atomic int known = UNKNOWN;
+    int here = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (here == UNKNOWN) {
+        here = bounce_measure(memory) ? YES : NO;
+        atomic_store_explicit(&known, here, memory_order_relaxed);
+    }
+    return here == YES;
+}
+
+/* The place in the buffer that lies in its page as `theirs` does; NULL if
+ * there is no need, or no memory. */
+static unsigned char *bounce_place(struct cma_bounce *bounce, uint64_t theirs,
+                                   size_t *length)
+{
+    if (*length < BOUNCE_LEAST)
+        return NULL;
+    if (bounce->memory == NULL)
+        bounce->memory = tpb_zalloc(BOUNCE_BYTES + TPB_COPY_PAGE);
+    if (bounce->memory == NULL || !bounce_crawls(bounce->memory))
+        return NULL;
+    if (*length > BOUNCE_BYTES)
+        *length = BOUNCE_BYTES;
+    return bounce->memory
+           + (theirs + TPB_CACHE_LINE - (uintptr_t)bounce->memory)
+             % TPB_COPY_PAGE;
+}
+
+void *cma_bounce_in(struct cma_bounce *bounce, void *to, uint64_t theirs,
+                    size_t *length)
+{
+    const void *from = (const void *)(uintptr_t)theirs;
+    void *place = NULL;
+
+    if (TPB_UNLIKELY(tpb_copy_crawls(to, from)))
+        place = bounce_place(bounce, theirs, length);
+    return place != NULL ? place : to;
+}
+
+void *cma_bounce_out(struct cma_bounce *bounce, void *from, uint64_t theirs,
+                     size_t *length)
+{
+    const void *to = (const void *)(uintptr_t)theirs;
+    void *place = NULL;
+
+    if (TPB_UNLIKELY(tpb_copy_crawls(to, from)))
+        place = bounce_place(bounce, theirs, length);
+    if (place == NULL)
+        return from;
+    tpb_copy(place, from, *length);
+    return place;
+}
+
+void cma_bounce_fini(struct cma_bounce *bounce)
+{
+    tpb_free(bounce->memory);
+    bounce->memory = NULL;
+}
