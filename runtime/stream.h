@@ -66,6 +66,9 @@ bool tpr_tx_small(tp_pipe *pipe, const tp_message *message, size_t length,
 /* Its state, its conn, its links or what it wishes are others now: sets
  * peer->brief and peer->lend. */
 void tpr_tx_brief(struct tpr_peer *peer);
+
+/* ---- descriptor.c ------------------------------------------------------- */
+
 /* Encodes `room` bytes of the descriptor, from byte `from` on.  All of it are
  * `length`: without offers tpr_descriptor_length(), and the offers' sources;
  * `sent` as in wire_descriptor. */

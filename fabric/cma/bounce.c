@@ -5,11 +5,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "fabric/channel.h"
 #include "fabric/cma/bounce.h"
 #include "runtime/base/alloc.h"
 
 enum {
-    BOUNCE_BYTES = 256 * 1024,
+    BOUNCE_BYTES = TPF_STRIDE,
     BOUNCE_LEAST = 4 * 1024,       /* of less a second copy is not less */
     BOUNCE_TRIED = 16 * 1024,      /* bytes of a trial */
     BOUNCE_TRIES = 5,              /* of which the quickest counts */
