@@ -44,7 +44,7 @@ enum bench_scope {
 };
 
 enum { BENCH_PAGE = 4096, BENCH_SIZES = 64, BENCH_WINDOWS = 16,
-       BENCH_RANKS_MAX = 4096, BENCH_BUFFERS = 1024 };
+       BENCH_RANKS_MAX = 4096, BENCH_BUFFERS = 1024, BENCH_WORK_US = 100 };
 
 struct bench_options {
     unsigned tests;            /* BENCH_BIT of each */

@@ -476,8 +476,8 @@ bool bench_parse(int argc, char **argv, const struct bench_usage *usage,
     int code;
 
     *options = (struct bench_options){ .repetitions = 7, .time_ms = 30,
-                                       .work_us = 100, .limit_s = 120,
-                                       .buffers = 1 };
+                                       .work_us = BENCH_WORK_US,
+                                       .limit_s = 120, .buffers = 1 };
     options_tables(usage->scope, letters, longs);
     opterr = 0;
     optind = 1;

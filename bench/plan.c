@@ -8,6 +8,7 @@
 #include "config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "bench/bench.h"
@@ -351,6 +352,24 @@ static int plan_order(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
+/* How it was measured, with what differs from the defaults; kept, as results
+ * are. */
+static const char *plan_mode(const struct plan *plan)
+{
+    static char modes[2][128];
+    const struct bench_options *options = plan->options;
+    bool works = plan->job.test == BENCH_OVERLAP;
+    char offset[32] = "", work[32] = "", *mode = modes[works];
+
+    if (options->offset > 0)
+        snprintf(offset, sizeof(offset), "/offset:%zu", options->offset);
+    if (works && options->work_us != BENCH_WORK_US)
+        snprintf(work, sizeof(work), "/work:%g", options->work_us);
+    snprintf(mode, sizeof(modes[0]), "%s%s%s", plan->driver->mode, offset,
+             work);
+    return mode;
+}
+
 static void plan_report(struct plan *plan, double waited)
 {
     static const char *const units[BENCH_TESTS] = {
@@ -364,7 +383,7 @@ static void plan_report(struct plan *plan, double waited)
     struct plan_figures *f = plan->figures;
     struct bench_result result = {
         .who = plan->driver->who, .test = bench_test_name(job->test),
-        .mode = plan->driver->mode, .buffers = job->fresh ? "fresh" : "reused",
+        .mode = plan_mode(plan), .buffers = job->fresh ? "fresh" : "reused",
         .ranks = plan->participants, .bytes = job->bytes,
         .window = plan_exchanges(job->test) ? 0 : job->window,
         .unit = units[job->test], .best = NAN, .p99 = NAN,
