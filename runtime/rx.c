@@ -24,8 +24,7 @@ TPB_LOG_COMPONENT("rx");
 enum {
     RX_FRAMES = 64,                /* of one conn per turn */
     RX_GATHER_KEPT = 65536,        /* bytes for the next descriptor */
-    RX_ROUNDS = 16,                /* of callbacks over one open frame */
-    RX_EARLY = 4096                /* bytes of a frame that others may follow */
+    RX_ROUNDS = 16                 /* of callbacks over one open frame */
 };
 
 /* What rx_step() consumes: of an open frame or of a chunk. */
@@ -658,17 +657,16 @@ static bool rx_may_keep(const tp_pipe *pipe, const struct tpf_conn *conn,
 /*
  * Does it begin a message that nobody waits for yet, while a callback that has
  * just run may be what a caller waits for, who then asks for the next message?
- * Until then that is better left where it is: copying several frames aside, in
- * step with their sender, would keep the caller here.
+ * Until then that is better left where it is: a short one is given to him there
+ * and not copied twice, and copying several frames aside, in step with their
+ * sender, would keep him here.
  */
 static bool rx_is_early(const tp_context *context, const tp_pipe *pipe,
                         const struct tpf_conn *conn,
                         const struct wire_frame *frame)
 {
     return context->delivered != context->delivered_before
-           && frame->type == WIRE_MESSAGE && frame->length >= RX_EARLY
-           && (frame->flags & (WIRE_SHORT | WIRE_SMALL)) == 0
-           && pipe->rx_state == TPR_RX_IDLE
+           && frame->type == WIRE_MESSAGE && pipe->rx_state == TPR_RX_IDLE
            && tpb_list_empty(&pipe->backlog) && !rx_wanted(pipe)
            && conn->landing == NULL;
 }
