@@ -355,7 +355,7 @@ struct tpr_peer {
     _Atomic(tp_pipe *) ready_made; /* atomic; table to set */
     tp_pipe *pipes, **numbered;    /* table: number > 0, as list; by number */
     uint32_t numbered_size, numbered_used;     /* table */
-    tp_pipe *recent;               /* of these, the one of the last frame */
+    tp_pipe *recent[8];            /* of these, those of the last frames */
     _Atomic(const char *) name;    /* atomic: one of the two below */
     char first_name[16], full_name[128];
     _Atomic(const char *) transport;   /* atomic: a constant; "" before */

@@ -30,15 +30,17 @@ static inline uint64_t tpr_frame_word(enum wire_type type, unsigned flags,
  * outside the job has but one, or there is no memory. */
 static inline tp_pipe *tpr_pipe_of(struct tpr_peer *peer, uint32_t number)
 {
-    tp_pipe *recent = peer->recent;
+    tp_pipe **recent;
 
     if (TPB_LIKELY(number == 0))
         return atomic_load_explicit(&peer->ready_made, memory_order_acquire);
-    if (recent != NULL && recent->number == number)
-        return recent;
+    /* By the upper 3 bits of a product that all of the number's lead to. */
+    recent = &peer->recent[number * 2654435761u >> 29];
+    if (*recent != NULL && (*recent)->number == number)
+        return *recent;
     if (peer->guest != NULL)
         return NULL;
-    return peer->recent = tpr_pipe_get(peer, number);
+    return *recent = tpr_pipe_get(peer, number);
 }
 /* Of a frame for post(), as struct wire_frame. */
 static inline struct tpf_head tpr_frame_head(const tp_pipe *pipe,
