@@ -81,6 +81,16 @@ static void drive_gives(tp_context *context)
     context->env.beside = false;
 }
 
+/* After tpr_crowd_leave(), without the token. */
+static bool drive_return(tp_context *context)
+{
+    if (!tpr_enter(context))
+        return false;
+    if (context->crowded)
+        tpr_crowd_return(&context->crowd);
+    return true;
+}
+
 /* Gives the token up, sleeps, takes it back; false if another has it now.
  * Inside a callback the token stays ours and the sleep is short. */
 static bool drive_park(tp_context *context, uint64_t deadline)
@@ -109,10 +119,8 @@ static bool drive_park(tp_context *context, uint64_t deadline)
     }
     count = epoll_wait(context->epoll, events, TPR_EVENTS, timeout);
     atomic_store(&context->caller_parked, 0);
-    if (!tpr_enter(context))
+    if (!drive_return(context))
         return false;
-    if (context->crowded)
-        tpr_crowd_return(&context->crowd);
     context->vain = count == 0 ? context->vain + 1 : 0;
     if (context->armed)
         tpr_disarm(context);
@@ -274,13 +282,17 @@ static uint64_t drive_yield(tp_context *context, uint64_t now,
     return after;
 }
 
-/* Do others of this process look on, and may there be one cpu for all? */
+/* Do others of this process look on, and may there be one cpu for all?  With
+ * more ranks than cpus each yield is for them, too: their calls would have to
+ * wait for our next turn, one message after the other. */
 static bool drive_shares(const tp_context *context,
                             struct drive_wait *wait)
 {
     if (atomic_load_explicit(&context->watchers, memory_order_relaxed) == 0
         || context->spare)
         return false;
+    if (context->crowded)
+        return true;
     if (wait->alone == 0)
         return true;
     wait->alone--;
@@ -297,9 +309,11 @@ static bool drive_share(tp_context *context, struct drive_wait *wait)
     uint64_t now;
 
     tpr_run_tasks(context);
+    if (context->crowded)
+        tpr_crowd_leave(&context->crowd);
     tpr_give_token(context);
     if (atomic_load(&context->tasks) != NULL)
-        return tpr_enter(context);
+        return drive_return(context);
     now = tpb_now();
     sched_yield();
     if (tpb_now() - now < DRIVE_TAKEN_NS) {
@@ -309,7 +323,7 @@ static bool drive_share(tp_context *context, struct drive_wait *wait)
         if (wait->longer_alone < DRIVE_ALONE_MOST)
             wait->longer_alone *= 2;
     }
-    return tpr_enter(context);
+    return drive_return(context);
 }
 
 /* Polls with the token held until the wait is over or nothing has moved for as
@@ -330,6 +344,7 @@ static bool drive_spin(tp_context *context, struct drive_wait *wait)
                      && wait->deadline == 0 && drive_hurries(context);
         bool glanced = !nested && drive_glance(context, brief);
         bool moved = glanced || (!brief && tpr_pass(context));
+        bool shares;
 
         if (!nested && !tpb_list_empty(&context->done))
             moved |= tpr_dispatch(context) > 0;
@@ -352,18 +367,19 @@ static bool drive_spin(tp_context *context, struct drive_wait *wait)
                 continue;
         }
         tpr_tell_sleepers(context);
-        if (context->crowded
+        shares = context->crowded && !nested && drive_shares(context, wait);
+        if (context->crowded && !shares
             && tpr_crowd_stays(&context->crowd, turn, context->env.beside,
                                drive_awaited(context)))
             continue;
         if (turn % DRIVE_CLOCK_PASSES == 0 || context->crowded
             || context->spin_ns == 0 || TPB_UNLIKELY(shared)) {
             shared = false;
-            if (context->crowded
+            if (context->crowded && !shares
                 && drive_yield_untimed(context, wait, idle_since))
                 continue;
             /* A yield has just told it. */
-            if (!context->crowded || now == 0)
+            if (!context->crowded || shares || now == 0)
                 now = tpb_now();
             if (wait->deadline > 0 && now >= wait->deadline) {
                 tpr_patience_vain(&context->patience, now - idle_since);
@@ -381,7 +397,12 @@ static bool drive_spin(tp_context *context, struct drive_wait *wait)
                 return drive_park(context, wait->deadline);
             }
         }
-        if (context->crowded) {
+        if (shares) {
+            drive_gives(context);
+            now = 0;
+            if (!drive_share(context, wait))
+                return false;
+        } else if (context->crowded) {
             now = drive_yield(context, now, &idle_since);
         } else if (TPB_UNLIKELY(drive_shares(context, wait)) && !nested) {
             if (!drive_share(context, wait))

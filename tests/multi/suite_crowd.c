@@ -2,19 +2,25 @@
 /*
  * Two ranks on one cpu answer each other so often that waits look at nothing
  * but the other one before they yield.  Whatever else comes to them then is
- * found all the same.
+ * found all the same.  And who waits does not keep other threads from working.
  */
 #include "config.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "tests/multi/spmd.h"
 
 enum {
     CROWD_TURNS = 2000,
     CROWD_TIMES = 5,
-    CROWD_POLLS = 1000             /* it takes one or two */
+    CROWD_POLLS = 1000,            /* it takes one or two */
+    CROWD_SENT = 5000,
+    CROWD_OFTEN = CROWD_SENT / 4   /* it takes a switch or two each time that
+                                      there is no room, and that a time slice
+                                      ends while the other has the token */
 };
 
 struct crowd_reader {
@@ -171,8 +177,51 @@ static void crowd_polled(void)
     crowd_end();
 }
 
+static void *crowd_receive(void *arg)
+{
+    for (unsigned i = 0, got; i < CROWD_SENT; i++) {
+        tpx_ok(tp_pipe_recv(arg, &got, sizeof(got), NULL));
+        tpx_equal(got, i);
+    }
+    return NULL;
+}
+
+/* How often this thread has lost or given away its cpu. */
+static long crowd_switches(void)
+{
+    struct rusage used;
+
+    tpx_check(getrusage(RUSAGE_THREAD, &used) == 0, "getrusage");
+    return used.ru_nvcsw + used.ru_nivcsw;
+}
+
+/* One thread sends while another waits, and never sleeps: that one gives up the
+ * token along with the cpu, so not each message waits for its next turn. */
+static void crowd_threads(void)
+{
+    pthread_t receiver;
+    tp_pipe *pipe;
+    long switches;
+
+    tpx_check(setenv("TP_SPIN", "3600000000", 1) == 0, "setenv");
+    crowd_begin("1");
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    tpx_equal(pthread_create(&receiver, NULL, crowd_receive, pipe), 0);
+    switches = crowd_switches();
+    for (unsigned i = 0; i < CROWD_SENT; i++)
+        tpx_ok(tp_pipe_send(pipe, &i, sizeof(i)));
+    switches = crowd_switches() - switches;
+    tpx_check(switches < CROWD_OFTEN || tpx_me.mode == TP_PROGRESS_THREAD,
+              "the cpu changed hands %ld times in %d messages", switches,
+              CROWD_SENT);
+    tpx_equal(pthread_join(receiver, NULL), 0);
+    tpx_meet(!tpx_me.rank);
+    crowd_end();
+}
+
 const struct tpx_spmd tpx_crowd[] = {
     { "crowd_poll", crowd_poll, 2, TPX_BARE, 200 },
+    { "crowd_threads", crowd_threads, 2, TPX_BARE, 200 },
     { "crowd_polled", crowd_polled, 3, TPX_BARE | TPX_REAL, 200 },
     { NULL }
 };
