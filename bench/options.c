@@ -351,7 +351,8 @@ static bool options_calibrate(const struct bench_usage *usage,
         && (tests || options->size_count > 0 || options->window_count > 0
             || options->blocking || options->memory || options->on_device
             || options_shaped(options) || options->verify
-            || options->fresh || options->offset > 0 || options->plot != NULL || options->pin
+            || options->fresh || options->offset > 0
+            || options->plot != NULL || options->pin
             || options->progress != NULL || options->who != NULL
             || options->format == BENCH_CSV))
         return options_mistake(usage, status, "--calibrate can be combined "

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Whether the kernel's copies crawl, and what they go through then. */
 #include "config.h"
 
 #include <stdatomic.h>
