@@ -3,7 +3,8 @@
 #
 # Where something is missing configure names its package: pkg-config itself too,
 # without which nothing else is found either.  A prefix with which
-# `make install` would fail is refused.
+# `make install` would fail is refused, and so is a machine on which nothing
+# would work, with the reason.
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
 
@@ -31,4 +32,23 @@ names pkg-config PKG_CONFIG="$work/nothing/pkg-config"
 grep -q 'cannot install into a folder with blanks' "$work/said" ||
     { fail "with a blank in the prefix:" && cat "$work/said"; }
 names nettle-dev PKG_CONFIG_PATH= PKG_CONFIG_LIBDIR="$work/nothing"
+
+# refuses WORDS OPTION...: configure ends with these, where the compiler says
+# what it says on such a machine.
+refuses()
+{
+    words=$1
+    shift
+    if (cd "$work/tree" && "$source/configure" -q CC="${CC:-gcc} $*") \
+           >"$work/said" 2>&1 || ! grep -q "a machine that $words" "$work/said"
+    then
+        fail "not refused for $words:"
+        sed 's/^/    /' "$work/said"
+    else
+        pass
+    fi
+}
+refuses 'runs Linux' -U__linux__
+refuses 'is little-endian' -U__BYTE_ORDER__ -D__BYTE_ORDER__=4321
+refuses 'has 64-bit addresses' -U__SIZEOF_POINTER__ -D__SIZEOF_POINTER__=4
 finish
