@@ -520,8 +520,8 @@ struct tp_context {
  * place of the thread's block, not through a call of the dynamic linker.  It
  * stays small, for a library that is loaded late finds little room there. */
 #define TPR_TLS __attribute__((tls_model("initial-exec")))
-/* What tells threads apart: an address of this one's own, which is in a register
- * on these.  (gcc says so of any processor, and then refuses some.) */
+/* What tells threads apart: an address of this one's own, which is in a
+ * register on these.  (gcc says so of any processor, and then refuses some.) */
 #if defined(__has_builtin) && (defined(__x86_64__) || defined(__aarch64__))
 #if __has_builtin(__builtin_thread_pointer)
 #define TPR_ME __builtin_thread_pointer()
