@@ -168,7 +168,7 @@ static void start_rank(const struct tpl_start *start, int rank)
         .doors = { -1, -1 },
     };
     bool executing;
-    pid_t pid;
+    pid_t pid = -1;
     int code;
 
     tpl_pmix_set_rank(rank);

@@ -151,7 +151,7 @@ tp_status tpt_shared_map(const char *text, struct tpt_table **table,
                          size_t *mapped, struct tpb_error *error)
 {
     struct share_text parsed;
-    size_t size, bytes;
+    size_t size = 0, bytes;
     tp_status status = share_open(text, &parsed, &size, error);
     void *memory;
 
