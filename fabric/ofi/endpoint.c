@@ -219,11 +219,22 @@ static void endpoint_carriers_tcp(const struct tpf_env *env,
 
 /* ---- moving on --------------------------------------------------------- */
 
+/* So many turns, or some milliseconds: a turn may take that long.  And where
+ * messages always come, a descriptor tells of those first. */
+static bool endpoint_asks(struct ofi_endpoint *endpoint)
+{
+    uint64_t before = endpoint->asked;
+
+    endpoint->asked = tpb_tick();
+    return ++endpoint->turns % ENDPOINT_SELDOM == 0
+           || endpoint->asked != before;
+}
+
 /* Connection events cost a system call, so they are only asked for while
  * somebody is joining, and now and then; their descriptor tells as well. */
 static bool endpoint_rails(struct ofi_endpoint *endpoint)
 {
-    bool seldom = ++endpoint->turns % ENDPOINT_SELDOM == 0, any = false;
+    bool seldom = endpoint_asks(endpoint), any = false;
 
     TPB_LIST_EACH(node, &endpoint->rails) {
         struct ofi_rail *rail = TPB_CONTAINER(node, struct ofi_rail, link);

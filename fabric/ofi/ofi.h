@@ -846,6 +846,7 @@ struct ofi_endpoint {
     unsigned strangers;
     bool armed;                    /* whoever drives may sleep */
     unsigned turns;                /* of progress(), to do some things seldom */
+    uint64_t asked;                /* tpb_tick() of the last one */
 };
 
 static inline struct ofi_endpoint *ofi_endpoint_of(struct tpf_endpoint *e)
