@@ -455,8 +455,8 @@ struct tp_context {
     _Atomic uint32_t turn;         /* futex: bumped for sleeping callers */
     _Atomic uint32_t watchers;     /* atomic: threads that look on */
     _Atomic uint32_t sleepers;     /* atomic: callers, and TPR_POLLED */
-    uint32_t passes;
-    uint32_t heard;                /* messages that were read */
+    uint32_t passes, heard;        /* so far; messages that were read */
+    uint64_t tick;                 /* tpb_tick() when epoll was asked last */
     uint64_t looked, timers_due;   /* when epoll was asked last; peers' next */
     struct tpr_crowd crowd;
     struct tpr_patience patience;

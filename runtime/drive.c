@@ -343,7 +343,7 @@ static bool drive_spin(tp_context *context, struct drive_wait *wait)
         bool brief = TPB_UNLIKELY(context->crowded) && turn == 1 && !nested
                      && wait->deadline == 0 && drive_hurries(context);
         bool glanced = !nested && drive_glance(context, brief);
-        bool moved = glanced || (!brief && tpr_pass(context));
+        bool moved = glanced || (!brief && tpr_pass(context)), late = false;
         bool shares;
 
         if (!nested && !tpb_list_empty(&context->done))
@@ -363,16 +363,17 @@ static bool drive_spin(tp_context *context, struct drive_wait *wait)
         if (moved) {
             context->vain = 0;
             idle_since = now = 0;
-            if (!wait->deadline || turn % DRIVE_CLOCK_PASSES != 0)
+            late = wait->deadline > 0 && tpb_tick() >= wait->deadline;
+            if (!late && (!wait->deadline || turn % DRIVE_CLOCK_PASSES != 0))
                 continue;
         }
         tpr_tell_sleepers(context);
         shares = context->crowded && !nested && drive_shares(context, wait);
-        if (context->crowded && !shares
+        if (context->crowded && !shares && !late
             && tpr_crowd_stays(&context->crowd, turn, context->env.beside,
                                drive_awaited(context)))
             continue;
-        if (turn % DRIVE_CLOCK_PASSES == 0 || context->crowded
+        if (turn % DRIVE_CLOCK_PASSES == 0 || context->crowded || late
             || context->spin_ns == 0 || TPB_UNLIKELY(shared)) {
             shared = false;
             if (context->crowded && !shares

@@ -137,8 +137,11 @@ int tpr_dispatch(tp_context *context)
         op_call(context, TPB_CONTAINER(node, struct tpr_op, link));
         tpr_op_told(context);
         count++;
-        if (TPB_UNLIKELY(count % TPF_GATHERED_CALLS == 0))
+        if (TPB_UNLIKELY(count % TPF_GATHERED_CALLS == 0)) {
             tpf_gathered_late(&context->env);
+            if (tpr_takes_long(context))
+                break;             /* the callbacks do */
+        }
     }
     context->depth--;
     context->env.calls = before;

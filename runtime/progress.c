@@ -85,11 +85,21 @@ bool tpr_watches_ready(tp_context *context, const struct epoll_event *events,
 
         watch->ready(watch, events[i].events);
     }
+    context->tick = tpb_tick();
     context->ask_all |= count > 0;
     if (!tpb_list_empty(&context->contacts)
         || !tpb_list_empty(&context->strangers))
         tpr_peer_timers(context, tpb_look(&context->looked));
     return count > 0;
+}
+
+/* What descriptors tell: a peer's death, or a call, or what time it is.  While
+ * there is always something to do a sleeper's wake-up may wait as well. */
+static bool progress_hear(tp_context *context)
+{
+    tpr_tell_sleepers(context);
+    context->glances = 0;
+    return tpr_poll_watches(context);
 }
 
 /* Endpoints without a conn have little to do: they are asked seldom, but
@@ -148,11 +158,13 @@ bool tpr_pass(tp_context *context)
             tpr_absent_sign(TPB_CONTAINER(node, struct tpf_conn, ready));
         moved |= tpr_rx_conn(context, TPB_CONTAINER(node, struct tpf_conn,
                                                     ready));
-        if (context->served)
-            break;
+        if (context->served || TPB_UNLIKELY(context->glances > 0))
+            break;                 /* or that took long */
     }
-    if (TPB_UNLIKELY(++context->passes % PROGRESS_WATCH_PASSES == 0))
-        moved |= tpr_poll_watches(context);
+    if (TPB_UNLIKELY(++context->passes % PROGRESS_WATCH_PASSES == 0)
+        || (TPB_UNLIKELY(moved || context->crowded)
+            && tpr_takes_long(context)))
+        moved |= progress_hear(context);
     /* The callbacks of what ended with a conn come first: the kernel's drivers
      * may take long to let go of a connection that broke. */
     if (tpb_list_empty(&context->done))

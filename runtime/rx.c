@@ -867,7 +867,7 @@ static bool rx_serve(tp_context *context, struct tpf_conn *conn, bool *vain)
             return false;
         /* A waiting caller has what it wanted, or may have.  It may ask for the
          * next frame in a moment: until then that is better left. */
-        if (context->served)
+        if (context->served || tpr_turn_takes_long(context, left))
             break;
     }
     return true;

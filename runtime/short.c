@@ -884,7 +884,8 @@ enum tpr_short tpr_short_serve(tp_context *context, struct tpf_conn *conn,
         /* A waiting caller has what it wanted.  It may ask for the next frame
          * in a moment: until then that is better left where it is. */
         if (context->served || conn->peer == NULL
-            || !tpb_list_empty(&context->done))
+            || !tpb_list_empty(&context->done)
+            || tpr_turn_takes_long(context, *left))
             break;
     }
     return TPR_SHORT_PAUSE;

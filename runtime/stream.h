@@ -286,6 +286,27 @@ static inline bool tpr_short_in_turn(tp_context *context)
     return atomic_load_explicit(&context->tasks, memory_order_relaxed) == NULL;
 }
 
+enum {
+    TPR_TURN_LOOKS = 16,           /* frames, or callbacks, between two looks */
+    TPR_NO_GLANCES = 1000          /* before the next pass */
+};
+
+/* Is it some milliseconds since epoll was asked?  The callbacks of a program
+ * may take that long, or its own work between two calls: a pass comes next,
+ * which asks, and others have their turn. */
+static inline bool tpr_takes_long(tp_context *context)
+{
+    if (TPB_LIKELY(tpb_tick() == context->tick))
+        return false;
+    context->glances = TPR_NO_GLANCES;
+    return true;
+}
+/* The same in a turn of which so many frames are left. */
+static inline bool tpr_turn_takes_long(tp_context *context, int left)
+{
+    return TPB_UNLIKELY(left % TPR_TURN_LOOKS == 1) && tpr_takes_long(context);
+}
+
 enum tpr_short {
     TPR_SHORT_NONE,                /* there is no frame */
     TPR_SHORT_OTHER,               /* `frame` is to be looked at by others */

@@ -249,8 +249,10 @@ static void wait_once(tp_context *context, bool nested)
         wait_in_loop(context);
         return;
     }
-    if (polls || !tpb_list_empty(&context->contacts))
-        tpr_poll_watches(context);     /* it may not be called often */
+    /* It may not be called often. */
+    if (polls || !tpb_list_empty(&context->contacts)
+        || tpr_takes_long(context))
+        tpr_poll_watches(context);
     context->ask_all |= polls;
     if (!nested)
         tpr_dispatch(context);

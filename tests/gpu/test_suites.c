@@ -59,6 +59,7 @@ static const struct {
     { "order_turns", SUITES_DIRECT, "both send, then both read" },
     { "pressure_beside", SUITES_ALL, "never rests, and copies cost time" },
     { "pressure_both", SUITES_DIRECT, "both send, then both read" },
+    { "pressure_called", SUITES_ALL, "never rests, and copies cost time" },
 };
 
 enum { SUITES_TESTS = 256, SUITES_MODES = 4 };

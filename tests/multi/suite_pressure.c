@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/multi/spmd.h"
 
@@ -337,14 +338,19 @@ static void pressure_guests(void)
 
 /* Messages of this rank to itself that go round and round: there is always one
  * more than is served in a turn. */
-enum { BESIDE_ROUND = 160, BESIDE_LONG = 60000 };
+enum {
+    BESIDE_ROUND = 160, BESIDE_LONG = 60000,
+    BESIDE_PAUSE_US = 1000,
+    BESIDE_MOST = 4000             /* served while somebody is let in: a hundred
+                                      are, and some more on a busy machine */
+};
 
 static struct {
     tp_message message;
     tp_payload payload;
     unsigned char out, in;
     unsigned rounds, left, written;
-    bool over;
+    bool over, slowly;
 } beside;
 
 static void beside_read(tp_pipe *pipe, tp_status status, tp_message *message,
@@ -371,11 +377,30 @@ static void beside_read(tp_pipe *pipe, tp_status status, tp_message *message,
     (void)message;
     (void)arg;
     tpx_ok(status);
+    if (beside.slowly)
+        usleep(BESIDE_PAUSE_US);
     __atomic_fetch_add(&beside.rounds, 1, __ATOMIC_RELAXED);
     if (__atomic_load_n(&beside.over, __ATOMIC_ACQUIRE))
         __atomic_fetch_add(&beside.left, 1, __ATOMIC_RELEASE);
     else
         beside_once_more(pipe);
+}
+
+static void beside_begin(bool slowly)
+{
+    beside.payload = (tp_payload){ .data = &beside.out, .length = 1 };
+    beside.message = (tp_message){ .payloads = &beside.payload,
+                                   .payload_count = 1 };
+    beside.slowly = slowly;
+    for (int i = 0; i < BESIDE_ROUND; i++)
+        beside_once_more(tpx_pipe(0, 4));
+    tpx_until(&beside.rounds, BESIDE_ROUND);
+}
+
+static void beside_end(void)
+{
+    __atomic_store_n(&beside.over, true, __ATOMIC_RELEASE);
+    tpx_until(&beside.left, BESIDE_ROUND);
 }
 
 /* What comes from rank 1: a long message that nobody asks for yet, and behind
@@ -396,22 +421,50 @@ static void pressure_beside(void)
         tpx_ok(tp_pipe_send(tpx_pipe(0, 7), "b", 1));
         tpx_until(&written, 1);
     } else {
-        beside.payload = (tp_payload){ .data = &beside.out, .length = 1 };
-        beside.message = (tp_message){ .payloads = &beside.payload,
-                                       .payload_count = 1 };
-        for (int i = 0; i < BESIDE_ROUND; i++)
-            beside_once_more(tpx_pipe(0, 4));
-        tpx_until(&beside.rounds, BESIDE_ROUND);
+        beside_begin(false);
         tpx_ok(tp_pipe_send(tpx_pipe(1, 5), "a", 1));
         tpx_ok(tp_pipe_recv(tpx_pipe(1, 7), &byte, 1, NULL));
-        __atomic_store_n(&beside.over, true, __ATOMIC_RELEASE);
-        tpx_until(&beside.left, BESIDE_ROUND);
+        beside_end();
         tpx_ok(tp_pipe_recv(tpx_pipe(1, 6), memory, BESIDE_LONG, NULL));
         tpx_check(tpx_verify(memory, BESIDE_LONG, 7) == BESIDE_LONG,
                   "it is not what was written");
     }
     tpx_barrier();
     free(memory);
+}
+
+/* Their callbacks take long, and yet a guest is let in: what descriptors tell
+ * is heard between them. */
+static void pressure_called(void)
+{
+    char address[256], byte;
+    tp_listener *listener = NULL;
+    tp_pipe *pipe = NULL;
+    unsigned from, served;
+
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 1) {
+        tpx_ok(tp_pipe_recv(tpx_pipe(0, 5), address, sizeof(address), NULL));
+        tpx_ok(tp_connect(tpx_me.context, address, &pipe));
+        tpx_ok(tp_pipe_send(pipe, "c", 1));
+        tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_PEER_CLOSED);
+    } else {
+        tpx_ok(tp_listen(tpx_me.context, NULL, &listener));
+        tpx_ok(tp_listener_address(listener, address, sizeof(address)));
+        tpx_ok(tp_accept(listener, pressure_accepted, &pipe));
+        beside_begin(true);
+        from = __atomic_load_n(&beside.rounds, __ATOMIC_RELAXED);
+        tpx_ok(tp_pipe_send(tpx_pipe(1, 5), address, sizeof(address)));
+        while (__atomic_load_n(&pipe, __ATOMIC_ACQUIRE) == NULL)
+            (void)tp_wait(tpx_me.context, 5, NULL);
+        served = __atomic_load_n(&beside.rounds, __ATOMIC_RELAXED) - from;
+        tpx_check(served < BESIDE_MOST, "%u messages came before the guest",
+                  served);
+        beside_end();
+        tpx_ok(tp_pipe_recv(pipe, &byte, 1, NULL));
+    }
+    tpx_ok(tp_pipe_close(pipe));
+    tpx_barrier();
 }
 
 const struct tpx_spmd tpx_pressure[] = {
@@ -422,5 +475,6 @@ const struct tpx_spmd tpx_pressure[] = {
     { "pressure_metadata", pressure_metadata, 2, 0, 40 },
     { "pressure_guests", pressure_guests, 2, 0, 40 },
     { "pressure_beside", pressure_beside, 2, 0, 40 },
+    { "pressure_called", pressure_called, 2, 0, 60 },
     { NULL }
 };
