@@ -418,9 +418,9 @@ static bool options_agree(const struct bench_usage *usage,
     if (options->on_device && (options->borrow || options->tensors))
         return options_mistake(usage, status, "--memory cuda cannot be "
                                "combined with --borrow and --tensors", "");
-    if (options->on_device && options->offset > 0)
-        return options_mistake(usage, status, "--memory cuda cannot be "
-                               "combined with --offset", "");
+    if (options->offset > 0 && (options->on_device || options->borrow))
+        return options_mistake(usage, status, "--offset cannot be combined "
+                               "with --memory cuda and --borrow", "");
     if (options->poll && options->progress != NULL
         && strcmp(options->progress, "thread") == 0)
         return options_mistake(usage, status,

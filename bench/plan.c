@@ -352,21 +352,16 @@ static int plan_order(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* How it was measured, with what differs from the defaults; kept, as results
- * are. */
+/* What its results say of how they were measured; kept, as they are. */
 static const char *plan_mode(const struct plan *plan)
 {
-    static char modes[2][128];
-    const struct bench_options *options = plan->options;
-    bool works = plan->job.test == BENCH_OVERLAP;
-    char offset[32] = "", work[32] = "", *mode = modes[works];
+    static char mode[128];
 
-    if (options->offset > 0)
-        snprintf(offset, sizeof(offset), "/offset:%zu", options->offset);
-    if (works && options->work_us != BENCH_WORK_US)
-        snprintf(work, sizeof(work), "/work:%g", options->work_us);
-    snprintf(mode, sizeof(modes[0]), "%s%s%s", plan->driver->mode, offset,
-             work);
+    if (plan->job.test != BENCH_OVERLAP
+        || plan->options->work_us == BENCH_WORK_US)
+        return plan->driver->mode;
+    snprintf(mode, sizeof(mode), "%s/work:%g", plan->driver->mode,
+             plan->options->work_us);
     return mode;
 }
 
@@ -566,9 +561,15 @@ static bool plan_test(struct plan *plan, enum bench_test test)
 bool bench_run(struct bench_driver *driver,
                const struct bench_options *options)
 {
+    static char mode[96];
     struct plan plan = { .driver = driver, .options = options };
     bool good = true;
 
+    if (options->offset > 0) {
+        snprintf(mode, sizeof(mode), "%s/offset:%zu", driver->mode,
+                 options->offset);
+        driver->mode = mode;
+    }
     if (driver->size < 2) {
         bench_say("at least 2 ranks are needed, but there is only 1: is it"
                   " started by its launcher, as in tprun -n 2 tpperf?");

@@ -68,10 +68,9 @@ suite()
             latency bandwidth rate
         results 30
     done
-    for shape in '' '--progress thread' '--memory tp --borrow' \
-        '--tensors --metadata 9 --fresh'; do
-        job 2 $brief --csv --verify $shape --work 3 --offset 17 \
-            --sizes 8,100k overlap
+    for shape in '' '--progress thread --offset 17' '--memory tp --borrow' \
+        '--tensors --metadata 9 --fresh --memory tp --offset 16'; do
+        job 2 $brief --csv --verify $shape --work 3 --sizes 8,100k overlap
         results 2
     done
     for ranks in 2 3 4; do

@@ -414,13 +414,6 @@ static inline void tpf_conn_ready(struct tpf_conn *conn)
         tpb_list_append(&conn->endpoint->env->ready, &conn->ready);
 }
 
-/* ... before it asks any other. */
-static inline void tpf_conn_ready_first(struct tpf_conn *conn)
-{
-    tpb_list_unlink(&conn->ready);
-    tpb_list_append(conn->endpoint->env->ready.next, &conn->ready);
-}
-
 /* May it keep back what is committed now? */
 static inline bool tpf_env_gathers(const struct tpf_env *env)
 {

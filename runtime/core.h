@@ -235,7 +235,7 @@ struct tp_pipe {
     uint64_t gathered, gather_capacity;
     struct tpr_cursor cursor;
     uint64_t missing;              /* bytes of the message still to come */
-    uint32_t consumed, advertised;
+    uint32_t consumed, advertised, left_at;    /* that: as a frame was left */
     uint32_t kept;                 /* credit that the backlog takes */
     bool pumping;                  /* tpr_rx_pump() takes a step */
     bool closed;                   /* by this side ... */
@@ -468,8 +468,8 @@ struct tp_context {
 
     /* Callbacks. */
     struct tpb_list done;          /* tpr_op, in the order they ended */
-    bool served;                   /* a waiting caller's operation ended, or, */
-    bool left;                     /* a frame was left to the next pass */
+    bool served;                   /* a waiting caller's operation ended, or a
+                                      frame was left to the next pass, */
     bool news;                     /* ... or a callback ran, see token.c */
     uint64_t delivered;            /* relaxed atomic: callbacks run so far, */
     uint64_t delivered_before;     /* and before this pass, or glance */

@@ -166,6 +166,8 @@ void tpr_crowd_meet(struct tpr_crowd *crowd, bool meeting)
 
 void tpr_crowd_begin(struct tpr_crowd *crowd)
 {
+    if (TPB_UNLIKELY(crowd->gone))
+        tpr_crowd_return(crowd);       /* another thread had left */
     crowd->stay = crowd->linger = crowd->first = 0;
     crowd->looked_on = false;
     crowd->timed = 0;
@@ -391,6 +393,7 @@ void tpr_crowd_leave(struct tpr_crowd *crowd)
 
     if (mine == NULL || !crowd_looks(crowd))
         return;
+    crowd->gone = true;
     atomic_store_explicit(&mine->told, 0, memory_order_relaxed);
     /* Who sees us gone may tell. */
     atomic_store_explicit(&mine->place, 2 * tpb_presence_cpu(),
@@ -400,6 +403,7 @@ void tpr_crowd_leave(struct tpr_crowd *crowd)
 void tpr_crowd_return(struct tpr_crowd *crowd)
 {
     crowd->returned = 0;
+    crowd->gone = false;
     if (crowd->mine != NULL && crowd_looks(crowd))
         atomic_store_explicit(&crowd->mine->place,
                               2 * tpb_presence_cpu() | TPB_PRESENT,

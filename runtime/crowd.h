@@ -53,6 +53,7 @@ struct tpr_crowd {
     struct tpb_presence *mine;     /* where others see whether we run */
     uint32_t linger;               /* looks to come while who is waited for
                                       runs */
+    bool gone;                     /* who left has not returned */
     bool looked_on;                /* since the last yield */
     int32_t worth;                 /* how often that was right, of late ... */
     uint32_t turns;                /* ... and turns where it was not */

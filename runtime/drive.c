@@ -301,8 +301,9 @@ static bool drive_shares(const tp_context *context,
 
 /*
  * They get the cpu, and the token; for some time not again if the cpu then was
- * for others that take long.  False: somebody has the token now, and with it
- * the tasks.  Who sleeps sleeps on: this thread still drives.
+ * for others that take long, unless that is the rule.  False: somebody has the
+ * token now, and with it the tasks.  Who sleeps sleeps on: this thread still
+ * drives.
  */
 static bool drive_share(tp_context *context, struct drive_wait *wait)
 {
@@ -399,10 +400,15 @@ static bool drive_spin(tp_context *context, struct drive_wait *wait)
             }
         }
         if (shares) {
+            uint64_t before = now;
+
             drive_gives(context);
-            now = 0;
             if (!drive_share(context, wait))
                 return false;
+            now = tpb_now();
+            if (now - before > DRIVE_YIELD_NS)
+                idle_since += now - before - DRIVE_YIELD_NS;
+            now = 0;
         } else if (context->crowded) {
             now = drive_yield(context, now, &idle_since);
         } else if (TPB_UNLIKELY(drive_shares(context, wait)) && !nested) {

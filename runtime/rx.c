@@ -659,7 +659,8 @@ static bool rx_may_keep(const tp_pipe *pipe, const struct tpf_conn *conn,
  * just run may be what a caller waits for, who then asks for the next message?
  * Until then that is better left where it is: a short one is given to him there
  * and not copied twice, and copying several frames aside, in step with their
- * sender, would keep him here.
+ * sender, would keep him here.  Once: callbacks of others could keep it there
+ * for ever, and what is behind it.
  */
 static bool rx_is_early(const tp_context *context, const tp_pipe *pipe,
                         const struct tpf_conn *conn,
@@ -667,6 +668,7 @@ static bool rx_is_early(const tp_context *context, const tp_pipe *pipe,
 {
     return context->delivered != context->delivered_before
            && frame->type == WIRE_MESSAGE && pipe->rx_state == TPR_RX_IDLE
+           && pipe->left_at != pipe->consumed
            && tpb_list_empty(&pipe->backlog) && !rx_wanted(pipe)
            && conn->landing == NULL;
 }
@@ -792,7 +794,8 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
         if ((frame->flags & WIRE_OFFERS) != 0)
             tpr_pull_tell_all(pipe, true);
     } else if (TPB_UNLIKELY(rx_is_early(pipe->context, pipe, conn, frame))) {
-        pipe->context->served = pipe->context->left = true;
+        pipe->left_at = pipe->consumed;
+        pipe->context->served = true;
     } else {
         rx_stream_frame(pipe, conn, frame, body);
     }
@@ -883,11 +886,8 @@ bool tpr_rx_conn(tp_context *context, struct tpf_conn *conn)
     context->serving = conn;
     if (conn->backend->glance != NULL)
         context->hot = conn;
-    /* One that was left is the first that the next pass looks at, before any
-     * callback: others could keep it there for ever. */
     if (rx_serve(context, conn, &vain))
-        (context->left ? tpf_conn_ready_first : tpf_conn_ready)(conn);
-    context->left = false;
+        tpf_conn_ready(conn);
     context->serving = before;
     tpf_gathered(&context->env);
     return before == NULL || !vain;

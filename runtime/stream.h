@@ -34,7 +34,7 @@ static inline tp_pipe *tpr_pipe_of(struct tpr_peer *peer, uint32_t number)
 
     if (TPB_LIKELY(number == 0))
         return atomic_load_explicit(&peer->ready_made, memory_order_acquire);
-    /* By the upper 3 bits of a product that all of the number's lead to. */
+    /* By the upper 3 bits of a product, which depend on all of the number. */
     recent = &peer->recent[number * 2654435761u >> 29];
     if (*recent != NULL && (*recent)->number == number)
         return *recent;

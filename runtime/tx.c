@@ -231,8 +231,9 @@ static size_t tx_small_length(const struct tpr_op *op, unsigned brief)
 
 /*
  * Of the rest of a write's stream, so many bytes are in the next frame.  Of two
- * frames of shared memory the first is half, so that its reader copies it while
- * we copy the other; were it as long as it can be he would begin as we end.
+ * frames that are copied into shared memory the first is half, so that its
+ * reader copies it while we copy the other; were it as long as it can be he
+ * would begin as we end.
  */
 static size_t tx_length(const struct tpr_op *op, const struct tpf_conn *conn,
                         uint64_t rest, size_t most)

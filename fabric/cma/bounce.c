@@ -13,7 +13,7 @@
 enum {
     BOUNCE_BYTES = TPF_STRIDE,
     BOUNCE_LEAST = 4 * 1024,       /* of less a second copy is not less */
-    BOUNCE_TRIED = 16 * 1024,      /* bytes of a trial */
+    BOUNCE_TRIED = 64 * 1024,      /* bytes of a trial: the call is not all */
     BOUNCE_TRIES = 5,              /* of which the quickest counts */
     BOUNCE_APART = 16              /* bytes behind, where copies may crawl */
 };
@@ -48,31 +48,42 @@ static bool bounce_measure(unsigned char *memory)
     return behind != UINT64_MAX && behind > 2 * plain;
 }
 
+enum bounce_known { BOUNCE_UNKNOWN, BOUNCE_NO, BOUNCE_YES };
+
 /* Do the kernel's copies crawl?  Contexts that ask at the same time find the
  * same. */
-static bool bounce_crawls(unsigned char *memory)
+static enum bounce_known bounce_crawls(unsigned char *memory)
 {
-    enum { UNKNOWN, NO, YES };
-    static _Atomic int known = UNKNOWN;
-    int here = atomic_load_explicit(&known, memory_order_relaxed);
+    static _Atomic int known = BOUNCE_UNKNOWN;
 
-    if (here == UNKNOWN) {
-        here = bounce_measure(memory) ? YES : NO;
-        atomic_store_explicit(&known, here, memory_order_relaxed);
-    }
-    return here == YES;
+    if (memory != NULL)
+        atomic_store_explicit(&known, bounce_measure(memory) ? BOUNCE_YES
+                                                             : BOUNCE_NO,
+                              memory_order_relaxed);
+    return (enum bounce_known)atomic_load_explicit(&known,
+                                                   memory_order_relaxed);
 }
 
-/* The place in the buffer that lies in its page as `theirs` does; NULL if
- * there is no need, or no memory. */
+/* False: there is no need, or no memory. */
+static bool bounce_has(struct cma_bounce *bounce)
+{
+    enum bounce_known crawls = bounce_crawls(NULL);
+
+    if (bounce->memory == NULL && crawls != BOUNCE_NO)
+        bounce->memory = tpb_zalloc(BOUNCE_BYTES + TPB_COPY_PAGE);
+    if (bounce->memory != NULL && crawls == BOUNCE_UNKNOWN)
+        crawls = bounce_crawls(bounce->memory);
+    if (crawls == BOUNCE_NO)
+        cma_bounce_fini(bounce);
+    return bounce->memory != NULL;
+}
+
+/* The place in the buffer that lies in its page a line behind where `theirs`
+ * does, and so not where the other copy would crawl; NULL if there is none. */
 static unsigned char *bounce_place(struct cma_bounce *bounce, uint64_t theirs,
                                    size_t *length)
 {
-    if (*length < BOUNCE_LEAST)
-        return NULL;
-    if (bounce->memory == NULL)
-        bounce->memory = tpb_zalloc(BOUNCE_BYTES + TPB_COPY_PAGE);
-    if (bounce->memory == NULL || !bounce_crawls(bounce->memory))
+    if (*length < BOUNCE_LEAST || !bounce_has(bounce))
         return NULL;
     if (*length > BOUNCE_BYTES)
         *length = BOUNCE_BYTES;

@@ -338,11 +338,11 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
 {
     struct cma_link *link = (struct cma_link *)base->link;
     const struct cma_pull *pull = (struct cma_pull *)base;
-    uint64_t begun = tpb_now(), ended;
     uint8_t token[sizeof(link->theirs.token)];
     unsigned char *to = (unsigned char *)base->to.data + at;
     void *into = cma_bounce_in(cma_bounce(base), to, pull->place + at,
                                &length);
+    uint64_t begun = tpb_now(), ended;
     struct iovec mine[2] = { { token, sizeof(token) }, { into, length } };
     struct iovec theirs[2] = {
         { (void *)(uintptr_t)link->theirs.place, sizeof(token) },
@@ -389,8 +389,6 @@ static bool cma_give(struct tpf_pull *help, size_t at, size_t length)
     const struct cma_link *link = (struct cma_link *)help->link;
     uint64_t place = ((struct cma_pull *)help)->place;
 
-    if (!cma_may_give((struct cma_pull *)help))
-        return false;
     while (length > 0) {
         size_t part = length;
         void *from = cma_bounce_out(cma_bounce(help),
@@ -398,7 +396,9 @@ static bool cma_give(struct tpf_pull *help, size_t at, size_t length)
                                     place + at, &part);
         struct iovec mine = { from, part };
         struct iovec theirs = { (void *)(uintptr_t)(place + at), part };
-        ssize_t put = process_vm_writev(link->pid, &mine, 1, &theirs, 1, 0);
+        ssize_t put = cma_may_give((struct cma_pull *)help)
+                      ? process_vm_writev(link->pid, &mine, 1, &theirs, 1, 0)
+                      : 0;
 
         if (put <= 0)
             return false;

@@ -224,6 +224,7 @@ static void cma_end(struct cma_pair *pair)
     kill(cma_child, SIGKILL);
     waitpid(cma_child, NULL, 0);
     tpb_settings_fini(&pair->settings);
+    tpf_cma.close(pair->channel);
     tpb_free(pair->channel);
     tpb_free(pair->link);
     tpb_free(pair->pull);

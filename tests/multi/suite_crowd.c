@@ -206,6 +206,7 @@ static void crowd_threads(void)
     tpx_check(setenv("TP_SPIN", "3600000000", 1) == 0, "setenv");
     crowd_begin("1");
     pipe = tpx_pipe(!tpx_me.rank, 0);
+    tpx_meet(!tpx_me.rank);
     tpx_equal(pthread_create(&receiver, NULL, crowd_receive, pipe), 0);
     switches = crowd_switches();
     for (unsigned i = 0; i < CROWD_SENT; i++)
