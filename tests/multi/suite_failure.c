@@ -295,6 +295,9 @@ static void failure_many_words(void)
         tpx_meet(0);
         for (unsigned i = 0; i < WORDS; i++)
             tpx_ok(tp_pipe_send(tpx_pipe(0, 0), &i, sizeof(i)));
+        /* The context's thread may have taken the last one, and be about to
+         * send it. */
+        tpx_sleep_ms(20);
         kill(getpid(), SIGKILL);
     }
     tpx_meet(1);
