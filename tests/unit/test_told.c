@@ -93,7 +93,9 @@ static void told_keep_operations(unsigned number)
         ck_assert_int_eq(tp_pipe_read_descriptor(pipe, told_ended, NULL),
                          TP_OK);
     ck_assert_int_eq(tp_pipe_close(pipe), TP_OK);
-    ck_assert_int_eq(tp_progress(told_context[1], NULL), TP_OK);
+    /* One call may not run all of their callbacks, if they take long. */
+    for (int i = 0; i < TOLD_OPS; i++)
+        ck_assert_int_eq(tp_progress(told_context[1], NULL), TP_OK);
     ck_assert_uint_eq(told_context[1]->free_op_count, TPR_OPS_KEPT);
 }
 
