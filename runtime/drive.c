@@ -268,8 +268,15 @@ static bool drive_yield_untimed(tp_context *context,
     return true;
 }
 
-/* Gives the cpu to others.  What they do with it is not our idleness: who they
- * keep from it may be the one that we wait for. */
+/* What others did with the cpu from `before` on is not our idleness: who they
+ * kept from it may be the one that we wait for. */
+static void drive_gave(uint64_t before, uint64_t now, uint64_t *idle_since)
+{
+    if (now - before > DRIVE_YIELD_NS)
+        *idle_since += now - before - DRIVE_YIELD_NS;
+}
+
+/* Gives the cpu to others. */
 static uint64_t drive_yield(tp_context *context, uint64_t now,
                                uint64_t *idle_since)
 {
@@ -277,8 +284,7 @@ static uint64_t drive_yield(tp_context *context, uint64_t now,
 
     drive_gives(context);
     after = tpr_crowd_yield(&context->crowd, now);
-    if (after - now > DRIVE_YIELD_NS)
-        *idle_since += after - now - DRIVE_YIELD_NS;
+    drive_gave(now, after, idle_since);
     return after;
 }
 
@@ -400,14 +406,10 @@ static bool drive_spin(tp_context *context, struct drive_wait *wait)
             }
         }
         if (shares) {
-            uint64_t before = now;
-
             drive_gives(context);
             if (!drive_share(context, wait))
                 return false;
-            now = tpb_now();
-            if (now - before > DRIVE_YIELD_NS)
-                idle_since += now - before - DRIVE_YIELD_NS;
+            drive_gave(now, tpb_now(), &idle_since);
             now = 0;
         } else if (context->crowded) {
             now = drive_yield(context, now, &idle_since);

@@ -287,7 +287,7 @@ static inline bool tpr_short_in_turn(tp_context *context)
 }
 
 enum {
-    TPR_TURN_LOOKS = 16,           /* frames, or callbacks, between two looks */
+    TPR_TURN_LOOKS = 16,           /* frames between two looks */
     TPR_NO_GLANCES = 1000          /* before the next pass */
 };
 

@@ -48,42 +48,34 @@ static bool bounce_measure(unsigned char *memory)
     return behind != UINT64_MAX && behind > 2 * plain;
 }
 
-enum bounce_known { BOUNCE_UNKNOWN, BOUNCE_NO, BOUNCE_YES };
-
 /* Do the kernel's copies crawl?  Contexts that ask at the same time find the
  * same. */
-static enum bounce_known bounce_crawls(unsigned char *memory)
-{
-    static _Atomic int known = BOUNCE_UNKNOWN;
-
-    if (memory != NULL)
-        atomic_store_explicit(&known, bounce_measure(memory) ? BOUNCE_YES
-                                                             : BOUNCE_NO,
-                              memory_order_relaxed);
-    return (enum bounce_known)atomic_load_explicit(&known,
-                                                   memory_order_relaxed);
-}
+static _Atomic int bounce_crawls;
+enum { BOUNCE_UNKNOWN, BOUNCE_NO, BOUNCE_YES };
 
 /* False: there is no need, or no memory. */
 static bool bounce_has(struct cma_bounce *bounce)
 {
-    enum bounce_known crawls = bounce_crawls(NULL);
-
-    if (bounce->memory == NULL && crawls != BOUNCE_NO)
+    if (bounce_crawls == BOUNCE_NO)
+        return false;
+    if (bounce->memory == NULL)
         bounce->memory = tpb_zalloc(BOUNCE_BYTES + TPB_COPY_PAGE);
-    if (bounce->memory != NULL && crawls == BOUNCE_UNKNOWN)
-        crawls = bounce_crawls(bounce->memory);
-    if (crawls == BOUNCE_NO)
+    if (bounce->memory != NULL && bounce_crawls == BOUNCE_UNKNOWN)
+        bounce_crawls = bounce_measure(bounce->memory) ? BOUNCE_YES
+                                                       : BOUNCE_NO;
+    if (bounce_crawls == BOUNCE_NO)
         cma_bounce_fini(bounce);
     return bounce->memory != NULL;
 }
 
-/* The place in the buffer that lies in its page a line behind where `theirs`
- * does, and so not where the other copy would crawl; NULL if there is none. */
-static unsigned char *bounce_place(struct cma_bounce *bounce, uint64_t theirs,
-                                   size_t *length)
+/* For a copy that would crawl: the place in the buffer that lies in its page a
+ * line behind where `theirs` does, so that neither of the two copies instead of
+ * it crawls; or NULL. */
+static void *bounce_place(struct cma_bounce *bounce, const void *to,
+                          const void *from, uint64_t theirs, size_t *length)
 {
-    if (*length < BOUNCE_LEAST || !bounce_has(bounce))
+    if (TPB_LIKELY(!tpb_copy_crawls(to, from)) || *length < BOUNCE_LEAST
+        || !bounce_has(bounce))
         return NULL;
     if (*length > BOUNCE_BYTES)
         *length = BOUNCE_BYTES;
@@ -95,22 +87,18 @@ static unsigned char *bounce_place(struct cma_bounce *bounce, uint64_t theirs,
 void *cma_bounce_in(struct cma_bounce *bounce, void *to, uint64_t theirs,
                     size_t *length)
 {
-    const void *from = (const void *)(uintptr_t)theirs;
-    void *place = NULL;
+    void *place = bounce_place(bounce, to, (const void *)(uintptr_t)theirs,
+                               theirs, length);
 
-    if (TPB_UNLIKELY(tpb_copy_crawls(to, from)))
-        place = bounce_place(bounce, theirs, length);
     return place != NULL ? place : to;
 }
 
 void *cma_bounce_out(struct cma_bounce *bounce, void *from, uint64_t theirs,
                      size_t *length)
 {
-    const void *to = (const void *)(uintptr_t)theirs;
-    void *place = NULL;
+    void *place = bounce_place(bounce, (const void *)(uintptr_t)theirs, from,
+                               theirs, length);
 
-    if (TPB_UNLIKELY(tpb_copy_crawls(to, from)))
-        place = bounce_place(bounce, theirs, length);
     if (place == NULL)
         return from;
     tpb_copy(place, from, *length);

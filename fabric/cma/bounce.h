@@ -6,8 +6,8 @@
  * where ours would (tpb_copy_crawls()): a buffer of malloc(), 16 bytes behind
  * the beginning of a page, that is read from one at the beginning of a page
  * takes four times as long on AMD's Zen 3.  There the bytes go through memory
- * that lies in its page as the other process' does, a part at a time, which
- * stays in a cache; from there on we copy.
+ * that lies in its page a line behind where the other process' does, a part at
+ * a time, which stays in a cache; from there on we copy.
  *
  * Which processors and kernels do that nobody tells; so it is measured, when it
  * first matters, on memory of our own.  One for a channel; with the token.

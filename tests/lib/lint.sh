@@ -70,6 +70,17 @@ skip()
     esac
 }
 
+# needs_cma: skips the rest where ranks may not read each other's memory.
+needs_cma()
+{
+    if ! "$build/launcher/tprun" -n 2 --timeout 60 --require node:cma \
+        "$build/man/examples/ring" 1 >"$work/said" 2>&1 &&
+        grep -q cma "$work/said"; then
+        skip cma "$(grep cma "$work/said" | tail -n 1)"
+        finish
+    fi
+}
+
 finish()
 {
     passed=$(grep -c passed "$work/results")

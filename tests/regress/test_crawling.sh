@@ -7,12 +7,7 @@
 # shellcheck source=tests/lib/lint.sh
 . "${TP_TEST_SOURCE:-.}/tests/lib/lint.sh"
 
-if ! "$build/launcher/tprun" -n 2 --timeout 60 --require node:cma \
-    "$build/man/examples/ring" 1 >"$work/said" 2>&1 &&
-    grep -q cma "$work/said"; then
-    skip cma "$(grep cma "$work/said" | tail -n 1)"
-    finish
-fi
+needs_cma
 
 # moves OFFSET TEST...: whole, and nothing crawls.
 moves()
