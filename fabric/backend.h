@@ -127,8 +127,8 @@ struct tpf_env {
                                       to do that others wait for */
     bool beside;                   /* crowded: somebody who has something to do
                                       since then waits for the caller's cpu */
-    struct tpb_presence *presence; /* then by a backend that can tell its peers;
-                                      or NULL */
+    struct tpb_presence *presence; /* by a backend that can tell its peers where
+                                      we are; or NULL */
     bool calls;                    /* the core runs callbacks: what it commits
                                       meanwhile may wait for their end */
     bool bursts;                   /* ... or sends what waited for room */

@@ -145,6 +145,7 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
                                  .together = CROWD_TOGETHER,
                                  .lingers = CROWD_LINGER };
     tpr_queue_init(&crowd->queue, ranks, (uint32_t)local_rank + 1);
+    tpr_beside_init(&crowd->beside);
     crowd_homes(crowd, local_rank, local_size, own);
     if ((uint64_t)ranks * CROWD_SLICE_NS > crowd->enough)
         crowd->enough = (uint64_t)ranks * CROWD_SLICE_NS;
@@ -486,6 +487,20 @@ uint64_t tpr_crowd_yield(struct tpr_crowd *crowd, uint64_t now)
     return after;
 }
 
+/* Has the kernel move the calling thread to one of `to`, of which it may be
+ * moved to all its `own` again. */
+static void crowd_move(cpu_set_t *own, const cpu_set_t *to)
+{
+    if (sched_setaffinity(0, sizeof(*to), to) != 0
+        || sched_setaffinity(0, sizeof(*own), own) == 0)
+        return;
+    /* Its cgroup has lost all of these cpus but those meanwhile: let the kernel
+     * choose. */
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        CPU_SET(cpu, own);
+    sched_setaffinity(0, sizeof(*own), own);
+}
+
 /* The kernel leaves ranks that never sleep where they are as long as each cpu
  * has as many as the next one: it does not know who talks to whom. */
 void tpr_crowd_settle(struct tpr_crowd *crowd, uint64_t now)
@@ -507,12 +522,16 @@ void tpr_crowd_settle(struct tpr_crowd *crowd, uint64_t now)
         return;
     CPU_ZERO(&home);
     CPU_SET(crowd->home, &home);
-    if (sched_setaffinity(0, sizeof(home), &home) != 0
-        || sched_setaffinity(0, sizeof(own), &own) == 0)
+    crowd_move(&own, &home);
+}
+
+void tpr_crowd_part(int cpu)
+{
+    cpu_set_t own, others;
+
+    if (sched_getaffinity(0, sizeof(own), &own) != 0 || CPU_COUNT(&own) < 2)
         return;
-    /* Its cgroup has lost all of these cpus but this one meanwhile: let the
-     * kernel choose. */
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        CPU_SET(cpu, &own);
-    sched_setaffinity(0, sizeof(own), &own);
+    others = own;
+    CPU_CLR(cpu, &others);
+    crowd_move(&own, &others);
 }

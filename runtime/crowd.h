@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "runtime/base/presence.h"
+#include "runtime/beside.h"
 #include "runtime/queue.h"
 
 /* One per context, used by whoever drives it. */
@@ -63,6 +64,7 @@ struct tpr_crowd {
     struct tpr_queue queue;
     uint64_t settled, away;        /* when it was looked whether this is home,
                                       and for how long that holds */
+    struct tpr_beside beside;      /* where there are cpus for all */
 };
 
 /* The local_rank-th of local_size ranks that share `cpus`, of which this one
@@ -113,5 +115,7 @@ uint64_t tpr_crowd_budget(const struct tpr_crowd *crowd, uint64_t budget);
  * not again within some milliseconds; more seldom where the kernel always moves
  * it away. */
 void tpr_crowd_settle(struct tpr_crowd *crowd, uint64_t now);
+/* The same, on any cpu but that. */
+void tpr_crowd_part(int cpu);
 
 #endif

@@ -232,17 +232,6 @@ static void drive_sleep(tp_context *context, struct drive_wait *wait,
     atomic_fetch_sub(&context->sleepers, 1);
 }
 
-/* Does it pay to poll on, after so many ns? */
-static bool drive_pays(tp_context *context, const struct drive_wait *wait,
-                          uint64_t waited, uint64_t now)
-{
-    uint64_t least = tpr_crowd_budget(&context->crowd, context->spin_ns);
-
-    return waited < tpr_spin(context, least)
-           || (!context->crowded && wait->since == 0
-               && tpr_patience_lasts(&context->patience, waited, now));
-}
-
 /* Of the process that the next frame is expected from, if that can be seen.
  * With long messages the last frame was mostly of one who has read ours. */
 static const struct tpb_presence *drive_awaited(const tp_context *context)
@@ -253,6 +242,21 @@ static const struct tpb_presence *drive_awaited(const tp_context *context)
 
     return conn != NULL && conn->backend->presence != NULL
            ? conn->backend->presence(conn) : NULL;
+}
+
+/* Does it pay to poll on, after so many ns? */
+static __attribute__((noinline)) bool
+drive_pays(tp_context *context, const struct drive_wait *wait,
+              uint64_t waited, uint64_t now, uint64_t *gave)
+{
+    uint64_t least = tpr_crowd_budget(&context->crowd, context->spin_ns);
+
+    if (waited >= tpr_spin(context, least)
+        && (context->crowded || wait->since > 0
+            || !tpr_patience_lasts(&context->patience, waited, now)))
+        return false;
+    return context->crowded
+           || !tpr_beside(context, waited, now, gave);
 }
 
 /* Gives the cpu to others without a look at the clock, while the wait does not
@@ -274,6 +278,13 @@ static void drive_gave(uint64_t before, uint64_t now, uint64_t *idle_since)
 {
     if (now - before > DRIVE_YIELD_NS)
         *idle_since += now - before - DRIVE_YIELD_NS;
+}
+
+bool tpr_beside(tp_context *context, uint64_t waited, uint64_t now,
+                uint64_t *gave)
+{
+    return tpr_beside_sleeps(&context->crowd.beside, context->crowd.mine,
+                             drive_awaited(context), waited, now, gave);
 }
 
 /* Gives the cpu to others. */
@@ -339,7 +350,7 @@ static bool drive_share(tp_context *context, struct drive_wait *wait)
 static bool drive_spin(tp_context *context, struct drive_wait *wait)
 {
     bool nested = context->depth > 1;
-    uint64_t idle_since = 0, now = 0;
+    uint64_t idle_since = 0, now = 0, gave = 0;
     bool shared = false;
 
     if (context->crowded)
@@ -369,7 +380,7 @@ static bool drive_spin(tp_context *context, struct drive_wait *wait)
         }
         if (moved) {
             context->vain = 0;
-            idle_since = now = 0;
+            idle_since = now = gave = 0;
             late = wait->deadline > 0 && tpb_tick() >= wait->deadline;
             if (!late && (!wait->deadline || turn % DRIVE_CLOCK_PASSES != 0))
                 continue;
@@ -397,8 +408,8 @@ static bool drive_spin(tp_context *context, struct drive_wait *wait)
                 idle_since = now;
             if (!brief
                 && (context->vain > 0
-                    || !drive_pays(context, wait, now - idle_since,
-                                      now))) {
+                    || !drive_pays(context, wait, now - idle_since, now,
+                                      &gave))) {
                 drive_record(context, wait);
                 if (wait->since == 0)
                     wait->since = idle_since;

@@ -139,7 +139,7 @@ static bool thread_is_wanted(const tp_context *context)
  * drive.  *found: there was something to do. */
 static bool thread_spin(tp_context *context, bool once, bool *found)
 {
-    uint64_t idle_since = tpb_now();
+    uint64_t idle_since = tpb_now(), gave = 0;
 
     *found = false;
     while (!thread_stops(context)) {
@@ -158,9 +158,12 @@ static bool thread_spin(tp_context *context, bool once, bool *found)
         if (moved) {
             context->vain = 0;
             idle_since = now;
+            gave = 0;
         } else if (once || context->vain > 0
                    || now - idle_since
-                      >= tpr_spin(context, context->thread_spin_ns)) {
+                      >= tpr_spin(context, context->thread_spin_ns)
+                   || (!context->crowded
+                       && tpr_beside(context, now - idle_since, now, &gave))) {
             return true;
         }
         tpb_pause();

@@ -645,8 +645,7 @@ static tp_status shm_open(struct tpf_endpoint *base, struct tpb_error *error)
     code = tpf_watch_add(base->env, &endpoint->doorbell, EPOLLIN);
     if (code != 0)
         return tpb_fail_errno(error, code, "epoll");
-    if (base->env->crowded)
-        base->env->presence = &endpoint->mailbox->presence;
+    base->env->presence = &endpoint->mailbox->presence;
     return shm_listen(endpoint, error);
 }
 

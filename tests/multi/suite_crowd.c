@@ -6,10 +6,12 @@
  */
 #include "config.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "tests/multi/spmd.h"
 
@@ -17,6 +19,10 @@ enum {
     CROWD_TURNS = 2000,
     CROWD_TIMES = 5,
     CROWD_POLLS = 1000,            /* it takes one or two */
+    CROWD_TRIES = 20,
+    CROWD_FEW = 200,               /* turns */
+    CROWD_DEAR = 16,               /* times; it is two to three, and a hundred
+                                      where each polls for 0.2 ms */
     CROWD_SENT = 5000,
     CROWD_OFTEN = CROWD_SENT / 4   /* it takes a switch or two each time that
                                       there is no room, and that a time slice
@@ -81,14 +87,14 @@ static void crowd_end(void)
     tpx_me.context = NULL;
 }
 
-/* Ranks 0 and 1 take turns. */
-static void crowd_turns(void)
+/* Ranks 0 and 1 take so many turns. */
+static void crowd_turns(unsigned turns)
 {
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
-    struct crowd_reader reader = { .more = CROWD_TURNS - 1 };
+    struct crowd_reader reader = { .more = turns - 1 };
 
     crowd_arm(pipe, &reader);
-    for (unsigned turn = 1; turn <= CROWD_TURNS; turn++) {
+    for (unsigned turn = 1; turn <= turns; turn++) {
         if (tpx_me.rank == 0)
             crowd_write(pipe);
         tpx_until(&reader.read, turn);
@@ -131,13 +137,13 @@ static void crowd_poll(void)
 {
     crowd_begin("1");
     for (int time = 0; time < CROWD_TIMES; time++) {
-        crowd_turns();
+        crowd_turns(CROWD_TURNS);
         if (tpx_me.rank == 0) {
             crowd_self_wait(tpx_pipe(0, 0));
-            crowd_turns();
+            crowd_turns(CROWD_TURNS);
             crowd_self_receive(tpx_pipe(0, 0));
         } else {
-            crowd_turns();
+            crowd_turns(CROWD_TURNS);
         }
     }
     tpx_meet(!tpx_me.rank);
@@ -161,7 +167,7 @@ static void crowd_polled(void)
             tpx_meet(2);
     for (unsigned time = 1; time <= CROWD_TIMES; time++) {
         if (tpx_me.rank < 2)
-            crowd_turns();
+            crowd_turns(CROWD_TURNS);
         if (tpx_me.rank == 0) {
             crowd_arm(tpx_pipe(2, 0), &reader);
             tpx_until(&reader.read, time);
@@ -220,7 +226,48 @@ static void crowd_threads(void)
     crowd_end();
 }
 
+/* Nanoseconds of the cpu that this thread has used. */
+static long long crowd_used(void)
+{
+    struct timespec used;
+
+    tpx_check(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0, "no clock");
+    return used.tv_sec * 1000000000LL + used.tv_nsec;
+}
+
+/* What some turns take of it, at best, where each believes that there are so
+ * many cpus. */
+static long long crowd_cost(const char *cpus)
+{
+    long long least = LLONG_MAX;
+
+    crowd_begin(cpus);
+    tpx_meet(!tpx_me.rank);
+    for (int time = 0; time < CROWD_TRIES; time++) {
+        long long used = crowd_used();
+
+        crowd_turns(CROWD_FEW);
+        used = crowd_used() - used;
+        least = used < least ? used : least;
+    }
+    crowd_end();
+    return least;
+}
+
+/* Who believes that there are cpus for all polls; but not for as long as that
+ * usually pays where the one that he waits for needs this cpu. */
+static void crowd_beside(void)
+{
+    bool sees = tpx_backend("shm") && tpx_me.mode != TP_PROGRESS_THREAD;
+    long long crowded = crowd_cost("1"), beside = crowd_cost("2");
+
+    tpx_check(beside < CROWD_DEAR * crowded || !sees,
+              "%d turns took %lld ns of the cpu, and %lld where it is known"
+              " that there is one", CROWD_FEW, beside, crowded);
+}
+
 const struct tpx_spmd tpx_crowd[] = {
+    { "crowd_beside", crowd_beside, 2, TPX_BARE, 200 },
     { "crowd_poll", crowd_poll, 2, TPX_BARE, 200 },
     { "crowd_threads", crowd_threads, 2, TPX_BARE, 200 },
     { "crowd_polled", crowd_polled, 3, TPX_BARE | TPX_REAL, 200 },
