@@ -156,9 +156,21 @@ void tpr_crowd_init(struct tpr_crowd *crowd, int local_rank, int local_size,
         crowd->stays = CROWD_STAYS;
 }
 
+/* From now on turns take no longer than usual. */
+static void crowd_met(struct tpr_crowd *crowd)
+{
+    crowd->meeting = false;
+    if (crowd->patience > crowd->enough)
+        crowd->patience = crowd->enough;
+}
+
 void tpr_crowd_meet(struct tpr_crowd *crowd, bool meeting)
 {
-    crowd->meeting = meeting;
+    if (!meeting) {
+        crowd_met(crowd);
+        return;
+    }
+    crowd->meeting = true;
     crowd->met = tpb_now() + CROWD_MEET_NS;
     crowd->strangers = 0;
     if (crowd->patience < CROWD_MEET_NS)
@@ -176,7 +188,7 @@ void tpr_crowd_begin(struct tpr_crowd *crowd)
         crowd->strangers--;
     /* Who does not answer for so long is not there. */
     if (TPB_UNLIKELY(crowd->meeting) && tpb_now() > crowd->met)
-        crowd->meeting = false;
+        crowd_met(crowd);
 }
 
 /*
@@ -317,7 +329,8 @@ void tpr_crowd_end(struct tpr_crowd *crowd, uint32_t turn)
 {
     bool late;
 
-    if (crowd->patience < crowd->enough)
+    /* One that did without a yield says nothing of others. */
+    if (crowd->patience < crowd->enough && crowd->strangers == 0)
         crowd->patience += CROWD_EARNED_NS;
     if (crowd->longs > 0 && --crowd->longs < CROWD_LONGS_LEAST)
         crowd_count(crowd, false);

@@ -211,6 +211,30 @@ START_TEST(turns_are_earned)
 }
 END_TEST
 
+/* Waits that do without a yield, for strangers are here, do not earn more long
+ * turns for those. */
+START_TEST(sleeps_earn_nothing)
+{
+    enum { LONG = 1000000 };
+    struct tpr_crowd crowd;
+
+    crowd_homeless(&crowd, 8);
+    tpr_crowd_yield(&crowd, tpb_now() - LONG);
+    ck_assert_uint_gt(crowd.strangers, 0);
+    while (crowd.strangers > 0) {
+        ck_assert_uint_eq(crowd.patience, 0);
+        tpr_crowd_begin(&crowd);
+        if (crowd.strangers > 0)
+            tpr_crowd_end(&crowd, 5);
+    }
+    for (int wait = 0; wait < 10; wait++) {
+        tpr_crowd_begin(&crowd);
+        tpr_crowd_end(&crowd, 5);
+    }
+    ck_assert_uint_gt(crowd.patience, 0);
+}
+END_TEST
+
 /* Ranks that meet have the cpu for long: that is no work of strangers. */
 START_TEST(meeting_takes_long)
 {
@@ -232,10 +256,12 @@ START_TEST(meeting_takes_long)
         crowd.met = tpb_now() - 1;
         tpr_crowd_begin(&crowd);
         ck_assert_uint_eq(tpr_crowd_budget(&crowd, LONG), LONG);
-        for (int i = 0; i < 20; i++)
+        for (int i = 0; i < 4; i++)
             tpr_crowd_yield(&crowd, tpb_now() - LONG);
     }
     ck_assert_uint_eq(crowd.strangers, 0);
+    /* What was granted for it is gone. */
+    ck_assert_uint_le(crowd.patience, crowd.enough);
     /* But there is an end to it. */
     for (int i = 0; i < 1000 && crowd.strangers == 0; i++)
         tpr_crowd_yield(&crowd, tpb_now() - LONG);
@@ -589,6 +615,7 @@ int main(void)
     tcase_add_test(tests, long_messages_bring_neighbours_together);
     tcase_add_test(tests, late_turns_make_it_move);
     tcase_add_test(tests, strangers_get_no_yields);
+    tcase_add_test(tests, sleeps_earn_nothing);
     tcase_add_test(tests, meeting_takes_long);
     tcase_add_test(tests, settles_at_home);
     suite_add_tcase(suite, tests);
