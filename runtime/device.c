@@ -36,8 +36,20 @@ static bool device_any(const tp_message *message)
 static tp_status device_unknown(tp_device device, const char *use,
                                 struct tpb_error *error)
 {
-    return tpb_fail(error, TP_ERR_INVALID, "there is no device %d of type %d%s",
-                    device.index, (int)device.type, use);
+    switch (device.type) {
+    case TP_DEVICE_CPU:
+        return tpb_fail(error, TP_ERR_INVALID,
+                        "there is no device cpu:%d%s: the index of"
+                        " TP_DEVICE_CPU is 0", device.index, use);
+    case TP_DEVICE_CUDA:
+        return tpb_fail(error, TP_ERR_INVALID, "there is no device cuda:%d%s",
+                        device.index, use);
+    case TP_DEVICE_ANY:
+        return tpb_fail(error, TP_ERR_INVALID, "TP_DEVICE_ANY is no place for"
+                        " a tensor to be, only for its target");
+    }
+    return tpb_fail(error, TP_ERR_INVALID, "there are no devices of type %d%s",
+                    (int)device.type, use);
 }
 
 static tp_status device_refuse(tp_pipe *pipe, tp_status status,
