@@ -216,12 +216,14 @@ tp_pipe *tpr_pipe_get(struct tpr_peer *peer, unsigned number)
 
 /* Calls `each` for all pipes of the peer; token.  New ones may join the front
  * of the list meanwhile: they are not missed by whoever ends the peer, since a
- * pipe asks for the peer's end when it is first used. */
+ * pipe asks for the peer's end when it is first used.  One that is not here was
+ * begun later, under the lock, and has seen what was stored before this. */
 static void peer_each_pipe(struct tpr_peer *peer, void (*each)(tp_pipe *))
 {
-    tp_pipe *ready_made = atomic_load(&peer->ready_made), *pipe;
+    tp_pipe *ready_made, *pipe;
 
     pthread_mutex_lock(&peer->context->table_lock);
+    ready_made = atomic_load(&peer->ready_made);
     pipe = peer->pipes;
     pthread_mutex_unlock(&peer->context->table_lock);
     if (ready_made != NULL)
