@@ -682,7 +682,7 @@ static inline void tpr_op_bare_set(struct tpr_op *op, enum tpr_op_kind kind,
     op->arg = arg;
 }
 /* A callback has run: tells whoever waits for one; token.  At once: the next
- * one may take long, or wait for what he does. */
+ * one may take long, or wait for what he does.  Pairs with drive_sleep(). */
 static inline void tpr_op_told(tp_context *context)
 {
     __atomic_store_n(&context->delivered, context->delivered + 1,

@@ -29,6 +29,7 @@ enum {
     DRIVE_EAGER_PASSES = 64,       /* without a pause in between, which is
                                       longer than a pass */
     DRIVE_NESTED_MS = 1,           /* sleep of a callback that waits */
+    DRIVE_SEEN_NS = 1000000,       /* by then every cpu sees what was stored */
     DRIVE_STOPPED_NS = 5000000,    /* late by that: it was stopped ... */
     DRIVE_LONGER_NS = 1000000000,  /* ... and goes on, at most so long */
     DRIVE_DEVICE_NS = 1000000      /* spin for a device: most copies take less,
@@ -203,12 +204,31 @@ static void drive_record(tp_context *context, struct drive_wait *wait)
     tpr_record_wait(context, &wait->record, wait->sync);
 }
 
-/* Waits for another thread to move things on, at most a little.  Who claims the
- * driving himself waits for the token only. */
+/* Is there still something to wait for, and somebody who moves it on?  Who
+ * claims the driving himself waits for the token only. */
+static bool drive_may_sleep(tp_context *context, const struct drive_wait *wait,
+                            bool claimed)
+{
+    return !drive_over(context, wait)
+           && (atomic_load(&context->token) != 0
+               || (!claimed && atomic_load(&context->driving) != 0)
+               || context->mode == TP_PROGRESS_THREAD);
+}
+
+/*
+ * Waits for another thread to move things on, at most a little.
+ *
+ * The token, and the driving, are given up with a fence: sleepers is seen then,
+ * or what it tells.  But who goes on holding the token tells what has ended
+ * without one (tpr_sync_end(), tpr_op_told()), and may run a callback next that
+ * takes long: what he stores may be still on its way when this thread looks,
+ * and he not see sleepers yet.  A moment later it has come, and from then on he
+ * sees this thread: so it looks once more.
+ */
 static void drive_sleep(tp_context *context, struct drive_wait *wait,
                            bool claimed)
 {
-    uint64_t limit = 100 * 1000000u, now;
+    uint64_t limit = 100 * 1000000u, brief = DRIVE_SEEN_NS, now;
     uint32_t turn;
 
     if (wait->deadline > 0) {
@@ -218,15 +238,16 @@ static void drive_sleep(tp_context *context, struct drive_wait *wait,
         if (wait->deadline - now < limit)
             limit = wait->deadline - now;
     }
+    if (brief > limit)
+        brief = limit;
     drive_record(context, wait);
     atomic_fetch_add(&context->sleepers, 1);
     turn = atomic_load(&context->turn);
-    /* Pairs with tpr_wake_sleepers(): sleepers is seen, or what it tells. */
-    if (!drive_over(context, wait)
-        && (atomic_load(&context->token) != 0
-            || (!claimed && atomic_load(&context->driving) != 0)
-            || context->mode == TP_PROGRESS_THREAD)) {
-        tpr_futex_wait(&context->turn, turn, limit);
+    if (drive_may_sleep(context, wait, claimed)) {
+        tpr_futex_wait(&context->turn, turn, brief);
+        if (limit > brief && atomic_load(&context->turn) == turn
+            && drive_may_sleep(context, wait, claimed))
+            tpr_futex_wait(&context->turn, turn, limit - brief);
         wait->quiet = atomic_load(&context->turn) == turn;
     }
     atomic_fetch_sub(&context->sleepers, 1);

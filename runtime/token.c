@@ -75,8 +75,9 @@ void tpr_next_turn(tp_context *context)
 }
 
 /* What ended since the last time has been told by tpr_wake_sleepers(), but
- * without a fence: a caller that was just about to sleep may have missed it.
- * For those who go on holding the token, when they have nothing else to do. */
+ * without a fence: a caller that was just about to sleep may have missed it,
+ * and looks again later (drive_sleep()).  For those who go on holding the
+ * token, when they have nothing else to do. */
 void tpr_tell_sleepers(tp_context *context)
 {
     if (!context->news)
