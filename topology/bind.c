@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
@@ -94,9 +95,13 @@ static cpu_set_t *bind_set(hwloc_topology_t topology,
 /* One core that may be used, and how often it is already. */
 struct bind_core {
     hwloc_obj_t object;
+    hwloc_obj_t unit;              /* of those dealt to; NULL: in none */
+    unsigned part;                 /* the unit's number; BIND_APART */
     unsigned ranks;
     bool taken;                    /* by another job */
 };
+
+#define BIND_APART UINT_MAX
 
 struct bind_state {
     hwloc_topology_t topology;
@@ -104,9 +109,10 @@ struct bind_state {
     struct tpt_bind_plan *plan;
     hwloc_cpuset_t allowed;
     struct bind_core *cores;
+    struct bind_core **chosen;     /* by rank */
     unsigned count, free;          /* cores, and those not taken */
-    hwloc_obj_type_t bound_to;
-    hwloc_obj_type_t dealt_to;     /* MACHINE: cores in their order */
+    unsigned parts;                /* dealt to; 0: cores in their order */
+    unsigned next;                 /* whose turn it is */
     bool blocks;                   /* neighbours together, not apart */
     int owner[TPT_GPUS];           /* of each GPU */
     hwloc_cpuset_t near, cpus;     /* of the rank in hand */
@@ -138,55 +144,73 @@ static bool bind_find_cores(struct bind_state *state, hwloc_obj_type_t type)
 
         if (!hwloc_bitmap_intersects(object->cpuset, state->allowed))
             continue;
-        *core = (struct bind_core){ object, 0,
-                                    bind_is_taken(state->wish, object) };
+        *core = (struct bind_core){
+            .object = object, .part = BIND_APART,
+            .taken = bind_is_taken(state->wish, object)
+        };
         state->free += !core->taken;
         state->count++;
     }
     return true;
 }
 
-/* What stands for "core", "l3", "numa", "package" on this machine; where there
- * is no such thing, the next bigger. */
-static hwloc_obj_type_t bind_type(const struct bind_state *state, int level)
-{
-    static const hwloc_obj_type_t types[] = {
-        HWLOC_OBJ_MACHINE, HWLOC_OBJ_CORE, HWLOC_OBJ_L3CACHE,
-        HWLOC_OBJ_NUMANODE, HWLOC_OBJ_PACKAGE
-    };
+/* By enum tpt_bind and enum tpt_map. */
+static const hwloc_obj_type_t bind_types[] = {
+    HWLOC_OBJ_MACHINE, HWLOC_OBJ_CORE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_NUMANODE,
+    HWLOC_OBJ_PACKAGE
+};
 
-    if (level == 0 || level > 4)
-        return HWLOC_OBJ_MACHINE;
-    if (level == 1)
-        return state->cores[0].object->type;
-    for (; level <= 4; level++)
-        if (hwloc_get_nbobjs_by_type(state->topology, types[level]) > 0)
-            return types[level];
-    return HWLOC_OBJ_MACHINE;
-}
-
-/* The n-th of the objects with any allowed cpu, counted modulo how many there
- * are; `blocks` gives the i-th of ranks its object instead. */
-static hwloc_obj_t bind_deal(const struct bind_state *state, int rank)
+/* What the core is part of; NULL: of nothing of that type.  Of several NUMA
+ * nodes the first, as in the table of places: more memory at the same cpus
+ * (high bandwidth memory), or for several nodes (CXL), is behind it. */
+static hwloc_obj_t bind_above(const struct bind_state *state,
+                              hwloc_obj_type_t type, hwloc_obj_t core)
 {
     hwloc_obj_t object = NULL;
-    unsigned count = 0, n, seen = 0;
-    unsigned ranks = (unsigned)state->plan->count;
 
-    while ((object = hwloc_get_next_obj_by_type(state->topology,
-                                                state->dealt_to, object)))
-        count += hwloc_bitmap_intersects(object->cpuset, state->allowed);
-    if (count == 0)
-        return NULL;
-    n = state->blocks && ranks >= count
-        ? (unsigned)((uint64_t)rank * count / ranks)
-        : (unsigned)rank % count;
-    while ((object = hwloc_get_next_obj_by_type(state->topology,
-                                                state->dealt_to, object)))
-        if (hwloc_bitmap_intersects(object->cpuset, state->allowed)
-            && seen++ == n)
+    if (type != HWLOC_OBJ_NUMANODE)
+        return hwloc_get_ancestor_obj_by_type(state->topology, type, core);
+    while ((object = hwloc_get_next_obj_by_type(state->topology, type,
+                                                object)))
+        if (hwloc_bitmap_isincluded(core->cpuset, object->cpuset))
             break;
     return object;
+}
+
+/* The same, or the next bigger thing that there is. */
+static hwloc_obj_t bind_around(const struct bind_state *state,
+                               enum tpt_bind bind, hwloc_obj_t core)
+{
+    if (bind == TPT_BIND_CORE)
+        return core;
+    for (int level = (int)bind; level <= TPT_BIND_PACKAGE; level++) {
+        hwloc_obj_t object = bind_above(state, bind_types[level], core);
+
+        if (object != NULL)
+            return object;
+    }
+    return hwloc_get_root_obj(state->topology);
+}
+
+/* Numbers the parts of the machine that ranks are dealt to: caches, NUMA nodes
+ * or packages; where there are none, the next bigger. */
+static void bind_number(struct bind_state *state, int level)
+{
+    while (level <= TPT_BIND_PACKAGE
+           && hwloc_get_nbobjs_by_type(state->topology, bind_types[level]) <= 0)
+        level++;
+    for (unsigned i = 0; level <= TPT_BIND_PACKAGE && i < state->count; i++) {
+        struct bind_core *core = &state->cores[i];
+
+        core->unit = bind_above(state, bind_types[level], core->object);
+        if (core->unit == NULL)
+            continue;
+        for (unsigned j = i; j-- > 0 && core->part == BIND_APART;)
+            if (state->cores[j].unit == core->unit)
+                core->part = state->cores[j].part;
+        if (core->part == BIND_APART)
+            core->part = state->parts++;
+    }
 }
 
 /* The cpus near to a rank's GPUs; false if it has none, or nobody knows. */
@@ -206,57 +230,81 @@ static bool bind_near_gpus(struct bind_state *state, int rank)
     return known && hwloc_bitmap_intersects(state->near, state->allowed);
 }
 
-/* Of the cores within `near` (NULL: all) the one that fewest ranks have, the
- * first of those; cores of other jobs only when nothing else is left. */
-static struct bind_core *bind_least(const struct bind_state *state,
+/* How little a core suits: whether it is far from the GPUs (`near` is not
+ * NULL), or how many parts have their turn before its own. */
+static unsigned bind_far(const struct bind_state *state,
+                         const struct bind_core *core,
+                         hwloc_const_cpuset_t near)
+{
+    if (near != NULL)
+        return !hwloc_bitmap_intersects(core->object->cpuset, near);
+    return core->part == BIND_APART ? state->parts
+           : (core->part + state->parts - state->next) % state->parts;
+}
+
+/*
+ * Of the cores that fewest ranks have, the first of those that suit best; cores
+ * of other jobs only when nothing else is left.  So a part that is full, as
+ * where it has fewer cores than others, is passed over.
+ */
+static struct bind_core *bind_least(struct bind_state *state,
                                     hwloc_const_cpuset_t near)
 {
-    struct bind_core *best = NULL;
+    struct bind_core *best = &state->cores[0];
+    unsigned least = bind_far(state, best, near);
 
-    for (unsigned i = 0; i < state->count; i++) {
+    for (unsigned i = 1; i < state->count; i++) {
         struct bind_core *core = &state->cores[i];
+        unsigned far;
 
-        if (near != NULL
-            && !hwloc_bitmap_intersects(core->object->cpuset, near))
+        if (core->taken > best->taken
+            || (core->taken == best->taken && core->ranks > best->ranks))
             continue;
-        if (best == NULL || (best->taken && !core->taken)
-            || (best->taken == core->taken && core->ranks < best->ranks))
-            best = core;
+        far = bind_far(state, core, near);
+        if (core->taken == best->taken && core->ranks == best->ranks
+            && far >= least)
+            continue;
+        best = core;
+        least = far;
     }
+    best->ranks++;
+    if (near == NULL && best->part != BIND_APART)
+        state->next = (best->part + 1) % state->parts;
     return best;
 }
 
-static struct bind_core *bind_choose(struct bind_state *state, int rank)
+static int bind_compare(const void *a, const void *b)
 {
-    hwloc_obj_t dealt = NULL;
-    struct bind_core *core = NULL;
+    const struct bind_core *x = *(struct bind_core *const *)a;
+    const struct bind_core *y = *(struct bind_core *const *)b;
 
-    if (bind_near_gpus(state, rank))
-        core = bind_least(state, state->near);
-    else if (state->dealt_to != HWLOC_OBJ_MACHINE)
-        dealt = bind_deal(state, rank);
-    if (dealt != NULL)
-        core = bind_least(state, dealt->cpuset);
-    if (core == NULL)
-        core = bind_least(state, NULL);
-    if (core != NULL)
-        core->ranks++;
-    return core;
+    if (x->part != y->part)
+        return x->part < y->part ? -1 : 1;
+    return x < y ? -1 : x > y;
 }
 
-/* The object of the type to bind to that the core is part of. */
-static hwloc_obj_t bind_around(const struct bind_state *state,
-                               hwloc_obj_t core)
+/* Ranks with GPUs choose first: the others can be anywhere.  False if memory
+ * lacks. */
+static bool bind_choose(struct bind_state *state)
 {
-    hwloc_obj_t object = NULL;
+    size_t ranks = (size_t)state->plan->count, count = 0, next = 0;
+    struct bind_core **dealt = tpb_array(ranks, sizeof(dealt[0]));
 
-    if (state->bound_to == core->type)
-        return core;
-    while ((object = hwloc_get_next_obj_by_type(state->topology,
-                                                state->bound_to, object)))
-        if (hwloc_bitmap_isincluded(core->cpuset, object->cpuset))
-            return object;
-    return NULL;
+    if (dealt == NULL)
+        return false;
+    for (size_t i = 0; i < ranks; i++)
+        if (bind_near_gpus(state, (int)i))
+            state->chosen[i] = bind_least(state, state->near);
+    for (size_t i = 0; i < ranks; i++)
+        if (state->chosen[i] == NULL)
+            dealt[count++] = bind_least(state, NULL);
+    if (state->blocks)
+        qsort(dealt, count, sizeof(dealt[0]), bind_compare);
+    for (size_t i = 0; i < ranks; i++)
+        if (state->chosen[i] == NULL)
+            state->chosen[i] = dealt[next++];
+    tpb_free(dealt);
+    return true;
 }
 
 /* ---- the plan ----------------------------------------------------------- */
@@ -307,19 +355,19 @@ static bool bind_place(struct bind_state *state, int rank)
 {
     struct tpt_bind_place *place = &state->plan->places[rank];
     bool bound = state->plan->bind != TPT_BIND_NONE;
-    struct bind_core *core = bind_choose(state, rank);
+    hwloc_obj_t core = state->chosen[rank]->object;
     hwloc_obj_t object = NULL;
     char *list = NULL;
 
     place->core = -1;
-    if (core != NULL && bound)
-        object = bind_around(state, core->object);
+    if (bound)
+        object = bind_around(state, state->plan->bind, core);
     if (object != NULL)
         hwloc_bitmap_and(state->cpus, state->allowed, object->cpuset);
     else
         hwloc_bitmap_copy(state->cpus, state->allowed);
-    if (bound && state->plan->bind == TPT_BIND_CORE && core != NULL)
-        place->core = hwloc_bitmap_first(core->object->cpuset);
+    if (state->plan->bind == TPT_BIND_CORE)
+        place->core = hwloc_bitmap_first(core->cpuset);
     if (hwloc_bitmap_list_asprintf(&list, state->cpus) >= 0)
         place->list = tpb_copy_string(list);
     free(list);
@@ -347,14 +395,13 @@ static void bind_settle(struct bind_state *state)
         plan->bind = ranks <= state->free ? TPT_BIND_CORE : TPT_BIND_NONE;
         plan->yielded = plan->bind == TPT_BIND_NONE && ranks <= state->count;
     }
-    state->bound_to = bind_type(state, (int)plan->bind);
-    state->dealt_to = bind_type(state, state->wish->map == TPT_MAP_CORE ? 0
-                                : (int)state->wish->map);
-    if (state->wish->map == TPT_MAP_DEFAULT && plan->bind > TPT_BIND_CORE
-        && plan->bind < TPT_BIND_NONE) {
-        state->dealt_to = state->bound_to;
-        state->blocks = true;
-    }
+    if (state->wish->map > TPT_MAP_CORE)
+        bind_number(state, (int)state->wish->map);
+    state->blocks = state->wish->map == TPT_MAP_DEFAULT
+                    && plan->bind > TPT_BIND_CORE
+                    && plan->bind < TPT_BIND_NONE;
+    if (state->blocks)
+        bind_number(state, (int)plan->bind);
 }
 
 static bool bind_places(struct bind_state *state)
@@ -366,12 +413,17 @@ static bool bind_places(struct bind_state *state)
     plan->places = tpb_array((size_t)state->wish->ranks,
                              sizeof(plan->places[0]));
     plan->count = plan->places != NULL ? state->wish->ranks : 0;
+    state->chosen = tpb_array((size_t)state->wish->ranks,
+                              sizeof(state->chosen[0]));
     state->near = hwloc_bitmap_alloc();
     state->cpus = hwloc_bitmap_alloc();
-    if (plan->places == NULL || state->near == NULL || state->cpus == NULL
-        || !bind_find_cores(state, HWLOC_OBJ_CORE) || state->count == 0)
+    if (plan->places == NULL || state->chosen == NULL || state->near == NULL
+        || state->cpus == NULL || !bind_find_cores(state, HWLOC_OBJ_CORE)
+        || state->count == 0)
         return false;
     bind_settle(state);
+    if (!bind_choose(state))
+        return false;
     for (int i = 0; i < plan->count; i++)
         if (!bind_place(state, i))
             return false;
@@ -406,6 +458,7 @@ tp_status tpt_bind_plan(struct tpt_topology *topology,
     hwloc_bitmap_free(state.near);
     hwloc_bitmap_free(state.cpus);
     tpb_free(state.cores);
+    tpb_free(state.chosen);
     if (good)
         return TP_OK;
     tpt_bind_plan_fini(plan);

@@ -56,10 +56,12 @@ struct tpt_bind_plan {
 /*
  * Consecutive ranks get consecutive cores (TPT_MAP_CORE), or cores in
  * consecutive caches, NUMA nodes or packages, and are bound to their core or
- * to what it is part of.  Bound to more than a core, without a wish how to map,
- * they are dealt out in blocks, so that neighbours stay together and all parts
- * get as many.  A rank with GPUs gets a core near to them.  With more ranks
- * than cores each core gets as many ranks as the others, or one more.
+ * to what it is part of.  Of NUMA nodes with the same cpus the first counts.
+ * Bound to more than a core, without a wish how to map, they are dealt out in
+ * blocks, so that neighbours stay together and all parts get as many.  No core
+ * gets a second rank while another has none, so parts with fewer cores get
+ * fewer ranks; cores outside all parts come last.  Ranks with GPUs get cores
+ * near to them, before others choose.
  * INVALID with words: more GPUs wanted than there are.  NO_MEMORY.  On TP_OK
  * the caller calls tpt_bind_plan_fini(); it accepts a zeroed plan.
  */

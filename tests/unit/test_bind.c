@@ -68,6 +68,17 @@ static const struct {
     { "no-l3", 3, TPT_BIND_L3, TPT_MAP_DEFAULT, "0-3 0-3 0-3" },
     { "no-l3", 3, TPT_BIND_CORE, TPT_MAP_L3, "0 1 2" },
     { "small-vm", 5, TPT_BIND_CORE, TPT_MAP_DEFAULT, "0 1 0 1 0" },
+    /* Packages of four and of two cores, each with two memories.  No core has
+     * two ranks while another has none; the second has no L3. */
+    { "uneven", 3, TPT_BIND_CORE, TPT_MAP_NUMA, "0 4 1" },
+    { "uneven", 7, TPT_BIND_CORE, TPT_MAP_PACKAGE, "0 4 1 5 2 3 4" },
+    { "uneven", 2, TPT_BIND_NUMA, TPT_MAP_DEFAULT, "0-3 4-5" },
+    { "uneven", 6, TPT_BIND_NUMA, TPT_MAP_DEFAULT,
+      "0-3 0-3 0-3 0-3 4-5 4-5" },
+    { "uneven", 6, TPT_BIND_PACKAGE, TPT_MAP_PACKAGE,
+      "0-3 4-5 0-3 4-5 0-3 0-3" },
+    { "uneven", 5, TPT_BIND_CORE, TPT_MAP_L3, "0 1 2 3 4" },
+    { "uneven", 5, TPT_BIND_L3, TPT_MAP_DEFAULT, "0-3 0-3 0-3 0-3 4-5" },
     { "small-vm", 2, TPT_BIND_DEFAULT, TPT_MAP_DEFAULT, "0 1" },
 };
 
@@ -87,7 +98,7 @@ END_TEST
 START_TEST(test_fair)
 {
     static const char *const names[] = { "two-socket", "sub-numa", "chiplets",
-                                         "no-l3", "one-socket" };
+                                         "no-l3", "one-socket", "uneven" };
     static const enum tpt_map maps[] = { TPT_MAP_DEFAULT, TPT_MAP_CORE,
                                          TPT_MAP_L3, TPT_MAP_NUMA,
                                          TPT_MAP_PACKAGE };
@@ -130,6 +141,14 @@ START_TEST(test_taken)
     text = placed("two-socket", &wish);
     ck_assert_str_eq(text, "2-3 6-7");
     tpb_free(text);
+    /* Also if a part's turn comes and all of it is taken. */
+    for (int i = 0; i < 12; i++)
+        CPU_SET(i, &taken);
+    wish.map = TPT_MAP_PACKAGE;
+    text = placed("two-socket", &wish);
+    ck_assert_str_eq(text, "12-13 14-15");
+    tpb_free(text);
+    wish.map = TPT_MAP_DEFAULT;
     CPU_ZERO(&taken);
     CPU_SET(0, &taken);
     text = placed("small-vm", &wish);
@@ -163,7 +182,7 @@ START_TEST(test_gpus)
         { NULL, { 1, 1, 1, 1 }, "0@0 1@1 2@2 3@3 " },
         { NULL, { 2, 2, 2, 2 }, "0,1@0 2,3@1 4,5@8 6,7@9 " },
         { NULL, { 3, 3, 0, 1 }, "0,1,2@0 3,4,5@1 -@2 6@8 " },
-        { NULL, { 0, 4, 4, 0 }, "-@0 0,1,2,3@1 4,5,6,7@8 -@2 " },
+        { NULL, { 0, 4, 4, 0 }, "-@1 0,1,2,3@0 4,5,6,7@8 -@2 " },
         { "5,1,6", { 1, 1, 1, 0 }, "1@0 5@8 6@9 -@1 " },
     };
     struct tpt_topology *topology = tpx_machine("gpus-eight");
@@ -182,6 +201,47 @@ START_TEST(test_gpus)
                      ? plan.places[i].gpus : "-", plan.places[i].list);
     ck_assert_str_eq(text.text, cases[_i].wanted);
     tpb_text_fini(&text);
+    tpt_bind_plan_fini(&plan);
+    tpt_topology_free(topology);
+}
+END_TEST
+
+/* Ranks that could be anywhere leave the cores near the GPUs to those that have
+ * GPUs, whatever their order; and where these are too few, a core of its own is
+ * worth more to a rank than one that is near. */
+START_TEST(test_gpus_apart)
+{
+    enum { RANKS = 16 };
+    struct tpt_topology *topology = tpx_machine("gpus-eight");
+    int want[RANKS] = { 0 };
+    bool used[RANKS] = { false };
+    struct tpt_gpus gpus;
+    struct tpt_bind_wish wish = { .ranks = RANKS, .gpus = want,
+                                  .there = &gpus };
+    struct tpt_bind_plan plan;
+    cpu_set_t taken;
+
+    for (int i = RANKS - 8; i < RANKS; i++)
+        want[i] = 1;
+    find_gpus(topology, NULL, &gpus);
+    ck_assert_int_eq(tpt_bind_plan(topology, &wish, &plan, NULL), TP_OK);
+    for (int i = 0; i < RANKS; i++) {
+        ck_assert_msg(!used[plan.places[i].core], "two ranks at core %d",
+                      plan.places[i].core);
+        used[plan.places[i].core] = true;
+        if (i >= RANKS - 8)
+            ck_assert_int_eq(plan.places[i].core / 8, (i - (RANKS - 8)) / 4);
+    }
+    tpt_bind_plan_fini(&plan);
+    CPU_ZERO(&taken);
+    for (int i = 0; i < 6; i++)
+        CPU_SET(i, &taken);
+    wish = (struct tpt_bind_wish){ .ranks = 4, .gpus = want + RANKS - 8,
+                                   .there = &gpus, .taken = &taken,
+                                   .taken_size = sizeof(taken) };
+    ck_assert_int_eq(tpt_bind_plan(topology, &wish, &plan, NULL), TP_OK);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(plan.places[i].core, 6 + i);
     tpt_bind_plan_fini(&plan);
     tpt_topology_free(topology);
 }
@@ -349,9 +409,10 @@ int main(void)
     TCase *tests = tcase_create("bind");
 
     tcase_add_loop_test(tests, test_rows, 0, (int)TPB_COUNT(rows));
-    tcase_add_loop_test(tests, test_fair, 0, 5);
+    tcase_add_loop_test(tests, test_fair, 0, 6);
     tcase_add_test(tests, test_taken);
     tcase_add_loop_test(tests, test_gpus, 0, 5);
+    tcase_add_test(tests, test_gpus_apart);
     tcase_add_test(tests, test_gpus_refused);
     tcase_add_test(tests, test_node_dropped);
     tcase_add_test(tests, test_gpus_far_cpus);
