@@ -50,10 +50,8 @@ static int32_t nics_recorded_numa(const struct tpt_topology *topology,
     hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(topology->hwloc,
                                                        device);
 
-    if (parent == NULL || hwloc_bitmap_weight(parent->nodeset) != 1)
-        return -1;
-    return tpt_table_numa(topology->table,
-                          (unsigned)hwloc_bitmap_first(parent->nodeset));
+    return parent == NULL ? -1
+           : tpt_table_numa_around(topology->table, parent->cpuset);
 }
 
 static uint32_t nics_recorded_pci(hwloc_obj_t device)

@@ -57,9 +57,8 @@ void tpt_pci_recorded(const struct tpt_topology *topology, hwloc_obj_t device,
         .pci = tpt_pci_number(pci->domain, pci->bus, pci->dev, pci->func),
         .numa = -1
     };
-    if (parent != NULL && hwloc_bitmap_weight(parent->nodeset) == 1)
-        place->numa = tpt_table_numa(topology->table, (unsigned)
-                                     hwloc_bitmap_first(parent->nodeset));
+    if (parent != NULL)
+        place->numa = tpt_table_numa_around(topology->table, parent->cpuset);
     for (hwloc_obj_t bridge = device->parent;
          bridge != NULL && bridge->type == HWLOC_OBJ_BRIDGE;
          bridge = bridge->parent)

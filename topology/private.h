@@ -73,6 +73,11 @@ bool tpt_table_place_core(const struct tpt_table *table, uint32_t index,
 /* The logical index of the NUMA node with the system's number; -1: none. */
 int32_t tpt_table_numa(const struct tpt_table *table, unsigned os_index);
 
+/* That of all these cpus; -1 if they have several, or none.  So it is that of a
+ * recorded device at these cpus, whatever more memory is there. */
+int32_t tpt_table_numa_around(const struct tpt_table *table,
+                              hwloc_const_bitmap_t cpus);
+
 /* Of the number that begins the text, as "2.5 GT/s": the kernel's, with a point
  * in every locale.  0 if there is none, or it is beyond a million. */
 uint32_t tpt_thousandths(const char *text);

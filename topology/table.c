@@ -227,3 +227,17 @@ int32_t tpt_table_numa(const struct tpt_table *table, unsigned os_index)
             return (int32_t)i;
     return -1;
 }
+
+int32_t tpt_table_numa_around(const struct tpt_table *table,
+                              hwloc_const_bitmap_t cpus)
+{
+    int32_t numa = -1;
+    bool first = true;
+
+    for (uint32_t i = 0; i < table->cpus; i++)
+        if (hwloc_bitmap_isset(cpus, (unsigned)table->cpu[i].cpu)) {
+            table_meet(&numa, table->cpu[i].numa, first);
+            first = false;
+        }
+    return numa;
+}

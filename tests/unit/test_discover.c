@@ -179,6 +179,22 @@ START_TEST(test_nics)
 }
 END_TEST
 
+/* Of two memories at the cpus of a device, its node is that of the ranks that
+ * run there. */
+START_TEST(test_nics_two_memories)
+{
+    struct tpt_topology *machine = tpx_machine("uneven");
+    struct tpt_nic nics[TPT_NICS];
+    struct tpt_place place;
+
+    ck_assert_uint_eq(tpt_topology_nics(machine, nics), 1);
+    ck_assert(tpt_topology_place_core(machine, 4, &place));
+    ck_assert_int_eq(nics[0].numa, place.numa);
+    ck_assert_int_eq(nics[0].numa, 2);
+    tpt_topology_free(machine);
+}
+END_TEST
+
 /* ---- this machine ------------------------------------------------------ */
 
 static struct tpb_settings settings;
@@ -870,6 +886,7 @@ int main(void)
     tcase_add_test(tests, test_hashes);
     tcase_add_test(tests, test_place);
     tcase_add_test(tests, test_nics);
+    tcase_add_test(tests, test_nics_two_memories);
     tcase_add_test(tests, test_nics_of_sysfs);
     tcase_add_loop_test(tests, test_nics_many, 0, 6);
     tcase_add_test(tests, test_forbidden);
