@@ -115,6 +115,35 @@ static tp_status discover_readable(const char *path, struct tpb_error *error)
     return TP_OK;
 }
 
+/* What is wrong with what hwloc did not read, and what helps. */
+static void discover_refuse(const char *path, const char *xml,
+                            struct tpb_error *error)
+{
+    static const char mark[] = "<topology version=\"";
+    const char *found = strstr(xml, mark);
+
+    if (found != NULL
+        && strtol(found + strlen(mark), NULL, 10) > HWLOC_API_VERSION >> 16)
+        tpb_fail(error, TP_ERR_INVALID, "%s is in a format newer than that of "
+                 "hwloc %s; write it with `lstopo --of v2xml FILE.xml`", path,
+                 HWLOC_VERSION);
+    else
+        tpb_fail(error, TP_ERR_INVALID, "%s is not a topology that hwloc %s "
+                 "can read; write it with `lstopo FILE.xml` on the machine "
+                 "meant", path, HWLOC_VERSION);
+}
+
+/* Without cpus, as some tools leave it, there is no place for a rank. */
+static tp_status discover_cpus(const char *path, hwloc_topology_t hwloc,
+                               struct tpb_error *error)
+{
+    if (hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_PU) > 0)
+        return TP_OK;
+    return tpb_fail(error, TP_ERR_INVALID, "the topology file %s has no cpus; "
+                    "write it with `lstopo FILE.xml` on the machine meant",
+                    path);
+}
+
 /* The file is read here and not by hwloc, for which "-" is standard input and
  * a directory the same as garbage. */
 static tp_status discover_file(const char *path, hwloc_topology_t *hwloc,
@@ -141,14 +170,17 @@ static tp_status discover_file(const char *path, hwloc_topology_t *hwloc,
         || hwloc_topology_set_xmlbuffer(fresh, xml, (int)length + 1) != 0
         || hwloc_topology_load(fresh) != 0) {
         hwloc_topology_destroy(fresh);
+        discover_refuse(path, xml, error);
         tpb_free(xml);
-        return tpb_fail(error, TP_ERR_INVALID, "%s is not a topology that "
-                        "hwloc %s can read; write it with `lstopo FILE.xml` "
-                        "on the machine meant", path, HWLOC_VERSION);
+        return TP_ERR_INVALID;
     }
     tpb_free(xml);
-    *hwloc = fresh;
-    return TP_OK;
+    status = discover_cpus(path, fresh, error);
+    if (status == TP_OK)
+        *hwloc = fresh;
+    else
+        hwloc_topology_destroy(fresh);
+    return status;
 }
 
 /* ---- load and free ----------------------------------------------------- */

@@ -533,6 +533,16 @@ START_TEST(test_broken_files)
 {
     static const char unclosed[] = "<?xml version=\"1.0\"?><topology>";
     static const char other[] = "<?xml version=\"1.0\"?><html></html>";
+    static const char newer[] = "<?xml version=\"1.0\"?>\n"
+        "<topology version=\"9.0\"></topology>";
+#define SETS "os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" " \
+             "nodeset=\"0x1\" complete_nodeset=\"0x1\" "
+    static const char empty[] = "<?xml version=\"1.0\"?>\n"
+        "<topology version=\"2.0\">\n"
+        "<object type=\"Machine\" " SETS "allowed_cpuset=\"0x1\" "
+        "allowed_nodeset=\"0x1\" gp_index=\"1\">\n"
+        "<object type=\"NUMANode\" " SETS "gp_index=\"2\"/>\n"
+        "</object>\n</topology>\n";
 
     refused("/nonexistent/a.xml", "No such file");
     refused("/", "Is a directory");
@@ -547,6 +557,10 @@ START_TEST(test_broken_files)
     refused(scratch, "lstopo");
     write_scratch("\0\1\2\3", 4);
     refused(scratch, "lstopo");
+    write_scratch(newer, sizeof(newer) - 1);
+    refused(scratch, "lstopo --of v2xml");
+    write_scratch(empty, sizeof(empty) - 1);
+    refused(scratch, "has no cpus");
 }
 END_TEST
 
