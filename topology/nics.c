@@ -232,6 +232,41 @@ static int nics_compare(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+static int nics_compare_bus(const void *a, const void *b)
+{
+    const struct tpt_nic *x = a, *y = b;
+
+    if (x->megabits != y->megabits)
+        return x->megabits > y->megabits ? -1 : 1;
+    if (x->pci != y->pci)
+        return x->pci < y->pci ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Of the sorted ones of that kind, as many as there is room for; of equally
+ * fast ones that are too many, some from everywhere on the bus. */
+static uint32_t nics_keep(const struct nics *seen, bool rdma, uint32_t room,
+                          struct tpt_nic *kept)
+{
+    const struct tpt_nic *list[NICS_SEEN];
+    uint32_t count = 0, used = 0, end;
+
+    for (uint32_t i = 0; i < seen->count; i++)
+        if ((seen->list[i].kind == TPT_NIC_RDMA) == rdma)
+            list[count++] = &seen->list[i];
+    for (uint32_t start = 0; start < count && used < room; start = end) {
+        uint32_t left = room - used, take;
+
+        end = start;
+        while (end < count && list[end]->megabits == list[start]->megabits)
+            end++;
+        take = end - start < left ? end - start : left;
+        for (uint32_t i = 0; i < take; i++)
+            kept[used++] = *list[start + i * (end - start) / take];
+    }
+    return used;
+}
+
 /*
  * The fastest that the card has room for.  Each RDMA device may have an
  * interface as well, so those leave the devices all places but a few: each GPU
@@ -239,23 +274,18 @@ static int nics_compare(const void *a, const void *b)
  */
 static uint32_t nics_choose(struct nics *seen, struct tpt_nic nics[TPT_NICS])
 {
-    uint32_t devices = 0, others, count = 0, room[2];    /* others, devices */
+    uint32_t devices = 0, others, count;
 
     for (uint32_t i = 0; i < seen->count; i++)
         devices += seen->list[i].kind == TPT_NIC_RDMA;
     others = seen->count - devices < NICS_OTHERS ? seen->count - devices
                                                  : NICS_OTHERS;
-    room[1] = devices < TPT_NICS - others ? devices : TPT_NICS - others;
-    room[0] = TPT_NICS - room[1];
-    qsort(seen->list, seen->count, sizeof(seen->list[0]), nics_compare);
-    for (uint32_t i = 0; i < seen->count; i++) {
-        uint32_t *left = &room[seen->list[i].kind == TPT_NIC_RDMA];
-
-        if (*left > 0) {
-            nics[count++] = seen->list[i];
-            --*left;
-        }
-    }
+    if (devices > TPT_NICS - others)
+        devices = TPT_NICS - others;
+    qsort(seen->list, seen->count, sizeof(seen->list[0]), nics_compare_bus);
+    count = nics_keep(seen, true, devices, nics);
+    count += nics_keep(seen, false, TPT_NICS - devices, nics + count);
+    qsort(nics, count, sizeof(nics[0]), nics_compare);
     return count;
 }
 

@@ -155,46 +155,6 @@ START_TEST(test_place)
 }
 END_TEST
 
-START_TEST(test_nics)
-{
-    static const struct tpt_nic expected[] = {
-        { "ib0", 200000, 0, 0x1800, TPT_NIC_IP },
-        { "ib1", 200000, 1, 0x9800, TPT_NIC_IP },
-        { "mlx5_0", 200000, 0, 0x1800, TPT_NIC_RDMA },
-        { "mlx5_1", 200000, 1, 0x9800, TPT_NIC_RDMA },
-        { "eth0", 10000, 0, 0x3100, TPT_NIC_IP },
-    };
-    struct tpt_topology *machine = tpx_machine("nics-rdma");
-    struct tpt_nic nics[TPT_NICS];
-
-    ck_assert_uint_eq(tpt_topology_nics(machine, nics), TPB_COUNT(expected));
-    for (size_t i = 0; i < TPB_COUNT(expected); i++) {
-        ck_assert_str_eq(nics[i].name, expected[i].name);
-        ck_assert_uint_eq(nics[i].megabits, expected[i].megabits);
-        ck_assert_int_eq(nics[i].numa, expected[i].numa);
-        ck_assert_uint_eq(nics[i].pci, expected[i].pci);
-        ck_assert_uint_eq(nics[i].kind, expected[i].kind);
-    }
-    tpt_topology_free(machine);
-}
-END_TEST
-
-/* Of two memories at the cpus of a device, its node is that of the ranks that
- * run there. */
-START_TEST(test_nics_two_memories)
-{
-    struct tpt_topology *machine = tpx_machine("uneven");
-    struct tpt_nic nics[TPT_NICS];
-    struct tpt_place place;
-
-    ck_assert_uint_eq(tpt_topology_nics(machine, nics), 1);
-    ck_assert(tpt_topology_place_core(machine, 4, &place));
-    ck_assert_int_eq(nics[0].numa, place.numa);
-    ck_assert_int_eq(nics[0].numa, 2);
-    tpt_topology_free(machine);
-}
-END_TEST
-
 /* ---- this machine ------------------------------------------------------ */
 
 static struct tpb_settings settings;
@@ -345,145 +305,6 @@ END_TEST
 START_TEST(test_free_nothing)
 {
     tpt_topology_free(NULL);
-}
-END_TEST
-
-/* A sysfs made of files: PATH, and what stands in it; "" is a folder, "->TEXT"
- * a link. */
-static const char *const sysfs[][2] = {
-    { "class", "" }, { "class/net", "" }, { "class/infiniband", "" },
-    { "dev", "" }, { "dev/0000:18:00.0", "" }, { "dev/0001:98:1f.7", "" },
-    { "dev/0001:98:1f.7/virtio2", "" },
-    { "dev/0000:18:00.0/numa_node", "0\n" },
-    { "dev/0001:98:1f.7/numa_node", "1\n" },
-    { "class/net/lo", "" }, { "class/net/lo/operstate", "up\n" },
-    { "class/net/eth0", "" },
-    { "class/net/eth0/device", "->../../../dev/0001:98:1f.7/virtio2" },
-    { "class/net/eth0/speed", "25000\n" },
-    { "class/net/eth1", "" },
-    { "class/net/eth1/device", "->../../../dev/0000:18:00.0" },
-    { "class/net/eth1/speed", "-1\n" },
-    { "class/net/bond0", "" }, { "class/net/bond0/operstate", "up\n" },
-    { "class/net/bond0/speed", "50000\n" },
-    { "class/net/docker0", "" }, { "class/net/docker0/operstate", "up\n" },
-    { "class/net/docker0/bridge", "" },
-    { "class/net/veth1", "" }, { "class/net/veth1/operstate", "up\n" },
-    { "class/net/veth1/master", "->../docker0" },
-    { "class/net/dummy0", "" }, { "class/net/dummy0/operstate", "down\n" },
-    { "class/infiniband/mlx5_0", "" },
-    { "class/infiniband/mlx5_0/device", "->../../../dev/0000:18:00.0" },
-    { "class/infiniband/mlx5_0/ports", "" },
-    { "class/infiniband/mlx5_0/ports/1", "" },
-    { "class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n" },
-    { "class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n" },
-    { "class/infiniband/mlx4_0", "" },
-    { "class/infiniband/mlx4_0/device", "->../../../dev/0000:18:00.0" },
-    { "class/infiniband/mlx4_0/ports", "" },
-    { "class/infiniband/mlx4_0/ports/1", "" },
-    { "class/infiniband/mlx4_0/ports/1/state", "4: ACTIVE\n" },
-    { "class/infiniband/mlx4_0/ports/1/rate", "2.5 Gb/sec (1X SDR)\n" },
-    { "class/infiniband/mlx5_1", "" },
-    { "class/infiniband/mlx5_1/device", "->../../../dev/0000:18:00.0" },
-    { "class/infiniband/mlx5_1/ports", "" },
-    { "class/infiniband/mlx5_1/ports/1", "" },
-    { "class/infiniband/mlx5_1/ports/1/state", "1: DOWN\n" },
-    { "class/infiniband/mlx5_1/ports/1/rate", "10 Gb/sec (4X SDR)\n" },
-};
-
-static void make_sysfs(const char *root)
-{
-    char path[256];
-    FILE *file;
-
-    for (size_t i = 0; i < TPB_COUNT(sysfs); i++) {
-        const char *content = sysfs[i][1];
-
-        snprintf(path, sizeof(path), "%s/%s", root, sysfs[i][0]);
-        if (*content == '\0') {
-            ck_assert_int_eq(mkdir(path, 0700), 0);
-        } else if (content[0] == '-' && content[1] == '>') {
-            ck_assert_int_eq(symlink(content + 2, path), 0);
-        } else {
-            file = fopen(path, "w");
-            ck_assert_ptr_nonnull(file);
-            fputs(content, file);
-            fclose(file);
-        }
-    }
-}
-
-static void remove_sysfs(const char *root)
-{
-    char path[256];
-
-    for (size_t i = TPB_COUNT(sysfs); i > 0; i--) {
-        snprintf(path, sizeof(path), "%s/%s", root, sysfs[i - 1][0]);
-        remove(path);
-    }
-    rmdir(root);
-}
-
-START_TEST(test_nics_of_sysfs)
-{
-    static const struct tpt_nic expected[] = {
-        { "mlx5_0", 400000, 0, 0x1800, TPT_NIC_RDMA },
-        { "bond0", 50000, -1, 0, TPT_NIC_IP },
-        { "eth0", 25000, 1, 0x198ff, TPT_NIC_IP },
-        { "mlx4_0", 2500, 0, 0x1800, TPT_NIC_RDMA },
-        { "eth1", 0, 0, 0x1800, TPT_NIC_IP },
-        { "mlx5_1", 0, 0, 0x1800, TPT_NIC_RDMA },
-    };
-    struct tpt_topology *machine = tpx_machine("two-socket");
-    char root[] = "/tmp/tp-test-XXXXXX";
-    struct tpt_nic nics[TPT_NICS];
-    uint32_t count;
-
-    ck_assert_ptr_nonnull(mkdtemp(root));
-    make_sysfs(root);
-    count = tpt_topology_nics_at(machine, root, nics);
-    remove_sysfs(root);
-    ck_assert_uint_eq(count, TPB_COUNT(expected));
-    for (size_t i = 0; i < TPB_COUNT(expected); i++) {
-        ck_assert_str_eq(nics[i].name, expected[i].name);
-        ck_assert_uint_eq(nics[i].megabits, expected[i].megabits);
-        ck_assert_int_eq(nics[i].numa, expected[i].numa);
-        ck_assert_uint_eq(nics[i].pci, expected[i].pci);
-        ck_assert_uint_eq(nics[i].kind, expected[i].kind);
-    }
-    ck_assert_uint_eq(tpt_topology_nics_at(machine, "/nonexistent", nics), 0);
-    tpt_topology_free(machine);
-}
-END_TEST
-
-/* Ports that are a device and an interface each, all as fast: the card keeps
- * the devices, which GPUs are assigned to, and some of the interfaces. */
-START_TEST(test_nics_many)
-{
-    static const struct {
-        int devices, interfaces, kept, kept_interfaces;
-    } cases[] = { { 12, 12, 12, 4 }, { 16, 16, 12, 4 }, { 10, 3, 10, 3 },
-                  { 2, 20, 2, 14 }, { 20, 0, 16, 0 }, { 0, 20, 0, 16 } };
-    struct tpt_topology *machine = tpx_machine("two-socket");
-    char root[] = "/tmp/tp-test-XXXXXX", command[512];
-    struct tpt_nic nics[TPT_NICS];
-    int kept[2] = { 0 };
-
-    ck_assert_ptr_nonnull(mkdtemp(root));
-    snprintf(command, sizeof(command), "cd %s && mkdir -p class/infiniband"
-             " class/net && for i in $(seq %d); do d=class/infiniband/mlx5_$i;"
-             " mkdir -p $d/ports/1 $d/device; echo ACTIVE > $d/ports/1/state;"
-             " echo '400 Gb/sec (4X NDR)' > $d/ports/1/rate; done;"
-             " for i in $(seq %d); do d=class/net/ib$i; mkdir $d;"
-             " echo up > $d/operstate; echo 400000 > $d/speed; done",
-             root, cases[_i].devices, cases[_i].interfaces);
-    ck_assert_int_eq(system(command), 0);
-    for (uint32_t i = tpt_topology_nics_at(machine, root, nics); i-- > 0;)
-        kept[nics[i].kind == TPT_NIC_IP]++;
-    snprintf(command, sizeof(command), "rm -rf %s", root);
-    ck_assert_int_eq(system(command), 0);
-    ck_assert_int_eq(kept[0], cases[_i].kept);
-    ck_assert_int_eq(kept[1], cases[_i].kept_interfaces);
-    tpt_topology_free(machine);
 }
 END_TEST
 
@@ -899,10 +720,6 @@ int main(void)
     tcase_add_loop_test(tests, test_localities, 0, TPB_COUNT(pairs));
     tcase_add_test(tests, test_hashes);
     tcase_add_test(tests, test_place);
-    tcase_add_test(tests, test_nics);
-    tcase_add_test(tests, test_nics_two_memories);
-    tcase_add_test(tests, test_nics_of_sysfs);
-    tcase_add_loop_test(tests, test_nics_many, 0, 6);
     tcase_add_test(tests, test_forbidden);
     tcase_add_test(tests, test_stays_where_it_is);
     tcase_add_test(tests, test_this_machine);
