@@ -26,10 +26,30 @@ struct nics {
     struct tpt_nic list[NICS_SEEN];
 };
 
+static int nics_compare(const void *a, const void *b)
+{
+    const struct tpt_nic *x = a, *y = b;
+
+    if (x->megabits != y->megabits)
+        return x->megabits > y->megabits ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* A host of many containers has hundreds of interfaces, in no order: the last
+ * ones give way. */
 static void nics_add(struct nics *nics, const struct tpt_nic *nic)
 {
-    if (nics->count < NICS_SEEN)
+    struct tpt_nic *last = &nics->list[0];
+
+    if (nics->count < NICS_SEEN) {
         nics->list[nics->count++] = *nic;
+        return;
+    }
+    for (uint32_t i = 1; i < nics->count; i++)
+        if (nics_compare(&nics->list[i], last) > 0)
+            last = &nics->list[i];
+    if (nics_compare(nic, last) < 0)
+        *last = *nic;
 }
 
 /* ---- recorded ---------------------------------------------------------- */
@@ -222,15 +242,6 @@ static void nics_class(const struct tpt_table *table, const char *root,
 }
 
 /* ---- both -------------------------------------------------------------- */
-
-static int nics_compare(const void *a, const void *b)
-{
-    const struct tpt_nic *x = a, *y = b;
-
-    if (x->megabits != y->megabits)
-        return x->megabits > y->megabits ? -1 : 1;
-    return strcmp(x->name, y->name);
-}
 
 static int nics_compare_bus(const void *a, const void *b)
 {

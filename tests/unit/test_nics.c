@@ -223,6 +223,32 @@ START_TEST(test_nics_ports)
 }
 END_TEST
 
+/* The fastest are kept, however many there are, and wherever they stand. */
+START_TEST(test_nics_hundreds)
+{
+    struct tpt_topology *machine = tpx_machine("two-socket");
+    char root[] = "/tmp/tp-test-XXXXXX", command[512], name[16];
+    struct tpt_nic nics[TPT_NICS];
+    uint32_t count;
+
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    snprintf(command, sizeof(command), "cd %s && mkdir -p class/net &&"
+             " for i in $(seq 400); do d=class/net/veth$i; mkdir $d;"
+             " echo up >$d/operstate; echo $((i * 1000)) >$d/speed; done",
+             root);
+    ck_assert_int_eq(system(command), 0);
+    count = tpt_topology_nics_at(machine, root, nics);
+    snprintf(command, sizeof(command), "rm -rf %s", root);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_uint_eq(count, TPT_NICS);
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(name, sizeof(name), "veth%u", 400 - i);
+        ck_assert_str_eq(nics[i].name, name);
+    }
+    tpt_topology_free(machine);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("nics");
@@ -234,6 +260,7 @@ int main(void)
     tcase_add_test(tests, test_nics_of_sysfs);
     tcase_add_loop_test(tests, test_nics_many, 0, 6);
     tcase_add_test(tests, test_nics_ports);
+    tcase_add_test(tests, test_nics_hundreds);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
