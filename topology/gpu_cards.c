@@ -78,6 +78,14 @@ static struct tpt_card_gpu *gpu_of(struct tpt_card_gpu *gpus, uint32_t count,
     return NULL;
 }
 
+/* Named by hwloc, which finds it at the other end of a GPU's link. */
+static bool gpu_is_switch(hwloc_obj_t object)
+{
+    return object != NULL && object->subtype != NULL
+           && strcmp(object->subtype, "NVSwitch") == 0;
+}
+
+/* `to` is NULL for links to switches. */
 static void gpu_link(struct tpt_card_gpu *from, const struct tpt_card_gpu *to,
                      uint64_t megabytes)
 {
@@ -90,12 +98,35 @@ static void gpu_link(struct tpt_card_gpu *from, const struct tpt_card_gpu *to,
     if (count > UINT8_MAX)
         count = UINT8_MAX;
     from->link_megabytes = (uint32_t)(megabytes / count);
-    if (from->link_count < TPT_GPU_LINKS)
+    if (to != NULL && from->link_count < TPT_GPU_LINKS)
         from->links[from->link_count++] = (struct tpt_gpu_link) {
             to->place.pci, (uint32_t)count
         };
     else                           /* so many are joined by switches only */
         from->switched = (uint8_t)count;
+}
+
+/* A row of the matrix, which has GPUs, switches, and on POWER packages. */
+static void gpu_recorded_row(const struct hwloc_distances_s *matrix,
+                             unsigned row, struct tpt_card_gpu *gpus,
+                             uint32_t count)
+{
+    struct tpt_card_gpu *from = gpu_of(gpus, count, matrix->objs[row]);
+    uint64_t switched = 0;
+
+    if (from == NULL)
+        return;
+    for (unsigned i = 0; i < matrix->nbobjs; i++) {
+        uint64_t megabytes = matrix->values[row * matrix->nbobjs + i];
+        struct tpt_card_gpu *to = gpu_of(gpus, count, matrix->objs[i]);
+
+        if (to != NULL && to != from)
+            gpu_link(from, to, megabytes);
+        else if (gpu_is_switch(matrix->objs[i]))
+            switched += megabytes;
+    }
+    gpu_link(from, NULL, switched);
+    from->asked = TPT_LINKS_RECORDED;
 }
 
 /* What hwloc asked the driver's library for when the machine was recorded. */
@@ -108,18 +139,8 @@ static void gpu_recorded_links(const struct tpt_topology *topology,
     if (hwloc_distances_get_by_name(topology->hwloc, "NVLinkBandwidth", &found,
                                     &matrix, 0) != 0 || found == 0)
         return;
-    for (unsigned i = 0; i < matrix->nbobjs; i++) {
-        struct tpt_card_gpu *from = gpu_of(gpus, count, matrix->objs[i]);
-
-        for (unsigned j = 0; from != NULL && j < matrix->nbobjs; j++) {
-            struct tpt_card_gpu *to = gpu_of(gpus, count, matrix->objs[j]);
-
-            if (to != NULL && to != from)
-                gpu_link(from, to, matrix->values[i * matrix->nbobjs + j]);
-        }
-        if (from != NULL)
-            from->asked = TPT_LINKS_RECORDED;
-    }
+    for (unsigned i = 0; i < matrix->nbobjs; i++)
+        gpu_recorded_row(matrix, i, gpus, count);
     hwloc_distances_release(topology->hwloc, matrix);
 }
 

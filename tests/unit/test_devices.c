@@ -136,6 +136,7 @@ static const struct {
     { "gpu-switches", NULL, "same device PIX NODE NODE SYS SYS SYS SYS" },
     { "gpus-eight", NULL, "same device NODE NODE NODE SYS SYS SYS SYS" },
     { "gpu-hgx", NULL, "same device NVL NVL NVL NVL NVL NVL NVL" },
+    { "gpu-nvswitch", NULL, "same device NVL NVL" },
     { "power-nvlink", NULL, "same device NVL SYS SYS" },
     { "workstation", NULL, "same device PXB PHB PHB" },
     { "gpu-vm", NULL, "same device PHB" },
@@ -345,6 +346,9 @@ static const struct {
       "cuda_ipc cuda_staged|cuda_gdr", 28356, "NUMA nodes 0 and 1" },
     { "gpu-hgx", NULL, 0, 7, TPT_PATH_NVL, "cuda_ipc cuda_staged|cuda_gdr",
       450000, "18 NVLinks between them, says the recorded topology" },
+    { "gpu-nvswitch", NULL, 0, 2, TPT_PATH_NVL,
+      "cuda_ipc cuda_staged|cuda_gdr", 100000, "4 and 4 NVLinks to switches, "
+      "says the recorded topology" },
     { "power-nvlink", NULL, 0, 1, TPT_PATH_NVL,
       "cuda_ipc cuda_staged|cuda_gdr", 75000, "3 NVLinks" },
     { "workstation", NULL, 0, 1, TPT_PATH_PXB,
