@@ -241,7 +241,29 @@ tp_status tpt_gpus_find(struct tpt_topology *topology, const char *root,
     return visible != NULL ? gpus_restrict(gpus, visible, error) : TP_OK;
 }
 
-/* The next free GPU, the first near to `like` (NULL: anywhere); -1: none. */
+/* The first free GPU whose neighbourhood has as many as are wanted, else the
+ * first free one. */
+static int gpus_first(const struct tpt_gpus *gpus, const int *owner, int want)
+{
+    int first = -1;
+
+    for (int g = 0; g < gpus->count; g++) {
+        int near = 0;
+
+        if (owner[g] >= 0)
+            continue;
+        if (first < 0)
+            first = g;
+        for (int i = g; i < gpus->count; i++)
+            near += owner[i] < 0
+                    && strcmp(gpus->list[i].near, gpus->list[g].near) == 0;
+        if (near >= want)
+            return g;
+    }
+    return first;
+}
+
+/* The next free GPU, the first near to `like` if there is one. */
 static int gpus_next(const struct tpt_gpus *gpus, const int *owner,
                      const struct tpt_gpu *like)
 {
@@ -250,7 +272,7 @@ static int gpus_next(const struct tpt_gpus *gpus, const int *owner,
     for (int g = 0; g < gpus->count; g++) {
         if (owner[g] >= 0)
             continue;
-        if (like == NULL || strcmp(like->near, gpus->list[g].near) == 0)
+        if (strcmp(like->near, gpus->list[g].near) == 0)
             return g;
         if (first < 0)
             first = g;
@@ -284,7 +306,8 @@ tp_status tpt_gpus_assign(const struct tpt_gpus *gpus, const int *want,
         const struct tpt_gpu *like = NULL;
 
         for (int n = 0; n < want[i]; n++) {
-            int g = gpus_next(gpus, owner, like);
+            int g = like == NULL ? gpus_first(gpus, owner, want[i])
+                    : gpus_next(gpus, owner, like);
 
             owner[g] = i;
             if (like == NULL)

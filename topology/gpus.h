@@ -58,7 +58,7 @@ tp_status tpt_gpus_find(struct tpt_topology *topology, const char *root,
 
 /*
  * Gives `want[i]` GPUs to rank i: the first that are free, several for one rank
- * from the same neighbourhood where possible.  owner[g] becomes the rank, -1
+ * from the first neighbourhood that has as many.  owner[g] becomes the rank, -1
  * for a GPU that is left over.  INVALID with words if there are too few.
  */
 tp_status tpt_gpus_assign(const struct tpt_gpus *gpus, const int *want,

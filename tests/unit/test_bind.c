@@ -181,7 +181,9 @@ START_TEST(test_gpus)
     } cases[] = {
         { NULL, { 1, 1, 1, 1 }, "0@0 1@1 2@2 3@3 " },
         { NULL, { 2, 2, 2, 2 }, "0,1@0 2,3@1 4,5@8 6,7@9 " },
-        { NULL, { 3, 3, 0, 1 }, "0,1,2@0 3,4,5@1 -@2 6@8 " },
+        { NULL, { 3, 3, 0, 1 }, "0,1,2@0 4,5,6@8 -@2 3@1 " },
+        { NULL, { 3, 3, 2, 0 }, "0,1,2@0 4,5,6@8 3,7@1 -@2 " },
+        { "0,4,5", { 2, 1, 0, 0 }, "4,5@8 0@0 -@1 -@2 " },
         { NULL, { 0, 4, 4, 0 }, "-@1 0,1,2,3@0 4,5,6,7@8 -@2 " },
         { "5,1,6", { 1, 1, 1, 0 }, "1@0 5@8 6@9 -@1 " },
     };
@@ -411,7 +413,7 @@ int main(void)
     tcase_add_loop_test(tests, test_rows, 0, (int)TPB_COUNT(rows));
     tcase_add_loop_test(tests, test_fair, 0, 6);
     tcase_add_test(tests, test_taken);
-    tcase_add_loop_test(tests, test_gpus, 0, 5);
+    tcase_add_loop_test(tests, test_gpus, 0, 7);
     tcase_add_test(tests, test_gpus_apart);
     tcase_add_test(tests, test_gpus_refused);
     tcase_add_test(tests, test_node_dropped);
