@@ -16,6 +16,9 @@
 enum {
     AFFINITY_GPUS = 64,
     AFFINITY_SLOTS = AFFINITY_GPUS + TPT_NICS,
+    AFFINITY_FAR = 30,             /* percent of its speed that a NIC gives at
+                                      the greatest distance, as devices.c has
+                                      it */
     /* One step of what comes first outweighs all steps of what comes next. */
     AFFINITY_ORDER = 1 << 14,      /* 64 GPUs, squares of up to 15 */
     AFFINITY_SPEED = AFFINITY_ORDER * 64 * TPT_NICS
@@ -53,16 +56,19 @@ static void affinity_sort(struct affinity *all)
         }
 }
 
-/* Those whose speed is not known count only among themselves. */
+/* One that is slower than the fastest is from afar serves nobody, such as an
+ * Ethernet port beside InfiniBand.  So those whose speed is not known count
+ * only among themselves. */
 static void affinity_take(struct affinity *all,
                           const struct tpt_affinity_nic *nics, uint32_t count)
 {
-    bool known = false;
+    uint64_t fastest = 0;
 
     for (uint32_t i = 0; i < count && i < TPT_NICS; i++)
-        known |= nics[i].megabits > 0;
+        if (nics[i].megabits > fastest)
+            fastest = nics[i].megabits;
     for (uint32_t i = 0; i < count && i < TPT_NICS; i++)
-        if (!known || nics[i].megabits > 0)
+        if ((uint64_t)nics[i].megabits * 100 >= fastest * AFFINITY_FAR)
             all->nic[all->nics++] = &nics[i];
 }
 

@@ -46,9 +46,10 @@ enum tpt_path tpt_path_gpus(const struct tpt_card *a, uint32_t index_a,
  * Which NIC for which GPU of a host: nic_of[g] becomes 1 + the NIC's index, 0
  * if there is none.  The sum of the distances is the least that can be had
  * while no NIC serves more GPUs than its share, which is that of its speed in
- * the speed of all, rounded up.  Ties: the faster NIC, then that whose turn it
- * is in the order of the bus.  The order of the arguments is no matter.  At
- * most 64 GPUs and TPT_NICS NICs.
+ * the speed of all, rounded up; one that is much slower than the fastest serves
+ * none.  Ties: the faster NIC, then that whose turn it is in the order of the
+ * bus.  The order of the arguments is no matter.  At most 64 GPUs and TPT_NICS
+ * NICs.
  */
 struct tpt_affinity_nic {
     struct tpt_pci_place place;

@@ -311,6 +311,24 @@ START_TEST(test_affinity_is_best)
 }
 END_TEST
 
+/* A slow port that is near does not replace a fast one that is far. */
+START_TEST(test_affinity_of_slow)
+{
+    struct tpt_pci_place gpu[2] = { PLACE(1, 0, 10), PLACE(4, 1, 12) };
+    struct tpt_affinity_nic nics[2] = { { PLACE(2, 0, 10), 25000 },
+                                        { PLACE(3, 1, 11), 200000 } };
+    uint8_t nic_of[2];
+
+    tpt_affinity_solve(gpu, 2, nics, 2, nic_of);
+    ck_assert_uint_eq(nic_of[0], 2);
+    ck_assert_uint_eq(nic_of[1], 2);
+    nics[0].megabits = 100000;
+    tpt_affinity_solve(gpu, 2, nics, 2, nic_of);
+    ck_assert_uint_eq(nic_of[0], 1);
+    ck_assert_uint_eq(nic_of[1], 2);
+}
+END_TEST
+
 START_TEST(test_affinity_of_nothing)
 {
     struct tpt_pci_place gpu = PLACE(1, 0, 10);
@@ -776,6 +794,7 @@ int main(void)
     tcase_add_test(tests, test_visible);
     tcase_add_loop_test(tests, test_affinities, 0, TPB_COUNT(affinities));
     tcase_add_test(tests, test_affinity_is_best);
+    tcase_add_test(tests, test_affinity_of_slow);
     tcase_add_test(tests, test_affinity_of_nothing);
     tcase_add_loop_test(tests, test_orders, 0, TPB_COUNT(orders));
     tcase_add_test(tests, test_gdr_too_far);
