@@ -104,6 +104,7 @@ struct tpf_channel_kind {
                                       they cannot, see tpg_work_outbox() */
     const char *over;              /* transports it needs, as "ofi:verbs"; NULL
                                       for any */
+    enum tpt_nic_kind nic_kind;    /* as the backend's */
     uint32_t latency_ns;           /* the built-in model, for the card: what a
                                       buffer costs over a frame's latency */
     uint32_t megabytes;            /* MB/s */

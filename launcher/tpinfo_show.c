@@ -79,6 +79,7 @@ show_channel(const struct tpf_channel_kind *from)
 {
     struct tpt_backend_card entry = {
         .role = TPT_ROLE_CHANNEL, .reach = (uint8_t)from->reach,
+        .nic_kind = (uint8_t)from->nic_kind,
         .latency_ns = from->latency_ns, .megabytes = from->megabytes,
         .devices = from->devices
     };

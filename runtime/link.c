@@ -31,6 +31,7 @@ static struct tpt_backend_card *link_card(tp_context *context,
     if (kind->over != NULL)
         snprintf(card->over, sizeof(card->over), "%s", kind->over);
     card->reach = (uint8_t)kind->reach;
+    card->nic_kind = (uint8_t)kind->nic_kind;
     card->latency_ns = kind->latency_ns;
     card->megabytes = kind->megabytes;
     card->devices = kind->devices;

@@ -326,6 +326,7 @@ const struct tpf_channel_kind tpf_rma = {
     .number = TPF_CHANNEL_RMA,
     .reach = TPT_REACH_NETWORK,
     .over = "ofi:verbs",
+    .nic_kind = TPT_NIC_RDMA,
     .latency_ns = 15000,           /* two registrations and a round trip */
     .megabytes = 24000,
     .channel_size = sizeof(struct rma_channel),

@@ -333,6 +333,7 @@ const struct tpf_channel_kind tpg_cuda_gdr = {
     .reach = TPT_REACH_NETWORK,
     .devices = true,
     .over = TPG_GDR_OVER,
+    .nic_kind = TPT_NIC_RDMA,
     .latency_ns = 20000,               /* two registrations and a round trip */
     .megabytes = 24000,
     .channel_size = sizeof(struct gdr_channel),

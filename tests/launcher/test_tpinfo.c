@@ -390,6 +390,12 @@ START_TEST(test_plan_of_two_machines)
          "remedy: nics-slow is a recorded machine: another one",
          "these are two, both called nics-slow\n",
          "mine_unusable: no RDMA device was recorded");
+    /* The fastest NIC there is none for RDMA. */
+    GOOD(recorded("", "uneven", "uneven"), "rma             16.30 us   22500 ",
+         "model for other host, limited by NIC mlx5_0 of 200 Gb/s");
+    GOOD(recorded("", "gpus-eight", "gpus-eight"),
+         "cuda_gdr            -          -         -     mine_unusable: no "
+         "RDMA device was recorded");
     root = run_json(recorded("--json", "nics-rdma", "nics-slow"));
     plan = json_array_get(json_object_get(root, "plans"), 0);
     ck_assert_uint_eq(json_array_size(json_object_get(root, "plans")), 1);

@@ -32,7 +32,7 @@ static const struct {
     { "chiplets", 1, 1, 4, 16, 32, 0, "L3 cache 3, 16 MiB: 4 cores, 8 cpus" },
     { "small-vm", 1, 1, 0, 2, 2, 0, "package 0, NUMA node 0: 2 cores" },
     { "no-l3", 4, 1, 0, 4, 4, 0, "package 3: 1 core, 1 cpu (3)" },
-    { "uneven", 2, 4, 1, 6, 6, 1, "package 1, NUMA node 2, NUMA node 3: 2 "
+    { "uneven", 2, 4, 1, 6, 6, 2, "package 1, NUMA node 2, NUMA node 3: 2 "
       "cores" },
     { "nics-rdma", 2, 2, 2, 8, 8, 5, "package 0, NUMA node 0 1024 MiB" },
     { "nics-slow", 1, 1, 1, 4, 4, 1, "4 cores" },

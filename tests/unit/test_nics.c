@@ -42,10 +42,12 @@ START_TEST(test_nics_two_memories)
     struct tpt_nic nics[TPT_NICS];
     struct tpt_place place;
 
-    ck_assert_uint_eq(tpt_topology_nics(machine, nics), 1);
+    ck_assert_uint_eq(tpt_topology_nics(machine, nics), 2);
     ck_assert(tpt_topology_place_core(machine, 4, &place));
-    ck_assert_int_eq(nics[0].numa, place.numa);
-    ck_assert_int_eq(nics[0].numa, 2);
+    ck_assert_str_eq(nics[1].name, "mlx5_0");
+    ck_assert_int_eq(nics[1].numa, place.numa);
+    ck_assert_int_eq(nics[1].numa, 2);
+    ck_assert_int_eq(nics[0].numa, 0);
     tpt_topology_free(machine);
 }
 END_TEST
