@@ -13,6 +13,7 @@
 #include "runtime/base/interfaces.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
+#include "runtime/base/quota.h"
 #include "runtime/channels.h"
 #include "runtime/contract.h"
 #include "runtime/core.h"
@@ -150,6 +151,25 @@ static void context_mode(tp_context *context)
         context->mode = TP_PROGRESS_MANUAL;
 }
 
+/* A control group may leave less of the cpus than the mask says.  Ranks do not
+ * yield for that, see patience.h: with a cpu each, two that answer each other
+ * at once lose half of the time at worst, and a yield costs more. */
+static void context_quota(tp_context *context, bool chosen, int64_t *cpus)
+{
+    struct tpb_quota quota;
+
+    if (!tpb_quota_own(&quota))
+        return;
+    if (quota.cpu_ns / quota.period_ns < (uint64_t)*cpus)
+        *cpus = (int64_t)(quota.cpu_ns / quota.period_ns);
+    tpb_info("%s leaves %llu us of the cpus in each %llu us to the ranks here",
+             quota.file, (unsigned long long)(quota.cpu_ns / 1000),
+             (unsigned long long)(quota.period_ns / 1000));
+    if (!chosen && !context->crowded)
+        tpr_patience_watch(&context->patience,
+                           tpb_quota_statistics(&quota));
+}
+
 /*
  * A rank polls while it waits, and with more ranks than cpus yields the cpu
  * between two looks, so that who is waited for gets it.  The context's own
@@ -174,13 +194,14 @@ static void context_spin(tp_context *context)
     context->crowded = context->env.crowded = context->local_size > cpus;
     tpr_crowd_init(&context->crowd, context->local_rank, context->local_size,
                    (int)cpus, &set);
-    spare = own > 1 && cpus >= 2 * context->local_size;
     if (!chosen)
         us = CONTEXT_SPIN_US;
     context->spin_ns = (uint64_t)us * 1000;
     tpr_patience_init(&context->patience, context->spin_ns,
                       chosen || context->crowded ? context->spin_ns
                       : CONTEXT_SPIN_MOST_US * 1000);
+    context_quota(context, chosen, &cpus);
+    spare = own > 1 && cpus >= 2 * context->local_size;
     if (!chosen && context->crowded)
         us = CONTEXT_THREAD_SPIN_US;
     else if (!chosen && !spare && context->mode == TP_PROGRESS_THREAD)
@@ -498,6 +519,7 @@ static tp_context *context_new(void)
         return NULL;
     }
     context->serial = atomic_fetch_add(&serial, 1) + 1;
+    tpr_patience_init(&context->patience, 0, 0);
     tpr_wait_init(context);
     pthread_mutex_init(&context->table_lock, NULL);
     pthread_mutex_init(&context->waits_lock, NULL);
@@ -554,6 +576,7 @@ static void context_free(tp_context *context)
     tpr_ops_fini(context);
     tpr_offers_fini(context);
     tpr_chunks_fini(context);
+    tpr_patience_fini(&context->patience);
     tpr_memory_fini(context);
     tpg_close(context->gpu);
     if (context->bootstrap != NULL)

@@ -272,9 +272,10 @@ drive_pays(tp_context *context, const struct drive_wait *wait,
 {
     uint64_t least = tpr_crowd_budget(&context->crowd, context->spin_ns);
 
-    if (waited >= tpr_spin(context, least)
-        && (context->crowded || wait->since > 0
-            || !tpr_patience_lasts(&context->patience, waited, now)))
+    if (!tpr_patience_affords(&context->patience, waited, now)
+        || (waited >= tpr_spin(context, least)
+            && (context->crowded || wait->since > 0
+                || !tpr_patience_lasts(&context->patience, waited, now))))
         return false;
     return context->crowded
            || !tpr_beside(context, waited, now, gave);

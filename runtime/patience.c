@@ -3,21 +3,107 @@
 #include "config.h"
 
 #include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/base.h"
+#include "runtime/base/io.h"
 #include "runtime/patience.h"
 
 enum {
     PATIENCE_OFFER_NS = 50000,
     PATIENCE_TAKEN_NS = 100000,    /* by others, if a yield takes that long */
-    PATIENCE_SPARE = 2             /* times what would have been enough */
+    PATIENCE_SPARE = 2,            /* times what would have been enough */
+    PATIENCE_BRIEF_NS = 50000,     /* in any case: a sleep costs as much */
+    PATIENCE_LOOK_NS = 100000000,  /* at the group, so often, and ... */
+    PATIENCE_STOOD = 8             /* ... it stands too much from that part of
+                                      the time on */
 };
+
+#define PATIENCE_SPELL_NS UINT64_C(1000000000)
+#define PATIENCE_SPELL_MOST_NS UINT64_C(64000000000)
 
 void tpr_patience_init(struct tpr_patience *patience, uint64_t least,
                        uint64_t most)
 {
     *patience = (struct tpr_patience){ .least = least, .most = most,
-                                       .budget = least };
+                                       .budget = least,
+                                       .statistics = -1 };
+}
+
+void tpr_patience_watch(struct tpr_patience *patience, int statistics)
+{
+    patience->statistics = statistics;
+}
+
+void tpr_patience_fini(struct tpr_patience *patience)
+{
+    tpb_close(&patience->statistics);
+}
+
+uint64_t tpr_patience_parse(const char *statistics)
+{
+    static const struct { const char *word; uint64_t ns; } words[] = {
+        { "throttled_time ", 1 }, { "throttled_usec ", 1000 }
+    };
+
+    for (const char *line = statistics; line != NULL; line = strchr(line, '\n'))
+        for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+            size_t length = strlen(words[i].word);
+
+            line += *line == '\n';
+            if (strncmp(line, words[i].word, length) == 0)
+                return strtoull(line + length, NULL, 10) * words[i].ns;
+        }
+    return 0;
+}
+
+/*
+ * Once a spell is over, all is as before until the group stands too much again:
+ * then the next one is twice as long.  A program that needs more than there is,
+ * whatever we do, is not tried.
+ */
+void tpr_patience_stood(struct tpr_patience *patience, uint64_t now,
+                        uint64_t stood)
+{
+    bool much = patience->looked > 0
+                && stood - patience->stood
+                   > (now - patience->looked) / PATIENCE_STOOD;
+
+    patience->looked = now;
+    patience->stood = stood;
+    if (!much)
+        return;
+    if (now < patience->frugal) {
+        patience->frugal = now + patience->spell;
+        return;
+    }
+    patience->spell = patience->spell == 0 ? PATIENCE_SPELL_NS
+                      : 2 * patience->spell;
+    if (patience->spell > PATIENCE_SPELL_MOST_NS)
+        patience->spell = PATIENCE_SPELL_MOST_NS;
+    patience->frugal = now + patience->spell;
+}
+
+/* No error: then it has not stood. */
+static void patience_look(struct tpr_patience *patience, uint64_t now)
+{
+    char text[1024];
+    ssize_t got = pread(patience->statistics, text, sizeof(text) - 1, 0);
+
+    text[got > 0 ? got : 0] = '\0';
+    tpr_patience_stood(patience, now, tpr_patience_parse(text));
+}
+
+bool tpr_patience_affords(struct tpr_patience *patience, uint64_t waited,
+                          uint64_t now)
+{
+    if (TPB_LIKELY(patience->statistics < 0) || waited < PATIENCE_BRIEF_NS)
+        return true;
+    if (now - patience->looked >= PATIENCE_LOOK_NS)
+        patience_look(patience, now);
+    return now >= patience->frugal;
 }
 
 bool tpr_patience_lasts(struct tpr_patience *patience, uint64_t waited,

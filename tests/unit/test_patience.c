@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include "runtime/patience.h"
 #include "tests/lib/tpx.h"
@@ -121,6 +123,70 @@ START_TEST(others_get_the_cpu)
 }
 END_TEST
 
+/* Waits are brief, where the group has stood for long, for a spell; for twice
+ * as long if it does again once that is over. */
+START_TEST(what_stands_makes_it_brief)
+{
+    enum { BRIEF = 49 * US, LONG = 51 * US };
+    uint64_t ms = 1000 * US, second = 1000 * ms, now = second, until;
+    struct tpr_patience patience;
+
+    tpr_patience_init(&patience, LEAST, MOST);
+    ck_assert(tpr_patience_affords(&patience, LONG, now));
+    tpr_patience_stood(&patience, now, 7 * second);        /* before our time */
+    ck_assert_uint_eq(patience.frugal, 0);
+    tpr_patience_stood(&patience, now += 100 * ms, 7 * second + 12 * ms);
+    ck_assert_uint_eq(patience.frugal, 0);
+    tpr_patience_stood(&patience, now += 100 * ms, 7 * second + 25 * ms);
+    until = now + second;
+    ck_assert_uint_eq(patience.frugal, until);
+    tpr_patience_stood(&patience, now += 100 * ms, 7 * second + 25 * ms);
+    ck_assert_uint_eq(patience.frugal, until);
+    /* It stands whatever we do. */
+    tpr_patience_stood(&patience, now += 100 * ms, 7 * second + 75 * ms);
+    until = now + second;
+    ck_assert_uint_eq(patience.frugal, until);
+    tpr_patience_stood(&patience, until, 7 * second + 76 * ms);
+    ck_assert_uint_eq(patience.frugal, until);
+    tpr_patience_stood(&patience, now = until + 100 * ms, 7 * second + 99 * ms);
+    ck_assert_uint_eq(patience.frugal, now + 2 * second);
+}
+END_TEST
+
+/* The file is looked at now and then. */
+START_TEST(statistics_are_read)
+{
+    uint64_t ms = 1000 * US, now = 1000000 * ms;
+    struct tpr_patience patience;
+    FILE *file = tmpfile();
+
+    ck_assert_uint_eq(tpr_patience_parse("nr_periods 9\nnr_throttled 4\n"
+                                         "throttled_time 121938914923\n"
+                                         "nr_bursts 0\n"), 121938914923);
+    ck_assert_uint_eq(tpr_patience_parse("usage_usec 9\nnr_throttled 4\n"
+                                         "throttled_usec 5000\n"), 5000000);
+    ck_assert_uint_eq(tpr_patience_parse("usage_usec 9\n"), 0);
+    ck_assert_uint_eq(tpr_patience_parse(""), 0);
+    ck_assert_ptr_nonnull(file);
+    fputs("throttled_usec 1000\n", file);
+    fflush(file);
+    tpr_patience_init(&patience, LEAST, MOST);
+    tpr_patience_watch(&patience, dup(fileno(file)));
+    ck_assert(tpr_patience_affords(&patience, LEAST, now));
+    rewind(file);
+    fputs("throttled_usec 51000\n", file);
+    fflush(file);
+    ck_assert(tpr_patience_affords(&patience, LEAST, now + 99 * ms));
+    ck_assert(!tpr_patience_affords(&patience, LEAST, now + 100 * ms));
+    ck_assert(tpr_patience_affords(&patience, 49 * US, now + 100 * ms));
+    ck_assert(!tpr_patience_affords(&patience, 50 * US, now + 1099 * ms));
+    ck_assert(tpr_patience_affords(&patience, LEAST, now + 1200 * ms));
+    tpr_patience_fini(&patience);
+    ck_assert_int_eq(patience.statistics, -1);
+    fclose(file);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("patience");
@@ -131,6 +197,8 @@ int main(void)
     tcase_add_test(tests, waits_in_vain_make_it_brief);
     tcase_add_test(tests, what_is_fixed_stays);
     tcase_add_test(tests, others_get_the_cpu);
+    tcase_add_test(tests, what_stands_makes_it_brief);
+    tcase_add_test(tests, statistics_are_read);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
