@@ -20,11 +20,12 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/quota.h"
 
 enum {
     IO_FDS_MAX = 16,
     IO_PIECE = 1 << 20,             /* reserved at a time */
-    IO_ROOM_ASKED = 64 << 20        /* from here on, is there so much? */
+    IO_ROOM_ASKED = 16 << 20        /* from here on, is there so much? */
 };
 
 /* What poll(2) finds wrong the next write tells. */
@@ -229,11 +230,24 @@ int tpb_epoll_set(int epoll, int operation, int fd, uint32_t events)
     return epoll_ctl(epoll, operation, fd, &event);
 }
 
+/* What the group bears, with the swap of the machine. */
+static bool io_room_in_group(size_t size, size_t swap)
+{
+    char *cgroups = tpb_read_file("/proc/self/cgroup", NULL);
+    bool room = cgroups == NULL
+                || size / 1024 < tpb_quota_memory(cgroups, "/sys/fs/cgroup")
+                                 / 1024 + swap;
+
+    tpb_free(cgroups);
+    return room;
+}
+
 /* The kernel does not refuse memory that there is not: it takes what others
- * have, and then ends whom it likes. */
+ * have, and then ends whom it likes; in a group with a limit often the
+ * launcher, for this memory counts to nobody. */
 static bool io_room(size_t size)
 {
-    size_t room = 0;
+    size_t room = 0, swap = 0;
     char *text = NULL;
 
     if (size > IO_ROOM_ASKED)
@@ -245,10 +259,11 @@ static bool io_room(size_t size)
         if (strncmp(line, "MemAvailable:", 13) == 0)
             room += strtoull(line + 13, NULL, 10);
         if (strncmp(line, "SwapFree:", 9) == 0)
-            room += strtoull(line + 9, NULL, 10);
+            swap = strtoull(line + 9, NULL, 10);
     }
     tpb_free(text);
-    return room == 0 || size / 1024 < room;
+    return (room == 0 || size / 1024 < room + swap)
+           && io_room_in_group(size, swap);
 }
 
 /* In pieces, since a signal undoes all that one call has reserved so far. */

@@ -11,6 +11,7 @@
 #include "runtime/base/io.h"
 #include "runtime/base/quota.h"
 
+#define QUOTA_ROOM_ANY (UINT64_C(1) << 60)     /* bytes; more is no limit */
 #define QUOTA_NS UINT64_C(1000)    /* files tell microseconds ... */
 #define QUOTA_MOST_US UINT64_C(1000000000000)   /* ... and no more of them */
 
@@ -37,8 +38,9 @@ static bool quota_read(const char *group, const char *name, char path[PATH_MAX],
 
 /* The limit of one group, if there is one and it is less.  False: there is no
  * such group, or it is the root of all. */
-static bool quota_look(const char *group, bool first, struct tpb_quota *quota)
+static bool quota_look(const char *group, bool first, void *found)
 {
+    struct tpb_quota *quota = found;
     char path[PATH_MAX], beside[PATH_MAX];
     uint64_t us[2], period[2];
 
@@ -63,7 +65,7 @@ static bool quota_look(const char *group, bool first, struct tpb_quota *quota)
 
 /* A line of /proc/self/cgroup: "1:cpu,cpuacct:/group", or "0::/group" of
  * version 2.  Where its group's name begins; NULL: it is of another kind. */
-static const char *quota_line(const char *line, bool first)
+static const char *quota_line(const char *line, const char *name, bool first)
 {
     const char *kinds = strchr(line, ':');
     const char *group = kinds != NULL ? strchr(kinds + 1, ':') : NULL;
@@ -75,20 +77,24 @@ static const char *quota_line(const char *line, bool first)
     for (const char *kind = kinds + 1; kind < group;) {
         size_t length = strcspn(kind, ",:");
 
-        if (length == strlen("cpu") && memcmp(kind, "cpu", length) == 0)
+        if (length == strlen(name) && memcmp(kind, name, length) == 0)
             return group + 1;
         kind += length + 1;
     }
     return NULL;
 }
 
+/* Looks at one group, for `found`.  False: there is no such group, or it
+ * is the root of all. */
+typedef bool quota_fn(const char *group, bool first, void *found);
+
 /* From the group up to the root of what is mounted. */
-static bool quota_climb(const char *root, const char *name, bool first,
-                        struct tpb_quota *quota)
+static bool quota_climb(const char *root, const char *kind, const char *name,
+                        bool first, quota_fn *look, void *found)
 {
     char group[PATH_MAX];
-    int length = snprintf(group, sizeof(group), "%s%s", root,
-                          first ? "/cpu" : "");
+    int length = snprintf(group, sizeof(group), "%s%s%s", root,
+                          first ? "/" : "", first ? kind : "");
     size_t top, more = strcspn(name, "\n");
     bool any = false;
 
@@ -100,26 +106,83 @@ static bool quota_climb(const char *root, const char *name, bool first,
         group[top + more] = '\0';
     }
     for (;;) {
-        any |= quota_look(group, first, quota);
+        any |= look(group, first, found);
         if (strlen(group) <= top)
             return any;
         *strrchr(group, '/') = '\0';
     }
 }
 
+static void quota_all(const char *cgroups, const char *root, const char *kind,
+                      quota_fn *look, void *found)
+{
+    for (int first = 0; first < 2; first++)
+        for (const char *line = cgroups; line != NULL && *line != '\0';
+             line = strchr(line, '\n'), line += line != NULL) {
+            const char *name = quota_line(line, kind, first);
+
+            if (name != NULL
+                && quota_climb(root, kind, name, first, look, found))
+                return;
+        }
+}
+
 bool tpb_quota_find(const char *cgroups, const char *root,
                     struct tpb_quota *quota)
 {
     *quota = (struct tpb_quota){ .cpu_ns = 0 };
-    for (int first = 0; first < 2; first++)
-        for (const char *line = cgroups; line != NULL && *line != '\0';
-             line = strchr(line, '\n'), line += line != NULL) {
-            const char *name = quota_line(line, first);
+    quota_all(cgroups, root, "cpu", quota_look, quota);
+    return quota->cpu_ns > 0;
+}
 
-            if (name != NULL && quota_climb(root, name, first, quota))
-                return quota->cpu_ns > 0;
-        }
-    return false;
+/* What can be taken away from files, so many bytes. */
+static uint64_t quota_files(const char *group, bool first)
+{
+    static const char *const words[2][3] = {
+        { "inactive_file ", "active_file ", "slab_reclaimable " },
+        { "total_inactive_file ", "total_active_file ", "slab_reclaimable " }
+    };
+    char path[PATH_MAX], *text = NULL;
+    uint64_t sum = 0;
+
+    if (snprintf(path, sizeof(path), "%s/memory.stat", group)
+        < (int)sizeof(path))
+        text = tpb_read_file(path, NULL);
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        for (int i = 0; i < 3; i++)
+            if (strncmp(line, words[first][i], strlen(words[first][i])) == 0)
+                sum += strtoull(line + strlen(words[first][i]), NULL, 10);
+    }
+    tpb_free(text);
+    return sum;
+}
+
+static bool quota_room(const char *group, bool first, void *found)
+{
+    uint64_t *room = found, most[2], used[2], here;
+    char path[PATH_MAX];
+
+    if (!quota_read(group, first ? "memory.limit_in_bytes" : "memory.max",
+                    path, most)
+        || !quota_read(group, first ? "memory.usage_in_bytes"
+                                    : "memory.current", path, used))
+        return false;
+    if (most[0] == 0 || most[0] >= QUOTA_ROOM_ANY)
+        return true;
+    here = most[0] + quota_files(group, first);
+    here = here > used[0] ? here - used[0] : 0;
+    if (here < *room)
+        *room = here;
+    return true;
+}
+
+uint64_t tpb_quota_memory(const char *cgroups, const char *root)
+{
+    uint64_t room = QUOTA_ROOM_ANY;
+
+    quota_all(cgroups, root, "memory", quota_room, &room);
+    return room;
 }
 
 bool tpb_quota_own(struct tpb_quota *quota)

@@ -4,6 +4,7 @@
  * and batch systems limit it (Kubernetes' `limits: cpu`, Docker's --cpus).  The
  * affinity mask does not tell: all cpus may be used, but once the group has had
  * so much of them in a period, everything in it stands still until the next.
+ * And how much of the memory: who asks for more is not refused, but killed.
  * Kernel: Documentation/scheduler/sched-bwc.rst, admin-guide/cgroup-v2.rst.
  */
 #ifndef TPB_QUOTA_H
@@ -33,5 +34,9 @@ bool tpb_quota_own(struct tpb_quota *quota);
 
 /* Opens what the kernel counts there, its cpu.stat.  -1: it cannot be read. */
 int tpb_quota_statistics(const struct tpb_quota *quota);
+
+/* How many bytes of memory that group and those above it still bear, files that
+ * they can do without taken off; at least 2^60 where there is no limit. */
+uint64_t tpb_quota_memory(const char *cgroups, const char *root);
 
 #endif

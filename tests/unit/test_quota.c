@@ -115,6 +115,27 @@ START_TEST(nothing_to_read)
 }
 END_TEST
 
+/* Memory of files is given back; limits above count. */
+START_TEST(memory)
+{
+    put("pod/memory.max", "1000000\n");
+    put("pod/memory.current", "700000\n");
+    put("pod/memory.stat", "anon 1\ninactive_file 50000\nactive_file 100000\n");
+    put("pod/box/memory.max", "max\n");
+    put("pod/box/memory.current", "500000\n");
+    ck_assert_uint_eq(tpb_quota_memory("0::/pod/box\n", root), 450000);
+    put("pod/box/memory.max", "500000\n");
+    ck_assert_uint_eq(tpb_quota_memory("0::/pod/box\n", root), 0);
+    ck_assert_uint_ge(tpb_quota_memory("0::/\n", root), UINT64_C(1) << 60);
+    put("memory/a/memory.limit_in_bytes", "64000\n");
+    put("memory/a/memory.usage_in_bytes", "60000\n");
+    put("memory/a/memory.stat", "inactive_file 9\ntotal_inactive_file 6000\n");
+    put("memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("memory/memory.usage_in_bytes", "9000000\n");
+    ck_assert_uint_eq(tpb_quota_memory("4:memory:/a\n", root), 10000);
+}
+END_TEST
+
 /* The kernel's own files, where such groups may be made. */
 START_TEST(real_group)
 {
@@ -162,6 +183,7 @@ int main(void)
     tcase_add_test(tests, first_version);
     tcase_add_test(tests, container);
     tcase_add_test(tests, nothing_to_read);
+    tcase_add_test(tests, memory);
     tcase_add_test(tests, real_group);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
