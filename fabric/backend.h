@@ -356,7 +356,8 @@ struct tpf_backend {
      * the other side, where the passed upcall brings them.  They are there
      * before every frame that is committed later is: but the other side may
      * have to look, by notes().  The descriptor stays the caller's.  False:
-     * again, nothing happened.
+     * again, nothing happened.  But a note alone for which there is no room is
+     * kept, and comes as soon as there is some.
      */
     bool (*pass)(struct tpf_conn *conn, const void *note, size_t length,
                  int fd);

@@ -272,7 +272,7 @@ static size_t map_describe(struct tpf_link *base,
 }
 
 /* The block is being freed: the peers need its mappings no more.  One that
- * cannot be told now keeps them until the two part. */
+ * cannot be told, for lack of memory, keeps them until the two part. */
 static void map_freed(struct tpf_channel *base, uint64_t id)
 {
     TPB_LIST_EACH(node, &((struct map_channel *)base)->links) {

@@ -592,6 +592,7 @@ static void shm_disconnect(struct tpf_conn *base)
     if (conn->link.next != NULL) {
         tpb_list_unlink(&conn->link);
         tpb_list_unlink(&conn->want_link);
+        shm_notes_drop(conn);
     }
     if (conn->watch.fd >= 0 && conn->watch.ready != NULL)
         tpf_watch_remove(base->endpoint->env, &conn->watch);

@@ -179,6 +179,7 @@ struct shm_conn {
     unsigned char *map;            /* the segment ... */
     int side;                      /* ... of which this is ours */
     int doorbell;                  /* the peer's */
+    struct tpb_list notes;         /* that found no room in the socket; OPEN */
     bool hung_up;                  /* the peer's process has */
     bool dialed;                   /* it has our call, but not our hello */
     bool called;                   /* we made both ends of the socket ... */
@@ -283,6 +284,7 @@ tp_status shm_connect(struct tpf_conn *conn, const void *address,
 void shm_hang_up(struct shm_conn *conn);
 bool shm_pass(struct tpf_conn *conn, const void *note, size_t length, int fd);
 void shm_notes(struct tpf_conn *conn);
+void shm_notes_drop(struct shm_conn *conn);
 int shm_peer_pid(struct tpf_conn *conn);
 
 /* death.c: of a conn that is OPEN, with its socket; and no more.  The last one

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "fabric/shm/shm.h"
+#include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
 #include "runtime/base/log.h"
 
@@ -44,6 +45,101 @@ static socklen_t wireup_name(const struct shm_address *address,
 static int wireup_socket(void)
 {
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* ---- notes: what is passed beside the frames ---------------------------- */
+
+/* One that waits for room: the socket holds some hundred. */
+struct wireup_note {
+    struct tpb_list link;
+    size_t length;
+    unsigned char bytes[TPF_NOTE];
+};
+
+static bool wireup_say(struct shm_conn *conn, const void *note, size_t length,
+                       int fd)
+{
+    return tpb_send_fds(conn->watch.fd, note, length, &fd, fd >= 0)
+           == (ssize_t)length;
+}
+
+/* What was kept; false if some still is. */
+static bool wireup_notes_go(struct shm_conn *conn)
+{
+    if (tpb_list_empty(&conn->notes))
+        return true;
+    while (!tpb_list_empty(&conn->notes)) {
+        struct wireup_note *note = TPB_CONTAINER(conn->notes.next,
+                                                 struct wireup_note, link);
+
+        if (!wireup_say(conn, note->bytes, note->length, -1))
+            return false;
+        tpb_list_unlink(&note->link);
+        tpb_free(note);
+    }
+    tpf_watch_change(conn->base.endpoint->env, &conn->watch,
+                     EPOLLIN | EPOLLRDHUP);
+    return true;
+}
+
+/* What is not needed any more is told so, and not much: those who pass
+ * descriptors wait until all of it has gone. */
+static bool wireup_note_keep(struct shm_conn *conn, const void *bytes,
+                             size_t length)
+{
+    struct wireup_note *note = tpb_zalloc(sizeof(*note));
+
+    if (note == NULL)
+        return false;
+    memcpy(note->bytes, bytes, length);
+    note->length = length;
+    if (tpb_list_empty(&conn->notes))
+        tpf_watch_change(conn->base.endpoint->env, &conn->watch,
+                         EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+    tpb_list_append(&conn->notes, &note->link);
+    return true;
+}
+
+void shm_notes_drop(struct shm_conn *conn)
+{
+    struct tpb_list *node;
+
+    while ((node = tpb_list_take(&conn->notes)) != NULL)
+        tpb_free(TPB_CONTAINER(node, struct wireup_note, link));
+}
+
+bool shm_pass(struct tpf_conn *base, const void *note, size_t length, int fd)
+{
+    struct shm_conn *conn = shm_conn(base);
+
+    /* A hung-up socket takes no more, and its frames go nowhere either. */
+    if (conn->state != SHM_OPEN)
+        return false;
+    return (wireup_notes_go(conn) && wireup_say(conn, note, length, fd))
+           || (fd < 0 && wireup_note_keep(conn, note, length));
+}
+
+/* End of file is a hang-up; so is a note that is too long to be one. */
+void shm_notes(struct tpf_conn *base)
+{
+    struct shm_conn *conn = shm_conn(base);
+    struct tpf_env *env = base->endpoint->env;
+
+    while (conn->state == SHM_OPEN) {
+        unsigned char note[TPF_NOTE + 1];
+        int fd = -1, count = 1;
+        ssize_t got = tpb_recv_fds(conn->watch.fd, note, sizeof(note), &fd,
+                                   &count);
+
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (got <= 0 || got > TPF_NOTE) {
+            tpb_close(&fd);
+            shm_hang_up(conn);
+            return;
+        }
+        env->upcalls->passed(env->core, base, note, (size_t)got, fd);
+    }
 }
 
 /* ---- the connecting side ----------------------------------------------- */
@@ -104,7 +200,7 @@ static void wireup_welcome(struct shm_conn *conn)
     tpb_close(&fds[1]);
 }
 
-/* The socket of a conn has something to say. */
+/* The socket of a conn has something to say, or room for what was kept. */
 static void wireup_ready(struct tpf_watch *watch, uint32_t events)
 {
     struct shm_conn *conn = TPB_CONTAINER(watch, struct shm_conn, watch);
@@ -113,6 +209,8 @@ static void wireup_ready(struct tpf_watch *watch, uint32_t events)
         wireup_welcome(conn);
     else if (conn->state == SHM_OPEN) {
         shm_notes(&conn->base);
+        if (conn->state == SHM_OPEN && (events & EPOLLOUT) != 0)
+            (void)wireup_notes_go(conn);
         if (conn->state == SHM_OPEN
             && (events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) != 0)
             shm_hang_up(conn);
@@ -127,41 +225,6 @@ void shm_hang_up(struct shm_conn *conn)
     conn->hung_up = true;
     /* The core peeks; when the ring is empty peek() reports the failure. */
     tpf_conn_ready(&conn->base);
-}
-
-/* ---- notes: what is passed beside the frames ---------------------------- */
-
-bool shm_pass(struct tpf_conn *base, const void *note, size_t length, int fd)
-{
-    struct shm_conn *conn = shm_conn(base);
-
-    /* A hung-up socket takes no more, and its frames go nowhere either. */
-    return conn->state == SHM_OPEN
-           && tpb_send_fds(conn->watch.fd, note, length, &fd, fd >= 0)
-              == (ssize_t)length;
-}
-
-/* End of file is a hang-up; so is a note that is too long to be one. */
-void shm_notes(struct tpf_conn *base)
-{
-    struct shm_conn *conn = shm_conn(base);
-    struct tpf_env *env = base->endpoint->env;
-
-    while (conn->state == SHM_OPEN) {
-        unsigned char note[TPF_NOTE + 1];
-        int fd = -1, count = 1;
-        ssize_t got = tpb_recv_fds(conn->watch.fd, note, sizeof(note), &fd,
-                                   &count);
-
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return;
-        if (got <= 0 || got > TPF_NOTE) {
-            tpb_close(&fd);
-            shm_hang_up(conn);
-            return;
-        }
-        env->upcalls->passed(env->core, base, note, (size_t)got, fd);
-    }
 }
 
 int shm_peer_pid(struct tpf_conn *base)
@@ -371,6 +434,7 @@ tp_status shm_connect(struct tpf_conn *base, const void *address,
     conn->slot = SHM_SLOTS;
     tpb_list_init(&conn->link);
     tpb_list_init(&conn->want_link);
+    tpb_list_init(&conn->notes);
     wireup_terms(base);
     if (length != sizeof(conn->address))
         return tpb_fail(error, TP_ERR_PROTOCOL, "its shm address is garbage");
@@ -592,6 +656,7 @@ static void wireup_admit(struct shm_endpoint *endpoint, int fd)
     conn->slot = SHM_SLOTS;
     tpb_list_init(&conn->link);
     tpb_list_init(&conn->want_link);
+    tpb_list_init(&conn->notes);
     tpb_list_append(&endpoint->strangers, &conn->link);
     endpoint->stranger_count++;
     if (tpf_watch_add(endpoint->base.env, &conn->watch,

@@ -27,9 +27,9 @@ static bool export_pass(struct ipc_link *link, const struct ipc_note *note,
            && conn->backend->pass(conn, note, sizeof(*note), fd);
 }
 
-/* A peer that cannot be told keeps it open until the two part: it is told for
- * the memory's sake.  That it copies out of nothing that is stale does not rest
- * on it, since every source names its buffer id. */
+/* A peer that cannot be told, for lack of memory, keeps it open until the two
+ * part: it is told for the memory's sake.  That it copies out of nothing that
+ * is stale does not rest on it, since every source names its buffer id. */
 static void export_drop(struct ipc_link *link, struct ipc_export *export)
 {
     struct ipc_note note = { .channel = TPF_CHANNEL_CUDA_IPC,

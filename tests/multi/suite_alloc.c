@@ -230,6 +230,20 @@ static void alloc_many(void)
     free(room);
 }
 
+/* False, with a word, where so many cannot be had. */
+static bool alloc_descriptors(unsigned count)
+{
+    struct rlimit limit;
+
+    tpx_check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
+    limit.rlim_cur = limit.rlim_max;
+    tpx_check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+    if (limit.rlim_max >= count)
+        return true;
+    fprintf(stderr, "note: too few descriptors for so many blocks\n");
+    return false;
+}
+
 /* More than a peer keeps mapped: what is in one beyond those comes another way,
  * and nothing changes for the others, also when some are freed. */
 static void alloc_beyond(void)
@@ -237,16 +251,10 @@ static void alloc_beyond(void)
     enum { BLOCKS = 1100, FREED = 200, LENGTH = 132 << 10 };
     static unsigned char *blocks[BLOCKS + FREED];
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
-    struct rlimit limit;
     bool mapped;
 
-    tpx_check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
-    limit.rlim_cur = limit.rlim_max;
-    tpx_check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
-    if (limit.rlim_max < 2 * BLOCKS) {
-        fprintf(stderr, "note: too few descriptors for so many blocks\n");
+    if (!alloc_descriptors(2 * BLOCKS))
         return;
-    }
     tpx_barrier();
     mapped = tpx_is_chosen(pipe, "map");
     for (unsigned i = 0; i < BLOCKS + FREED; i++) {
@@ -261,6 +269,42 @@ static void alloc_beyond(void)
     }
     tpx_barrier();
     tpx_equal(tpx_is_chosen(pipe, "map"), mapped);
+}
+
+/* Many are freed at once while the peer looks at nothing: it gives up its
+ * mappings of them all the same. */
+static void alloc_burst(void)
+{
+    enum { BLOCKS = 600, LENGTH = 132 << 10 };
+    static unsigned char *blocks[BLOCKS];
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned char *room;
+
+    if (!alloc_descriptors(2 * BLOCKS))
+        return;
+    room = malloc(LENGTH);
+    tpx_check(room != NULL, "no memory for the test itself");
+    tpx_barrier();
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        if (tpx_me.rank == 1) {
+            tpx_ok(tp_pipe_recv(pipe, room, LENGTH, NULL));
+            continue;
+        }
+        blocks[i] = alloc_block(LENGTH, i);
+        tpx_ok(tp_pipe_send(pipe, blocks[i], LENGTH));
+    }
+    tpx_meet(!tpx_me.rank);
+    for (unsigned i = 0; tpx_me.rank == 0 && i < BLOCKS; i++)
+        tpx_ok(tp_free(tpx_me.context, blocks[i]));
+    if (tpx_me.rank == 1)
+        tpx_sleep_ms(200);
+    tpx_at("mappings of what was freed at once");
+    while (tpx_me.rank == 1 && tpx_mappings("") > 3 * ALLOC_KEPT) {
+        tpx_ok(tp_progress(tpx_me.context, NULL));
+        tpx_sleep_ms(1);
+    }
+    tpx_meet(!tpx_me.rank);
+    free(room);
 }
 
 /* ---- memory that is new ------------------------------------------------- */
@@ -342,6 +386,7 @@ const struct tpx_spmd tpx_alloc[] = {
     { "alloc_kept", alloc_kept, 2, TPX_CHANNELS, 60 },
     { "alloc_many", alloc_many, 2, TPX_CHANNELS, 60 },
     { "alloc_beyond", alloc_beyond, 2, TPX_CHANNELS, 60 },
+    { "alloc_burst", alloc_burst, 2, TPX_CHANNELS, 60 },
     { "alloc_longer", alloc_longer, 1, TPX_ONCE, 20 },
     { "alloc_long", alloc_long, 1, TPX_ONCE, 60 },
     { "alloc_new", alloc_new, 2, TPX_CHANNELS, 60 },
