@@ -19,7 +19,8 @@ TPB_LOG_COMPONENT("door");
 
 enum {
     DOOR_TURN = 64,                /* messages read at a time */
-    DOOR_SEATS = 64,               /* of a rank: then those that left go */
+    DOOR_SEATS = 64,               /* of a rank: then those that are over go */
+    DOOR_LOOKS = 8,                /* ... of the oldest, for each new one */
     DOOR_AGAIN_MS = 20             /* what did not fit into a rank's queue */
 };
 
@@ -31,7 +32,8 @@ struct door_place {
 
 /* A context of a rank, or one that others expect there. */
 struct door_seat {
-    struct tpb_list link;          /* in its rank's seats, the newest first */
+    struct tpb_list link;          /* in its rank's seats, the newest first, or
+                                      the last that was found in use */
     int rank;
     struct door_place place;
     uint8_t program[8];            /* zeros: it has not spoken */
@@ -41,6 +43,7 @@ struct door_seat {
     bool alone;                    /* it does not use PMIx */
     bool left;                     /* by tp_finalize(), ... */
     bool losing;                   /* ... before all that it wrote was taken */
+    bool gone;                     /* nobody has its socket any more */
     int deaths_told;
     struct sockaddr_storage from;  /* its socket, once it has spoken */
     socklen_t from_length;
@@ -170,14 +173,52 @@ static void door_seat_free(struct door_seat *seat)
     tpb_free(seat);
 }
 
-/* A program may make contexts for ever. */
+/* Does one that is not known to be over wait for its card? */
+static bool door_is_awaited(const struct door_seat *seat)
+{
+    for (int i = 0; seat->waiting != NULL && i < door.door.size; i++)
+        if ((seat->waiting[i / 64] >> i % 64 & 1) != 0) {
+            const struct door_seat *asker = door_seat_find(i, seat->place);
+
+            if (asker != NULL && !asker->left && !asker->gone)
+                return true;
+        }
+    return false;
+}
+
+/* Programs also end without a word; their sockets end with them.  One that is
+ * in use refuses others than ours, in another way. */
+static bool door_is_over(struct door_seat *seat)
+{
+    int fd;
+
+    if (seat->left || seat->gone)
+        return true;
+    if (seat->from_length == 0)
+        return seat->card == NULL && !door_is_awaited(seat);
+    fd = door_socket();
+    seat->gone = fd >= 0
+                 && connect(fd, (const struct sockaddr *)&seat->from,
+                            seat->from_length) < 0 && errno == ECONNREFUSED;
+    tpb_close(&fd);
+    return seat->gone;
+}
+
+/* A program may make contexts for ever, beside some that stay, and a rank may
+ * run programs for ever. */
 static void door_seat_trim(struct door_rank *rank)
 {
-    struct door_seat *oldest = TPB_CONTAINER(rank->seats.prev,
-                                             struct door_seat, link);
+    for (int i = 0; rank->seat_count >= DOOR_SEATS && i < DOOR_LOOKS; i++) {
+        struct door_seat *oldest = TPB_CONTAINER(rank->seats.prev,
+                                                 struct door_seat, link);
 
-    if (rank->seat_count >= DOOR_SEATS && oldest->left)
-        door_seat_free(oldest);
+        if (door_is_over(oldest)) {
+            door_seat_free(oldest);
+        } else {
+            tpb_list_unlink(&oldest->link);
+            tpb_list_append(rank->seats.next, &oldest->link);
+        }
+    }
 }
 
 /* NULL without memory. */
@@ -234,6 +275,7 @@ static bool door_send(const struct tpb_door_message *message,
         return false;
     if (errno == EPERM || errno == EACCES)
         door_forbidden(to->rank, errno);
+    to->gone = errno == ECONNREFUSED;
     to->from_length = 0;
     return true;
 }
@@ -550,6 +592,7 @@ static void door_message(const struct tpb_door_message *message,
     memcpy(sender->program, message->program, sizeof(sender->program));
     sender->from = *from;
     sender->from_length = from_length;
+    sender->gone = false;
     if (message->type == TPB_DOOR_PUT)
         door_put(sender, message->alone != 0, rest, length);
     else if (message->type == TPB_DOOR_GET && whom)

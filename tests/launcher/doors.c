@@ -10,6 +10,7 @@
  *   doors unanswered  asks for a card that does not come, in a context that
  *                 ends before another one of the process
  *   doors half    makes two contexts and ends one of them
+ *   doors many    the last rank makes and ends many beside its first one
  *   doors mask    blocks a signal after it has joined, and then waits for it
  *   doors mourn   the last rank kills itself before it joins; all others ask
  *                 for it, some before and some after its end
@@ -162,6 +163,53 @@ static void doors_unanswered(void)
                "tp_pipe_read_descriptor", pipe);
     doors_need(tp_finalize(asks), "tp_finalize", NULL);
     doors_need(tp_finalize(other), "tp_finalize", NULL);
+}
+
+/* Of tprun, in KiB. */
+static long doors_resident(void)
+{
+    char path[64], line[256];
+    long kib = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)getppid());
+    file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    return kib;
+}
+
+/* tprun keeps nothing of those that are over, nor of what every other one has
+ * asked for, which does not come. */
+static void doors_many(void)
+{
+    enum { SETTLED = 300, ALL = 2300, BYTES = 300 };
+    tp_context *stays = doors_init();
+    long before = 0, grown;
+
+    for (int i = 0; tp_rank(stays) == tp_size(stays) - 1 && i < ALL; i++) {
+        tp_context *context = doors_init();
+
+        if (i % 2 == 1)
+            doors_need(tp_pipe_read_descriptor(doors_pipe(context, 0),
+                                               doors_ended, NULL),
+                       "tp_pipe_read_descriptor", NULL);
+        doors_need(tp_finalize(context), "tp_finalize", NULL);
+        if (i == SETTLED)
+            before = doors_resident();
+    }
+    grown = before > 0 ? doors_resident() - before : 0;
+    if (getenv("TP_TEST_SANITIZER") == NULL
+        && grown * 1024 > BYTES * (ALL - SETTLED)) {
+        fprintf(stderr, "doors: tprun has %ld KiB more after %d contexts\n",
+                grown, ALL - SETTLED);
+        exit(9);
+    }
+    doors_ring(stays, 1);
+    doors_need(tp_finalize(stays), "tp_finalize", NULL);
 }
 
 /* Reads from the last rank, which is to end in vain. */
@@ -447,6 +495,8 @@ int main(int argc, char **argv)
 
         doors_need(tp_finalize(doors_init()), "tp_finalize", NULL);
         return kept == NULL;
+    } else if (strcmp(mode, "many") == 0) {
+        doors_many();
     } else if (strcmp(mode, "mask") == 0) {
         doors_mask();
     } else if (strcmp(mode, "mourn") == 0) {

@@ -162,6 +162,7 @@ job 0 -n 2 env TP_BOOTSTRAP=pmix sh -c '
     [ "$PMIX_RANK" = 1 ] && exec sleep 1; exec "$0" unanswered' "$doors"
 job 1 -n 1 "$doors" half
 says 'rank 0 .*tp_finalize' 'a context that was not ended'
+job 0 -n 2 "$doors" many
 
 # ---- signals -----------------------------------------------------------------
 
@@ -191,6 +192,19 @@ says 'tp_finalize' 'the last program of a rank quits'
 job 9 -n 2 env TP_CONNECT_TIMEOUT=300s \
     sh -c '"$0" ring; [ "$PMIX_RANK" = 1 ] || exec "$0" ring' "$doors"
 says 'rank 1 ended, .*(after 1 program of tp)' 'a program that nobody meets'
+
+# Of those that quit one after the other tprun keeps nothing.
+# shellcheck disable=SC2016
+job 0 -n 1 sh -c 'resident() { sed -n "s/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p" \
+        /proc/$PPID/status; }
+    for i in $(seq 400); do
+        "$0" quit || exit
+        [ "$i" != 100 ] || before=$(resident)
+    done
+    after=$(resident)
+    [ -n "$TP_TEST_SANITIZER" ] || [ $((after - before)) -lt 200 ] ||
+        exit 9
+    exec "$0" alone' "$doors"
 
 # All of a job is stopped, for longer than a rank waits for tprun, while ranks do
 # so: that is not tprun's fault, nor theirs.
