@@ -11,18 +11,32 @@
 
 #define CONTENTS_STEP UINT64_C(0x9e3779b97f4a7c15)
 
+typedef uint64_t contents_pair __attribute__((vector_size(16)));
+
 static uint64_t contents_seed(uint64_t number)
 {
     return (number + 1) * CONTENTS_STEP;
 }
 
+/* A cache line at a time: a loop over words takes twice as long where it lies
+ * across two lines of code, which is another for each program. */
 void bench_fill(void *buffer, size_t length, uint64_t seed)
 {
     unsigned char *bytes = buffer;
-    size_t words = length / 8;
+    size_t words = length / 8, i = 0;
     uint64_t last = seed + words;
+    contents_pair pair = { seed, seed + 1 };
 
-    for (size_t i = 0; i < words; i++) {
+    for (; i + 8 <= words; i += 8) {
+        contents_pair line[] = { pair, pair + 2, pair + 4, pair + 6 };
+
+        memcpy(bytes + 8 * i, line, 16);
+        memcpy(bytes + 8 * i + 16, line + 1, 16);
+        memcpy(bytes + 8 * i + 32, line + 2, 16);
+        memcpy(bytes + 8 * i + 48, line + 3, 16);
+        pair += 8;
+    }
+    for (; i < words; i++) {
         uint64_t word = seed + i;
 
         memcpy(bytes + 8 * i, &word, 8);
