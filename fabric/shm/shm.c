@@ -421,7 +421,9 @@ static void *shm_reserve(struct tpf_conn *base, size_t size)
  * other time at least; a frame that is being looked at counts as read.  And
  * there is no more to read now: who has written more is not waiting.  One
  * record of a stream that follows a credit is not meant, nor frames of one
- * message between which credit comes.
+ * message between which credit comes.  An answer may be two messages, as a
+ * header and its body: nobody knows which is the last, so it has been written
+ * with either; after the body the lines are asked for that the next one needs.
  */
 static inline bool shm_turns(struct shm_conn *conn)
 {
@@ -439,13 +441,14 @@ static inline bool shm_turns(struct shm_conn *conn)
     follows = read != conn->answered;
     conn->answered = read;
     if (TPB_LIKELY(conn->before == 0)) {
+        conn->second = !follows && conn->follows && conn->whole;
         conn->follows = follows;
         if (!follows)
             conn->turns -= conn->turns > 0;
         else if (conn->turns < SHM_TURNS_MOST)
             conn->turns += 2;
     }
-    return conn->follows && shm_in_turns(conn) && word == 0;
+    return (conn->follows || conn->second) && shm_in_turns(conn) && word == 0;
 }
 
 static void shm_commit(struct tpf_conn *base, size_t size)
@@ -467,6 +470,7 @@ static void shm_commit(struct tpf_conn *base, size_t size)
         conn->next_look = conn->in.count + SHM_STREAM;
     }
     answer = shm_turns(conn);
+    conn->whole = before == 0 && !base->more;
     /* One that is not the answer yet, or not all of it: its lines are needed
      * here again, and stores to others would be in the way of the next. */
     if (TPB_UNLIKELY(base->more)) {
@@ -478,7 +482,7 @@ static void shm_commit(struct tpf_conn *base, size_t size)
     conn->before = 0;
     if (beside)
         return;                /* its lines are where they are needed */
-    if (answer)
+    if (answer && (conn->follows || (conn->whole && size >= SHM_BODY)))
         shm_ring_rest(&conn->out, from, size, before);
     else
         shm_ring_ahead(&conn->out, size);

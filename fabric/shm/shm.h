@@ -30,6 +30,8 @@ enum {
     SHM_ROW = 16,                  /* ... where so many of them come ... */
     SHM_ROW_BYTES = 8 * 1024,      /* ... or so many bytes, together ... */
     SHM_AWAY_NS = 2500,            /* ... as we look away for so long */
+    SHM_BODY = 512,                /* bytes of a record that is more than what
+                                      is said of a long message, or after it */
     SHM_APART = 64,                /* records until that is tried again, ... */
     SHM_APART_MOST = 4096,         /* ... twice as many each time, up to that */
     SHM_LIVELY = 64,               /* records from sleep to sleep: fences for
@@ -173,6 +175,9 @@ struct shm_conn {
     uint64_t before;               /* bytes written since the last record that
                                       was not followed by another at once */
     bool follows;                  /* the first of those followed one read */
+    bool second;                   /* ... or one that did and was whole, as a
+                                      body follows its header */
+    bool whole;                    /* the last one was a message by itself */
     unsigned turns;                /* how sure it is that we take turns, or
                                       only return credit */
     struct shm_mailbox *mailbox;   /* the peer's, or NULL */
