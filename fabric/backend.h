@@ -357,7 +357,7 @@ struct tpf_backend {
      * before every frame that is committed later is: but the other side may
      * have to look, by notes().  The descriptor stays the caller's.  False:
      * again, nothing happened.  But a note alone for which there is no room is
-     * kept, and comes as soon as there is some.
+     * kept, and comes as soon as there is some: after frames, perhaps.
      */
     bool (*pass)(struct tpf_conn *conn, const void *note, size_t length,
                  int fd);

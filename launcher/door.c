@@ -262,6 +262,7 @@ static bool door_send(const struct tpb_door_message *message,
     struct msghdr header = { .msg_name = &to->from,
                              .msg_namelen = to->from_length,
                              .msg_iov = parts, .msg_iovlen = 2 };
+    int code;
 
     if (to->from_length == 0)
         return true;
@@ -271,11 +272,12 @@ static bool door_send(const struct tpb_door_message *message,
     memcpy(copy.program, to->program, sizeof(copy.program));
     if (sendmsg(door.watch.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
         return true;
-    if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)
+    code = errno;
+    if (code == EAGAIN || code == ENOBUFS || code == ENOMEM)
         return false;
-    if (errno == EPERM || errno == EACCES)
-        door_forbidden(to->rank, errno);
-    to->gone = errno == ECONNREFUSED;
+    if (code == EPERM || code == EACCES)
+        door_forbidden(to->rank, code);
+    to->gone = code == ECONNREFUSED;
     to->from_length = 0;
     return true;
 }

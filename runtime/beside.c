@@ -90,7 +90,7 @@ bool tpr_beside_sleeps(struct tpr_beside *beside, struct tpb_presence *mine,
         return false;
     place = beside_place();
     beside_say(mine, place);
-    if (theirs == NULL
+    if (theirs == NULL || place == TPB_PRESENT /* nothing tells */
         || atomic_load_explicit(&theirs->place, memory_order_relaxed)
            != place) {
         beside->since = *gave = 0;
@@ -103,8 +103,9 @@ bool tpr_beside_sleeps(struct tpr_beside *beside, struct tpb_presence *mine,
     *gave = 0;
     if (now < beside->apart)
         return beside->strangers;
-    if (beside->since == 0)
+    if (beside->since == 0 || now - beside->seen > beside->stay)
         beside->since = now;
+    beside->seen = now;
     if (now - beside->since >= beside->stay)
         beside_part(beside, mine, now);
     else

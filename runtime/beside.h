@@ -25,7 +25,8 @@ struct tpr_beside {
     bool strangers;                /* a long one did so, ... */
     uint64_t apart, away;          /* ... so until then there are none, and for
                                       how long the next time; ns */
-    uint64_t since;                /* we are there; 0: we are not */
+    uint64_t since, seen;          /* we are there (0: we are not), and when
+                                      that was seen last */
     uint64_t left, stay;           /* when we went away last, and for how long
                                       to stay before that; ns */
 };

@@ -166,8 +166,9 @@ static void context_quota(tp_context *context, bool chosen, int64_t *cpus)
              quota.file, (unsigned long long)(quota.cpu_ns / 1000),
              (unsigned long long)(quota.period_ns / 1000));
     if (!chosen && !context->crowded)
-        tpr_patience_watch(&context->patience,
-                           tpb_quota_statistics(&quota));
+        tpr_patience_watch(&context->patience, tpb_quota_statistics(&quota),
+                           (quota.cpu_ns + quota.period_ns - 1)
+                           / quota.period_ns);
 }
 
 /*

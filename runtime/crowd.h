@@ -115,7 +115,8 @@ uint64_t tpr_crowd_budget(const struct tpr_crowd *crowd, uint64_t budget);
  * not again within some milliseconds; more seldom where the kernel always moves
  * it away. */
 void tpr_crowd_settle(struct tpr_crowd *crowd, uint64_t now);
-/* The same, on any cpu but that. */
+/* The same, on any cpu but that.  (From Linux 6.2 on a thread for which that
+ * was done does not get cpus that its cgroup gets later.) */
 void tpr_crowd_part(int cpu);
 
 #endif

@@ -272,13 +272,15 @@ drive_pays(tp_context *context, const struct drive_wait *wait,
 {
     uint64_t least = tpr_crowd_budget(&context->crowd, context->spin_ns);
 
-    if (!tpr_patience_affords(&context->patience, waited, now)
-        || (waited >= tpr_spin(context, least)
-            && (context->crowded || wait->since > 0
-                || !tpr_patience_lasts(&context->patience, waited, now))))
+    /* First: a yield may have taken longer than that. */
+    if (tpr_beside(context, waited, now, gave))
         return false;
-    return context->crowded
-           || !tpr_beside(context, waited, now, gave);
+    if (context->env.on_devices == 0 && context->depth == 1
+        && !tpr_patience_affords(&context->patience, waited, now))
+        return false;
+    return waited < tpr_spin(context, least)
+           || (!context->crowded && wait->since == 0
+               && tpr_patience_lasts(&context->patience, waited, now));
 }
 
 /* Gives the cpu to others without a look at the clock, while the wait does not
@@ -305,8 +307,16 @@ static void drive_gave(uint64_t before, uint64_t now, uint64_t *idle_since)
 bool tpr_beside(tp_context *context, uint64_t waited, uint64_t now,
                 uint64_t *gave)
 {
-    return tpr_beside_sleeps(&context->crowd.beside, context->crowd.mine,
-                             drive_awaited(context), waited, now, gave);
+    struct tpr_crowd *crowd = &context->crowd;
+
+    if (context->crowded)
+        return false;
+    /* Not where no descriptor tells of what comes, nor is armed, nor where the
+     * program says how long to poll. */
+    return tpr_beside_sleeps(&crowd->beside, crowd->mine,
+                             drive_awaited(context), waited, now, gave)
+           && context->env.on_devices == 0 && context->depth == 1
+           && context->patience.most > context->patience.least;
 }
 
 /* Gives the cpu to others. */

@@ -19,7 +19,8 @@ bool tpr_drive_entered(tp_context *context, struct tpr_sync *sync,
                        uint64_t deadline);
 /* How long to poll before parking, if `budget` is what pays without devices. */
 uint64_t tpr_spin(const tp_context *context, uint64_t budget);
-/* Where there are cpus for all: tpr_beside_sleeps(), for who is waited for. */
+/* Where there are cpus for all: tpr_beside_sleeps(), for who is waited for.
+ * To be asked before it is whether it pays to poll: a yield may take long. */
 bool tpr_beside(tp_context *context, uint64_t waited, uint64_t now,
                 uint64_t *gave);
 

@@ -29,12 +29,14 @@ void tpr_patience_init(struct tpr_patience *patience, uint64_t least,
 {
     *patience = (struct tpr_patience){ .least = least, .most = most,
                                        .budget = least,
-                                       .statistics = -1 };
+                                       .statistics = -1, .cpus = 1 };
 }
 
-void tpr_patience_watch(struct tpr_patience *patience, int statistics)
+void tpr_patience_watch(struct tpr_patience *patience, int statistics,
+                        uint64_t cpus)
 {
     patience->statistics = statistics;
+    patience->cpus = cpus;
 }
 
 void tpr_patience_fini(struct tpr_patience *patience)
@@ -68,7 +70,8 @@ void tpr_patience_stood(struct tpr_patience *patience, uint64_t now,
                         uint64_t stood)
 {
     bool much = patience->looked > 0
-                && stood - patience->stood
+                && stood > patience->stood
+                && (stood - patience->stood) / patience->cpus
                    > (now - patience->looked) / PATIENCE_STOOD;
 
     patience->looked = now;

@@ -25,6 +25,7 @@ struct tpr_patience {
     uint64_t budget;               /* ns, between them */
     uint64_t offered;              /* when the cpu was, last */
     int statistics;                /* of the group, a descriptor; -1: none */
+    uint64_t cpus;                 /* const: which it may have */
     uint64_t looked;               /* at them, when ... */
     uint64_t stood;                /* ... and how long it had stood by then */
     uint64_t frugal;               /* until then waits poll briefly ... */
@@ -35,14 +36,16 @@ struct tpr_patience {
 void tpr_patience_init(struct tpr_patience *patience, uint64_t least,
                        uint64_t most);
 /* The descriptor is that of the group's cpu.stat, and the callee's from then
- * on; -1: there is none. */
-void tpr_patience_watch(struct tpr_patience *patience, int statistics);
+ * on; -1: there is none.  It counts the time that the group stands on each cpu,
+ * and has that of so many `cpus` at least. */
+void tpr_patience_watch(struct tpr_patience *patience, int statistics,
+                        uint64_t cpus);
 /* Closes it. */
 void tpr_patience_fini(struct tpr_patience *patience);
 /* What the text of that file says of how long the group has stood still, in
  * ns. */
 uint64_t tpr_patience_parse(const char *statistics);
-/* By `now` it has stood for so long. */
+/* By `now` it has stood for so long, on all cpus together. */
 void tpr_patience_stood(struct tpr_patience *patience, uint64_t now,
                         uint64_t stood);
 /* A caller has polled for `waited` ns, to `now`: does the group bear more? */

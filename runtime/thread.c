@@ -160,10 +160,9 @@ static bool thread_spin(tp_context *context, bool once, bool *found)
             idle_since = now;
             gave = 0;
         } else if (once || context->vain > 0
+                   || tpr_beside(context, now - idle_since, now, &gave)
                    || now - idle_since
-                      >= tpr_spin(context, context->thread_spin_ns)
-                   || (!context->crowded
-                       && tpr_beside(context, now - idle_since, now, &gave))) {
+                      >= tpr_spin(context, context->thread_spin_ns)) {
             return true;
         }
         tpb_pause();

@@ -125,7 +125,7 @@ static void discover_refuse(const char *path, const char *xml,
     if (found != NULL
         && strtol(found + strlen(mark), NULL, 10) > HWLOC_API_VERSION >> 16)
         tpb_fail(error, TP_ERR_INVALID, "%s is in a format newer than that of "
-                 "hwloc %s; write it with `lstopo --of v2xml FILE.xml`", path,
+                 "hwloc %s; write it with the lstopo of that version", path,
                  HWLOC_VERSION);
     else
         tpb_fail(error, TP_ERR_INVALID, "%s is not a topology that hwloc %s "

@@ -35,6 +35,16 @@ static int nics_compare(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+/* Those of a bus before made-up ones, whatever speed these claim. */
+static int nics_compare_kept(const struct tpt_nic *x, const struct tpt_nic *y)
+{
+    bool real = x->kind == TPT_NIC_RDMA || x->pci != 0;
+
+    if (real != (y->kind == TPT_NIC_RDMA || y->pci != 0))
+        return real ? -1 : 1;
+    return nics_compare(x, y);
+}
+
 /* A host of many containers has hundreds of interfaces, in no order: the last
  * ones give way. */
 static void nics_add(struct nics *nics, const struct tpt_nic *nic)
@@ -46,9 +56,9 @@ static void nics_add(struct nics *nics, const struct tpt_nic *nic)
         return;
     }
     for (uint32_t i = 1; i < nics->count; i++)
-        if (nics_compare(&nics->list[i], last) > 0)
+        if (nics_compare_kept(&nics->list[i], last) > 0)
             last = &nics->list[i];
-    if (nics_compare(nic, last) < 0)
+    if (nics_compare_kept(nic, last) < 0)
         *last = *nic;
 }
 

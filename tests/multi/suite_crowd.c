@@ -21,8 +21,9 @@ enum {
     CROWD_POLLS = 1000,            /* it takes one or two */
     CROWD_TRIES = 20,
     CROWD_FEW = 200,               /* turns */
-    CROWD_DEAR = 16,               /* times; it is two to three, and a hundred
-                                      where each polls for 0.2 ms */
+    CROWD_DEAR = 40,               /* times; it is two to three, ten where they
+                                      sleep for strangers are here, and a
+                                      hundred where each polls for 0.2 ms */
     CROWD_SENT = 5000,
     CROWD_OFTEN = CROWD_SENT / 4   /* it takes a switch or two each time that
                                       there is no room, and that a time slice

@@ -120,6 +120,19 @@ START_TEST(strangers_do_not_get_it)
 }
 END_TEST
 
+/* Two waits that were long apart do not make it long. */
+START_TEST(stays_at_first)
+{
+    cpu_set_t own;
+
+    bind(&own);
+    for (uint64_t now = SECOND; now < 10 * (uint64_t)SECOND; now += SECOND) {
+        ck_assert(gives(3 * US, now));
+        ck_assert_uint_eq(beside.left, 0);
+    }
+}
+END_TEST
+
 START_TEST(goes_away_in_the_end)
 {
     cpu_set_t own, after;
@@ -135,7 +148,8 @@ START_TEST(goes_away_in_the_end)
     for (int time = 0; time < 1000; time++) {
         /* The kernel may have moved us. */
         atomic_store(&theirs.place, place);
-        if (gives(3 * US, SECOND) && gives(3 * US, SECOND + 900 * MS)
+        if (gives(3 * US, SECOND) && gives(3 * US, SECOND + 4 * MS)
+            && gives(3 * US, SECOND + 8 * MS)
             && atomic_load(&mine.place) != place)
             break;
         place = 2 * tpb_presence_cpu() | TPB_PRESENT;
@@ -156,6 +170,7 @@ int main(void)
     tcase_add_test(tests, one_that_is_elsewhere_does_not);
     tcase_add_test(tests, not_for_ever_in_vain);
     tcase_add_test(tests, strangers_do_not_get_it);
+    tcase_add_test(tests, stays_at_first);
     tcase_add_test(tests, goes_away_in_the_end);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);

@@ -379,7 +379,7 @@ START_TEST(test_broken_files)
     write_scratch("\0\1\2\3", 4);
     refused(scratch, "lstopo");
     write_scratch(newer, sizeof(newer) - 1);
-    refused(scratch, "lstopo --of v2xml");
+    refused(scratch, "the lstopo of that version");
     write_scratch(empty, sizeof(empty) - 1);
     refused(scratch, "has no cpus");
 }

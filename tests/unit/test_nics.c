@@ -10,6 +10,18 @@
 #include "tests/lib/tpx.h"
 #include "tests/unit/cards.h"
 
+static void check_nics(const struct tpt_nic *nics,
+                       const struct tpt_nic *expected, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_str_eq(nics[i].name, expected[i].name);
+        ck_assert_uint_eq(nics[i].megabits, expected[i].megabits);
+        ck_assert_int_eq(nics[i].numa, expected[i].numa);
+        ck_assert_uint_eq(nics[i].pci, expected[i].pci);
+        ck_assert_uint_eq(nics[i].kind, expected[i].kind);
+    }
+}
+
 START_TEST(test_nics)
 {
     static const struct tpt_nic expected[] = {
@@ -23,13 +35,7 @@ START_TEST(test_nics)
     struct tpt_nic nics[TPT_NICS];
 
     ck_assert_uint_eq(tpt_topology_nics(machine, nics), TPB_COUNT(expected));
-    for (size_t i = 0; i < TPB_COUNT(expected); i++) {
-        ck_assert_str_eq(nics[i].name, expected[i].name);
-        ck_assert_uint_eq(nics[i].megabits, expected[i].megabits);
-        ck_assert_int_eq(nics[i].numa, expected[i].numa);
-        ck_assert_uint_eq(nics[i].pci, expected[i].pci);
-        ck_assert_uint_eq(nics[i].kind, expected[i].kind);
-    }
+    check_nics(nics, expected, TPB_COUNT(expected));
     tpt_topology_free(machine);
 }
 END_TEST
@@ -147,13 +153,7 @@ START_TEST(test_nics_of_sysfs)
     count = tpt_topology_nics_at(machine, root, nics);
     remove_sysfs(root);
     ck_assert_uint_eq(count, TPB_COUNT(expected));
-    for (size_t i = 0; i < TPB_COUNT(expected); i++) {
-        ck_assert_str_eq(nics[i].name, expected[i].name);
-        ck_assert_uint_eq(nics[i].megabits, expected[i].megabits);
-        ck_assert_int_eq(nics[i].numa, expected[i].numa);
-        ck_assert_uint_eq(nics[i].pci, expected[i].pci);
-        ck_assert_uint_eq(nics[i].kind, expected[i].kind);
-    }
+    check_nics(nics, expected, TPB_COUNT(expected));
     ck_assert_uint_eq(tpt_topology_nics_at(machine, "/nonexistent", nics), 0);
     tpt_topology_free(machine);
 }

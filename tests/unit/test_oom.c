@@ -10,45 +10,12 @@
 
 #include "launcher/oom.h"
 #include "tests/lib/tpx.h"
+#include "tests/lib/tree.h"
 
 #define EVENTS(kills) \
     "low 0\nhigh 0\nmax 61\noom 2\noom_kill " kills "\noom_group_kill 0\n"
 #define CONTROL(kills) "oom_kill_disable 0\nunder_oom 0\noom_kill " kills "\n"
 #define NO_LIMIT "9223372036854771712\n"
-
-static char root[64];
-
-static void setup(void)
-{
-    strcpy(root, "/tmp/tp-oom.XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
-}
-
-static void teardown(void)
-{
-    char command[96];
-
-    snprintf(command, sizeof(command), "rm -rf '%s'", root);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static void put(const char *name, const char *text)
-{
-    char path[256];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/%s", root, name);
-    for (char *at = path + strlen(root) + 1; (at = strchr(at, '/')) != NULL;
-         at++) {
-        *at = '\0';
-        (void)mkdir(path, 0700);
-        *at = '/';
-    }
-    file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_ge(fputs(text, file), 0);
-    ck_assert_int_eq(fclose(file), 0);
-}
 
 static void check_words(const struct tpl_oom *oom, const char *first,
                         const char *second)
@@ -66,20 +33,20 @@ START_TEST(test_second_version)
     struct tpl_oom oom;
     char text[512];
 
-    put("memory.events", EVENTS("9"));
-    put("job/memory.max", "536870912\n");
-    put("job/step/memory.max", "max\n");
-    put("job/step/memory.events", EVENTS("3"));
-    ck_assert(tpl_oom_find("0::/job/step\n", root, &oom));
+    tpx_tree_put("memory.events", EVENTS("9"));
+    tpx_tree_put("job/memory.max", "536870912\n");
+    tpx_tree_put("job/step/memory.max", "max\n");
+    tpx_tree_put("job/step/memory.events", EVENTS("3"));
+    ck_assert(tpl_oom_find("0::/job/step\n", tpx_tree, &oom));
     ck_assert(!oom.first);
     ck_assert_uint_eq(oom.kills, 3);
     tpl_oom_describe(&oom, text, sizeof(text));
     ck_assert_str_eq(text, "");
-    put("job/step/memory.events", EVENTS("4"));
+    tpx_tree_put("job/step/memory.events", EVENTS("4"));
     check_words(&oom, "because memory ran out: the limit of this cgroup is "
                 "512 MiB",
                 "/job/memory.max); raise it, or start fewer ranks");
-    put("job/memory.max", "max\n");
+    tpx_tree_put("job/memory.max", "max\n");
     check_words(&oom, "this machine had none left", "start fewer ranks");
 }
 END_TEST
@@ -89,11 +56,11 @@ START_TEST(test_container)
 {
     struct tpl_oom oom;
 
-    put("memory.events", EVENTS("0"));
-    put("memory.max", "1073741824\n");
-    ck_assert(tpl_oom_find("0::/system.slice/docker-12ab.scope\n", root,
+    tpx_tree_put("memory.events", EVENTS("0"));
+    tpx_tree_put("memory.max", "1073741824\n");
+    ck_assert(tpl_oom_find("0::/system.slice/docker-12ab.scope\n", tpx_tree,
                            &oom));
-    put("memory.events", EVENTS("1"));
+    tpx_tree_put("memory.events", EVENTS("1"));
     check_words(&oom, "1024 MiB", "/memory.max");
 }
 END_TEST
@@ -106,17 +73,17 @@ START_TEST(test_first_version)
         "3:cpuset:/\n0::/\n";
     struct tpl_oom oom;
 
-    put("memory/memory.limit_in_bytes", NO_LIMIT);
-    put("memory/api/memory.limit_in_bytes", "2147483648\n");
-    put("memory/api/9f/memory.limit_in_bytes", "67108864\n");
-    put("memory/api/9f/memory.oom_control", CONTROL("0"));
-    ck_assert(tpl_oom_find(cgroups, root, &oom));
+    tpx_tree_put("memory/memory.limit_in_bytes", NO_LIMIT);
+    tpx_tree_put("memory/api/memory.limit_in_bytes", "2147483648\n");
+    tpx_tree_put("memory/api/9f/memory.limit_in_bytes", "67108864\n");
+    tpx_tree_put("memory/api/9f/memory.oom_control", CONTROL("0"));
+    ck_assert(tpl_oom_find(cgroups, tpx_tree, &oom));
     ck_assert(oom.first);
     ck_assert_str_eq(oom.group, "/api/9f");
-    put("memory/api/9f/memory.oom_control", CONTROL("2"));
+    tpx_tree_put("memory/api/9f/memory.oom_control", CONTROL("2"));
     check_words(&oom, "64 MiB", "/api/9f/memory.limit_in_bytes");
-    put("memory/api/9f/memory.limit_in_bytes", NO_LIMIT);
-    put("memory/api/memory.limit_in_bytes", NO_LIMIT);
+    tpx_tree_put("memory/api/9f/memory.limit_in_bytes", NO_LIMIT);
+    tpx_tree_put("memory/api/memory.limit_in_bytes", NO_LIMIT);
     check_words(&oom, "this machine had none left", "dmesg");
 }
 END_TEST
@@ -130,15 +97,16 @@ START_TEST(test_nothing)
     struct tpl_oom oom;
     char text[512];
 
-    ck_assert(!tpl_oom_find(cgroups[_i], root, &oom));
+    ck_assert(!tpl_oom_find(cgroups[_i], tpx_tree, &oom));
     tpl_oom_describe(&oom, text, sizeof(text));
     ck_assert_str_eq(text, "");
-    put("a/memory.events", "low 0\nmax 0\noom 0\n");    /* Linux before 4.13 */
-    ck_assert(!tpl_oom_find(cgroups[_i], root, &oom));
-    put("a/memory.events", EVENTS("7"));
-    if (tpl_oom_find(cgroups[_i], root, &oom)) {
+    /* Linux before 4.13. */
+    tpx_tree_put("a/memory.events", "low 0\nmax 0\noom 0\n");
+    ck_assert(!tpl_oom_find(cgroups[_i], tpx_tree, &oom));
+    tpx_tree_put("a/memory.events", EVENTS("7"));
+    if (tpl_oom_find(cgroups[_i], tpx_tree, &oom)) {
         ck_assert_int_eq(_i, 5);
-        teardown();
+        tpx_tree_remove();
         tpl_oom_describe(&oom, text, sizeof(text));
         ck_assert_str_eq(text, "");
     }
@@ -150,7 +118,7 @@ int main(void)
     Suite *suite = suite_create("oom");
     TCase *tests = tcase_create("oom");
 
-    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_checked_fixture(tests, tpx_tree_make, tpx_tree_remove);
     tcase_add_test(tests, test_second_version);
     tcase_add_test(tests, test_container);
     tcase_add_test(tests, test_first_version);

@@ -171,7 +171,7 @@ START_TEST(statistics_are_read)
     fputs("throttled_usec 1000\n", file);
     fflush(file);
     tpr_patience_init(&patience, LEAST, MOST);
-    tpr_patience_watch(&patience, dup(fileno(file)));
+    tpr_patience_watch(&patience, dup(fileno(file)), 1);
     ck_assert(tpr_patience_affords(&patience, LEAST, now));
     rewind(file);
     fputs("throttled_usec 51000\n", file);

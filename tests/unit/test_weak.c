@@ -20,7 +20,7 @@
 static uint64_t weak_load(const volatile void *word, memory_order order);
 static void weak_store(volatile void *word, uint64_t value,
                        memory_order order);
-static void weak_fence(void);
+static void weak_fence(memory_order order);
 
 #undef atomic_load_explicit
 #undef atomic_store_explicit
@@ -29,7 +29,7 @@ static void weak_fence(void);
     ((__typeof__(*(word) + 0))weak_load(word, order))
 #define atomic_store_explicit(word, value, order) \
     weak_store(word, value, order)
-#define atomic_thread_fence(order) weak_fence()
+#define atomic_thread_fence(order) weak_fence(order)
 
 #include "fabric/shm/ring.h"
 
@@ -152,9 +152,10 @@ static uint64_t weak_load(const volatile void *at, memory_order order)
     return word->last[found].value;
 }
 
-/* memory_order_seq_cst. */
-static void weak_fence(void)
+/* No other order is known here. */
+static void weak_fence(memory_order order)
 {
+    ck_assert_int_eq(order, memory_order_seq_cst);
     weak_join(&views[me], &order_of_fences);
     fenced[me] = order_of_fences = views[me];
 }
