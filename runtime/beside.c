@@ -101,11 +101,11 @@ bool tpr_beside_sleeps(struct tpr_beside *beside, struct tpb_presence *mine,
     else
         beside_judge(beside);
     *gave = 0;
-    if (now < beside->apart)
-        return beside->strangers;
     if (beside->since == 0 || now - beside->seen > beside->stay)
         beside->since = now;
     beside->seen = now;
+    if (now < beside->apart)
+        return beside->strangers;
     if (now - beside->since >= beside->stay)
         beside_part(beside, mine, now);
     else
