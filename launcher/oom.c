@@ -28,19 +28,11 @@ static char *oom_read(const struct tpl_oom *oom, const char *group,
 
 bool tpl_oom_count(const struct tpl_oom *oom, uint64_t *kills)
 {
-    static const char word[] = "oom_kill ";
-    char path[PATH_MAX], *line;
+    char path[PATH_MAX];
     char *text = oom_read(oom, oom->group, oom->first ? "memory.oom_control"
                                                       : "memory.events", path);
-    bool found = false;
+    bool found = tpb_text_number(text, "oom_kill ", kills);
 
-    for (line = text; line != NULL && !found; ) {
-        found = strncmp(line, word, sizeof(word) - 1) == 0;
-        if (found)
-            *kills = strtoull(line + sizeof(word) - 1, NULL, 10);
-        line = strchr(line, '\n');
-        line += line != NULL;
-    }
     tpb_free(text);
     return found;
 }

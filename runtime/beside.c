@@ -60,18 +60,13 @@ static void beside_say(struct tpb_presence *mine, uint32_t place)
         atomic_store_explicit(&mine->place, place, memory_order_relaxed);
 }
 
-static uint32_t beside_place(void)
-{
-    return 2 * tpb_presence_cpu() | TPB_PRESENT;
-}
-
 /* One of the two is enough: the other one does not see us here from now on. */
 static void beside_part(struct tpr_beside *beside, struct tpb_presence *mine,
                         uint64_t now)
 {
     beside_say(mine, 0);
     tpr_crowd_part((int)tpb_presence_cpu() - 1);
-    beside_say(mine, beside_place());
+    beside_say(mine, tpb_presence_here());
     beside->since = 0;
     if (now - beside->left > BESIDE_SELDOM * beside->stay)
         beside->stay = BESIDE_STAY_NS;
@@ -88,7 +83,7 @@ bool tpr_beside_sleeps(struct tpr_beside *beside, struct tpb_presence *mine,
 
     if (waited < beside->near || mine == NULL)
         return false;
-    place = beside_place();
+    place = tpb_presence_here();
     beside_say(mine, place);
     if (theirs == NULL || place == TPB_PRESENT /* nothing tells */
         || atomic_load_explicit(&theirs->place, memory_order_relaxed)

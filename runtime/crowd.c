@@ -419,8 +419,7 @@ void tpr_crowd_return(struct tpr_crowd *crowd)
     crowd->returned = 0;
     crowd->gone = false;
     if (crowd->mine != NULL && crowd_looks(crowd))
-        atomic_store_explicit(&crowd->mine->place,
-                              2 * tpb_presence_cpu() | TPB_PRESENT,
+        atomic_store_explicit(&crowd->mine->place, tpb_presence_here(),
                               memory_order_relaxed);
 }
 

@@ -3,8 +3,6 @@
 #include "config.h"
 
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "runtime/base/base.h"
@@ -46,19 +44,12 @@ void tpr_patience_fini(struct tpr_patience *patience)
 
 uint64_t tpr_patience_parse(const char *statistics)
 {
-    static const struct { const char *word; uint64_t ns; } words[] = {
-        { "throttled_time ", 1 }, { "throttled_usec ", 1000 }
-    };
+    uint64_t stood = 0;
 
-    for (const char *line = statistics; line != NULL; line = strchr(line, '\n'))
-        for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-            size_t length = strlen(words[i].word);
-
-            line += *line == '\n';
-            if (strncmp(line, words[i].word, length) == 0)
-                return strtoull(line + length, NULL, 10) * words[i].ns;
-        }
-    return 0;
+    if (!tpb_text_number(statistics, "throttled_time ", &stood)
+        && tpb_text_number(statistics, "throttled_usec ", &stood))
+        stood *= 1000;
+    return stood;
 }
 
 /*

@@ -35,13 +35,16 @@ static int nics_compare(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+static bool nics_is_real(const struct tpt_nic *nic)
+{
+    return nic->kind == TPT_NIC_RDMA || nic->pci != 0;
+}
+
 /* Those of a bus before made-up ones, whatever speed these claim. */
 static int nics_compare_kept(const struct tpt_nic *x, const struct tpt_nic *y)
 {
-    bool real = x->kind == TPT_NIC_RDMA || x->pci != 0;
-
-    if (real != (y->kind == TPT_NIC_RDMA || y->pci != 0))
-        return real ? -1 : 1;
+    if (nics_is_real(x) != nics_is_real(y))
+        return nics_is_real(x) ? -1 : 1;
     return nics_compare(x, y);
 }
 
@@ -257,11 +260,9 @@ static int nics_compare_bus(const void *a, const void *b)
 {
     const struct tpt_nic *x = a, *y = b;
 
-    if (x->megabits != y->megabits)
-        return x->megabits > y->megabits ? -1 : 1;
-    if (x->pci != y->pci)
+    if (x->megabits == y->megabits && x->pci != y->pci)
         return x->pci < y->pci ? -1 : 1;
-    return strcmp(x->name, y->name);
+    return nics_compare(x, y);
 }
 
 /* Of the sorted ones of that kind, as many as there is room for; of equally

@@ -110,6 +110,19 @@ char *tpb_read_file(const char *path, size_t *length)
     return text.text;
 }
 
+bool tpb_text_number(const char *text, const char *word, uint64_t *number)
+{
+    size_t length = strlen(word);
+
+    while (text != NULL && strncmp(text, word, length) != 0) {
+        text = strchr(text, '\n');
+        text += text != NULL;
+    }
+    if (text != NULL)
+        *number = strtoull(text + length, NULL, 10);
+    return text != NULL;
+}
+
 int tpb_create_file(const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK,
@@ -230,40 +243,23 @@ int tpb_epoll_set(int epoll, int operation, int fd, uint32_t events)
     return epoll_ctl(epoll, operation, fd, &event);
 }
 
-/* What the group bears, with the swap of the machine. */
-static bool io_room_in_group(size_t size, size_t swap)
-{
-    char *cgroups = tpb_read_file("/proc/self/cgroup", NULL);
-    bool room = cgroups == NULL
-                || size / 1024 < tpb_quota_memory(cgroups, "/sys/fs/cgroup")
-                                 / 1024 + swap;
-
-    tpb_free(cgroups);
-    return room;
-}
-
 /* The kernel does not refuse memory that there is not: it takes what others
  * have, and then ends whom it likes; in a group with a limit often the
  * launcher, for this memory counts to nobody. */
 static bool io_room(size_t size)
 {
-    size_t room = 0, swap = 0;
+    uint64_t room = 0, swap = 0;
     char *text = NULL;
 
     if (size > IO_ROOM_ASKED)
         text = tpb_read_file("/proc/meminfo", NULL);
     if (text == NULL)
         return true;
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, "MemAvailable:", 13) == 0)
-            room += strtoull(line + 13, NULL, 10);
-        if (strncmp(line, "SwapFree:", 9) == 0)
-            swap = strtoull(line + 9, NULL, 10);
-    }
+    (void)tpb_text_number(text, "MemAvailable:", &room);
+    (void)tpb_text_number(text, "SwapFree:", &swap);
     tpb_free(text);
     return (room == 0 || size / 1024 < room + swap)
-           && io_room_in_group(size, swap);
+           && size / 1024 < tpb_quota_own_memory() / 1024 + swap;
 }
 
 /* In pieces, since a signal undoes all that one call has reserved so far. */

@@ -22,6 +22,10 @@ int tpb_write_waiting(int fd, const void *data, size_t length);
  * The caller frees it with tpb_free(). */
 char *tpb_read_file(const char *path, size_t *length);
 
+/* In such a text (NULL: none), as of the kernel's statistics: the number behind
+ * the word with which a line begins.  False: there is no such line. */
+bool tpb_text_number(const char *text, const char *word, uint64_t *number);
+
 /* Opens a file to write it anew.  Does not wait where it is a FIFO that nobody
  * reads (ENXIO), but what is written to it then may.  -1 with errno. */
 int tpb_create_file(const char *path);

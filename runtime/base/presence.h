@@ -30,6 +30,12 @@ static inline uint32_t tpb_presence_cpu(void)
     return (uint32_t)sched_getcpu() + 1;
 }
 
+/* The place of who is there. */
+static inline uint32_t tpb_presence_here(void)
+{
+    return 2 * tpb_presence_cpu() | TPB_PRESENT;
+}
+
 /* After a frame for its owner: true if he waits for this cpu. */
 static inline bool tpb_presence_tell(struct tpb_presence *theirs)
 {

@@ -143,17 +143,14 @@ static uint64_t quota_files(const char *group, bool first)
         { "total_inactive_file ", "total_active_file ", "slab_reclaimable " }
     };
     char path[PATH_MAX], *text = NULL;
-    uint64_t sum = 0;
+    uint64_t sum = 0, bytes;
 
     if (snprintf(path, sizeof(path), "%s/memory.stat", group)
         < (int)sizeof(path))
         text = tpb_read_file(path, NULL);
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        for (int i = 0; i < 3; i++)
-            if (strncmp(line, words[first][i], strlen(words[first][i])) == 0)
-                sum += strtoull(line + strlen(words[first][i]), NULL, 10);
-    }
+    for (int i = 0; i < 3; i++)
+        if (tpb_text_number(text, words[first][i], &bytes))
+            sum += bytes;
     tpb_free(text);
     return sum;
 }
@@ -188,11 +185,19 @@ uint64_t tpb_quota_memory(const char *cgroups, const char *root)
 bool tpb_quota_own(struct tpb_quota *quota)
 {
     char *cgroups = tpb_read_file("/proc/self/cgroup", NULL);
-    bool found = cgroups != NULL
-                 && tpb_quota_find(cgroups, "/sys/fs/cgroup", quota);
+    bool found = tpb_quota_find(cgroups, "/sys/fs/cgroup", quota);
 
     tpb_free(cgroups);
     return found;
+}
+
+uint64_t tpb_quota_own_memory(void)
+{
+    char *cgroups = tpb_read_file("/proc/self/cgroup", NULL);
+    uint64_t room = tpb_quota_memory(cgroups, "/sys/fs/cgroup");
+
+    tpb_free(cgroups);
+    return room;
 }
 
 int tpb_quota_statistics(const struct tpb_quota *quota)

@@ -21,10 +21,10 @@ struct tpb_quota {
 
 /*
  * The least of the limits of the group that `cgroups` (the text of
- * /proc/self/cgroup) names and of those above it, in the file systems below
- * `root` ("/sys/fs/cgroup"), of version 1 or 2.  In a container the name may be
- * that of the host, and the group itself is what is mounted.  False: none, or
- * none that can be read.
+ * /proc/self/cgroup; NULL: none) names and of those above it, in the file
+ * systems below `root` ("/sys/fs/cgroup"), of version 1 or 2.  In a container
+ * the name may be that of the host, and the group itself is what is mounted.
+ * False: none, or none that can be read.
  */
 bool tpb_quota_find(const char *cgroups, const char *root,
                     struct tpb_quota *quota);
@@ -38,5 +38,8 @@ int tpb_quota_statistics(const struct tpb_quota *quota);
 /* How many bytes of memory that group and those above it still bear, files that
  * they can do without taken off; at least 2^60 where there is no limit. */
 uint64_t tpb_quota_memory(const char *cgroups, const char *root);
+
+/* Of this process. */
+uint64_t tpb_quota_own_memory(void);
 
 #endif

@@ -24,7 +24,7 @@ static void bind(cpu_set_t *own)
     ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
     tpr_beside_init(&beside);
     atomic_store(&mine.place, 0);
-    atomic_store(&theirs.place, 2 * tpb_presence_cpu() | TPB_PRESENT);
+    atomic_store(&theirs.place, tpb_presence_here());
 }
 
 /* Of a wait that looks once: is the cpu given away? */
@@ -152,7 +152,7 @@ START_TEST(goes_away_in_the_end)
             && gives(3 * US, SECOND + 8 * MS)
             && atomic_load(&mine.place) != place)
             break;
-        place = 2 * tpb_presence_cpu() | TPB_PRESENT;
+        place = tpb_presence_here();
         tpr_beside_init(&beside);
     }
     ck_assert_uint_ne(atomic_load(&mine.place), place);

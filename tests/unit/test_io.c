@@ -343,6 +343,24 @@ START_TEST(test_dialed)
 }
 END_TEST
 
+START_TEST(test_text_number)
+{
+    static const char text[] = "low 3\noom 2\noom_kill 17\nlast 99";
+    uint64_t number = 1;
+
+    ck_assert(tpb_text_number(text, "low ", &number));
+    ck_assert_uint_eq(number, 3);
+    ck_assert(tpb_text_number(text, "oom_kill ", &number));
+    ck_assert_uint_eq(number, 17);
+    ck_assert(tpb_text_number(text, "last ", &number));
+    ck_assert_uint_eq(number, 99);
+    ck_assert(!tpb_text_number(text, "kill ", &number));
+    ck_assert(!tpb_text_number("", "low ", &number));
+    ck_assert(!tpb_text_number(NULL, "low ", &number));
+    ck_assert_uint_eq(number, 99);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("io");
@@ -358,6 +376,7 @@ int main(void)
     tcase_add_test(tests, test_shared_memory_signals);
     tcase_add_test(tests, test_dialed);
     tcase_add_test(tests, test_passing);
+    tcase_add_test(tests, test_text_number);
     tcase_add_test(tests, test_passed_too_many);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
