@@ -177,6 +177,11 @@ bool tpr_pull_fetches(const tp_pipe *pipe);
  * memory is lent, unless `now`, or if a channel still fetches from it. */
 void tpr_pull_tell_all(tp_pipe *pipe, bool now);
 
+/* To oneself: does the host's memory go in frames, though it might be read
+ * where it lies?  Who has armed nothing for it may be about to, as soon as his
+ * write has ended: so it does in the ring, if it fits. */
+bool tpr_offer_keeps(const tp_pipe *pipe, uint64_t length);
+
 /* From this size on what can be lent is, to who borrows (WIRE_BORROWS).  Who
  * reads has it sooner in a frame, up to some KiB. */
 enum { TPR_BORROWED = 1024, TPR_BORROWED_MOST = 8 * 1024 };

@@ -98,7 +98,9 @@ bool tpr_lent_write(tp_pipe *pipe, unsigned flags, void *data, size_t length,
         || !tpb_list_empty(&pipe->pushes)
         || !tpr_tx_credit_for(pipe, TPR_LENT_FRAME))
         return false;
-    *foreign = tpf_memory_is_outside(context->env.memories, data);
+    *foreign = (pipe->peer->conn->backend->flags & TPF_SELF) != 0
+               ? tpr_offer_keeps(pipe, length)
+               : tpf_memory_is_outside(context->env.memories, data);
     if (*foreign)
         return false;
     pace = tpr_offer_lends(pipe->peer, length);

@@ -323,6 +323,9 @@ void tpr_links_own(struct tpr_peer *peer)
         links->of[i].theirs = links->of[i].link != NULL && links->of[i].mine;
     tpr_links_sizes(peer);
     tpr_links_spare_small(links);
+    /* One copy is half of two, whatever was measured. */
+    peer->wishes |= WIRE_KEEPS;
+    peer->wished |= WIRE_KEEPS;
 }
 
 void tpr_links_demote(struct tpr_peer *peer, unsigned channel,

@@ -269,6 +269,22 @@ static bool offer_streams(tp_pipe *pipe, struct tpr_op *op,
     return op->way != TPR_PACE_FRAMES;
 }
 
+/* Around a message's bytes in frames, at most. */
+enum { OFFER_FRAMING = 4096 };
+
+bool tpr_offer_keeps(const tp_pipe *pipe, uint64_t length)
+{
+    const struct tpf_conn *conn = pipe->peer->conn;
+    uint32_t under_way = pipe->sent - pipe->acknowledged;
+
+    return (conn->backend->flags & TPF_SELF) != 0
+           && (tpb_list_empty(&pipe->armed) || pipe->rx_state != TPR_RX_IDLE
+               || pipe->sent != pipe->consumed
+               || !tpb_list_empty(&pipe->landing))
+           && length < conn->window
+           && under_way + length + OFFER_FRAMING <= conn->window;
+}
+
 /* The best link that takes this buffer describes it. */
 static bool offer_describe(tp_pipe *pipe, struct tpr_op *op,
                            struct tpr_offer *offer,
@@ -281,6 +297,8 @@ static bool offer_describe(tp_pipe *pipe, struct tpr_op *op,
         return true;
     for (uint32_t i = 0; i < links->ordered; i++)
         if (links->order[i] != first
+            && (links->order[i]->link->kind->devices
+                || !tpr_offer_keeps(pipe, op->data_length))
             && offer_from(links, links->order[i], offer, buffer)) {
             if (offer_stays(pipe, op, offer->to))
                 return true;

@@ -61,6 +61,7 @@ void tpt_affinity_solve(const struct tpt_pci_place *gpus, uint32_t gpu_count,
 
 /* ---- a pair of devices -------------------------------------------------- */
 
+#define TPT_MAPPED "map"
 #define TPT_STAGED "cuda_staged"
 #define TPT_PINNED "cuda_host"
 #define TPT_WAYS 6

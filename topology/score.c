@@ -329,9 +329,12 @@ static bool score_differs(const struct score_pair *pair, struct score_row *row)
     return true;
 }
 
-/* Memory of devices goes other ways than frames also within a process. */
+/* Long buffers go other ways than frames also within a process: the host's by a
+ * copy, memory of devices as between two. */
 static bool score_within(const struct score_row *row)
 {
+    if (strcmp(row->candidate.name, TPT_MAPPED) == 0)
+        return true;
     return row->candidate.devices
            && strcmp(row->candidate.name, TPT_PINNED) != 0
            && (row->candidate.reach == TPT_REACH_HOST

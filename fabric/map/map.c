@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The map channel: memory of tp_alloc() is a memfd, which the receiver maps
- * once, to copy or to lend what lies in it.
+ * once, to copy or to lend what lies in it.  Of a rank's messages to itself any
+ * memory is mapped already.
  *
  * The descriptor of a block is passed to a peer when a buffer of it is sent
  * there first, over the transport's own way for descriptors.  The peer keeps
@@ -47,7 +48,7 @@ struct map_note {
 _Static_assert(sizeof(struct map_note) == 24, "wire layout");
 
 struct map_source {
-    uint64_t id, offset;
+    uint64_t id, offset;           /* to oneself: 0, and its address */
 };
 
 /* The receiver's call: where the buffer is to be. */
@@ -85,6 +86,7 @@ struct map_channel {
 struct map_link {
     struct tpf_link base;
     struct tpb_list node;          /* in the channel's links */
+    bool own;                      /* to this process; it has no views */
     uint32_t count;                /* of views */
     uint32_t known;                /* so many views the peer may have */
     struct map_view *views[MAP_KEYS];
@@ -131,6 +133,9 @@ static tp_status map_link(struct tpf_link *base, const void *address,
 
     (void)address;
     (void)length;
+    link->own = (base->conn->backend->flags & TPF_SELF) != 0;
+    if (link->own)
+        return TP_OK;
     tpb_list_append(&((struct map_channel *)base->channel)->links,
                     &link->node);
     return tpf_link_passes(base, error);
@@ -256,6 +261,15 @@ static bool map_again(const struct map_link *link,
     return true;
 }
 
+/* To oneself: where it lies is all that there is to say. */
+static bool map_here(const struct map_link *link,
+                     const struct tpf_buffer *buffer, struct map_source *where)
+{
+    where->id = 0;
+    where->offset = (uintptr_t)buffer->data;
+    return link->own && buffer->device.type == TP_DEVICE_CPU;
+}
+
 static size_t map_describe(struct tpf_link *base,
                            const struct tpf_buffer *buffer,
                            unsigned char source[TPF_SOURCE], void **hold)
@@ -264,7 +278,7 @@ static size_t map_describe(struct tpf_link *base,
     struct map_source where;
 
     (void)hold;
-    if (!map_again(link, buffer, &where)
+    if (!map_again(link, buffer, &where) && !map_here(link, buffer, &where)
         && !map_place(base, buffer, false, &where))
         return 0;
     memcpy(source, &where, sizeof(where));
@@ -381,6 +395,10 @@ static unsigned char *map_at(struct tpf_link *base,
     struct map_link *link = (struct map_link *)base;
     struct map_view *view = *map_slot(link, where->id, target);
 
+    if (link->own) {
+        *found = NULL;
+        return (unsigned char *)(uintptr_t)where->offset;
+    }
     if (view == NULL) {
         if (!tpf_link_notes(base))
             return NULL;
@@ -414,9 +432,16 @@ static unsigned char *map_find(struct tpf_link *base, const void *source,
     return at;
 }
 
+/* NULL: there is none, or it is our own memory. */
+static void map_hold(struct map_view *view)
+{
+    if (view != NULL)
+        view->holds++;
+}
+
 static void map_let_go(struct map_view *view)
 {
-    if (--view->holds == 0 && view->dropped)
+    if (view != NULL && --view->holds == 0 && view->dropped)
         map_view_free(view);
 }
 
@@ -521,7 +546,7 @@ static enum tpf_progress map_pull(struct tpf_pull *base,
         tpf_both_quit(base, &map_ways);
         return TPF_PULL_REFUSED;
     }
-    pull->view->holds++;
+    map_hold(pull->view);
     return tpf_strides_start(&channel->pulls, base, map_move, error);
 }
 
@@ -530,8 +555,7 @@ static bool map_cancel(struct tpf_pull *base)
     struct map_view *view = ((struct map_pull *)base)->view;
 
     tpf_both_quit(base, &map_ways);
-    if (view != NULL)              /* NULL: called, not yet begun */
-        map_let_go(view);
+    map_let_go(view);              /* called, not yet begun: NULL */
     return tpf_strides_cancel(base);
 }
 
@@ -553,7 +577,7 @@ static bool map_help(struct tpf_pull *base, const unsigned char *words,
                       &help->view);
     if (help->at == NULL)
         return true;               /* no memory to map it: he copies alone */
-    help->view->holds++;
+    map_hold(help->view);
     tpf_both_help(&channel->helps, base, &map_ways, &call.pieces);
     return true;
 }
@@ -563,8 +587,7 @@ static void map_leave(struct tpf_pull *base)
     struct map_view *view = ((struct map_pull *)base)->view;
 
     tpf_both_leave(base);
-    if (view != NULL)
-        map_let_go(view);
+    map_let_go(view);
 }
 
 static bool map_progress(struct tpf_channel *base)
@@ -588,7 +611,7 @@ static enum tpf_progress map_map(struct tpf_link *link, const void *source,
 
     if (at == NULL)
         return TPF_PULL_REFUSED;
-    view->holds++;
+    map_hold(view);
     buffer->data = at;
     *hold = view;
     return TPF_PULL_DONE;
@@ -604,6 +627,7 @@ const struct tpf_channel_kind tpf_map = {
     .name = "map",
     .number = TPF_CHANNEL_MAP,
     .reach = TPT_REACH_HOST,
+    .within = true,
     .latency_ns = 200,
     .megabytes = 40000,
     .channel_size = sizeof(struct map_channel),

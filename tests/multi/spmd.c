@@ -22,7 +22,7 @@ const struct tpx_spmd *const tpx_suites[] = {
     tpx_order, tpx_channel, tpx_huge, tpx_arguments, tpx_nested,
     tpx_pressure, tpx_close, tpx_failure, tpx_blocking, tpx_idle, tpx_bad,
     tpx_listen, tpx_any, tpx_streams, tpx_late, tpx_lent, tpx_crowd,
-    tpx_alloc,
+    tpx_alloc, tpx_self,
     NULL
 };
 

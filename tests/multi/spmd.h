@@ -60,7 +60,8 @@ struct tpx_spmd {
 extern const struct tpx_spmd tpx_order[], tpx_huge[], tpx_arguments[],
     tpx_nested[], tpx_pressure[], tpx_close[], tpx_failure[], tpx_blocking[],
     tpx_idle[], tpx_bad[], tpx_channel[], tpx_listen[], tpx_any[],
-    tpx_streams[], tpx_late[], tpx_lent[], tpx_crowd[], tpx_alloc[];
+    tpx_streams[], tpx_late[], tpx_lent[], tpx_crowd[], tpx_alloc[],
+    tpx_self[];
 extern const struct tpx_spmd *const tpx_suites[];      /* NULL-terminated */
 
 /* Sets tpx_me from the environment, opens the context, runs, finalizes.  Does
