@@ -55,24 +55,31 @@ enum tpf_progress tpf_strides_start(struct tpb_list *pulls,
     return result;
 }
 
+/* Short ones by the stride, as long ones are: between two of these as much goes
+ * in frames. */
 bool tpf_strides_progress(struct tpf_channel *channel, struct tpb_list *pulls,
                           tpf_move_fn *move)
 {
     struct tpf_env *env = channel->env;
-    struct tpb_error error = { "" };
-    struct tpb_list *node = tpb_list_take(pulls);
-    struct tpf_pull *pull;
-    enum tpf_progress result;
+    struct tpb_list *node;
+    size_t moved = 0;
+    bool any = false;
 
-    if (node == NULL)
-        return false;
-    pull = TPB_CONTAINER(node, struct tpf_pull, node);
-    result = move(pull, &error);
-    if (result == TPF_PULL_MORE)
-        tpb_list_append(pulls, &pull->node);
-    else
+    while (moved < TPF_STRIDE && (node = tpb_list_take(pulls)) != NULL) {
+        struct tpf_pull *pull = TPB_CONTAINER(node, struct tpf_pull, node);
+        struct tpb_error error = { "" };
+        size_t before = pull->moved;
+        enum tpf_progress result = move(pull, &error);
+
+        any = true;
+        moved += pull->moved - before;
+        if (result == TPF_PULL_MORE) {
+            tpb_list_append(pulls, &pull->node);
+            break;
+        }
         env->upcalls->pulled(env->core, pull, result, error.text);
-    return true;
+    }
+    return any;
 }
 
 bool tpf_strides_cancel(struct tpf_pull *pull)

@@ -138,11 +138,15 @@ bool tpr_offer_called(tp_pipe *pipe, const struct wire_about *about,
 /* A message is shown to its reader, and one that came alone is asked for: it
  * counts for how the next ones shall come, if its reader was there already. */
 void tpr_pull_offered(tp_pipe *pipe);
+/* ... and one of a stream, for how what is sent there shall go. */
+void tpr_pull_leads(const tp_pipe *pipe);
 static inline void tpr_pull_show(tp_pipe *pipe)
 {
     pipe->shown = 0;
     if (TPB_UNLIKELY((pipe->flags & WIRE_ALONE) != 0))
         tpr_pull_offered(pipe);
+    else if (pipe->skeleton->data_length >= TPR_PACE_FIRST)
+        tpr_pull_leads(pipe);
 }
 void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op);
 /* Starts all pulls of a read.  False: the pipe has ended, and the read too. */

@@ -288,11 +288,11 @@ struct tpr_links {
     struct tpr_pace paces[TPR_PACES];  /* whether it is, by size */
     struct tpr_pace lends[TPR_PACES];  /* whether frames are, of what might be
                                           lent */
+    struct tpr_lead lead;          /* of a peer whose streams ours follow */
     uint32_t changes;              /* of conn->way, that they know of */
     uint32_t fetched, fetch_tries; /* of conn->fetch, that tastes know of */
     struct tpr_taste tastes[TPR_PACES];    /* of what comes alone from there */
-    bool rivals;                   /* several are for memory of devices */
-    bool insisted;                 /* the contract names some of them */
+    bool rivals, insisted;         /* for devices' memory; by the contract */
     bool device_insisted;          /* a device's memory may not go staged */
     struct tpb_list pulls;         /* tpr_offer with `pulling` */
 };

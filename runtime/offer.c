@@ -156,6 +156,29 @@ static bool offer_mirrors(struct tpr_peer *peer, unsigned class)
     return true;
 }
 
+/* The way of a stream: as those go that come from there, or the fastest. */
+static enum tpr_pace_way offer_led(struct tpr_links *links,
+                                   struct tpr_pace *pace, unsigned class,
+                                   bool lends)
+{
+    struct tpr_lead *lead = &links->lead;
+
+    if (TPB_LIKELY(lead->left == 0) || lead->class != class
+        || lead->lends != lends)
+        return tpr_pace_unled(pace);
+    lead->left--;
+    return tpr_pace_lead(pace, lead->way);
+}
+
+static enum tpr_pace_way offer_stream(struct tpr_links *links, uint64_t length)
+{
+    unsigned class = tpr_pace_class(length);
+
+    return length < TPR_PACE_LEAST
+           ? TPR_PACE_FRAMES
+           : offer_led(links, &links->paces[class], class, false);
+}
+
 /* How a message goes that no channel has to take: as its stream does, or, by
  * its `longest` buffer, as its receiver wishes. */
 static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
@@ -165,9 +188,7 @@ static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
     unsigned class;
 
     if (!op->alone)
-        return op->data_length < TPR_PACE_LEAST
-               ? TPR_PACE_FRAMES
-               : peer->links->paces[tpr_pace_class(op->data_length)].way;
+        return offer_stream(peer->links, op->data_length);
     class = tpr_pace_class(longest);
     if (offer_decides(peer, class))
         return (peer->wishes >> class & 1) != 0 ? TPR_PACE_PULLED
@@ -231,9 +252,14 @@ void tpr_offer_copied(struct tpr_peer *peer, const struct tpr_op *op)
 
 struct tpr_pace *tpr_offer_lends(const struct tpr_peer *peer, uint64_t length)
 {
-    return peer->lend != NULL && !peer->links->insisted
-           && (peer->wished & WIRE_KEEPS) == 0
-           ? &peer->links->lends[tpr_pace_lend_class(length)] : NULL;
+    unsigned class = tpr_pace_lend_class(length);
+    struct tpr_links *links = peer->links;
+
+    if (peer->lend == NULL || links->insisted
+        || (peer->wished & WIRE_KEEPS) != 0)
+        return NULL;
+    (void)offer_led(links, &links->lends[class], class, true);
+    return &links->lends[class];
 }
 
 /*

@@ -231,7 +231,8 @@ bool tpr_pace_is_timed(const struct tpr_pace *pace, bool first)
 bool tpr_pace_first(struct tpr_pace *pace, uint64_t bytes, uint64_t now)
 {
     /* If none of its laps was. */
-    pace_lap(pace, &pace->burst);
+    if (!pace->led)
+        pace_lap(pace, &pace->burst);
     pace->stream = pace_is_stream(pace);
     pace->run = 0;
     pace->run_bytes = bytes;
@@ -288,9 +289,21 @@ static void pace_settle(struct tpr_pace *pace)
     pace->lap.since = 0;
 }
 
+enum tpr_pace_way tpr_pace_lead(struct tpr_pace *pace, enum tpr_pace_way way)
+{
+    if (way == TPR_PACE_SHARED && !pace->shares)
+        way = TPR_PACE_PULLED;
+    if (!pace->led || pace->way != way)
+        pace_turn(pace, way);
+    pace->led = true;
+    return way;
+}
+
 void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
                     uint64_t bytes, uint64_t now)
 {
+    if (pace->led)
+        return;
     /* One of the lap before.  Meanwhile others are sent, this way, which may
      * all be there when the last of them ends, and then end at once. */
     if (way != pace->way) {

@@ -62,8 +62,17 @@ struct tpr_pace {
     bool uneven;                   /* a lap of the burst was, and left out */
     bool slow;                     /* the last lap was, for the first time */
     bool shares;                   /* TPR_PACE_SHARED is one of the ways */
+    bool led;                      /* goes as the peer's do: nothing counts */
     uint64_t cold;                 /* bytes in frames that did not count */
     uint64_t speed[TPR_PACE_WAYS]; /* as last measured; 0: not, or long ago */
+};
+
+/* What the last message of a stream that comes from a peer has come by. */
+struct tpr_lead {
+    uint8_t class;                 /* of a struct tpr_pace ... */
+    bool lends;                    /* ... for what might be lent */
+    uint8_t way;
+    uint8_t left;                  /* so many of ours may follow it */
 };
 
 enum { TPR_PACES = 11 };          /* no more than wire_frame.wishes has bits */
@@ -83,6 +92,14 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
  * fast these can be: its lap does not count.  False: this one does, as frames
  * are not the way, or too many did not. */
 bool tpr_pace_skip(struct tpr_pace *pace, uint64_t bytes);
+/* The messages to come go that way, as those that come from the peer do; or by
+ * what is measured here again.  Returns how the next one does. */
+enum tpr_pace_way tpr_pace_lead(struct tpr_pace *pace, enum tpr_pace_way way);
+static inline enum tpr_pace_way tpr_pace_unled(struct tpr_pace *pace)
+{
+    pace->led = false;
+    return pace->way;
+}
 /* What was measured of that way counts no more. */
 void tpr_pace_forget(struct tpr_pace *pace, enum tpr_pace_way way);
 /* Do the following two look at `now`? */

@@ -70,6 +70,41 @@ void tpr_pull_offered(tp_pipe *pipe)
         pipe->shown = tpb_now();
 }
 
+/* So many of ours go as the last one of a stream that came. */
+enum { PULL_LED = UINT8_MAX };
+
+/*
+ * Streams that go both ways are to go the same way: of one that is copied into
+ * frames and one that is pulled the former leaves no time for the other, and
+ * who tries another way changes what the peer measures.  Of two ranks the lower
+ * one measures, for both.
+ */
+void tpr_pull_leads(const tp_pipe *pipe)
+{
+    const struct tpr_skeleton *skeleton = pipe->skeleton;
+    const struct tpr_offer *offer = skeleton->offers;
+    uint64_t length = skeleton->data_length;
+    const struct tpr_peer *peer = pipe->peer;
+    struct tpr_links *links = peer->links;
+
+    if (links == NULL || peer->rank < 0 || peer->rank >= peer->context->rank
+        || (skeleton->message.tensor_count > 0
+            && skeleton->message.tensors[0].device.type != TP_DEVICE_CPU))
+        return;
+    /* Of frames nothing tells: it is the kind that came before. */
+    if (offer != NULL)
+        links->lead.lends = offer->channel == TPF_CHANNEL_MAP;
+    if (offer != NULL && !links->lead.lends && !pull_is_wished(links, offer))
+        return;
+    links->lead.way = offer == NULL ? TPR_PACE_FRAMES
+                      : (pipe->flags & WIRE_SHARED) != 0 ? TPR_PACE_SHARED
+                                                         : TPR_PACE_PULLED;
+    links->lead.class = (uint8_t)(links->lead.lends
+                                  ? tpr_pace_lend_class(length)
+                                  : tpr_pace_class(length));
+    links->lead.left = PULL_LED;
+}
+
 /* Is one of a message's buffers so long that its sender would try a channel?
  * As offer_may_stream(). */
 static bool pull_counts_for(uint64_t longest, uint64_t data_length)

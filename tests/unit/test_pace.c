@@ -660,6 +660,36 @@ START_TEST(one_fast_message_of_a_lap_says_nothing)
 }
 END_TEST
 
+/* A stream that follows the peer's goes as that does, and nothing is learned
+ * from it, however slow; then what is known of before counts. */
+START_TEST(led_stream_is_not_judged)
+{
+    static const uint64_t speed[2] = { 9000, 4000 }, led[2] = { 500, 500 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000, known[2];
+
+    streams(&pace, &clock, 20, speed);
+    ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
+    known[0] = pace.speed[0];
+    known[1] = pace.speed[1];
+    for (unsigned i = 0; i < 200; i++) {
+        enum tpr_pace_way way = i < 100 ? TPR_PACE_PULLED : TPR_PACE_FRAMES;
+
+        /* Without a cpu for each nobody helps. */
+        ck_assert_int_eq(tpr_pace_lead(&pace, i < 50 ? TPR_PACE_SHARED : way),
+                         way);
+        stream(&pace, &clock, 16, led);
+        ck_assert_int_eq(pace.way, way);
+    }
+    ck_assert_uint_eq(pace.speed[0], known[0]);
+    ck_assert_uint_eq(pace.speed[1], known[1]);
+    tpr_pace_lead(&pace, TPR_PACE_PULLED);
+    ck_assert_int_eq(tpr_pace_unled(&pace), TPR_PACE_PULLED);
+    streams(&pace, &clock, 4, speed);
+    ck_assert_int_eq(pace.way, TPR_PACE_FRAMES);
+}
+END_TEST
+
 START_TEST(sizes_have_classes)
 {
     ck_assert_uint_eq(tpr_pace_class(TPR_PACE_FIRST), 0);
@@ -703,6 +733,7 @@ int main(void)
     tcase_add_test(tests, single_messages_warm_the_memory_of_frames);
     tcase_add_test(tests, one_disturbed_lap_is_no_change);
     tcase_add_test(tests, one_fast_message_of_a_lap_says_nothing);
+    tcase_add_test(tests, led_stream_is_not_judged);
     tcase_add_test(tests, sizes_have_classes);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
