@@ -9,6 +9,7 @@
 #include "launcher/oom.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/quota.h"
 
 /* What version 1 calls no limit: the largest multiple of a page, and more than
  * any machine has. */
@@ -37,34 +38,14 @@ bool tpl_oom_count(const struct tpl_oom *oom, uint64_t *kills)
     return found;
 }
 
-/* A line of /proc/self/cgroup: "4:memory:/group", or "0::/group" of version
- * 2.  The name of the group if it is this one's, with its length. */
-static const char *oom_line(const char *line, bool first, size_t *length)
-{
-    const char *kinds = strchr(line, ':');
-    const char *group = kinds != NULL ? strchr(kinds + 1, ':') : NULL;
-    size_t end = strcspn(line, "\n");
-
-    if (group == NULL || group >= line + end)
-        return NULL;
-    kinds++;
-    if (first ? (size_t)(group - kinds) != strlen("memory")
-                || strncmp(kinds, "memory", strlen("memory")) != 0
-              : group != kinds)
-        return NULL;
-    group++;
-    *length = (size_t)(line + end - group);
-    return group;
-}
-
 /* Of that version, where it is mounted: is the group there, or as the root? */
 static bool oom_try(const char *cgroups, const char *root, bool first,
                     struct tpl_oom *oom)
 {
     for (const char *line = cgroups; line != NULL && *line != '\0';
          line = strchr(line, '\n'), line += line != NULL) {
-        size_t length;
-        const char *group = oom_line(line, first, &length);
+        const char *group = tpb_quota_group(line, "memory", first);
+        size_t length = group != NULL ? strcspn(group, "\n") : 0;
 
         if (group == NULL || length >= sizeof(oom->group))
             continue;

@@ -63,9 +63,7 @@ static bool quota_look(const char *group, bool first, void *found)
     return true;
 }
 
-/* A line of /proc/self/cgroup: "1:cpu,cpuacct:/group", or "0::/group" of
- * version 2.  Where its group's name begins; NULL: it is of another kind. */
-static const char *quota_line(const char *line, const char *name, bool first)
+const char *tpb_quota_group(const char *line, const char *name, bool first)
 {
     const char *kinds = strchr(line, ':');
     const char *group = kinds != NULL ? strchr(kinds + 1, ':') : NULL;
@@ -119,7 +117,7 @@ static void quota_all(const char *cgroups, const char *root, const char *kind,
     for (int first = 0; first < 2; first++)
         for (const char *line = cgroups; line != NULL && *line != '\0';
              line = strchr(line, '\n'), line += line != NULL) {
-            const char *name = quota_line(line, kind, first);
+            const char *name = tpb_quota_group(line, kind, first);
 
             if (name != NULL
                 && quota_climb(root, kind, name, first, look, found))

@@ -32,6 +32,11 @@ bool tpb_quota_find(const char *cgroups, const char *root,
 /* Of this process. */
 bool tpb_quota_own(struct tpb_quota *quota);
 
+/* A line of /proc/self/cgroup: "1:cpu,cpuacct:/group" of version 1, "0::/group"
+ * of 2.  Where its group's name begins, up to the line's end; NULL: it is not
+ * of that version, or kind ("memory"). */
+const char *tpb_quota_group(const char *line, const char *name, bool first);
+
 /* Opens what the kernel counts there, its cpu.stat.  -1: it cannot be read. */
 int tpb_quota_statistics(const struct tpb_quota *quota);
 
