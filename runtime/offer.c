@@ -156,6 +156,10 @@ static bool offer_mirrors(struct tpr_peer *peer, unsigned class)
     return true;
 }
 
+/* Who comes to follow has heard so many more than he has sent that the other
+ * stream is no trickle. */
+enum { OFFER_LED = 64 };
+
 /* The way of a stream: as those go that come from there, or the fastest. */
 static enum tpr_pace_way offer_led(struct tpr_links *links,
                                    struct tpr_pace *pace, unsigned class,
@@ -167,7 +171,8 @@ static enum tpr_pace_way offer_led(struct tpr_links *links,
         || lead->lends != lends)
         return tpr_pace_unled(pace);
     lead->left--;
-    return tpr_pace_lead(pace, lead->way);
+    return pace->led || lead->left >= OFFER_LED
+           ? tpr_pace_lead(pace, lead->way) : tpr_pace_unled(pace);
 }
 
 static enum tpr_pace_way offer_stream(struct tpr_links *links, uint64_t length)

@@ -70,8 +70,8 @@ void tpr_pull_offered(tp_pipe *pipe)
         pipe->shown = tpb_now();
 }
 
-/* So many of ours go as the last one of a stream that came. */
-enum { PULL_LED = UINT8_MAX };
+/* So many more of ours may follow, for each message of a stream that came. */
+enum { PULL_LED = 8, PULL_LED_MOST = UINT8_MAX };
 
 /*
  * Streams that go both ways are to go the same way: of one that is copied into
@@ -86,6 +86,7 @@ void tpr_pull_leads(const tp_pipe *pipe)
     uint64_t length = skeleton->data_length;
     const struct tpr_peer *peer = pipe->peer;
     struct tpr_links *links = peer->links;
+    unsigned class;
 
     if (links == NULL || peer->rank < 0 || peer->rank >= peer->context->rank
         || (skeleton->message.tensor_count > 0
@@ -99,10 +100,13 @@ void tpr_pull_leads(const tp_pipe *pipe)
     links->lead.way = offer == NULL ? TPR_PACE_FRAMES
                       : (pipe->flags & WIRE_SHARED) != 0 ? TPR_PACE_SHARED
                                                          : TPR_PACE_PULLED;
-    links->lead.class = (uint8_t)(links->lead.lends
-                                  ? tpr_pace_lend_class(length)
-                                  : tpr_pace_class(length));
-    links->lead.left = PULL_LED;
+    class = links->lead.lends ? tpr_pace_lend_class(length)
+                              : tpr_pace_class(length);
+    if (links->lead.class != class)
+        links->lead.left = 0;
+    links->lead.class = (uint8_t)class;
+    if (links->lead.left <= PULL_LED_MOST - PULL_LED)
+        links->lead.left += PULL_LED;
 }
 
 /* Is one of a message's buffers so long that its sender would try a channel?
