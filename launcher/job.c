@@ -437,6 +437,7 @@ static void job_note(struct tpl_job *job, int index, int status)
     rank->status = status;
     job->running--;
     tpl_guard_note(index, 0);
+    tpb_record_ended(job->record, (uint32_t)index);
     verdict = tpl_verdict(rank);
     if (verdict == TPL_BY_STATUS && !rank->finalized && rank->initialized)
         verdict = TPL_UNFINALIZED;

@@ -18,6 +18,9 @@ struct tptop_options {
     int count;                     /* samples; 0: until the job ends */
 };
 
+/* A further phase: the process ended without tp_finalize. */
+enum { TPTOP_ENDED = TPB_PHASE_DONE + 1 };
+
 /* Everything that is known of one rank at one moment. */
 struct tptop_rank {
     struct tpb_record_rank record;

@@ -69,7 +69,7 @@ static json_t *json_gone(const struct tpb_record_gone *gone)
 static json_t *json_rank(const struct tptop_sample *sample, uint32_t index)
 {
     static const char *const phases[] = { "none", "init", "running",
-                                          "finalize", "done" };
+                                          "finalize", "done", "ended" };
     const struct tptop_rank *rank = &sample->now.ranks[index];
     json_t *pipes = json_array();
 

@@ -29,6 +29,17 @@ static void look_blocked(const struct tpb_record_rank *rank,
         pipe->blocked_since = rank->wait_since;
 }
 
+/* What the rank was at when its process ended does not go on. */
+static void look_ended(struct tptop_rank *rank)
+{
+    if (rank->record.ended == 0 || rank->record.phase == TPB_PHASE_DONE)
+        return;
+    rank->record.phase = TPTOP_ENDED;
+    rank->record.wait = TPB_WAIT_NONE;
+    for (uint32_t i = 0; i < rank->record.used; i++)
+        rank->pipes[i].blocked_since = 0;
+}
+
 static bool look_once(const struct tpb_record *record, uint32_t rank,
                       struct tptop_rank *to)
 {
@@ -63,6 +74,7 @@ static bool look_rank(const struct tpb_record *record, uint32_t rank,
             || (after.gone.changes == changes && changes % 2 == 0))
             break;
     }
+    look_ended(to);
     return true;
 }
 
@@ -171,7 +183,8 @@ struct tptop_rates tptop_rank_rates(const struct tptop_sample *sample,
 void tptop_state(const struct tptop_rank *rank, char *text, size_t size)
 {
     static const char *const phases[] = { "not in tp", "tp_init", "running",
-                                          "tp_finalize", "finished" };
+                                          "tp_finalize", "finished",
+                                          "ended" };
     static const char *const waits[] = { "", "send to", "receive from",
                                          "read from", "" };
     const struct tpb_record_rank *record = &rank->record;

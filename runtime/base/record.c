@@ -173,12 +173,19 @@ void tpb_record_close(struct tpb_record *record)
     record->file = NULL;
 }
 
-static const char *record_section(const struct tpb_record *record,
-                                  uint32_t rank)
+static char *record_section(const struct tpb_record *record, uint32_t rank)
 {
     return record->file != NULL && rank < record->ranks
-           ? (const char *)record->file + tpb_page()
+           ? (char *)record->file + tpb_page()
              + (size_t)rank * record->stride : NULL;
+}
+
+void tpb_record_ended(const struct tpb_record *record, uint32_t rank)
+{
+    struct tpb_record_rank *section = (void *)record_section(record, rank);
+
+    if (section != NULL)
+        TPB_RECORD_SET(section->ended, 1);
 }
 
 /* The first words, one after the other: each load acquires, so what is looked

@@ -75,7 +75,8 @@ struct tpb_record_rank {
     uint64_t wait_since;           /* tpb_now() */
     struct tpb_record_imports imports;
     uint32_t waits;                /* threads that do; `wait` is that of one */
-    uint32_t unused_too;
+    uint32_t ended;                /* by who started it: its process is over,
+                                      and nothing here changes any more */
     uint64_t serial;               /* of the last pipe, over all programs */
     struct tpb_record_gone gone;
     int64_t ahead;                 /* ns that its tpb_now() is ahead of the
@@ -110,6 +111,9 @@ struct tpb_record {
 tp_status tpb_record_make(const char *job, uint32_t ranks,
                           struct tpb_record *record, int *fd, char text[64],
                           struct tpb_error *error);
+
+/* Whoever made it: this rank's process has ended. */
+void tpb_record_ended(const struct tpb_record *record, uint32_t rank);
 
 /* Maps a record to read, INVALID with words if it is none.  The descriptor
  * stays the caller's. */

@@ -295,6 +295,42 @@ START_TEST(test_keep_going)
 }
 END_TEST
 
+/* Looks until that rank's process has ended, and waits for nobody any more. */
+static void await_ended(pid_t pid, size_t rank)
+{
+    bool ended = false;
+
+    for (int i = 0; i < 500 && !ended; i++) {
+        json_t *object = top(pid), *one, *pipe;
+
+        ck_assert_ptr_nonnull(object);
+        one = json_array_get(json_object_get(object, "ranks"), rank);
+        pipe = json_array_get(json_object_get(one, "pipes"), 0);
+        ended = strcmp(json_string_value(json_object_get(one, "phase")),
+                       "ended") == 0
+                && json_is_null(json_object_get(one, "waits"))
+                && json_real_value(json_object_get(pipe, "blocked_s")) == 0;
+        json_decref(object);
+        if (!ended)
+            tpx_doze(0.02);
+    }
+    ck_assert(ended);
+}
+
+START_TEST(test_top_ended)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "--keep-going",
+               tpx_program("tests/launcher/talk"), "full", NULL });
+    tpx_await_output(&launch, "ready ", 2);
+    await_wait(launch.pid, 0, "send", 1);
+    kill(tpx_number_behind(&launch, "ready 0 "), SIGKILL);
+    await_ended(launch.pid, 0);
+    end_job(&launch);
+}
+END_TEST
+
 static double top_rate(json_t *object, size_t rank, const char *what)
 {
     json_t *one = json_array_get(json_object_get(object, "ranks"), rank);
@@ -805,6 +841,7 @@ int main(void)
     tcase_add_test(tests, test_death);
     tcase_add_test(tests, test_keep_going);
     tcase_add_test(tests, test_top);
+    tcase_add_test(tests, test_top_ended);
     tcase_add_test(tests, test_guests);
     tcase_add_test(tests, test_crowd);
     tcase_add_test(tests, test_screen);
