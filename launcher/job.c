@@ -448,10 +448,12 @@ static void job_note(struct tpl_job *job, int index, int status)
                    ? WTERMSIG(status) : WEXITSTATUS(status));
     job_tell_doors(job, index, verdict, status);
     if (job->options->verbose) {
-        char text[768];
+        char text[768], waiting[256] = "";
 
         tpl_verdict_describe(job, index, text, sizeof(text));
-        tpl_iof_say(job->iof, "%s", text);
+        if (tpl_verdict(rank) != TPL_WELL)
+            tpl_postmortem_rank(job, index, waiting, sizeof(waiting));
+        tpl_iof_say(job->iof, "%s%s", text, waiting);
     }
 }
 

@@ -331,6 +331,25 @@ START_TEST(test_top_ended)
 }
 END_TEST
 
+/* --verbose tells no less of a rank that died than without. */
+START_TEST(test_verbose)
+{
+    struct tpx_launch launch = { 0 };
+
+    tpx_launch(&launch, -1, (const char *const[]){ "-n", "2", "--keep-going",
+               "-v", tpx_program("tests/launcher/talk"), "full", NULL });
+    tpx_await_output(&launch, "ready ", 2);
+    await_wait(launch.pid, 0, "send", 1);
+    kill(tpx_number_behind(&launch, "ready 0 "), SIGKILL);
+    await_ended(launch.pid, 0);
+    kill(launch.pid, SIGTERM);
+    tpx_finish(&launch, 90);
+    ck_assert_msg(tpx_count(launch.err, " was killed by signal 9 (SIGKILL); it "
+                            "was waiting ") == 1, "%s", launch.err);
+    tpx_release(&launch);
+}
+END_TEST
+
 static double top_rate(json_t *object, size_t rank, const char *what)
 {
     json_t *one = json_array_get(json_object_get(object, "ranks"), rank);
@@ -842,6 +861,7 @@ int main(void)
     tcase_add_test(tests, test_keep_going);
     tcase_add_test(tests, test_top);
     tcase_add_test(tests, test_top_ended);
+    tcase_add_test(tests, test_verbose);
     tcase_add_test(tests, test_guests);
     tcase_add_test(tests, test_crowd);
     tcase_add_test(tests, test_screen);
