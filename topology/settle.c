@@ -43,6 +43,20 @@ static void settle_evidence(const struct tpt_plan *plan,
              tpt_locality_name(plan->locality), model, nic);
 }
 
+static bool settle_before(const struct tpt_candidate *x,
+                          const struct tpt_candidate *y)
+{
+    if (x->role != y->role)
+        return x->role < y->role;
+    if (!x->possible || !y->possible)
+        return x->possible && !y->possible;
+    if (x->spare != y->spare)
+        return y->spare;
+    if (x->cost_ns != y->cost_ns)
+        return x->cost_ns < y->cost_ns;
+    return strcmp(x->name, y->name) < 0;
+}
+
 /* ---- channels ---------------------------------------------------------- */
 
 static bool settle_goes_over(const struct tpt_candidate *channel,
@@ -85,22 +99,51 @@ static uint64_t settle_crossover(const struct tpt_candidate *transport,
     return bytes > TPT_CHANNEL_LEAST ? bytes : TPT_CHANNEL_LEAST;
 }
 
-/* Would any transport that can connect them do for the channel? */
-static bool settle_could(const struct tpt_plan *plan,
-                         const struct tpt_candidate *channel)
+static bool settle_connects(const struct tpt_candidate *candidate)
 {
+    return candidate->role == TPT_ROLE_TRANSPORT && candidate->possible;
+}
+
+/* The best transport that can connect them and would do for the channel; NULL
+ * if there is none. */
+static const struct tpt_candidate *settle_would(
+    const struct tpt_plan *plan, const struct tpt_candidate *channel)
+{
+    const struct tpt_candidate *best = NULL;
+
     for (uint32_t i = 0; i < plan->count; i++)
-        if (plan->candidates[i].role == TPT_ROLE_TRANSPORT
-            && plan->candidates[i].possible
-            && settle_goes_over(channel, &plan->candidates[i]))
-            return true;
-    return false;
+        if (settle_connects(&plan->candidates[i])
+            && settle_goes_over(channel, &plan->candidates[i])
+            && (best == NULL || settle_before(&plan->candidates[i], best)))
+            best = &plan->candidates[i];
+    return best;
+}
+
+/* All that are better than that one are in the way. */
+static void settle_clear_way(const struct tpt_plan *plan,
+                             const struct tpt_candidate *would,
+                             struct tpt_candidate *channel)
+{
+    char names[TPT_WORDS] = "";
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < plan->count && used < sizeof(names); i++) {
+        const struct tpt_candidate *other = &plan->candidates[i];
+
+        if (settle_connects(other) && settle_before(other, would))
+            used += (size_t)snprintf(names + used, sizeof(names) - used,
+                                     "%s%s", used > 0 ? ", " : "",
+                                     other->name);
+    }
+    snprintf(channel->remedy, sizeof(channel->remedy),
+             "forbid %s in TP_BACKENDS, if you want it anyway", names);
 }
 
 static void settle_misses(const struct tpt_plan *plan,
                           const struct tpt_candidate *transport,
                           struct tpt_candidate *channel)
 {
+    const struct tpt_candidate *would = settle_would(plan, channel);
     char over[TPT_NAME];
 
     memcpy(over, channel->over, sizeof(over));
@@ -116,10 +159,8 @@ static void settle_misses(const struct tpt_plan *plan,
     snprintf(channel->evidence, sizeof(channel->evidence),
              "goes over %.23s only, and the transport is %.23s", over,
              transport->name);
-    if (settle_could(plan, channel))
-        snprintf(channel->remedy, sizeof(channel->remedy),
-                 "TP_BACKENDS=^%.23s, if you want it anyway",
-                 transport->name);
+    if (would != NULL)
+        settle_clear_way(plan, would, channel);
 }
 
 /* `transport` NULL: there is none. */
@@ -148,20 +189,6 @@ static void settle_channel(const struct tpt_plan *plan,
 }
 
 /* ---- the order --------------------------------------------------------- */
-
-static bool settle_before(const struct tpt_candidate *x,
-                          const struct tpt_candidate *y)
-{
-    if (x->role != y->role)
-        return x->role < y->role;
-    if (!x->possible || !y->possible)
-        return x->possible && !y->possible;
-    if (x->spare != y->spare)
-        return y->spare;
-    if (x->cost_ns != y->cost_ns)
-        return x->cost_ns < y->cost_ns;
-    return strcmp(x->name, y->name) < 0;
-}
 
 /* Insertion keeps the order of what is equal: of those that are refused. */
 static void settle_sort(struct tpt_plan *plan)

@@ -60,7 +60,8 @@ static const struct reason_case {
                                        NULL },
     [TPT_REASON_NEEDS_TRANSPORT] = { "0", "1", { "*:TP_CARD_HOOK=over=cma" },
                                      "cma", "goes over ofi only, and the "
-                                     "transport is shm", "TP_BACKENDS=^shm",
+                                     "transport is shm", "forbid shm in "
+                                     "TP_BACKENDS, if you want it anyway",
                                      NULL, NULL },
     [TPT_REASON_NO_PEER_ACCESS] = { "0", "1",
                                     { "*:TP_CARD_HOOK=denied",

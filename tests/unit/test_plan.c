@@ -426,10 +426,29 @@ START_TEST(test_channel_nothing_under)
     tpx_card_channel(&a, "rma", "ofi:verbs", 1000, 50000);
     tpx_card_channel(&b, "rma", "ofi:verbs", 1000, 50000);
     score(NULL, NULL);
-    ck_assert_ptr_nonnull(strstr(find("rma")->remedy, "TP_BACKENDS=^shm"));
+    ck_assert_str_eq(find("rma")->remedy, "forbid shm in TP_BACKENDS, if you "
+                     "want it anyway");
     tpt_plan_demote(&plan, "ofi:verbs", "no memory");
     ck_assert_int_eq(find("rma")->reason, TPT_REASON_NEEDS_TRANSPORT);
     ck_assert_str_eq(find("rma")->remedy, "");
+}
+END_TEST
+
+/* Nor is it told of one transport only, if the next is not the channel's
+ * either: who does as told has the channel. */
+START_TEST(test_channel_deep_under)
+{
+    pair("one-socket", 0, 1);
+    tpx_card_channel(&a, "rma", "ofi:tcp", 1000, 50000);
+    tpx_card_channel(&b, "rma", "ofi:tcp", 1000, 50000);
+    score(NULL, NULL);
+    ck_assert_str_eq(find("rma")->remedy, "forbid shm, ofi:verbs in "
+                     "TP_BACKENDS, if you want it anyway");
+    score("^shm", NULL);
+    ck_assert_str_eq(find("rma")->remedy, "forbid ofi:verbs in TP_BACKENDS, "
+                     "if you want it anyway");
+    score("^shm,ofi:verbs", NULL);
+    ck_assert_int_eq(find("rma")->reason, TPT_REASON_CHOSEN);
 }
 END_TEST
 
@@ -520,6 +539,7 @@ int main(void)
     tcase_add_test(tests, test_channels_demoted);
     tcase_add_test(tests, test_channel_over);
     tcase_add_test(tests, test_channel_nothing_under);
+    tcase_add_test(tests, test_channel_deep_under);
     tcase_add_test(tests, test_channel_contract);
     tcase_add_test(tests, test_channel_contract_of_any);
     tcase_add_test(tests, test_channel_disagreed);

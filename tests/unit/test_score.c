@@ -335,7 +335,7 @@ static void expect_channels(void)
     tpx_card_channel(&b, "rma", "ofi", 2000, 20000);
     score(NULL, NULL);
     expect("rma", TPT_REASON_NEEDS_TRANSPORT, "over ofi only, and the "
-           "transport is shm", "^shm");
+           "transport is shm", "forbid shm in TP_BACKENDS, if");
 }
 
 static void expect_reach(void)
