@@ -111,8 +111,9 @@ tp_status tpt_card_identify(struct tpt_card *card, struct tpb_error *error)
     struct tpt_host *host = &card->host;
 
     memset(host, 0, sizeof(*host));
-    if (gethostname(host->name, sizeof(host->name) - 1) != 0
-        || host->name[0] == '\0')
+    /* One that is too long is cut. */
+    if ((gethostname(host->name, sizeof(host->name) - 1) != 0
+         && errno != ENAMETOOLONG) || host->name[0] == '\0')
         snprintf(host->name, sizeof(host->name), "localhost");
     host->net_namespace = tpt_namespace("net");
     host->pid_namespace = tpt_namespace("pid");

@@ -280,11 +280,11 @@ static bool score_unnamed(const struct score_pair *pair, struct score_row *row)
     if (!tpt_policy_names(name, row->mine == NULL ? pair->mine : pair->yours))
         return false;
     if (row->mine == NULL) {
-        SCORE_EVIDENCE(row, "TP_BACKENDS on %.40s names it, the one here does "
+        SCORE_EVIDENCE(row, "TP_BACKENDS on %s names it, the one here does "
                        "not", host);
         SCORE_REMEDY(row, "name %s in TP_BACKENDS here, too", name);
     } else {
-        SCORE_EVIDENCE(row, "TP_BACKENDS here names it, the one on %.40s does "
+        SCORE_EVIDENCE(row, "TP_BACKENDS here names it, the one on %s does "
                        "not", host);
         SCORE_REMEDY(row, "name %s in TP_BACKENDS on %.63s, too", name, host);
     }
@@ -302,12 +302,12 @@ static bool score_lacks(const struct score_pair *pair, struct score_row *row)
     if (score_unnamed(pair, row))
         return true;
     if (row->mine == NULL) {
-        SCORE_EVIDENCE(row, "the tp on %.40s has it, the one here has not",
+        SCORE_EVIDENCE(row, "the tp on %s has it, the one here has not",
                        pair->yours->host.name);
         SCORE_REMEDY(row, "build the tp here with %s too, as on %.63s", name,
                      pair->yours->host.name);
     } else {
-        SCORE_EVIDENCE(row, "the tp here has it, the one on %.40s has not",
+        SCORE_EVIDENCE(row, "the tp here has it, the one on %s has not",
                        pair->yours->host.name);
         SCORE_REMEDY(row, "build the tp on %.63s with %s too, as here",
                      pair->yours->host.name, name);
@@ -323,7 +323,7 @@ static bool score_differs(const struct score_pair *pair, struct score_row *row)
         && strcmp(row->mine->over, row->yours->over) == 0)
         return false;
     score_refuse(row, TPT_REASON_YOURS_LACKS);
-    SCORE_EVIDENCE(row, "on %.40s that name means something else",
+    SCORE_EVIDENCE(row, "on %s that name means something else",
                    pair->yours->host.name);
     SCORE_REMEDY(row, "run the same tp on both hosts");
     return true;
@@ -358,9 +358,9 @@ static bool score_out_of_reach(const struct score_pair *pair,
         score_refuse(row, TPT_REASON_NOT_SAME_HOST);
         if (strcmp(pair->mine->host.name, pair->yours->host.name) == 0)
             SCORE_EVIDENCE(row, "stays on one host; these are two, both called"
-                           " %.24s", pair->mine->host.name);
+                           " %s", pair->mine->host.name);
         else
-            SCORE_EVIDENCE(row, "stays on one host; these are %.24s and %.24s",
+            SCORE_EVIDENCE(row, "stays on one host; these are %s and %s",
                            pair->mine->host.name, pair->yours->host.name);
     } else {
         return false;
@@ -401,7 +401,7 @@ static bool score_forbidden(const struct score_pair *pair,
                             : pair->yours->host.name;
 
         score_refuse(row, TPT_REASON_FORBIDDEN);
-        SCORE_EVIDENCE(row, "by TP_BACKENDS %s%.60s",
+        SCORE_EVIDENCE(row, "by TP_BACKENDS %s%s",
                        row->mine->forbidden ? "" : "on ", where);
         SCORE_REMEDY(row, "allow %s in TP_BACKENDS %s%s", name,
                      row->mine->forbidden ? "" : "on ", where);

@@ -2,6 +2,7 @@
 /* The card's encoding: what goes in comes out, and nothing else gets in. */
 #include "config.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -412,6 +413,25 @@ START_TEST(test_identify)
 }
 END_TEST
 
+/* The longest name that a host may have, one letter more than a card has room
+ * for: it was "localhost" then. */
+START_TEST(test_identify_long)
+{
+    char name[65];
+
+    memset(name, 'h', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    if (unshare(CLONE_NEWUTS) < 0 || sethostname(name, strlen(name)) < 0) {
+        tpx_skip("long host name", "no host name can be set here");
+        return;
+    }
+    memset(&card, 0, sizeof(card));
+    ck_assert_int_eq(tpt_card_identify(&card, NULL), TP_OK);
+    name[sizeof(card.host.name) - 1] = '\0';
+    ck_assert_str_eq(card.host.name, name);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("card");
@@ -433,6 +453,7 @@ int main(void)
     tcase_add_test(tests, test_control_characters);
     tcase_add_test(tests, test_backend_by_name);
     tcase_add_test(tests, test_identify);
+    tcase_add_test(tests, test_identify_long);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }

@@ -351,6 +351,15 @@ static void expect_reach(void)
     hosts("one-socket", "small-vm");
     score(NULL, NULL);
     expect("shm", TPT_REASON_NOT_SAME_HOST, "host1 and host2", NULL);
+    /* Names of hosts often differ at their ends. */
+    snprintf(a.host.name, sizeof(a.host.name), "training-job-7f9c8d6b5-worker-0"
+             ".pods.cluster.example");
+    snprintf(b.host.name, sizeof(b.host.name), "training-job-7f9c8d6b5-worker-1"
+             ".pods.cluster.example");
+    score(NULL, NULL);
+    expect("shm", TPT_REASON_NOT_SAME_HOST, "training-job-7f9c8d6b5-worker-0"
+           ".pods.cluster.example and training-job-7f9c8d6b5-worker-1.pods."
+           "cluster.example", NULL);
 }
 
 static void expect_probes(void)
