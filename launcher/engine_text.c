@@ -11,6 +11,13 @@ enum {
     TEXT_PARTIAL = 100             /* ms that an unfinished line waits */
 };
 
+/* What --report-bindings asks for: "MCW rank 0 bound to socket 0[core 0...". */
+static bool text_is_binding(const char *words)
+{
+    return strncmp(words, "MCW rank ", 9) == 0
+           || strncmp(words, "Rank ", 5) == 0;
+}
+
 /* How engines begin lines about ranks that failed. */
 static bool text_is_noise(const char *line)
 {
@@ -22,18 +29,17 @@ static bool text_is_noise(const char *line)
         "mpirun: ", "prterun: ", "Abort is in progress",
     };
 
-    size_t colon;
-
     for (size_t i = 0; i < TPB_COUNT(starts); i++)
         if (strncmp(line, starts[i], strlen(starts[i])) == 0)
             return true;
     /* "[host:4711] ": Open MPI itself. */
     if (*line != '[')
         return false;
-    colon = strcspn(line, ": ]");
-    return line[colon] == ':'
-           && line[colon + 1 + strspn(line + colon + 1, "0123456789")]
-              == ']';
+    line += strcspn(line, ": ]");
+    if (*line != ':')
+        return false;
+    line += 1 + strspn(line + 1, "0123456789");
+    return *line == ']' && (line[1] != ' ' || !text_is_binding(line + 2));
 }
 
 static bool text_is_banner(const char *block)

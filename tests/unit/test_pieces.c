@@ -285,6 +285,30 @@ START_TEST(test_text_no_memory)
 }
 END_TEST
 
+/* What Open MPI says of a failure stays back; where it has bound ranks, which
+ * it was asked for, is shown. */
+START_TEST(test_text_binding)
+{
+    static const char said[] =
+        "[host1:93] MCW rank 0 bound to socket 0[core 0[hwt 0]]: [B/.]\n"
+        "[host1:93] MCW rank 1 is not bound\n";
+    struct tpl_engine_text text;
+    struct tpl_loop loop;
+
+    clear();
+    ck_assert_int_eq(tpl_loop_init(&loop, NULL), TP_OK);
+    tpl_engine_text_init(&text, &loop, "cookie", false, NULL, shown, NULL);
+    tpl_engine_text_feed(&text, said, strlen(said));
+    tpl_engine_text_release(&text);
+    tpl_engine_text_feed(&text, "[host1:93] Signal: Aborted (6)\n", 31);
+    tpl_engine_text_end(&text);
+    put(&rest, "", 1);
+    ck_assert_str_eq(rest.data, said);
+    tpl_engine_text_fini(&text);
+    tpl_loop_fini(&loop);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pieces");
@@ -296,6 +320,7 @@ int main(void)
     tcase_add_test(tests, test_endless);
     tcase_add_loop_test(tests, test_cut, 0, TPB_COUNT(cut));
     tcase_add_test(tests, test_text_no_memory);
+    tcase_add_test(tests, test_text_binding);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
