@@ -207,8 +207,8 @@ static tp_status cma_refused(int code, pid_t pid, struct tpb_error *error)
                         " CAP_SYS_PTRACE read pid %d", (int)pid);
     if (code == EPERM)
         return tpb_fail(error, TP_ERR_DENIED,
-                        "may not read pid %d: Operation not permitted (another"
-                        " user or user namespace, Yama or seccomp)", (int)pid);
+                        "may not read pid %d: not permitted (other user or user"
+                        " namespace, Yama or seccomp)", (int)pid);
     return tpb_fail(error, TP_ERR_DENIED, "cannot read pid %d: %s", (int)pid,
                     strerror(code));
 }
