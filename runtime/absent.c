@@ -174,6 +174,10 @@ void tpr_peer_unreachable(struct tpr_peer *peer)
         tpb_text_add(&text, "; nor did it find a way to us");
     if (!text.failed && !tpr_guest_comes(peer) && absent_by_contract(peer))
         tpr_contract_broken(peer, text.text);
+    /* They have met: the peer would see no more than the conn's end. */
+    if (!text.failed && peer->conn != NULL && peer->links != NULL
+        && (peer->guest == NULL || peer->state == TPR_PEER_CONNECTED))
+        tpr_hello_part(peer, text.text);
     tpr_peer_end(peer, TP_ERR_UNREACHABLE,
                  text.failed ? "no backend reaches it" : text.text);
     tpb_text_fini(&text);

@@ -11,6 +11,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
 #include "runtime/channels.h"
+#include "runtime/contract.h"
 #include "runtime/core.h"
 #include "runtime/stream.h"
 
@@ -134,6 +135,37 @@ static bool hello_accept(struct tpr_peer *peer)
     welcome.words_length = (uint32_t)verdicts.length;
     return hello_frame_put(peer->conn, WIRE_WELCOME, &welcome,
                            sizeof(welcome), verdicts.words, verdicts.length);
+}
+
+void tpr_hello_part(struct tpr_peer *peer, const char *words)
+{
+    size_t length = strlen(words);
+    size_t most = peer->conn->max_frame - sizeof(struct wire_frame);
+
+    (void)hello_frame_put(peer->conn, WIRE_BYE, words,
+                          length < most ? length : most, NULL, 0);
+}
+
+void tpr_hello_bye(struct tpr_peer *peer, const void *words, size_t length)
+{
+    struct tpb_text text = { 0 };
+    char *copy;
+
+    if (length == 0) {
+        peer->bye = true;
+        tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer has left the job");
+        return;
+    }
+    copy = tpb_zalloc(length + 1);
+    if (copy != NULL) {
+        tpr_links_words(copy, length + 1, words, length);
+        tpb_text_add(&text, "%s gave this pair up: %s",
+                     atomic_load(&peer->name), copy);
+    }
+    tpr_peer_end(peer, TP_ERR_UNREACHABLE, copy == NULL || text.failed
+                 ? "the peer has given us up" : text.text);
+    tpb_text_fini(&text);
+    tpb_free(copy);
 }
 
 /* ---- strangers ---------------------------------------------------------- */
@@ -488,6 +520,8 @@ void tpr_hello_frame(tp_context *context, struct tpf_conn *conn,
         hello_turn_away(context, conn, WIRE_REFUSED, "no hello");
     else if (frame.type == WIRE_WELCOME && peer->state == TPR_PEER_GREETED)
         hello_answered(peer, body, size - sizeof(frame));
+    else if (frame.type == WIRE_BYE && peer->state == TPR_PEER_GREETED)
+        tpr_hello_bye(peer, body, size - sizeof(frame));
     else
         tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame before the welcome");
 }

@@ -820,9 +820,8 @@ static void rx_frame(struct tpr_peer *peer, struct tpf_conn *conn,
         rx_pop(conn);
         tpr_peer_end(peer, TP_ERR_PROTOCOL, "a frame of garbage");
     } else if (frame.type == WIRE_BYE) {
+        tpr_hello_bye(peer, bytes + sizeof(frame), frame.length);
         rx_pop(conn);
-        peer->bye = true;
-        tpr_peer_end(peer, TP_ERR_PEER_CLOSED, "the peer has left the job");
     } else {
         rx_pipe_frame(peer, conn, &frame,
                       TPB_LIKELY(conn->landing == NULL)

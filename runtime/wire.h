@@ -36,7 +36,8 @@ enum wire_type {
     WIRE_DATA,
     WIRE_CREDIT,
     WIRE_CLOSE,        /* no more on this pipe, in either direction */
-    WIRE_BYE,          /* the rank leaves: no more on this conn */
+    WIRE_BYE,          /* the rank leaves: no more on this conn; with words
+                          behind it: it gives this pair up, and why */
     /* About buffers that go by a channel, see wire_about. */
     WIRE_DONE,         /* the message's buffers are pulled and given back */
     WIRE_ASK,          /* that buffer cannot be pulled: send it in frames */

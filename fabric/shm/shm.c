@@ -535,6 +535,18 @@ static bool shm_post(struct tpf_conn *base, struct tpf_head head,
     return true;
 }
 
+static struct shm_segment *shm_segment(const struct shm_conn *conn)
+{
+    return (struct shm_segment *)(void *)conn->map;
+}
+
+static void shm_hung_up(struct shm_conn *conn)
+{
+    shm_fail(conn, TP_ERR_PEER_FAILED,
+             atomic_load(&shm_segment(conn)->closed[!conn->side]) != 0
+             ? "it closed the connection" : "its process ended");
+}
+
 static const void *shm_peek(struct tpf_conn *base, size_t *size)
 {
     struct shm_conn *conn = shm_conn(base);
@@ -549,7 +561,7 @@ static const void *shm_peek(struct tpf_conn *base, size_t *size)
     if (TPB_UNLIKELY(conn->in.broken) && conn->state != SHM_DEAD)
         shm_fail(conn, TP_ERR_PROTOCOL, "its ring holds what is no record");
     else if (TPB_UNLIKELY(conn->state == SHM_HUNG_UP))
-        shm_fail(conn, TP_ERR_PEER_FAILED, "its process ended");
+        shm_hung_up(conn);
     return NULL;
 }
 
@@ -564,7 +576,7 @@ static void shm_pop(struct tpf_conn *base)
 static void *shm_shared(struct tpf_conn *base, bool mine)
 {
     struct shm_conn *conn = shm_conn(base);
-    struct shm_segment *segment = (struct shm_segment *)(void *)conn->map;
+    struct shm_segment *segment = shm_segment(conn);
 
     return segment->channels[mine ? conn->side : !conn->side].bytes;
 }
@@ -601,6 +613,8 @@ static void shm_disconnect(struct tpf_conn *base)
     if (conn->watch.fd >= 0 && conn->watch.ready != NULL)
         tpf_watch_remove(base->endpoint->env, &conn->watch);
     shm_death_forget(conn);
+    if (conn->map != NULL)
+        atomic_store(&shm_segment(conn)->closed[conn->side], 1);
     tpb_close(&conn->watch.fd);
     tpb_close(&conn->doorbell);
     shm_extent_forget(conn);

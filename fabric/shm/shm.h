@@ -48,6 +48,8 @@ struct shm_segment {
     struct shm_channel {           /* of what side 0 / 1 receives */
         _Alignas(TPB_CACHE_LINE) unsigned char bytes[TPF_SHARED];
     } channels[2];
+    _Atomic uint32_t closed[2];    /* side 0 / 1 closed the conn; its process
+                                      need not have ended */
 };
 _Static_assert(sizeof(struct shm_segment) <= SHM_CONTROL, "layout");
 
