@@ -65,7 +65,8 @@ struct tptop_rates tptop_pipe_rates(const struct tptop_sample *sample,
                                     uint32_t rank, uint32_t slot);
 struct tptop_rates tptop_rank_rates(const struct tptop_sample *sample,
                                     uint32_t rank);
-/* "receive from 3", "running", "finalize". */
+/* "receive from 3", "running", "tp_finalize": so long at most. */
+enum { TPTOP_STATE = sizeof("receive from outside") - 1 };
 void tptop_state(const struct tptop_rank *rank, char *text, size_t size);
 
 /* tptop_json.c: one object on one line of standard output; -1 with errno. */

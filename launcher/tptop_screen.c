@@ -133,7 +133,7 @@ static void screen_rank(uint32_t index)
     char state[32];
 
     tptop_state(rank, state, sizeof(state));
-    screen_print("%5u %7u %-18s", index, rank->record.pid, state);
+    screen_print("%5u %7u %-*s", index, rank->record.pid, TPTOP_STATE, state);
     screen_since(waits ? rank->record.wait_since : 0);
     screen_rates(&rates);
 }
@@ -201,7 +201,7 @@ static void screen_draw(void)
                      "RANK", screen.pairs ? "PEER" : "",
                      screen.pairs ? "PIPE" : "PID",
                      screen.pairs ? "BACKEND" : "STATE");
-    if (move(1, screen.pairs ? 30 : 32) == OK)
+    if (move(1, screen.pairs ? 30 : 14 + TPTOP_STATE) == OK)
         screen_print(" %8s %8s %8s %8s %8s %7s %8s",
                      screen.pairs ? "BLOCKED" : "WAITS", "MSG/S>", "B/S>",
                      "MSG/S<", "B/S<", "QUEUED", "BUFFERED");

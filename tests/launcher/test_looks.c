@@ -298,6 +298,25 @@ START_TEST(test_whole)
 }
 END_TEST
 
+/* No state is wider than its column, which would move the others. */
+START_TEST(test_state)
+{
+    static const int32_t peers[] = { -1, 0, TPB_RECORD_RANKS - 1 };
+    struct tptop_rank rank = { .pipes = NULL };
+    char text[64];
+
+    for (uint32_t phase = 0; phase <= TPTOP_ENDED; phase++)
+        for (uint32_t wait = 0; wait <= TPB_WAIT_ANY; wait++)
+            for (size_t i = 0; i < TPB_COUNT(peers); i++) {
+                rank.record.phase = phase;
+                rank.record.wait = wait;
+                rank.record.wait_peer = peers[i];
+                tptop_state(&rank, text, sizeof(text));
+                ck_assert_msg(strlen(text) <= TPTOP_STATE, "%s", text);
+            }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("looks");
@@ -309,6 +328,7 @@ int main(void)
     tcase_add_test(tests, test_slots);
     tcase_add_test(tests, test_gone);
     tcase_add_test(tests, test_whole);
+    tcase_add_test(tests, test_state);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
