@@ -261,6 +261,37 @@ START_TEST(addresses_come_back_under_another_id)
 }
 END_TEST
 
+/* As an allocator's segment that shrinks and grows again. */
+START_TEST(mappings_come_back)
+{
+    struct cu_memory_properties properties = {
+        .type = CU_ALLOCATION_PINNED, .handle_types = CU_HANDLE_POSIX_FD,
+        .location = { CU_LOCATION_DEVICE, 0 } };
+    struct cu_access access = { properties.location, CU_ACCESS_READ_WRITE };
+    unsigned char *source = host(5), *copy = host(0);
+    cu_pointer at;
+    cu_memory memory;
+
+    start("lazy", "0");
+    TPX_CU(cuda->cuMemAddressReserve(&at, SIZE, 0, 0, 0));
+    TPX_CU(cuda->cuMemCreate(&memory, SIZE, &properties, 0));
+    for (int i = 0; i < 2; i++) {
+        TPX_CU(cuda->cuMemMap(at, SIZE, 0, memory, 0));
+        ck_assert_int_eq(cuda->cuMemMap(at, SIZE, 0, memory, 0),
+                         CU_INVALID_VALUE);
+        TPX_CU(cuda->cuMemSetAccess(at, SIZE, &access, 1));
+        tpx_device_copy((void *)(uintptr_t)at, source, SIZE, NULL);
+        tpx_device_copy(copy, (void *)(uintptr_t)at, SIZE, NULL);
+        tpx_device_sync(NULL);
+        ck_assert_mem_eq(copy, source, SIZE);
+        TPX_CU(cuda->cuMemUnmap(at, SIZE));
+    }
+    TPX_CU(cuda->cuMemRelease(memory));
+    free(source);
+    free(copy);
+}
+END_TEST
+
 START_TEST(contexts_count)
 {
     cu_context other;
@@ -501,6 +532,7 @@ int main(void)
     tcase_add_loop_test(good, a_stream_writes_a_flag, 0, 2);
     tcase_add_test(good, mappings_are_told_apart);
     tcase_add_test(good, addresses_come_back_under_another_id);
+    tcase_add_test(good, mappings_come_back);
     tcase_add_test(good, contexts_count);
     tcase_add_test(good, not_after_fork);
     tcase_add_test(good, faults_are_planted);

@@ -108,6 +108,8 @@ struct double_range *double_range_add_locked(void *start, size_t size,
                                              int device,
                                              struct double_store *store);
 void double_range_retire_locked(struct double_range *range);
+/* Is nothing mapped at these reserved addresses?  What was is forgotten. */
+bool double_range_vacant_locked(const unsigned char *start, size_t size);
 /* Addresses that the program cannot touch. */
 void *double_addresses_locked(size_t size);
 /* Where the bytes really are; reports and ends the process on use after free

@@ -171,6 +171,30 @@ void double_range_retire_locked(struct double_range *range)
     range->freed = true;
 }
 
+bool double_range_vacant_locked(const unsigned char *start, size_t size)
+{
+    struct double_range **at = &memory_ranges, *range;
+    bool reserved = false;
+
+    while ((range = *at) != NULL) {
+        bool apart = range->start >= start + size
+                     || start >= range->start + range->size;
+
+        if (apart || range->kind == DOUBLE_RESERVED) {
+            reserved |= !apart && range->start <= start
+                        && start + size <= range->start + range->size;
+        } else if (range->freed) {
+            *at = range->next;
+            free(range);
+            continue;
+        } else {
+            return false;
+        }
+        at = &range->next;
+    }
+    return reserved;
+}
+
 unsigned char *double_bytes_locked(cu_pointer pointer, size_t *length,
                                    const char *what)
 {

@@ -254,9 +254,8 @@ cu_result cuMemMap(cu_pointer pointer, size_t size, size_t offset,
     int device;
 
     DOUBLE_BEGIN();
-    range = double_range_find_locked((void *)(uintptr_t)pointer);
-    if (range == NULL || range->kind != DOUBLE_RESERVED || offset != 0
-        || flags != 0 || size != store->size)
+    if (offset != 0 || flags != 0 || size != store->size
+        || !double_range_vacant_locked((void *)(uintptr_t)pointer, size))
         return double_end(CU_INVALID_VALUE);
     device = double_device(store->header->device);
     if (device < 0)
