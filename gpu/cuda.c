@@ -573,6 +573,20 @@ tp_status tpg_work_store(struct tpg_work *work, size_t index,
 
 /* ---- the end ------------------------------------------------------------- */
 
+/* May an event of ours be waited for there?  Not by this thread's own stream,
+ * which is not the caller's; nor, since that would end the capture, by one that
+ * is being captured by now. */
+static bool cuda_mark_joins(const struct tpg_cuda *cuda,
+                            const struct tpg_mark *mark)
+{
+    int capturing = CU_CAPTURE_NONE;
+
+    if (mark->stream == CU_THREAD_STREAM && !TPG_MUTANT(THREAD_STREAM))
+        return false;
+    return cuda->cuStreamIsCapturing(mark->stream, &capturing) == CU_OK
+           && capturing == CU_CAPTURE_NONE;
+}
+
 /* Later work on the user's stream comes after what we enqueued. */
 static void cuda_mark_join(struct tpg_work *work, const struct tpg_mark *mark)
 {
@@ -585,14 +599,9 @@ static void cuda_mark_join(struct tpg_work *work, const struct tpg_mark *mark)
 
         if (!(in ? mark->in : mark->out) || TPG_MUTANT(NO_JOIN))
             continue;
-        /* Here that would be this thread's own stream, and not the caller's.
-         * So, as without an event, wait: the copies are our own. */
-        if (mark->stream == CU_THREAD_STREAM
-            && !TPG_MUTANT(THREAD_STREAM)) {
-            cuda->cuStreamSynchronize(stream);
-            continue;
-        }
-        if (cuda->cuEventCreate(&event, CU_EVENT_NO_TIMING) != CU_OK) {
+        /* Else wait: the copies are our own. */
+        if (!cuda_mark_joins(cuda, mark)
+            || cuda->cuEventCreate(&event, CU_EVENT_NO_TIMING) != CU_OK) {
             cuda->cuStreamSynchronize(stream);
             continue;
         }

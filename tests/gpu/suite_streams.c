@@ -101,6 +101,42 @@ static void streams_capture(void)
     tpx_buffer_drop(&buffer);
 }
 
+/* A stream may be captured from the call on: the end of an operation that was
+ * written or read on it is not part of the graph, and does not break it. */
+static void streams_capture_later(void)
+{
+    const struct tpg_cuda *cuda = tpx_device_driver();
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer buffer;
+    struct tpx_gate gate;
+    tp_message message = { .tensor_count = 1 }, *skeleton;
+    tp_tensor tensor;
+    void *graph = NULL;
+    unsigned done = 0;
+
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, LENGTH);
+    tensor = tpx_buffer_tensor(&buffer);
+    message.tensors = &tensor;
+    tpx_gate_close(&gate, buffer.stream);
+    if (tpx_me.rank == 0) {
+        tpx_buffer_fill(&buffer, 3);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_count_ok, &done));
+    } else {
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_place(&buffer, &skeleton->tensors[0]);
+        tpx_ok(tp_pipe_read(pipe, skeleton, tpx_count_ok, &done));
+    }
+    TPX_CU(cuda->cuStreamBeginCapture_v2(buffer.stream, CU_CAPTURE_GLOBAL));
+    tpx_gate_open(&gate);
+    tpx_until(&done, 1);
+    TPX_CU(cuda->cuStreamEndCapture(buffer.stream, &graph));
+    tpx_check(graph != NULL, "a capture was broken");
+    if (tpx_me.rank == 1)
+        tpx_buffer_check(&buffer, 3);
+    tpx_meet(!tpx_me.rank);
+    tpx_buffer_drop(&buffer);
+}
+
 /* No context is current in the thread that calls. */
 static void streams_bare(void)
 {
@@ -162,6 +198,7 @@ const struct tpx_spmd tpx_streams_capture
 const struct tpx_spmd tpx_streams_suite[] = {
     { "streams_thread", streams_thread, 2, 0, 30 },
     { "streams_capture", streams_capture, 2, TPX_WARNS, 30 },
+    { "streams_capture_later", streams_capture_later, 2, 0, 30 },
     { "streams_bare", streams_bare, 2, 0, 30 },
     { "streams_foreign", streams_foreign, 2, TPX_WARNS, 30 },
     { NULL }
