@@ -114,6 +114,24 @@ static bool export_holds(const struct tpg_cuda *cuda,
     return true;
 }
 
+/* What the program has freed since, by calls of the driver that nobody sees, is
+ * open over there still, and so not the device's again. */
+static void exports_sweep(struct ipc_link *link, const struct tpg_cuda *cuda)
+{
+    TPB_LIST_EACH(node, &link->exports) {
+        struct ipc_export *export = TPB_CONTAINER(node, struct ipc_export,
+                                                  node);
+        struct tpg_memory now;
+
+        if (export->form == IPC_LEGACY
+            ? tpg_memory_look(cuda, (void *)(uintptr_t)export->base, &now,
+                              NULL) != TP_OK
+              || (now.id != export->id && !TPG_MUTANT(STALE_EXPORT))
+            : !export_holds(cuda, export, export->base, export->size))
+            export_drop(link, export);
+    }
+}
+
 /* What the peer knows of this buffer; NULL: nothing that is still so. */
 static struct ipc_export *export_find(struct ipc_link *link,
                                       const struct tpg_cuda *cuda,
@@ -298,10 +316,12 @@ size_t ipc_describe(struct tpf_link *base, const struct tpf_buffer *buffer,
     if (memory.route != TPG_ROUTE_LEGACY && memory.route != TPG_ROUTE_FD)
         return 0;
     export = export_find(link, cuda, &memory, buffer);
-    if (export == NULL)
+    if (export == NULL) {
+        exports_sweep(link, cuda);
         export = memory.route == TPG_ROUTE_LEGACY
                  ? export_legacy(link, cuda, &memory, buffer)
                  : export_region(link, cuda, &memory, buffer);
+    }
     if (export == NULL || !export_tell(link, cuda, export))
         return 0;
     mine.form = (uint8_t)export->form;

@@ -284,6 +284,42 @@ static uint64_t kinds_opened(tp_pipe *pipe, uint64_t *are)
     return opened;
 }
 
+/* What its owner frees, by whatever call, its peer lets go of when it hears of
+ * the next: else it would keep the memory, and the device be full. */
+static void kinds_freed(void)
+{
+    enum { ROUNDS = 6 };
+    static const enum tpx_kind kinds[] = { TPX_MALLOC, TPX_VMM, TPX_PIECES };
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    struct tpx_buffer mine;
+    bool told = strstr(getenv("TP_BACKENDS"), "shm") != NULL
+                && tpx_backend("cuda_ipc");
+    uint64_t open = 2;
+
+    tpx_buffer_make(&mine, TPX_MALLOC, 0, kinds_big() + (ROUNDS << 16));
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        struct tpx_buffer buffer;
+        size_t length = kinds_big() + (i << 16);   /* of no earlier place */
+
+        mine.length = length;
+        if (tpx_me.rank == 0) {
+            tpx_buffer_make(&buffer, kinds[i % TPB_COUNT(kinds)], 0, length);
+            kinds_send(pipe, &buffer, 1, i);
+        } else {
+            kinds_receive(pipe, &mine, 1, i);
+        }
+        tpx_meet(!tpx_me.rank);
+        if (tpx_me.rank == 0)
+            tpx_buffer_drop(&buffer);
+    }
+    while (tpx_me.rank == 1 && told && open > 1) {
+        kinds_opened(pipe, &open);
+        tp_wait(tpx_me.context, 1, NULL);
+    }
+    tpx_meet(!tpx_me.rank);
+    tpx_buffer_drop(&mine);
+}
+
 /* No two regions may be open together. */
 static void kinds_one_region(void)
 {
@@ -704,6 +740,7 @@ const struct tpx_spmd tpx_kinds_suite[] = {
     { "kinds_again", kinds_again, 2, 0, 30 },
     { "kinds_few_imports", kinds_few_imports, 2, TPX_BARE, 30 },
     { "kinds_few_bytes", kinds_few_bytes, 2, TPX_BARE, 30 },
+    { "kinds_freed", kinds_freed, 2, 0, 30 },
     { "kinds_one_region", kinds_one_region, 2, TPX_BARE, 30 },
     { "kinds_held", kinds_held, 2, TPX_BARE, 30 },
     { "kinds_no_outbox", kinds_no_outbox, 2, TPX_BARE, 30 },
