@@ -328,6 +328,26 @@ void tpr_pull_landed(struct tpr_op *op)
     }
 }
 
+/*
+ * May its sender have had the memory back before all of it was read?  He waits
+ * for us in tp_finalize(), but not for ever (TP_FINALIZE_TIMEOUT).  Who has
+ * just looked at what descriptors tell knows that he is there.
+ */
+static bool pull_is_void(const tp_pipe *pipe)
+{
+    struct tpf_conn *conn = pipe->peer->conn;
+
+    return TPB_UNLIKELY(tpr_takes_long(pipe->context)) && conn != NULL
+           && conn->backend->parted != NULL && conn->backend->parted(conn);
+}
+
+/* ... then the read ends as its pipe does, when that is heard. */
+static void pull_void(struct tpr_offer *offer)
+{
+    offer->at = 0;
+    pull_ask(offer, TPF_CHANNEL_NONE, "its sender has left");
+}
+
 /* ---- the beginning ------------------------------------------------------- */
 
 /* From now on something may touch its memory. */
@@ -418,6 +438,8 @@ static void pull_go(struct tpr_op *op, struct tpr_offer *offer)
     if (result == TPF_PULL_MORE) {
         pull_under_way(offer, links);
         tpr_touch(op->context);
+    } else if (result == TPF_PULL_DONE && pull_is_void(op->pipe)) {
+        pull_void(offer);
     } else if (result == TPF_PULL_DONE) {
         op->pulls--;
     } else {
@@ -493,6 +515,8 @@ void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
         op->pulls--;
         tpr_rx_land(pipe);
         pull_last(pipe);
+    } else if (result == TPF_PULL_DONE && pull_is_void(pipe)) {
+        pull_void(offer);
     } else if (result == TPF_PULL_DONE) {
         pull_buffer_done(op);
     } else {
@@ -560,7 +584,7 @@ bool tpr_pull_at_once(tp_pipe *pipe, const struct tpr_skeleton *skeleton,
     result = link->kind->pull(pull, &error);
     if (result == TPF_PULL_MORE)
         link->kind->cancel(pull);  /* some of it only */
-    return result == TPF_PULL_DONE;
+    return result == TPF_PULL_DONE && !pull_is_void(pipe);
 }
 
 void tpr_pull_was_at_once(struct tpr_op *op)

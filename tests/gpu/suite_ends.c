@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/gpu/buffer.h"
 #include "tests/gpu/suite_device.h"
@@ -261,6 +262,54 @@ static void ends_finalize(void)
     }
     for (int k = 0; k < ENDS_TENSORS; k++)
         tpx_buffer_drop(&buffers[k]);
+}
+
+/* Its sender leaves without waiting any longer, and has its memory back, while
+ * it is read: that is not a message any more. */
+static void ends_timeout(void)
+{
+    struct tpx_buffer buffer;
+    tp_pipe *pipe;
+    struct tpx_end end = { 0 };
+
+    setenv("TP_FINALIZE_TIMEOUT", "50ms", 1);
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    tpx_me.size = tp_size(tpx_me.context);
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    tpx_buffer_make(&buffer, TPX_MALLOC, 0, 700000);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_tensor tensor = tpx_buffer_tensor(&buffer);
+        tp_message message = { .tensors = &tensor, .tensor_count = 1 };
+
+        tpx_buffer_fill(&buffer, 5);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+        while (access(tpx_file("begun"), F_OK) != 0)
+            tp_wait(tpx_me.context, 1, NULL);
+        (void)tp_finalize(tpx_me.context);
+        tpx_me.context = NULL;
+        tpx_buffer_spoil(&buffer);
+        tpx_device_sync(buffer.stream);
+        tpx_file_make("left");
+        while (access(tpx_file("read"), F_OK) != 0)
+            tpx_sleep_ms(1);
+    } else {
+        tp_message *skeleton;
+
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, PATIENCE));
+        tpx_buffer_place(&buffer, &skeleton->tensors[0]);
+        tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
+        tpx_file_make("begun");
+        while (access(tpx_file("left"), F_OK) != 0)
+            tpx_sleep_ms(1);
+        tpx_until(&end.over, 1);
+        if (end.status == TP_OK)
+            tpx_buffer_check(&buffer, 5);
+        else
+            tpx_equal(end.status, TP_ERR_PEER_FAILED);
+        tpx_file_make("read");
+    }
+    tpx_buffer_drop(&buffer);
 }
 
 /* ---- what was given back while a stream reads it ------------------------- */
@@ -523,6 +572,7 @@ const struct tpx_spmd tpx_ends_suite[] = {
     { "ends_freed", ends_freed, 2, 0, 30 },
     { "ends_channel", ends_channel, 2, 0, 30 },
     { "ends_finalize", ends_finalize, 2, 0, 30 },
+    { "ends_timeout", ends_timeout, 2, TPX_MANUAL | TPX_BARE | TPX_WARNS, 30 },
     { "ends_unmarked", ends_unmarked, 2, TPX_WARNS, 30 },
     { "ends_half", ends_half, 2, TPX_WARNS, 30 },
     { "ends_unasked", ends_unasked, 2, TPX_WARNS, 30 },

@@ -16,6 +16,7 @@ static const struct tpx_run runs[] = {
     { "loop,shm,cuda_ipc", "auto", "lazy", true, true, true, false },
     { "loop,shm,cuda_ipc,map,cma", "thread", "delay", true, false, true,
       false },
+    { "loop,shm,cuda_ipc", "manual", "lazy", true, true, true, true },
     { "loop,shm,cuda_host", "auto", "lazy", true, true, true, false },
     { "loop,shm,cuda_host,map,cma", "manual", "delay", false, false, true,
       true },

@@ -421,6 +421,70 @@ static void failure_unread(void)
     tpx_status(tp_pipe_recv(pipe, &byte, 1, NULL), TP_ERR_PEER_FAILED);
 }
 
+/* Until that file is there, with nobody to drive. */
+static void failure_await(const char *name)
+{
+    while (access(tpx_file(name), F_OK) != 0)
+        tpx_sleep_ms(1);
+}
+
+/* The sender leaves when its time for that is over, and has its memory back,
+ * before the reader has copied it, or all of it: that is not a message. */
+static void failure_left_by(size_t length, bool begun)
+{
+    unsigned char *memory = malloc(length);
+    struct tpx_end end = { 0 };
+    tp_message *skeleton;
+    tp_pipe *pipe;
+
+    tpx_check(memory != NULL && setenv("TP_FINALIZE_TIMEOUT", "50ms", 1) == 0
+              && (!tpx_backend("cma")
+                  || setenv("TP_REQUIRE", "node:cma", 1) == 0), "setenv");
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    pipe = tpx_pipe(!tpx_me.rank, 0);
+    tpx_meet(!tpx_me.rank);
+    if (tpx_me.rank == 0) {
+        tp_payload payload = { memory, length, NULL, 0 };
+        tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+        tpx_fill(memory, length, 6);
+        tpx_ok(tp_pipe_write(pipe, &message, tpx_ended, &end));
+        while (access(tpx_file("begun"), F_OK) != 0)
+            tp_wait(tpx_me.context, 1, NULL);
+        (void)tp_finalize(tpx_me.context);
+        tpx_me.context = NULL;
+        memset(memory, 0xee, length);
+        tpx_file_make("left");
+        failure_await("read");
+    } else {
+        tpx_ok(tp_pipe_recv_skeleton(pipe, &skeleton, -1));
+        skeleton->payloads[0].data = memory;
+        if (begun)
+            tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
+        tpx_file_make("begun");
+        failure_await("left");
+        if (!begun)
+            tpx_ok(tp_pipe_read(pipe, skeleton, tpx_ended, &end));
+        tpx_until(&end.over, 1);
+        if (end.status == TP_OK)
+            tpx_equal(tpx_verify(memory, length, 6), length);
+        else
+            tpx_equal(end.status, TP_ERR_PEER_FAILED);
+        tpx_file_make("read");
+    }
+    free(memory);
+}
+
+static void failure_left(void)
+{
+    failure_left_by(300000, false);
+}
+
+static void failure_left_halfway(void)
+{
+    failure_left_by(FAILURE_BIG, true);
+}
+
 const struct tpx_spmd tpx_failure[] = {
     { "failure_killed", failure_killed, FAILURE_RANKS, TPX_KILLS, 20 },
     { "failure_contact", failure_contact, 6, TPX_KILLS, 20 },
@@ -429,5 +493,9 @@ const struct tpx_spmd tpx_failure[] = {
     { "failure_heir", failure_heir, 2, TPX_KILLS, 20 },
     { "failure_stopped", failure_stopped, 2, 0, 20 },
     { "failure_unread", failure_unread, 2, TPX_KILLS, 20 },
+    { "failure_left", failure_left, 2,
+      TPX_BARE | TPX_WARNS | TPX_CHANNELS | TPX_MANUAL, 20 },
+    { "failure_left_halfway", failure_left_halfway, 2,
+      TPX_BARE | TPX_WARNS | TPX_CHANNELS | TPX_MANUAL, 20 },
     { NULL }
 };
