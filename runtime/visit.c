@@ -3,6 +3,11 @@
  * Our visits at the desks of others: each way of an address in turn, and all of
  * them again while nobody listens there, until the peer's deadline.  A name is
  * then looked up again, too, for who comes back elsewhere takes it along.
+ *
+ * A call that gets no answer stays open while the next way is tried, as in
+ * fabric/ofi/visit.c: a dead end costs a fraction of a second.  The first that
+ * is taken is the one where we talk, and the others are closed; if nothing
+ * comes of it, those have their turns.
  */
 #include "config.h"
 
@@ -18,6 +23,8 @@
 TPB_LOG_COMPONENT("visit");
 
 enum {
+    VISIT_NEXT_MS = 250,           /* until the next way is tried, while one is
+                                      silent (RFC 8305, section 5) */
     VISIT_REST_MS = 20,
     VISIT_REST_MOST_MS = 500,
     VISIT_NAME_MS = 5000           /* before a known name is looked up again */
@@ -28,17 +35,27 @@ enum visit_stage {
     VISIT_PROOF, VISIT_CARD, VISIT_OVER
 };
 
+/* A socket that is to be connected. */
+struct visit_call {
+    struct tpf_watch watch;        /* fd -1: none */
+    struct tpr_visit *visit;
+    uint64_t deadline;
+};
+
 struct tpr_visit {
     struct tpr_corpse corpse;      /* link: in desk->visits until then */
     struct tpr_guest *guest;       /* the listener, as our peer */
-    struct tpr_line line;
+    struct visit_call calls[TPR_WAYS + 1]; /* by way */
+    struct tpr_line line;          /* where we talk; or the name's look-up */
     struct tpr_resolve *resolve;
     struct tpr_address address;
     char secret[TPR_SECRET_TEXT];
     enum visit_stage stage;
     uint64_t deadline;             /* of the stage; 0: none */
+    uint64_t next;                 /* when another way may be tried */
     uint64_t asked;                /* when for a name; 0: there is none */
-    uint32_t way;                  /* which is being tried; 0: the name */
+    uint32_t way;                  /* that we talk at; 0: the Unix socket */
+    uint32_t done;                 /* bits: ways that answered this round */
     uint32_t rest_ms;
     tp_status verdict;             /* the gravest of this round */
     struct tpb_text history;       /* of this round */
@@ -48,6 +65,7 @@ struct tpr_visit {
 };
 
 static void visit_next(struct tpr_visit *visit);
+static void visit_dialed(struct tpf_watch *watch, uint32_t events);
 static void visit_ready(struct tpf_watch *watch, uint32_t events);
 
 static tp_context *visit_context(const struct tpr_visit *visit)
@@ -73,14 +91,26 @@ struct tpr_visit *tpr_visit_new(struct tpr_guest *guest,
     visit->guest = guest;
     visit->address = *address;
     visit->line.watch = (struct tpf_watch){ .fd = -1, .ready = visit_ready };
+    for (uint32_t way = 0; way <= TPR_WAYS; way++)
+        visit->calls[way] = (struct visit_call){
+            .watch = { .fd = -1, .ready = visit_dialed }, .visit = visit };
     visit->rest_ms = VISIT_REST_MS;
     return visit;
+}
+
+static void visit_drop(struct visit_call *call)
+{
+    if (call->watch.fd >= 0)
+        tpf_watch_remove(&visit_context(call->visit)->env, &call->watch);
+    tpb_close(&call->watch.fd);
 }
 
 static void visit_hang_up(struct tpr_visit *visit)
 {
     tp_context *context = visit_context(visit);
 
+    for (uint32_t way = 0; way <= TPR_WAYS; way++)
+        visit_drop(&visit->calls[way]);
     if (visit->resolve != NULL) {
         tpf_watch_remove(&context->env, &visit->line.watch);
         visit->line.watch.fd = -1; /* it is the look-up's */
@@ -110,29 +140,20 @@ static void visit_fail(struct tpr_visit *visit, tp_status status,
     tpr_peer_end(visit->guest->peer, status, text);
 }
 
-void tpr_visit_words(const struct tpr_visit *visit, struct tpb_text *text)
-{
-    const char *now = visit->history.text, *then = visit->before.text;
-
-    tpb_text_add(text, "%s was not reached in time: %s",
-                 visit->guest->name,
-                 then != NULL ? then : now != NULL ? now : "no answer");
-}
-
 /* ---- one way after the other --------------------------------------------- */
 
 /* Way 0 is the Unix socket, if it is one of this host. */
-static socklen_t visit_socket(const struct tpr_visit *visit,
+static socklen_t visit_socket(const struct tpr_visit *visit, uint32_t at,
                               struct sockaddr_storage *address,
                               char words[TPR_WAY_TEXT])
 {
     const struct tpr_way *way;
 
-    if (visit->way == 0) {
+    if (at == 0) {
         snprintf(words, TPR_WAY_TEXT, "its socket on this host");
         return tpr_name_socket(visit->address.name, address);
     }
-    way = &visit->address.ways[visit->way - 1];
+    way = &visit->address.ways[at - 1];
     tpr_way_text(way, words);
     return tpr_way_socket(way, address);
 }
@@ -145,35 +166,64 @@ static bool visit_same_host(const struct tpr_visit *visit)
 }
 
 /* A loopback address means something on its own host only. */
-static bool visit_way_leads(const struct tpr_visit *visit)
+static bool visit_way_leads(const struct tpr_visit *visit, uint32_t at)
 {
     static const uint8_t loopback[16] = { [15] = 1 };
     const struct tpr_way *way;
 
-    if (visit->way == 0)
+    if (at == 0)
         return visit->address.name[0] != '\0' && visit_same_host(visit);
     if (visit->address.by_hand || visit_same_host(visit))
         return true;
-    way = &visit->address.ways[visit->way - 1];
+    way = &visit->address.ways[at - 1];
     return way->family == 4 ? way->address[0] != 127
                             : memcmp(way->address, loopback, 16) != 0;
 }
 
-/* This way did not do: `text` is what it answered. */
-static void visit_answered(struct tpr_visit *visit, tp_status status,
-                           const char *text)
+static void visit_say(const struct tpr_visit *visit, struct tpb_text *text,
+                      uint32_t at, const char *what)
 {
     struct sockaddr_storage address;
     char words[TPR_WAY_TEXT];
 
-    visit_socket(visit, &address, words);
-    tpb_text_add(&visit->history, "%s%s: %s",
-                 visit->history.length > 0 ? "; " : "", words, text);
+    visit_socket(visit, at, &address, words);
+    tpb_text_add(text, "%s%s: %s", text->length > 0 ? "; " : "", words, what);
+}
+
+/* This way does not do in this round. */
+static void visit_note(struct tpr_visit *visit, uint32_t at, tp_status status,
+                       const char *text)
+{
+    visit_say(visit, &visit->history, at, text);
     if (status != TP_ERR_UNREACHABLE)
         visit->verdict = status;
+    visit->done |= 1u << at;
+}
+
+/* The one that we talked at: `text` is what it answered. */
+static void visit_answered(struct tpr_visit *visit, tp_status status,
+                           const char *text)
+{
+    visit_note(visit, visit->way, status, text);
     visit_hang_up(visit);
-    visit->way++;
     visit_next(visit);
+}
+
+void tpr_visit_words(const struct tpr_visit *visit, struct tpb_text *text)
+{
+    struct tpb_text now = { 0 };
+
+    if (visit->before.text == NULL) {
+        if (visit->history.text != NULL)
+            tpb_text_add(&now, "%s", visit->history.text);
+        for (uint32_t at = 0; at <= visit->address.count; at++)
+            if (visit->calls[at].watch.fd >= 0)
+                visit_say(visit, &now, at, "no answer");
+    }
+    tpb_text_add(text, "%s was not reached in time: %s", visit->guest->name,
+                 visit->before.text != NULL ? visit->before.text
+                 : now.text != NULL ? now.text : "no answer");
+    tpb_text_fini(&now);
 }
 
 /* All ways were tried.  Where nobody listens somebody may soon. */
@@ -197,71 +247,130 @@ static void visit_rest(struct tpr_visit *visit)
                      ? VISIT_REST_MOST_MS : visit->rest_ms * 2;
 }
 
-static int visit_dial(struct tpr_visit *visit)
+static int visit_dial(struct tpr_visit *visit, uint32_t at)
 {
+    struct visit_call *call = &visit->calls[at];
     struct sockaddr_storage address;
     char words[TPR_WAY_TEXT];
-    socklen_t length = visit_socket(visit, &address, words);
+    socklen_t length = visit_socket(visit, at, &address, words);
+    int code = 0;
 
-    visit->line.watch.fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC
-                                  | SOCK_NONBLOCK, 0);
-    if (visit->line.watch.fd < 0)
+    call->deadline = tpb_now() + DESK_PATIENCE_MS * UINT64_C(1000000);
+    call->watch.fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC
+                            | SOCK_NONBLOCK, 0);
+    if (call->watch.fd < 0)
         return errno;
-    if (connect(visit->line.watch.fd, (struct sockaddr *)&address, length) < 0
+    if (connect(call->watch.fd, (struct sockaddr *)&address, length) < 0
         && errno != EINPROGRESS)
-        return errno;
-    return tpf_watch_add(&visit_context(visit)->env, &visit->line.watch,
-                         EPOLLOUT);
+        code = errno;
+    if (code == 0)
+        code = tpf_watch_add(&visit_context(visit)->env, &call->watch,
+                             EPOLLOUT);
+    if (code != 0)
+        tpb_close(&call->watch.fd);
+    return code;
 }
 
+/* Tries the next way that is left; the round is over if none is, and none is
+ * under way. */
 static void visit_next(struct tpr_visit *visit)
 {
-    char text[96];
-    int code;
+    bool open = false;
 
-    while (visit->way <= visit->address.count && !visit_way_leads(visit))
-        visit->way++;
-    if (visit->way > visit->address.count) {
+    visit_stage(visit, VISIT_DIALING, 0);
+    for (uint32_t at = 0; at <= visit->address.count; at++) {
+        char text[96];
+        int code;
+
+        open |= visit->calls[at].watch.fd >= 0;
+        if (visit->calls[at].watch.fd >= 0 || (visit->done & (1u << at)) != 0
+            || !visit_way_leads(visit, at))
+            continue;
+        code = visit_dial(visit, at);
+        if (code == 0) {
+            visit->next = tpb_now() + VISIT_NEXT_MS * UINT64_C(1000000);
+            return;
+        }
+        snprintf(text, sizeof(text), "%s%s", strerror(code),
+                 tpb_errno_remedy(code));
+        visit_note(visit, at, TP_ERR_UNREACHABLE, text);
+    }
+    visit->next = UINT64_MAX;      /* all were tried */
+    if (!open)
         visit_rest(visit);
-        return;
-    }
-    code = visit_dial(visit);
-    if (code == 0) {
-        visit_stage(visit, VISIT_DIALING, DESK_PATIENCE_MS);
-        return;
-    }
-    snprintf(text, sizeof(text), "%s%s", strerror(code),
-             tpb_errno_remedy(code));
-    visit_answered(visit, TP_ERR_UNREACHABLE, text);
 }
 
 static void visit_round(struct tpr_visit *visit)
 {
-    visit->way = 0;
+    visit->done = 0;
     visit->verdict = TP_OK;
     visit_next(visit);
 }
 
+/* Time goes by without an answer. */
+static void visit_wait(struct tpr_visit *visit, uint64_t now)
+{
+    bool late = false;
+
+    for (uint32_t at = 0; at <= visit->address.count; at++) {
+        struct visit_call *call = &visit->calls[at];
+
+        if (call->watch.fd < 0 || now < call->deadline)
+            continue;
+        visit_note(visit, at, TP_ERR_UNREACHABLE, "no answer");
+        visit_drop(call);
+        late = true;
+    }
+    if (late || now >= visit->next)
+        visit_next(visit);
+}
+
 /* ---- the conversation ---------------------------------------------------- */
 
-static void visit_dialed(struct tpr_visit *visit)
+/* Somebody is there. */
+static bool visit_greet(struct tpr_visit *visit, int fd)
 {
     struct desk_note note = { .version = DESK_VERSION };
-    int code = tpb_socket_dialed(visit->line.watch.fd);
 
-    if (code != 0) {
-        visit_answered(visit, TP_ERR_UNREACHABLE, strerror(code));
-        return;
-    }
     tpb_random(visit->nonces.visitor, DESK_NONCE);
     memcpy(note.magic, tpr_desk_magic, sizeof(note.magic));
     memcpy(note.nonce, visit->nonces.visitor, DESK_NONCE);
     visit_stage(visit, VISIT_NOTE, DESK_PATIENCE_MS);
-    if (!tpr_line_say(&visit->line, &note, sizeof(note))
-        || !tpr_line_expect(&visit->line, sizeof(note))
-        || tpf_watch_change(&visit_context(visit)->env, &visit->line.watch,
-                            EPOLLIN) != 0)
-        visit_answered(visit, TP_ERR_UNREACHABLE, "hung up");
+    visit->line.watch.fd = fd;
+    return tpf_watch_add(&visit_context(visit)->env, &visit->line.watch,
+                         EPOLLIN) == 0
+           && tpr_line_say(&visit->line, &note, sizeof(note))
+           && tpr_line_expect(&visit->line, sizeof(note));
+}
+
+static void visit_dialed(struct tpf_watch *watch, uint32_t events)
+{
+    struct visit_call *call = TPB_CONTAINER(watch, struct visit_call, watch);
+    struct tpr_visit *visit = call->visit;
+    uint32_t at = (uint32_t)(call - visit->calls);
+    int code, fd = watch->fd;
+
+    (void)events;
+    if (fd < 0)
+        return;                    /* closed meanwhile */
+    code = tpb_socket_dialed(fd);
+    if (code != 0) {
+        visit_note(visit, at, TP_ERR_UNREACHABLE, strerror(code));
+        visit_drop(call);
+        visit_next(visit);
+        return;
+    }
+    tpf_watch_remove(&visit_context(visit)->env, watch);
+    watch->fd = -1;
+    visit_hang_up(visit);
+    visit->way = at;
+    if (visit_greet(visit, fd))
+        return;
+    visit_note(visit, at, TP_ERR_UNREACHABLE, "hung up");
+    visit_hang_up(visit);
+    /* Events of the others may be under way, so they are not called now. */
+    visit_stage(visit, VISIT_DIALING, 0);
+    visit->next = 0;
 }
 
 /* Shows that we know the secret, and our card. */
@@ -421,8 +530,6 @@ static void visit_ready(struct tpf_watch *watch, uint32_t events)
     (void)events;
     if (visit->stage == VISIT_RESOLVING)
         visit_resolved(visit);
-    else if (visit->stage == VISIT_DIALING)
-        visit_dialed(visit);
     else
         visit_heard(visit);
 }
@@ -504,6 +611,8 @@ void tpr_visits_tick(struct tpr_desk *desk, uint64_t now)
         struct tpr_visit *visit = TPB_CONTAINER(node, struct tpr_visit,
                                                 corpse.link);
 
+        if (visit->stage == VISIT_DIALING)
+            visit_wait(visit, now);
         if (visit->deadline == 0 || now < visit->deadline)
             continue;
         if (visit->stage == VISIT_RESOLVING)
