@@ -206,5 +206,7 @@ void tpr_visits_tick(struct tpr_desk *desk, uint64_t now);
  * are more. */
 uint32_t tpr_interfaces(const char *ifaces, uint8_t family, bool local,
                         struct tpr_way ways[TPR_WAYS]);
+/* Bits: which of these lead to this host itself. */
+uint32_t tpr_interfaces_ours(const struct tpr_way *ways, uint32_t count);
 
 #endif

@@ -76,3 +76,30 @@ uint32_t tpr_interfaces(const char *ifaces, uint8_t family, bool local,
         tpb_info(INTERFACES_TOO_MANY, others + loops, TPR_WAYS);
     return count;
 }
+
+static bool interfaces_loop(const struct tpr_way *way)
+{
+    static const uint8_t loopback[16] = { [15] = 1 };
+
+    return way->family == 4 ? way->address[0] == 127
+                            : memcmp(way->address, loopback, 16) == 0;
+}
+
+uint32_t tpr_interfaces_ours(const struct tpr_way *ways, uint32_t count)
+{
+    const struct tpb_interfaces *all = tpb_interfaces_hold();
+    uint32_t ours = 0;
+
+    for (uint32_t at = 0; at < count; at++) {
+        bool one = interfaces_loop(&ways[at]);
+        size_t length = ways[at].family == 4 ? 4 : 16;
+
+        for (size_t i = 0; all != NULL && i < all->count && !one; i++)
+            one = all->list[i].family == ways[at].family
+                  && memcmp(all->list[i].address, ways[at].address, length)
+                     == 0;
+        ours |= (uint32_t)one << at;
+    }
+    tpb_interfaces_drop(all);
+    return ours;
+}

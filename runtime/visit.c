@@ -56,6 +56,7 @@ struct tpr_visit {
     uint64_t asked;                /* when for a name; 0: there is none */
     uint32_t way;                  /* that we talk at; 0: the Unix socket */
     uint32_t done;                 /* bits: ways that answered this round */
+    uint32_t ours;                 /* bits: `ways` that would be this host */
     uint32_t rest_ms;
     tp_status verdict;             /* the gravest of this round */
     struct tpb_text history;       /* of this round */
@@ -165,19 +166,14 @@ static bool visit_same_host(const struct tpr_visit *visit)
                      visit_context(visit)->card.host.boot_id, 16) == 0;
 }
 
-/* A loopback address means something on its own host only. */
+/* Of a listener on another host no way leads to this one: loopback means
+ * something on its own host only, and a bridge of containers has the same
+ * address on many.  Who listens at ours would be somebody else. */
 static bool visit_way_leads(const struct tpr_visit *visit, uint32_t at)
 {
-    static const uint8_t loopback[16] = { [15] = 1 };
-    const struct tpr_way *way;
-
     if (at == 0)
         return visit->address.name[0] != '\0' && visit_same_host(visit);
-    if (visit->address.by_hand || visit_same_host(visit))
-        return true;
-    way = &visit->address.ways[at - 1];
-    return way->family == 4 ? way->address[0] != 127
-                            : memcmp(way->address, loopback, 16) != 0;
+    return (visit->ours & (1u << (at - 1))) == 0;
 }
 
 static void visit_say(const struct tpr_visit *visit, struct tpb_text *text,
@@ -601,8 +597,12 @@ void tpr_visit_start(struct tpr_visit *visit)
                    " tp_listener_address() wrote");
     else if (visit->address.by_hand)
         visit_look_up(visit);
-    else
+    else {
+        if (!visit_same_host(visit))
+            visit->ours = tpr_interfaces_ours(visit->address.ways,
+                                              visit->address.count);
         visit_round(visit);
+    }
 }
 
 void tpr_visits_tick(struct tpr_desk *desk, uint64_t now)
