@@ -24,6 +24,8 @@ enum {
     ABSENT_AWAIT_MS = 30000,       /* for a peer that we could not ask */
     ABSENT_ASK_MS = 1500,          /* until it is asked to try as well */
     ABSENT_AGAIN_MS = 4000,        /* ... and again, if it may not have heard */
+    ABSENT_GUEST_MS = 2000,        /* between two looks at the process of one
+                                      that was promised to be let in */
     ABSENT_MOURN_MS = 300          /* without a frame of who has died */
 };
 
@@ -363,11 +365,23 @@ static void absent_awaited(struct tpr_peer *peer, uint64_t now)
         absent_ask(peer, true);
 }
 
+/* It is to connect to us, and no conn tells of its end.  Of guests there may be
+ * thousands, nobody waits for them, and each look is a file of /proc. */
+static bool absent_never_comes(struct tpr_peer *peer, uint64_t now)
+{
+    if (peer->state != TPR_PEER_CROSSED && peer->state != TPR_PEER_AWAITED)
+        return false;
+    if (peer->guest != NULL) {
+        if (now < peer->looked_at + ABSENT_GUEST_MS * UINT64_C(1000000))
+            return false;
+        peer->looked_at = now;
+    }
+    return tpr_peer_is_dead(peer);
+}
+
 bool tpr_absent_timer(struct tpr_peer *peer, uint64_t now)
 {
-    /* It is to connect to us, and no conn tells of its end. */
-    if ((peer->state == TPR_PEER_CROSSED || peer->state == TPR_PEER_AWAITED)
-        && tpr_peer_is_dead(peer)) {
+    if (absent_never_comes(peer, now)) {
         absent_doubt(peer);
     } else if (peer->state == TPR_PEER_DOUBTED) {
         if (now > peer->await)

@@ -217,6 +217,7 @@ static void visitor_promise(struct tpr_visitor *visitor,
         tpb_list_append(&context->desk->promised, &guest->link);
         tpr_guest_pipe(guest)->unseen = true;
         guest->peer->state = TPR_PEER_CROSSED;
+        guest->peer->looked_at = tpb_now();
         tpr_peer_timer(guest->peer);
         status = tpr_peer_meet(guest->peer,
                                visitor->line.bytes + sizeof(*proof),
