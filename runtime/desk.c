@@ -236,6 +236,22 @@ static void visitor_promise(struct tpr_visitor *visitor,
     visitor_refuse(visitor, status, error.text);
 }
 
+/* So many have not come that were promised to be let in: some cannot, as those
+ * behind a firewall, and try again and again.  The first of them waits no more,
+ * so that others are not kept out. */
+static void listener_unpromise(tp_listener *listener)
+{
+    TPB_LIST_EACH(node, &listener->context->desk->promised) {
+        struct tpr_guest *guest = TPB_CONTAINER(node, struct tpr_guest, link);
+
+        if (guest->listener != listener)
+            continue;
+        tpr_peer_end(guest->peer, TP_ERR_UNREACHABLE,
+                     "it did not come, and too many others may");
+        return;
+    }
+}
+
 static void visitor_card(struct tpr_visitor *visitor)
 {
     tp_listener *listener = visitor->listener;
@@ -250,12 +266,14 @@ static void visitor_card(struct tpr_visitor *visitor)
     tpr_secret_mac(listener->secret, "guest", pieces, 2, mac);
     if (!tpb_equal_secret(mac, proof.mac, TPR_MAC))
         visitor_refuse(visitor, TP_ERR_DENIED, "it does not know the secret");
-    else if (listener->waiting >= DESK_GUESTS
-             || listener->guests >= DESK_PROMISED)
+    else if (listener->waiting >= DESK_GUESTS)
         visitor_refuse(visitor, TP_ERR_NO_MEMORY, "too many wait for"
                        " tp_accept()");
-    else
+    else {
+        if (listener->guests >= DESK_PROMISED)
+            listener_unpromise(listener);
         visitor_promise(visitor, &proof);
+    }
 }
 
 static void visitor_ready(struct tpf_watch *watch, uint32_t events)
