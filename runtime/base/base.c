@@ -47,6 +47,7 @@ const char *tpb_errno_remedy(int code)
     if (code == ENOMEM)
         return tpb_memory_limited() ? " (see ulimit -v and -d)" : "";
     return code == EMFILE ? " (ulimit -n allows more)"
+           : code == EFBIG ? " (see ulimit -f)"
            : code == ENXIO ? " (a socket, a FIFO that nobody reads, or a"
                              " device that is not there)" : "";
 }

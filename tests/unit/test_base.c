@@ -208,6 +208,9 @@ START_TEST(test_words)
     ck_assert_str_eq(error.text, "opening: No such file or directory");
     tpb_fail_errno(&error, EMFILE, "opening");
     ck_assert_ptr_nonnull(strstr(error.text, "files (ulimit -n "));
+    tpb_fail_errno(&error, EFBIG, "shared memory");
+    ck_assert_str_eq(error.text,
+                     "shared memory: File too large (see ulimit -f)");
     tpb_fail_errno(&error, ENXIO, "opening /dev/tty");
     ck_assert_ptr_nonnull(strstr(error.text, "or a device that is not there"));
     ck_assert_int_eq(tpb_fail(NULL, TP_ERR_CLOSED, "nobody"), TP_ERR_CLOSED);
