@@ -2,6 +2,7 @@
 /* What tp_alloc() made, in order of address. */
 #include "config.h"
 
+#include <errno.h>
 #include <sys/mman.h>
 
 #include "fabric/memory.h"
@@ -36,7 +37,8 @@ static size_t memory_pages(size_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-tp_status tpf_memory_make(struct tpf_memory *block, size_t bytes)
+tp_status tpf_memory_make(struct tpf_memory *block, size_t bytes,
+                          struct tpb_error *error)
 {
     void *address = MAP_FAILED;
 
@@ -47,6 +49,8 @@ tp_status tpf_memory_make(struct tpf_memory *block, size_t bytes)
         address = mmap(NULL, block->length, PROT_READ | PROT_WRITE,
                        MAP_SHARED, block->fd, 0);
     if (address == MAP_FAILED) {
+        if (errno != ENOMEM)
+            tpb_fail_errno(error, errno, "no shared memory");
         tpb_close(&block->fd);
         return TP_ERR_NO_MEMORY;
     }

@@ -57,8 +57,9 @@ void tpf_memories_limit(struct tpf_memories *memories, int64_t keep);
 void tpf_memories_fini(struct tpf_memories *memories);
 
 /* Makes CPU memory that others can map, page-aligned, zeroed.  NO_MEMORY also
- * if the system lacks descriptors or shared memory. */
-tp_status tpf_memory_make(struct tpf_memory *block, size_t bytes);
+ * if the system lacks descriptors or shared memory; only then *error is set. */
+tp_status tpf_memory_make(struct tpf_memory *block, size_t bytes,
+                          struct tpb_error *error);
 void tpf_memory_destroy(struct tpf_memory *block);
 
 /* Remembers the block, and gives it an id if it is new.  NO_MEMORY leaves it

@@ -128,25 +128,38 @@ static unsigned memory_spare(const tp_context *context)
 
 /* One that is kept, or a new one. */
 static tp_status memory_get(tp_context *context, size_t bytes,
-                            struct tpf_memory *block)
+                            struct tpf_memory *block, struct tpb_error *error)
 {
     return tpf_memory_again(&context->memories, bytes, block)
-               ? TP_OK : tpf_memory_make(block, bytes);
+               ? TP_OK : tpf_memory_make(block, bytes, error);
+}
+
+/* The status does not tell what else than memory is lacking.  Once, as a
+ * program may ask again and again, and do without. */
+static void memory_tell_why(const struct tpb_error *error)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+
+    if (error->text[0] != '\0' && !atomic_flag_test_and_set(&told))
+        tpb_warn("tp_alloc: %s", error->text);
 }
 
 /* What is kept goes before there is not enough. */
 static tp_status memory_on_host(tp_context *context, size_t bytes,
                                 struct tpf_memory *block)
 {
-    tp_status status = memory_get(context, bytes, block);
+    struct tpb_error error = { "" };
+    tp_status status = memory_get(context, bytes, block, &error);
 
     if (status != TP_OK)
         memory_close_arenas(context, 0);
     while (status != TP_OK
            && tpf_memory_drop(&context->memories, true, block)) {
         memory_end(context, block);
-        status = tpf_memory_make(block, bytes);
+        status = tpf_memory_make(block, bytes, &error);
     }
+    if (status != TP_OK)
+        memory_tell_why(&error);
     return status;
 }
 
@@ -158,7 +171,7 @@ static void *memory_in_arena(tp_context *context, size_t bytes)
     struct tpf_memory block;
 
     if (memory != NULL
-        || memory_get(context, TPR_ARENA, &block) != TP_OK)
+        || memory_get(context, TPR_ARENA, &block, NULL) != TP_OK)
         return memory;
     tpr_arena_new(&block);
     if (block.arena != NULL

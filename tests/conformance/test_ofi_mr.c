@@ -119,7 +119,7 @@ static struct tpf_memory mr_alloc(void)
 {
     struct tpf_memory block = { .id = 0 }, found;
 
-    ck_assert_int_eq(tpf_memory_make(&block, 2 * MR_BYTES), TP_OK);
+    ck_assert_int_eq(tpf_memory_make(&block, 2 * MR_BYTES, NULL), TP_OK);
     ck_assert_int_eq(tpf_memory_add(&mr.memories, &block), TP_OK);
     ck_assert(tpf_memory_find(&mr.memories, block.address, 1, &found));
     return found;

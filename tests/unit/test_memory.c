@@ -6,12 +6,15 @@
  *
  * What is no block is refused also while others end beside it: the piece in
  * which the address lay was looked at after another thread had freed it.
+ *
+ * What else than memory is lacking is told: that was "out of memory" as well.
  */
 #include "config.h"
 
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -96,6 +99,40 @@ START_TEST(no_more_is_kept)
 }
 END_TEST
 
+/* Of a program that goes on asking, the first time. */
+START_TEST(the_cause_is_told)
+{
+    tp_options options = TP_OPTIONS_INIT;
+    const tp_device cpu = { TP_DEVICE_CPU, 0 };
+    struct rlimit limit = { 65536, 65536 };
+    int fd = memfd_create("log", MFD_CLOEXEC), saved = dup(STDERR_FILENO);
+    char text[1000];
+    tp_context *context;
+    void *memory;
+    ssize_t got;
+
+    options.bootstrap = "single";
+    options.backends = "loop";
+    options.progress = TP_PROGRESS_MANUAL;
+    ck_assert_int_eq(tp_init(&options, &context), TP_OK);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert_int_ge(dup2(fd, STDERR_FILENO), 0);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(tp_alloc(context, MEMORY_BYTES, cpu, &memory),
+                         TP_ERR_NO_MEMORY);
+    ck_assert_int_ge(dup2(saved, STDERR_FILENO), 0);
+    got = pread(fd, text, sizeof(text) - 1, 0);
+    ck_assert_int_ge(got, 0);
+    text[got] = '\0';
+    ck_assert_ptr_nonnull(strstr(text, ": memory: warn: tp_alloc: no shared "
+                                 "memory: File too large (see ulimit -f)\n"));
+    ck_assert_ptr_eq(strchr(text, '\n') + 1, text + got);      /* one line */
+    ck_assert_int_eq(tp_finalize(context), TP_OK);
+    close(saved);
+    close(fd);
+}
+END_TEST
+
 enum {
     MEMORY_PIECE = 128 * 1024,     /* the longest that lie together ... */
     MEMORY_PIECES = 64,            /* ... in four such pieces */
@@ -163,6 +200,7 @@ int main(void)
     tcase_add_test(tests, endpoints_are_told);
     tcase_add_test(tests, no_more_is_kept);
     tcase_add_test(tests, what_is_no_block_is_refused);
+    tcase_add_test(tests, the_cause_is_told);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
 }
