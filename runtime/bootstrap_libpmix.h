@@ -54,4 +54,26 @@ tp_status tpr_pmix_load(struct tpb_error *error);
 #define PMIx_Value_destruct tpr_pmix.value_destruct
 #define PMIx_Value_load tpr_pmix.value_load
 
+/*
+ * Most macros of pmix.h call functions of the library since 4.2.3, and none
+ * before.  What must work with either is here instead, and tests/lint knows
+ * which macros are left.
+ */
+static inline pmix_proc_t tpr_pmix_proc(const pmix_proc_t *same_job,
+                                        pmix_rank_t rank)
+{
+    pmix_proc_t proc = *same_job;
+
+    proc.rank = rank;
+    return proc;
+}
+
+/* A job without a name is any. */
+static inline bool tpr_pmix_same_job(const pmix_proc_t *one,
+                                     const pmix_proc_t *other)
+{
+    return one->nspace[0] == '\0' || other->nspace[0] == '\0'
+           || strncmp(one->nspace, other->nspace, PMIX_MAX_NSLEN) == 0;
+}
+
 #endif

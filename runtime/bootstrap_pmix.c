@@ -99,7 +99,8 @@ static bool pmix_number(const pmix_proc_t *proc, const char *key,
     if (PMIx_Get(proc, key, NULL, 0, &value) != PMIX_SUCCESS)
         return false;
     PMIX_VALUE_GET_NUMBER(code, value, got, long);
-    PMIX_VALUE_RELEASE(value);
+    PMIx_Value_destruct(value);
+    free(value);
     if (code != PMIX_SUCCESS || got < 0 || got > INT32_MAX)
         return false;
     *number = (int)got;
@@ -145,16 +146,15 @@ static tp_status pmix_publish(struct tpr_bootstrap *base, const void *blob,
 {
     struct pmix_bootstrap *self = (struct pmix_bootstrap *)base;
     tp_status status = pmix_publish_to_tprun(self, blob, length, error);
-    pmix_value_t value;
+    pmix_value_t value = {
+        .type = PMIX_BYTE_OBJECT,
+        .data.bo = { (char *)(uintptr_t)blob, length }
+    };
     pmix_status_t code;
 
     if (status != TP_OK)
         return status;
     base->published = true;        /* or half so */
-    PMIX_VALUE_CONSTRUCT(&value);
-    value.type = PMIX_BYTE_OBJECT;
-    value.data.bo.bytes = (char *)(uintptr_t)blob;
-    value.data.bo.size = length;
     code = PMIx_Put(PMIX_GLOBAL, self->key, &value);
     if (code == PMIX_SUCCESS)
         code = PMIx_Commit();
@@ -280,7 +280,7 @@ static bool pmix_fetch_new(struct pmix_bootstrap *self, int rank,
     fetch->bootstrap = self;
     fetch->rank = rank;
     fetch->leaving = leaving;
-    PMIX_LOAD_PROCID(&fetch->proc, self->me.nspace, (pmix_rank_t)rank);
+    fetch->proc = tpr_pmix_proc(&self->me, (pmix_rank_t)rank);
     PMIX_INFO_LOAD(&fetch->limit[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
     atomic_fetch_add(&self->holders, 1);
     pmix_fetch_ask(fetch);
@@ -399,7 +399,7 @@ static void pmix_died(size_t id, pmix_status_t code,
 
     (void)id, (void)results, (void)result_count;
     for (size_t i = 0; i < count; i++)
-        if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC)
+        if (strcmp(info[i].key, PMIX_EVENT_AFFECTED_PROC) == 0
             && info[i].value.type == PMIX_PROC)
             dead = info[i].value.data.proc;
     pthread_mutex_lock(&pmix_live_lock);
@@ -408,7 +408,7 @@ static void pmix_died(size_t id, pmix_status_t code,
                                                     struct pmix_bootstrap,
                                                     live);
 
-        if (dead != NULL && PMIX_CHECK_NSPACE(dead->nspace, self->me.nspace))
+        if (dead != NULL && tpr_pmix_same_job(dead, &self->me))
             tpr_rank_died(self->base.context, (int)dead->rank,
                           PMIx_Error_string(code));
     }
@@ -619,9 +619,8 @@ static int pmix_ours(const struct pmix_bootstrap *self,
 static bool pmix_sizes(struct pmix_bootstrap *self)
 {
     struct tpr_bootstrap *base = &self->base;
-    pmix_proc_t job;
+    pmix_proc_t job = tpr_pmix_proc(&self->me, PMIX_RANK_WILDCARD);
 
-    PMIX_LOAD_PROCID(&job, self->me.nspace, PMIX_RANK_WILDCARD);
     if (!pmix_number(&job, PMIX_JOB_SIZE, &base->size))
         return false;
     if (!pmix_number(&job, PMIX_LOCAL_SIZE, &base->local_size))
@@ -691,7 +690,7 @@ static void pmix_denied(const char *why)
     tpb_warn("%s: only ranks with TP_BOOTSTRAP=pmix can meet this one", why);
     PMIX_INFO_LOAD(&info[0], TPB_DOOR_DENIED_KEY, why, PMIX_STRING);
     pmix_denied_told(PMIx_Publish_nb(info, 1, pmix_denied_told, NULL), NULL);
-    PMIX_INFO_DESTRUCT(&info[0]);
+    PMIx_Value_destruct(&info[0].value);
 }
 
 tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
