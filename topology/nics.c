@@ -97,16 +97,26 @@ static uint32_t nics_recorded_pci(hwloc_obj_t device)
     return tpt_pci_number(pci->domain, pci->bus, pci->dev, pci->func);
 }
 
+/* From hwloc 3 on a device may be of several kinds. */
+static bool nics_recorded_is(hwloc_obj_t device, hwloc_obj_osdev_type_t kind)
+{
+#if HWLOC_API_VERSION >= 0x00030000
+    return (device->attr->osdev.types & kind) != 0;
+#else
+    return device->attr->osdev.type == kind;
+#endif
+}
+
 static void nics_recorded(const struct tpt_topology *topology,
                           struct nics *nics)
 {
     hwloc_obj_t device = NULL;
 
     while ((device = hwloc_get_next_osdev(topology->hwloc, device)) != NULL) {
-        bool rdma = device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
+        bool rdma = nics_recorded_is(device, HWLOC_OBJ_OSDEV_OPENFABRICS);
         struct tpt_nic nic = { .kind = rdma ? TPT_NIC_RDMA : TPT_NIC_IP };
 
-        if ((!rdma && device->attr->osdev.type != HWLOC_OBJ_OSDEV_NETWORK)
+        if ((!rdma && !nics_recorded_is(device, HWLOC_OBJ_OSDEV_NETWORK))
             || device->name == NULL)
             continue;
         snprintf(nic.name, sizeof(nic.name), "%s", device->name);
