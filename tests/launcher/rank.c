@@ -380,6 +380,16 @@ static void event_came(size_t handler, pmix_status_t status,
         done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, arg);
 }
 
+/* libpmix 5 has other words. */
+static const char *event_words(int code)
+{
+    switch (code) {
+    case PMIX_ERR_PROC_ABORTED_BY_SIG: return "aborted by a signal:";
+    case PMIX_ERR_PROC_TERM_WO_SYNC: return "ended without a word:";
+    default: return PMIx_Error_string(code);
+    }
+}
+
 /* events HOW: the last rank dies; the others print what they are told. */
 static void do_events(char **arg)
 {
@@ -395,8 +405,7 @@ static void do_events(char **arg)
         die(arg[0]);
     for (int i = 0; i < 6000 && atomic_load(&event_code) == 0; i++)
         doze(0.01);
-    printf("%s rank %d signal %d\n",
-           PMIx_Error_string(atomic_load(&event_code)),
+    printf("%s rank %d signal %d\n", event_words(atomic_load(&event_code)),
            atomic_load(&event_rank), atomic_load(&event_signal));
     /* The survivors can still meet; that one is missing may be told. */
     PMIx_Fence(NULL, 0, NULL, 0);

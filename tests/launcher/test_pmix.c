@@ -92,10 +92,10 @@ END_TEST
 START_TEST(test_events)
 {
     static const struct { const char *how, *told; } deaths[] = {
-        { "signal9", "PROC-ABORTED-BY-SIG rank 2 signal 9\n" },
-        { "signal11", "PROC-ABORTED-BY-SIG rank 2 signal 11\n" },
-        { "exit7", "PROC TERMINATED WITHOUT SYNC rank 2 signal 0\n" },
-        { "exit0", "PROC TERMINATED WITHOUT SYNC rank 2 signal 0\n" },
+        { "signal9", "aborted by a signal: rank 2 signal 9\n" },
+        { "signal11", "aborted by a signal: rank 2 signal 11\n" },
+        { "exit7", "ended without a word: rank 2 signal 0\n" },
+        { "exit0", "ended without a word: rank 2 signal 0\n" },
     };
     struct tpx_launch launch = { 0 };
 
