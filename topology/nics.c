@@ -98,7 +98,8 @@ static uint32_t nics_recorded_pci(hwloc_obj_t device)
 }
 
 /* From hwloc 3 on a device may be of several kinds. */
-static bool nics_recorded_is(hwloc_obj_t device, hwloc_obj_osdev_type_t kind)
+static bool nics_recorded_is(hwloc_obj_t device,
+                             enum hwloc_obj_osdev_type_e kind)
 {
 #if HWLOC_API_VERSION >= 0x00030000
     return (device->attr->osdev.types & kind) != 0;

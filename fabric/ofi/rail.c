@@ -96,6 +96,9 @@ static void rail_eq_ready(struct tpf_watch *watch, uint32_t events)
  * readable from the first event on, until a wait set of ours puts it back
  * (fi_trywait() of libfabric 1.17 does not).  The door's queue shares that: one
  * of its own would wake us twice for each message.
+ *
+ * The wait set's functions are called as fi_wait_open() and fi_wait() do, which
+ * the headers of libfabric 2 warn of; its tcp has wait sets as before.
  */
 tp_status ofi_events_open(struct ofi_rail *rail, struct ofi_events *events,
                           struct tpb_error *error)
@@ -106,7 +109,8 @@ tp_status ofi_events_open(struct ofi_rail *rail, struct ofi_events *events,
 
     if (rail->silent) {
         if (rail->events.wait == NULL)
-            code = fi_wait_open(rail->fabric, &wait, &rail->events.wait);
+            code = rail->fabric->ops->wait_open(rail->fabric, &wait,
+                                                &rail->events.wait);
         attr.wait_obj = FI_WAIT_SET;
         attr.wait_set = rail->events.wait;
     }
@@ -123,7 +127,7 @@ tp_status ofi_events_open(struct ofi_rail *rail, struct ofi_events *events,
 bool ofi_events_calm(struct ofi_rail *rail, struct ofi_events *events)
 {
     if (events->wait != NULL)
-        return fi_wait(events->wait, 0) == -FI_ETIMEDOUT;
+        return events->wait->ops->wait(events->wait, 0) == -FI_ETIMEDOUT;
     return events->eq == NULL || rail_trywait(rail, &events->eq->fid);
 }
 
