@@ -305,7 +305,8 @@ void ofi_rdm_first(struct ofi_conn *conn)
 }
 
 /* The visitor's ping, or the host's answer to it: the other side has mapped
- * us, so our name has done its duty. */
+ * us, so our name has done its duty.  Not before: libfabric 2 maps who sends
+ * when his first message comes in, and not when it is told of him. */
 static void rdm_first(struct ofi_conn *conn)
 {
     shm_unlink(conn->name);
@@ -316,8 +317,6 @@ static tp_status rdm_visit(struct ofi_conn *conn, struct tpb_error *error)
 {
     tp_status status = rdm_insert(conn, error);
 
-    /* The host has mapped us before it answered. */
-    shm_unlink(conn->name);
     return status == TP_OK ? ofi_rdm_visited(conn, error) : status;
 }
 
