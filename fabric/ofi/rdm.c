@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fabric/ofi/ofi.h"
@@ -45,6 +46,19 @@ static int rdm_endpoint(struct ofi_conn *conn)
     return code;
 }
 
+/* shm of libfabric 2 reads through a null pointer where it cannot make the
+ * memory of that name. */
+static int rdm_rehearse(const char *name)
+{
+    int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
+
+    if (fd < 0)
+        return -errno;
+    shm_unlink(name);
+    close(fd);
+    return 0;
+}
+
 static int rdm_enable(struct ofi_conn *conn)
 {
     sigset_t before;
@@ -56,6 +70,8 @@ static int rdm_enable(struct ofi_conn *conn)
         code = fi_ep_bind(conn->ep, &conn->av->fid, 0);
     if (code == 0)
         code = fi_ep_bind(conn->ep, &conn->cq->fid, FI_TRANSMIT | FI_RECV);
+    if (code == 0 && conn->name[0] != '\0')
+        code = rdm_rehearse(conn->name);
     if (code == 0) {
         tpb_long_files_hold(&before);   /* shm makes its memory here */
         code = fi_enable(conn->ep);
