@@ -54,7 +54,14 @@ AC_DEFUN([TP_LACKS], [AC_MSG_ERROR([
 
 dnl TP_REQUIRE_PACKAGE(variable, pkg-config spec, Debian package)
 AC_DEFUN([TP_REQUIRE_PACKAGE],
-    [PKG_CHECK_MODULES([$1], [$2], [], [TP_LACKS([$2], [$3])])])
+    [PKG_CHECK_MODULES([$1], [$2], [], [
+        tp_there=`$PKG_CONFIG --modversion m4_bpatsubst([$2], [ .*]) 2>/dev/null`
+        AS_IF([test -n "$tp_there"], [AC_MSG_ERROR([
+
+    tp needs $2, but what is here is $tp_there.
+    Where a newer one is installed too, PKG_CONFIG_PATH says where.
+])])
+        TP_LACKS([$2], [$3])])])
 
 AC_DEFUN([TP_SUMMARY], [
     AS_IF([test "x$prefix" = xNONE], [prefix=$ac_default_prefix])

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Where something is missing configure names its package: pkg-config itself too,
-# without which nothing else is found either.  A prefix with which
+# without which nothing else is found either.  Of what is too old it says which
+# version that is.  A prefix with which
 # `make install` would fail is refused, and so is a machine on which nothing
 # would work, with the reason.
 # shellcheck source=tests/lib/lint.sh
@@ -32,6 +33,12 @@ names pkg-config PKG_CONFIG="$work/nothing/pkg-config"
 grep -q 'cannot install into a folder with blanks' "$work/said" ||
     { fail "with a blank in the prefix:" && cat "$work/said"; }
 names nettle-dev PKG_CONFIG_PATH= PKG_CONFIG_LIBDIR="$work/nothing"
+mkdir "$work/old"
+printf 'Name: nettle\nDescription: old\nVersion: 2.7\n' >"$work/old/nettle.pc"
+(cd "$work/tree" && PKG_CONFIG_PATH="$work/old" "$source/configure" -q \
+    --cache-file="$work/cache") >"$work/said" 2>&1
+grep -q 'needs nettle >= 3.4, but what is here is 2.7' "$work/said" ||
+    { fail "with an old nettle:" && cat "$work/said"; }
 
 # refuses WORDS OPTION...: configure ends with these, where the compiler says
 # what it says on such a machine.
