@@ -13,6 +13,7 @@ static const char *const libpmix_names[] = {
     "PMIx_Value_load",
 };
 
+#include "runtime/base/library.h"
 #include "runtime/base/thread.h"
 #include "runtime/bootstrap_libpmix.h"
 
@@ -23,15 +24,11 @@ _Static_assert(sizeof(tpr_pmix) == sizeof(libpmix_names),
 
 static struct tpb_once libpmix_once = TPB_ONCE_INIT;
 
-/* Global, as if it were linked: its plug-ins rely on that.  By its name first,
- * so that LD_LIBRARY_PATH counts; then where it was when tp was built. */
+/* Global, as if it were linked: its plug-ins rely on that. */
 static void *libpmix_open(void)
 {
-    void *handle = dlopen(PMIX_LIBRARY, RTLD_LAZY | RTLD_GLOBAL);
-
-    return handle != NULL ? handle
-                          : dlopen(PMIX_LIBRARY_PLACE,
-                                   RTLD_LAZY | RTLD_GLOBAL);
+    return tpb_library_open(PMIX_LIBRARY, PMIX_LIBRARY_PLACE,
+                            RTLD_LAZY | RTLD_GLOBAL);
 }
 
 static tp_status libpmix_load(struct tpb_error *error)

@@ -16,6 +16,16 @@ AS_IF([test -z "$tp_loaded_name"],
 AC_DEFINE_UNQUOTED([$1_LIBRARY], ["$tp_loaded_name"], [The file name of lib$2])
 ])
 
+dnl TP_LIBRARY_PLACE(variable, pkg-config's name, file): where it was when tp
+dnl was built, for when nothing else leads there, as in a prefix of its own.
+AC_DEFUN([TP_LIBRARY_PLACE], [
+tp_place=`$PKG_CONFIG --variable=libdir $2`
+dnl Where programs will run that root is no folder.
+tp_place=${tp_place@%:@"$PKG_CONFIG_SYSROOT_DIR"}
+AC_DEFINE_UNQUOTED([$1_LIBRARY_PLACE], ["$tp_place/$3"],
+    [Where $2's library was when tp was built])
+])
+
 dnl So that programs under valgrind do not hear that what a peer has written is
 dnl uninitialised.
 AC_CHECK_HEADERS([valgrind/memcheck.h])
@@ -24,12 +34,9 @@ dnl HMAC-SHA-256 for peers outside the job.
 TP_REQUIRE_PACKAGE([NETTLE], [nettle >= 3.4], [nettle-dev])
 tp_nettle_version=`$PKG_CONFIG --modversion nettle`
 TP_LOADED_LIBRARY([NETTLE], [nettle], [nettle_hmac_sha256_digest])
+TP_LIBRARY_PLACE([NETTLE], [nettle], [$tp_loaded_name])
 
 dnl Cards, under other launchers than tprun.
 TP_REQUIRE_PACKAGE([PMIX], [pmix >= 4.2], [libpmix-dev])
 TP_LOADED_LIBRARY([PMIX], [pmix], [PMIx_Init])
-tp_pmix_place=`$PKG_CONFIG --variable=libdir pmix`
-dnl Where programs will run that root is no folder.
-tp_pmix_place=${tp_pmix_place@%:@"$PKG_CONFIG_SYSROOT_DIR"}
-AC_DEFINE_UNQUOTED([PMIX_LIBRARY_PLACE], ["$tp_pmix_place/$tp_loaded_name"],
-    [Where libpmix was when tp was built])
+TP_LIBRARY_PLACE([PMIX], [pmix], [$tp_loaded_name])

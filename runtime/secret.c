@@ -15,6 +15,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/library.h"
 #include "runtime/base/thread.h"
 #include "runtime/secret.h"
 
@@ -27,7 +28,8 @@ static struct {
 
 static tp_status secret_load(struct tpb_error *error)
 {
-    void *handle = dlopen(NETTLE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *handle = tpb_library_open(NETTLE_LIBRARY, NETTLE_LIBRARY_PLACE,
+                                    RTLD_NOW | RTLD_LOCAL);
     void *key = NULL, *update = NULL, *digest = NULL;
 
     if (handle != NULL) {

@@ -25,6 +25,7 @@
 #include "fabric/ofi/quick.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/io.h"
+#include "runtime/base/library.h"
 #include "runtime/base/thread.h"
 
 #define LIBRARY_NAME "libfabric.so.1"
@@ -123,7 +124,7 @@ static bool library_cached(void)
 }
 
 /* Where the dynamic linker looks: this program's folders, the system's among
- * them, and its cache, which is many pages to read. */
+ * them, and its cache, which is many pages to read; and where it was once. */
 static bool library_look(void)
 {
     bool found = false;
@@ -142,7 +143,8 @@ static bool library_look(void)
         tpb_free(folders);
     }
     dlclose(self);
-    return found || library_cached();
+    return found || library_cached()
+           || access(LIBFABRIC_LIBRARY_PLACE, R_OK) == 0;
 }
 
 /* Every backend asks; one look per process does.  0: not yet, 1: no, 2: yes.
@@ -270,14 +272,20 @@ static void library_wake(void)
     library.functions.freeinfo(hints);
 }
 
+static void *library_find(void)
+{
+    return tpb_library_open(LIBRARY_NAME, LIBFABRIC_LIBRARY_PLACE,
+                            RTLD_NOW | RTLD_LOCAL);
+}
+
 static void *library_open(struct ofi_quick *quick)
 {
     void *handle;
 
     ofi_quick_begin(quick, LIBRARY_NAME);
-    handle = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
+    handle = library_find();
     if (handle == NULL && ofi_quick_undo(quick))
-        handle = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
+        handle = library_find();
     return handle;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The version of libpmix, for all that use it. */
+/* Libraries that are loaded, and the version of libpmix. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -11,6 +11,13 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/library.h"
+
+void *tpb_library_open(const char *name, const char *place, int flags)
+{
+    void *handle = dlopen(name, flags);
+
+    return handle != NULL ? handle : dlopen(place, flags);
+}
 
 bool tpb_pmix_fits(const char *version, const void *function,
                    long built_major, long built_minor,

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Is the library that the loader took the one that was asked for?  Releases 3,
- * 4 and 5 of PMIx all call themselves libpmix.so.2.
+ * Libraries that are loaded when they are needed; and is the one that the
+ * loader took the one that was asked for?  Releases 3 to 6 of PMIx all call
+ * themselves libpmix.so.2.
  */
 #ifndef TPB_LIBRARY_H
 #define TPB_LIBRARY_H
 
 #include "runtime/base/base.h"
+
+/*
+ * As dlopen(3): by its name, so that LD_LIBRARY_PATH counts; and if nothing of
+ * that name can be loaded, from the place where it was when tp was built.
+ */
+void *tpb_library_open(const char *name, const char *place, int flags);
 
 /*
  * `version` is what libpmix says of itself, `function` one of its functions,

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/library.h"
 #include "runtime/base/list.h"
 #include "tests/lib/tpx.h"
 
@@ -246,6 +247,22 @@ START_TEST(test_load_remedy)
 }
 END_TEST
 
+/* A library in a prefix of its own, where no name leads. */
+START_TEST(test_library_place)
+{
+    Dl_info libc;
+    void *handle;
+
+    ck_assert_int_ne(dladdr((void *)(uintptr_t)strtoull, &libc), 0);
+    handle = tpb_library_open("libtp-nowhere.so.1", libc.dli_fname, RTLD_NOW);
+    ck_assert_ptr_nonnull(handle);
+    ck_assert_ptr_nonnull(dlsym(handle, "strtoull"));
+    dlclose(handle);
+    ck_assert_ptr_null(tpb_library_open("libtp-nowhere.so.1",
+                                        "/nowhere/libtp.so.1", RTLD_NOW));
+}
+END_TEST
+
 START_TEST(test_secrets)
 {
     unsigned char a[16], b[16];
@@ -278,6 +295,7 @@ int main(void)
     tcase_add_test(tests, test_text);
     tcase_add_test(tests, test_words);
     tcase_add_test(tests, test_load_remedy);
+    tcase_add_test(tests, test_library_place);
     tcase_add_test(tests, test_secrets);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
