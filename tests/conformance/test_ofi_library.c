@@ -3,6 +3,7 @@
  * from a process that forks. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,12 +64,24 @@ START_TEST(test_forked_while_loaded)
 }
 END_TEST
 
+/* What libfabric is told before it is loaded, unless the user says else. */
+START_TEST(test_environment)
+{
+    unsetenv("FI_TCP_MAX_RX_SIZE");
+    setenv("FI_MR_CACHE_MAX_COUNT", "7", 1);
+    ofi_library_environment();
+    ck_assert_str_eq(getenv("FI_TCP_MAX_RX_SIZE"), "0");
+    ck_assert_str_eq(getenv("FI_MR_CACHE_MAX_COUNT"), "7");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("libfabric's library");
     TCase *tests = tcase_create("library");
 
     tcase_set_timeout(tests, 180);
+    tcase_add_test(tests, test_environment);
     tcase_add_test(tests, test_forked_while_loaded);
     suite_add_tcase(suite, tests);
     return tpx_run(suite);
