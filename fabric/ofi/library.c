@@ -212,7 +212,7 @@ void ofi_library_environment(void)
     static const char *const words[] = {
         /* The registration cache notices neither CUDA's nor our unmapping. */
         "FI_MR_CACHE_MAX_COUNT=0",
-        /* From 1.18 on tcp zeroes 1024 buffers of that size, 16 MiB; they are
+        /* From 1.19 on tcp zeroes 1024 buffers of that size, 16 MiB; they are
          * for tagged messages, and grow to what else needs them. */
         "FI_TCP_MAX_RX_SIZE=0",
         /* Without these a crash becomes exit status 1 in psm's handlers. */
