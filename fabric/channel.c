@@ -55,8 +55,8 @@ enum tpf_progress tpf_strides_start(struct tpb_list *pulls,
     return result;
 }
 
-/* Short ones by the stride, as long ones are: between two of these as much goes
- * in frames. */
+/* Short ones together, so that they get as much of the time as long ones do:
+ * between two calls a ringful may go in frames. */
 bool tpf_strides_progress(struct tpf_channel *channel, struct tpb_list *pulls,
                           tpf_move_fn *move)
 {

@@ -19,8 +19,8 @@
  *
  * Threads.  As in backend.h: one thread at a time, different ones over time.
  *
- * Blocking.  No function blocks; those that copy bytes by themselves do at
- * most TPF_STRIDE bytes at a time.
+ * Blocking.  No function blocks; those that copy bytes by themselves do less
+ * than two TPF_STRIDEs at a time.
  *
  * Trust.  A source comes from another process: it is checked like any frame.
  */
@@ -233,7 +233,8 @@ typedef enum tpf_progress tpf_move_fn(struct tpf_pull *pull,
 enum tpf_progress tpf_strides_start(struct tpb_list *pulls,
                                     struct tpf_pull *pull, tpf_move_fn *move,
                                     struct tpb_error *error);
-/* One stride; the pulls take turns.  For the kind's progress(). */
+/* Pulls that end, each with its upcall, until a stride has been moved; or a
+ * stride of a long one.  They take turns.  For the kind's progress(). */
 bool tpf_strides_progress(struct tpf_channel *channel, struct tpb_list *pulls,
                           tpf_move_fn *move);
 /* For the kind's cancel(). */

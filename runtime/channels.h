@@ -111,7 +111,8 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
 /* The length by which the way of a message that comes alone is chosen: of its
  * longest buffer, for what a channel costs it costs for each. */
 uint64_t tpr_offer_longest(const tp_message *message);
-/* The pace of messages of that length which can be lent; NULL: nothing is
+/* The pace of messages of that length which can be lent, and is to be sent one
+ * of: its way may be the one of a stream that it follows.  NULL: nothing is
  * measured, they are. */
 struct tpr_pace *tpr_offer_lends(const struct tpr_peer *peer, uint64_t length);
 /* Such a write is the first that comes alone, or follows: is it of a stream?
@@ -182,8 +183,8 @@ bool tpr_pull_fetches(const tp_pipe *pipe);
 void tpr_pull_tell_all(tp_pipe *pipe, bool now);
 
 /* To oneself: does the host's memory go in frames, though it might be read
- * where it lies?  Who has armed nothing for it may be about to, as soon as his
- * write has ended: so it does in the ring, if it fits. */
+ * where it lies?  As long as it fits into the ring: a rank may write before it
+ * reads, and wait for the write to end. */
 bool tpr_offer_keeps(const tp_pipe *pipe, uint64_t length);
 
 /* From this size on what can be lent is, to who borrows (WIRE_BORROWS).  Who

@@ -244,7 +244,7 @@ static void listener_unpromise(tp_listener *listener)
     TPB_LIST_EACH(node, &listener->context->desk->promised) {
         struct tpr_guest *guest = TPB_CONTAINER(node, struct tpr_guest, link);
 
-        if (guest->listener != listener)
+        if (guest->listener != listener || guest->peer->conn != NULL)
             continue;
         tpr_peer_end(guest->peer, TP_ERR_UNREACHABLE,
                      "it did not come, and too many others may");

@@ -156,6 +156,7 @@ static tp_status memory_on_host(tp_context *context, size_t bytes,
     while (status != TP_OK
            && tpf_memory_drop(&context->memories, true, block)) {
         memory_end(context, block);
+        error.text[0] = '\0';
         status = tpf_memory_make(block, bytes, &error);
     }
     if (status != TP_OK)

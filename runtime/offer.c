@@ -300,20 +300,17 @@ static bool offer_streams(tp_pipe *pipe, struct tpr_op *op,
     return op->way != TPR_PACE_FRAMES;
 }
 
-/* Around a message's bytes in frames, at most. */
+/* What frames add to a message's bytes, unless it has much to describe. */
 enum { OFFER_FRAMING = 4096 };
 
 bool tpr_offer_keeps(const tp_pipe *pipe, uint64_t length)
 {
-    const struct tpf_conn *conn = pipe->peer->conn;
+    const struct tpr_peer *peer = pipe->peer;
     uint32_t under_way = pipe->sent - pipe->acknowledged;
 
-    return (conn->backend->flags & TPF_SELF) != 0
-           && (tpb_list_empty(&pipe->armed) || pipe->rx_state != TPR_RX_IDLE
-               || pipe->sent != pipe->consumed
-               || !tpb_list_empty(&pipe->landing))
-           && length < conn->window
-           && under_way + length + OFFER_FRAMING <= conn->window;
+    return (peer->conn->backend->flags & TPF_SELF) != 0
+           && !peer->links->insisted && length < peer->conn->window
+           && under_way + length + OFFER_FRAMING <= peer->conn->window;
 }
 
 /* The best link that takes this buffer describes it. */

@@ -331,7 +331,8 @@ void tpr_pull_landed(struct tpr_op *op)
 /*
  * May its sender have had the memory back before all of it was read?  He waits
  * for us in tp_finalize(), but not for ever (TP_FINALIZE_TIMEOUT).  Who has
- * just looked at what descriptors tell knows that he is there.
+ * looked at what descriptors tell in this tick of the coarse clock, some
+ * milliseconds, takes it that he is there.
  */
 static bool pull_is_void(const tp_pipe *pipe)
 {

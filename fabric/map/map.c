@@ -609,9 +609,11 @@ static enum tpf_progress map_map(struct tpf_link *link, const void *source,
     unsigned char *at = map_find(link, source, source_length, length, &view,
                                  error);
 
-    if (at == NULL)
+    /* A loan outlives its pipe, and what was written there does not: there is
+     * no mapping of our own that keeps it. */
+    if (at == NULL || ((struct map_link *)link)->own)
         return TPF_PULL_REFUSED;
-    map_hold(view);
+    view->holds++;
     buffer->data = at;
     *hold = view;
     return TPF_PULL_DONE;

@@ -73,10 +73,14 @@ tp_status shm_segment_map(struct shm_conn *conn, int fd, int side,
                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return tpb_fail_errno(error, errno, "no address space for a ring");
+    if (!segment_lay(map, fd)) {
+        int code = errno;
+
+        munmap(map, segment_mapped());
+        return tpb_fail_errno(error, code, "cannot map a ring");
+    }
     conn->map = map;
     conn->side = side;
-    if (!segment_lay(map, fd))
-        return tpb_fail_errno(error, errno, "cannot map a ring");
     segment = (struct shm_segment *)(void *)map;
     rings = map + segment_control();
     shm_consumer_init(&conn->in, &segment->sides[side],

@@ -244,6 +244,23 @@ START_TEST(test_turns)
 }
 END_TEST
 
+/* Rings that cannot be mapped leave nothing behind that might be written to
+ * when their conn goes: it was reserved, and not to be touched. */
+START_TEST(test_no_rings)
+{
+    struct shm_conn conn = { .base.backend = tpx_backend };
+    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    struct tpb_error error = { "" };
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(shm_segment_map(&conn, fd, 0, &error), TP_ERR_SYSTEM);
+    ck_assert_msg(strstr(error.text, "cannot map a ring: ") != NULL, "%s",
+                  error.text);
+    ck_assert_ptr_null(conn.map);
+    close(fd);
+}
+END_TEST
+
 static void shm_more(Suite *suite)
 {
     TCase *tests = tpx_tcase(suite, "crowd");
@@ -252,6 +269,7 @@ static void shm_more(Suite *suite)
     tcase_add_test(tests, test_callers_wait);
     tcase_add_test(tests, test_refused);
     tcase_add_test(tests, test_no_answer);
+    tcase_add_test(tests, test_no_rings);
     tcase_add_test(tests, test_doorbells);
     tests = tpx_tcase(suite, "turns");
     tcase_add_test(tests, test_turns);

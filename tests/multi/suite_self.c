@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A rank's messages to itself.  The long ones are read where they lie, if
- * somebody waits for them; what nobody waits for yet ends in the ring, as much
- * of it as fits, so that a rank may write before it reads.
+ * A rank's messages to itself.  What fits into the ring ends there, so that a
+ * rank may write before it reads; what does not is read where it lies.
  */
 #include "config.h"
 
@@ -99,7 +98,8 @@ static void self_arm(tp_pipe *pipe, struct self_letter *letter)
     tpx_ok(tp_pipe_read_descriptor(pipe, self_arrived, letter));
 }
 
-static void self_write(tp_pipe *pipe, struct self_letter *letter)
+static void self_write_to(tp_pipe *pipe, struct self_letter *letter,
+                          tp_message_fn *done, void *arg)
 {
     size_t third = letter->length / 3;
 
@@ -119,8 +119,12 @@ static void self_write(tp_pipe *pipe, struct self_letter *letter)
         .metadata = letter->split ? "two" : NULL,
         .metadata_length = letter->split ? 3 : 0
     };
-    tpx_ok(tp_pipe_write(pipe, &letter->message, tpx_count_ok,
-                         &letter->written));
+    tpx_ok(tp_pipe_write(pipe, &letter->message, done, arg));
+}
+
+static void self_write(tp_pipe *pipe, struct self_letter *letter)
+{
+    self_write_to(pipe, letter, tpx_count_ok, &letter->written);
 }
 
 static void self_over(struct self_letter *letter)
@@ -179,8 +183,8 @@ static void self_many(void)
     }
 }
 
-/* Writes end though nobody reads them yet; nor does it help the second that
- * the first is waited for, or that a short one is before it. */
+/* Writes end though nobody reads them yet, whether the first one is waited for,
+ * or a short one is before it, or not. */
 static void self_ahead(void)
 {
     tp_pipe *pipe = tpx_pipe(0, 0);
@@ -206,48 +210,66 @@ static void self_ahead(void)
         }
 }
 
-/* What is waited for is lent: its write ends when it has been read. */
-static void self_lent(void)
+/* A write that ends when it is read, and not before. */
+static void self_late(size_t length, bool alloc, bool split)
 {
     tp_pipe *pipe = tpx_pipe(0, 0);
     struct self_letter letter;
 
-    for (int i = 0; i < 20 && tpx_backend("map"); i++) {
-        self_begin(&letter, i % 2 == 0 ? SELF_LONG : SELF_HUGE, i % 3 == 0);
-        letter.hold = true;
-        letter.split = i % 4 == 3;
-        self_arm(pipe, &letter);
-        self_write(pipe, &letter);
-        tpx_until(&letter.arrived, 1);
-        (void)tp_wait(tpx_me.context, 1, NULL);
-        tpx_equal(__atomic_load_n(&letter.written, __ATOMIC_ACQUIRE), 0);
-        self_read(pipe, &letter);
-        self_over(&letter);
-        self_end(&letter, i % 3 == 0);
-    }
+    self_begin(&letter, length, alloc);
+    letter.hold = true;
+    letter.split = split;
+    self_arm(pipe, &letter);
+    self_write(pipe, &letter);
+    tpx_until(&letter.arrived, 1);
+    (void)tp_wait(tpx_me.context, 1, NULL);
+    tpx_equal(__atomic_load_n(&letter.written, __ATOMIC_ACQUIRE), 0);
+    self_read(pipe, &letter);
+    self_over(&letter);
+    self_end(&letter, alloc);
 }
 
-/* ... and borrowed where it lies. */
+static void self_lent(void)
+{
+    for (int i = 0; i < 20 && tpx_backend("map"); i++)
+        self_late(SELF_HUGE + (size_t)i, i % 3 == 0, i % 4 == 3);
+}
+
+/* A contract has them all go so, also those that would fit. */
+static void self_contract(void)
+{
+    if (!tpx_backend("map"))
+        return;
+    setenv("TP_REQUIRE", "self:map", 1);
+    tpx_ok(tp_init(NULL, &tpx_me.context));
+    for (size_t length = 9000; length < SELF_HUGE; length *= 4)
+        self_late(length, length % 3 == 0, false);
+}
+
+/* A loan is the reader's, whatever becomes of the pipe and of what was
+ * written. */
 static void self_borrows(void)
 {
-    tp_pipe *pipe = tpx_pipe(0, 0);
-    struct self_letter letter;
-
-    for (int i = 0; i < 20 && tpx_backend("map"); i++) {
+    for (unsigned i = 0; i < 20; i++) {
+        size_t length = i % 4 < 2 ? SELF_LONG : SELF_HUGE;
+        tp_pipe *pipe = tpx_pipe(0, 40 + i);
+        struct self_letter letter;
+        struct tpx_end written = { 0 };
         unsigned borrowed = 0;
 
-        self_begin(&letter, SELF_LONG, i % 2 == 0);
+        self_begin(&letter, length, i % 2 == 0);
         letter.hold = true;
         self_arm(pipe, &letter);
-        self_write(pipe, &letter);
+        self_write_to(pipe, &letter, tpx_ended, &written);
         tpx_until(&letter.arrived, 1);
         tpx_ok(tp_pipe_borrow(pipe, letter.shown, tpx_count_ok, &borrowed));
         tpx_until(&borrowed, 1);
-        tpx_check(letter.shown->payloads[0].data == letter.from,
-                  "it was copied");
-        tpx_equal(__atomic_load_n(&letter.written, __ATOMIC_ACQUIRE), 0);
+        tp_pipe_close(pipe);
+        tpx_until(&written.over, 1);
+        memset(letter.from, 0, length);
+        tpx_equal(tpx_verify(letter.shown->payloads[0].data, length, length),
+                  length);
         tpx_ok(tp_pipe_release(pipe, letter.shown));
-        tpx_until(&letter.written, 1);
         self_end(&letter, i % 2 == 0);
     }
 }
@@ -294,10 +316,7 @@ static void self_closes(void)
         self_begin(&letter, SELF_HUGE, i % 2 == 0);
         letter.hold = true;
         self_arm(pipe, &letter);
-        letter.payloads[0] = (tp_payload){ letter.from, SELF_HUGE, NULL, 0 };
-        letter.message = (tp_message){ .payloads = letter.payloads,
-                                       .payload_count = 1 };
-        tpx_ok(tp_pipe_write(pipe, &letter.message, tpx_ended, &written));
+        self_write_to(pipe, &letter, tpx_ended, &written);
         tpx_until(&letter.arrived, 1);
         if (i % 3 == 1) {
             letter.shown->payloads[0].data = letter.to;
@@ -321,6 +340,7 @@ const struct tpx_spmd tpx_self[] = {
     { "self_many", self_many, 1, 0, 30 },
     { "self_ahead", self_ahead, 1, 0, 30 },
     { "self_lent", self_lent, 1, 0, 30 },
+    { "self_contract", self_contract, 1, TPX_BARE, 30 },
     { "self_borrows", self_borrows, 1, 0, 30 },
     { "self_threads", self_threads, 1, 0, 30 },
     { "self_closes", self_closes, 1, 0, 60 },

@@ -30,7 +30,8 @@ enum {
 
 static enum { ANEW_NOTHING, ANEW_THREAD, ANEW_SENDMSG, ANEW_DLOPEN } anew_lacks;
 
-/* Fails the next call of `what`. */
+/* Fails the next call of `what`; and of dlopen() until one with a folder, which
+ * is the second place that is looked at. */
 static bool anew_fails(int what)
 {
     if ((int)anew_lacks != what)
@@ -72,8 +73,12 @@ void *dlopen(const char *name, int flags)
     static __typeof__(dlopen) *real;
 
     *(void **)&real = dlsym(RTLD_NEXT, "dlopen");
-    return name != NULL && strstr(name, "nettle") != NULL
-           && anew_fails(ANEW_DLOPEN) ? NULL : real(name, flags);
+    if (name == NULL || strstr(name, "nettle") == NULL
+        || anew_lacks != ANEW_DLOPEN)
+        return real(name, flags);
+    if (strchr(name, '/') != NULL)
+        anew_lacks = ANEW_NOTHING;
+    return NULL;
 }
 
 static void anew_check(bool holds, const char *what)

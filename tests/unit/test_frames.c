@@ -706,6 +706,7 @@ START_TEST(test_damaged)
             ended++;
             ck_assert_msg(peer->end == TP_ERR_PROTOCOL
                           || peer->end == TP_ERR_PEER_CLOSED
+                          || peer->end == TP_ERR_UNREACHABLE
                           || peer->end == TP_ERR_NO_MEMORY, "%s",
                           tp_strerror(peer->end));
             ck_assert_ptr_nonnull(peer->end_text);
