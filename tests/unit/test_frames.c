@@ -70,9 +70,7 @@ static void fake_pop(struct tpf_conn *base)
 
 static void fake_disconnect(struct tpf_conn *base)
 {
-    struct fake_conn *conn = (struct fake_conn *)base;
-
-    while (conn->first < conn->count)
+    for (struct fake_conn *conn = (void *)base; conn->first < conn->count;)
         fake_pop(base);
     fake_open--;
 }
@@ -707,8 +705,8 @@ START_TEST(test_damaged)
             ck_assert_msg(peer->end == TP_ERR_PROTOCOL
                           || peer->end == TP_ERR_PEER_CLOSED
                           || peer->end == TP_ERR_UNREACHABLE
-                          || peer->end == TP_ERR_NO_MEMORY, "%s",
-                          tp_strerror(peer->end));
+                          || peer->end == TP_ERR_NO_MEMORY,
+                          "%s", tp_strerror(peer->end));
             ck_assert_ptr_nonnull(peer->end_text);
         } else {
             ck_assert_int_eq(peer->state, TPR_PEER_CONNECTED);
