@@ -573,10 +573,9 @@ tp_status tpg_work_store(struct tpg_work *work, size_t index,
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* May an event of ours be waited for there, unless a capture begins in another
- * thread just now?  Not by this thread's own stream,
+/* May an event of ours be waited for there?  Not by this thread's own stream,
  * which is not the caller's; nor, since that would end the capture, by one that
- * is being captured by now. */
+ * is being captured by now.  (Another thread may begin to right after that.) */
 static bool cuda_mark_joins(const struct tpg_cuda *cuda,
                             const struct tpg_mark *mark)
 {
