@@ -260,6 +260,18 @@ static bool pace_is_long(const struct tpr_lap *lap)
            : lap->bytes >= PACE_MOST && lap->count >= PACE_BURST;
 }
 
+/* Has a trial shown, in a quarter of a lap, that its way takes twice as long as
+ * the best one?  The rest of the lap could hardly make up for that. */
+static bool pace_is_hopeless(const struct tpr_pace *pace)
+{
+    const struct tpr_lap *lap = &pace->lap;
+    uint64_t took = (pace->last - lap->since) / 1000 + 1;
+
+    return pace->laps == 0 && lap->bytes >= PACE_MOST / 4
+           && lap->count >= PACE_BURST / 4
+           && 2 * (lap->bytes / took) < pace_best(pace);
+}
+
 static void pace_add(struct tpr_lap *lap, uint64_t bytes)
 {
     lap->bytes += bytes;
@@ -325,7 +337,8 @@ void tpr_pace_ended(struct tpr_pace *pace, enum tpr_pace_way way,
     pace->last = now;
     pace_add(&pace->lap, bytes);
     pace_add(&pace->burst, bytes);
-    if (!pace_is_long(&pace->lap))
+    if (!pace_is_long(&pace->lap)
+        && !(pace_is_hopeless(pace) && pace_is_even(pace)))
         return;
     if (pace_is_even(pace)
         || (pace->uneven && pace->lap.bytes / 2 >= PACE_MOST_OF_ALL)) {

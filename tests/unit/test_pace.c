@@ -207,6 +207,22 @@ START_TEST(trials_are_short)
 }
 END_TEST
 
+/* A stream without an end, whose ways are known: the trial of one that is far
+ * behind ends before its lap would. */
+START_TEST(hopeless_trials_are_shorter)
+{
+    static const uint64_t speed[2] = { 7000, 18000 };
+    struct tpr_pace pace = { 0 };
+    uint64_t clock = 1000;
+    unsigned pulled;
+
+    tpr_pace_prefer(&pace, TPR_PACE_PULLED);
+    pulled = stream(&pace, &clock, 400, speed);
+    ck_assert_uint_le(400 - pulled, 20);
+    ck_assert_uint_ge(400 - pulled, 16);
+}
+END_TEST
+
 START_TEST(long_stream_is_measured_too)
 {
     static const uint64_t speed[2] = { 9000, 16000 };
@@ -448,7 +464,7 @@ END_TEST
  * tells where a lap begins: the trial ends nevertheless. */
 START_TEST(frames_are_tried_to_an_end)
 {
-    static const uint64_t slow[2] = { 4000, 9000 };
+    static const uint64_t slow[2] = { 5000, 9000 };
     struct tpr_pace pace = { 0 };
     uint64_t clock = 1000;
     unsigned tried = 0;
@@ -718,6 +734,7 @@ int main(void)
     tcase_add_test(tests, pulls_are_judged_by_shared_ones);
     tcase_add_test(tests, cold_pull_is_measured_again);
     tcase_add_test(tests, trials_are_short);
+    tcase_add_test(tests, hopeless_trials_are_shorter);
     tcase_add_test(tests, long_stream_is_measured_too);
     tcase_add_test(tests, batches_are_measured);
     tcase_add_test(tests, phases_of_a_burst_are_no_change);
