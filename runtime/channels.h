@@ -108,6 +108,9 @@ static inline uint32_t tpr_offer_number(uint32_t *offers)
 bool tpr_offer_outbox(tp_pipe *pipe, struct tpr_op *op);
 /* Of a write whose first frame is due: settles which buffers go how. */
 void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op);
+/* A message that fits a frame and comes alone: shall it go as its reader wishes
+ * for, or so that he can measure what it takes? */
+bool tpr_offer_tastes(const tp_pipe *pipe, size_t length);
 /* The length by which the way of a message that comes alone is chosen: of its
  * longest buffer, for what a channel costs it costs for each. */
 uint64_t tpr_offer_longest(const tp_message *message);
@@ -146,7 +149,7 @@ static inline void tpr_pull_show(tp_pipe *pipe)
     pipe->shown = 0;
     if (TPB_UNLIKELY((pipe->flags & WIRE_ALONE) != 0))
         tpr_pull_offered(pipe);
-    else if (pipe->skeleton->data_length >= TPR_PACE_FIRST)
+    else if (pipe->skeleton->data_length >= TPR_LEAD_LEAST)
         tpr_pull_leads(pipe);
 }
 void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op);

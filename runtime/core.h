@@ -317,10 +317,10 @@ struct tpr_peer {
     struct tpf_conn *conn;
     struct tpr_links *links;       /* conn's, or NULL */
     uint16_t wishes, wished;       /* this side's, the peer's: wire_frame */
+    uint16_t tasted;               /* of a frame that went alone: offer.c */
     uint8_t crosses;               /* > 0: of its last long ones one was sent
                                       before it had read ours, see pull.c */
-    uint8_t mirrored, stamps;      /* messages that went in frames for that;
-                                      that might have been stamped, offer.c */
+    uint8_t mirrored, stamps;      /* went in frames for that; longer ones */
     uint8_t copied_class;          /* of the last of ours that could go into
                                       frames at once: by its length, pace.h */
     uint32_t copied;               /* ... and ns that it took */

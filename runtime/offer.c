@@ -109,7 +109,7 @@ static bool offer_may_stream(const struct tpr_links *links,
 {
     return links->stream != NULL && op->work == NULL
            && buffer->length >= (buffer->length == op->data_length
-                                 ? TPR_TASTE_LEAST : TPR_PACE_LEAST)
+                                 ? TPR_TASTE_LEAST : TPR_SHARE_LEAST)
            && buffer->device.type == TP_DEVICE_CPU;
 }
 
@@ -205,13 +205,23 @@ static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
     return offer_mirrors(peer, class) ? TPR_PACE_FRAMES : TPR_PACE_PULLED;
 }
 
+/* May one of that length go another way than in frames? */
+static bool offer_is_wished(const struct tpr_peer *peer, uint64_t length)
+{
+    unsigned wishes = peer->wished | peer->wishes;
+
+    return (wishes >> tpr_pace_class(length) & 1) != 0;
+}
+
 /* Of those that come alone the first ones since their reader has wished for
  * another way tell him when they were sent, and of the others one of some: a
  * look at the clock is a part of what such a message takes. */
 enum { OFFER_STAMPS = 64, OFFER_STAMPED = 5 };
 
-static bool offer_stamps(struct tpr_peer *peer)
+static bool offer_stamps(struct tpr_peer *peer, uint64_t length)
 {
+    if (length <= peer->conn->max_frame && !offer_is_wished(peer, length))
+        return true;               /* see tpr_offer_tastes() */
     if (peer->stamps < OFFER_STAMPS) {
         peer->stamps++;
         return true;
@@ -221,11 +231,31 @@ static bool offer_stamps(struct tpr_peer *peer)
     return peer->stamps % OFFER_STAMPED == 0;
 }
 
+/* Its descriptor and the clocks are a tenth of what a message takes that fits a
+ * frame: so many are measured since their reader has wished for another way, as
+ * he goes through the ring before they count, and one of some of the others. */
+enum { OFFER_TASTES = 448, OFFER_TASTED = 16 };
+
+bool tpr_offer_tastes(const tp_pipe *pipe, size_t length)
+{
+    struct tpr_peer *peer = pipe->peer;
+
+    if (length < TPR_TASTE_LEAST || peer->links == NULL
+        || peer->links->stream == NULL
+        || pipe->context->heard + 1 == pipe->heard)
+        return false;
+    if (offer_is_wished(peer, length))
+        return true;
+    if (++peer->tasted == 0)
+        peer->tasted = OFFER_TASTES;
+    return peer->tasted < OFFER_TASTES || peer->tasted % OFFER_TASTED == 0;
+}
+
 bool tpr_offer_counts(struct tpr_peer *peer, struct tpr_pace *pace,
                       struct tpr_op *op, bool first)
 {
     bool stamped = peer != NULL && (first || !pace->stream)
-                   && offer_stamps(peer);
+                   && offer_stamps(peer, op->data_length);
     bool timed = stamped || tpr_pace_is_timed(pace, first);
     uint64_t now = timed ? tpb_now() : 0;
 
@@ -257,7 +287,7 @@ void tpr_offer_copied(struct tpr_peer *peer, const struct tpr_op *op)
 
 struct tpr_pace *tpr_offer_lends(const struct tpr_peer *peer, uint64_t length)
 {
-    unsigned class = tpr_pace_lend_class(length);
+    unsigned class = tpr_pace_class(length);
     struct tpr_links *links = peer->links;
 
     if (peer->lend == NULL || links->insisted
@@ -473,6 +503,7 @@ static void offer_frames_changed(struct tpr_links *links, uint32_t changes)
 void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
 {
     struct tpr_links *links = pipe->peer->links;
+    unsigned class = tpr_pace_class(op->data_length);
     const struct tpb_way *way;
     struct tpr_pace *pace;
 
@@ -484,8 +515,7 @@ void tpr_offer_paced(tp_pipe *pipe, const struct tpr_op *op)
         offer_frames_changed(links, way->changes);
         return;
     }
-    pace = op->lendable ? &links->lends[tpr_pace_lend_class(op->data_length)]
-                        : &links->paces[tpr_pace_class(op->data_length)];
+    pace = op->lendable ? &links->lends[class] : &links->paces[class];
     if (op->way != TPR_PACE_FRAMES || way == NULL || tpb_way_is_settled(way)
         || !tpr_pace_skip(pace, op->data_length))
         tpr_pace_ended(pace, op->way, op->data_length, tpb_now());

@@ -36,11 +36,6 @@ unsigned tpr_pace_class(uint64_t bytes)
     return class;
 }
 
-unsigned tpr_pace_lend_class(uint64_t bytes)
-{
-    return tpr_pace_class(bytes < UINT64_MAX / 2 ? 2 * bytes : UINT64_MAX);
-}
-
 static void pace_begin(struct tpr_pace *pace, uint64_t now)
 {
     pace->lap = (struct tpr_lap){ .since = now };

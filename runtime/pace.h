@@ -26,10 +26,13 @@ enum tpr_pace_way {
 };
 
 enum {
-    TPR_PACE_LEAST = 64 * 1024,    /* of a stream; shorter ones go in frames */
-    TPR_TASTE_LEAST = 20 * 1024,   /* of what comes alone: what is one frame
-                                      is not worth a trial */
-    TPR_PACE_FIRST = 16 * 1024     /* where the first class begins */
+    TPR_PACE_LEAST = 24 * 1024,    /* of a stream; shorter ones go in frames */
+    TPR_SHARE_LEAST = 64 * 1024,   /* of what both ends may copy, and of one of
+                                      several buffers */
+    TPR_TASTE_LEAST = 10 * 1024,   /* of what comes alone; asking for a shorter
+                                      one takes as long as its two copies */
+    TPR_LEAD_LEAST = 16 * 1024,    /* of a stream that the peer's follows */
+    TPR_PACE_FIRST = 8 * 1024      /* where the first class begins */
 };
 
 /* What ended in some time. */
@@ -75,12 +78,10 @@ struct tpr_lead {
     uint8_t left;                  /* so many of ours may follow it */
 };
 
-enum { TPR_PACES = 11 };          /* no more than wire_frame.wishes has bits */
+enum { TPR_PACES = 12 };          /* no more than wire_frame.wishes has bits */
 /* Which of TPR_PACES paces a message of that size belongs to: twice the size is
  * the next one. */
 unsigned tpr_pace_class(uint64_t bytes);
-/* The same for what might be lent, which begins with shorter ones. */
-unsigned tpr_pace_lend_class(uint64_t bytes);
 /* One that has not begun yet: begins with TPR_PACE_SHARED, if there is that. */
 void tpr_pace_share(struct tpr_pace *pace, bool shares);
 /* ... or with this one. */

@@ -100,8 +100,7 @@ void tpr_pull_leads(const tp_pipe *pipe)
     links->lead.way = offer == NULL ? TPR_PACE_FRAMES
                       : (pipe->flags & WIRE_SHARED) != 0 ? TPR_PACE_SHARED
                                                          : TPR_PACE_PULLED;
-    class = links->lead.lends ? tpr_pace_lend_class(length)
-                              : tpr_pace_class(length);
+    class = tpr_pace_class(length);
     if (links->lead.class != class)
         links->lead.left = 0;
     links->lead.class = (uint8_t)class;
@@ -114,7 +113,7 @@ void tpr_pull_leads(const tp_pipe *pipe)
 static bool pull_counts_for(uint64_t longest, uint64_t data_length)
 {
     return longest >= (longest == data_length ? TPR_TASTE_LEAST
-                                              : TPR_PACE_LEAST);
+                                              : TPR_SHARE_LEAST);
 }
 
 void tpr_pull_clock(tp_pipe *pipe, struct tpr_op *op)
@@ -180,6 +179,8 @@ static uint64_t pull_before_most(const struct tpr_op *op, uint64_t took)
     const struct tpr_peer *peer = op->pipe->peer;
     uint64_t length = op->data_length, window = peer->conn->window;
 
+    if (length <= peer->conn->max_frame)
+        return took + PULL_LEAD_NS;
     if (length >= window / 2)
         return took * (window / 4) / length;
     if (peer->crosses == 0 || peer->copied <= took

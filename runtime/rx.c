@@ -765,6 +765,7 @@ static void rx_pipe_frame(struct tpr_peer *peer, struct tpf_conn *conn,
     if (TPB_UNLIKELY(peer->wished != frame->wishes)) {
         peer->wished = frame->wishes;
         peer->stamps = 0;
+        peer->tasted = 0;
         tpr_tx_brief(peer);
     }
     tpr_tx_credit(pipe, frame->credit);

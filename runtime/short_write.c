@@ -50,7 +50,7 @@ short_write_data(tp_pipe *pipe, unsigned flags, void *data, size_t length,
                            &foreign))
             return true;
         if (foreign)
-            below = pipe->peer->whole;
+            below = tpr_offer_tastes(pipe, length) ? 0 : pipe->peer->whole;
     }
     if (TPB_UNLIKELY(context->closed || op == NULL)
         || !short_send(pipe, flags, data, length, below))

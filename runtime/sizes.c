@@ -248,7 +248,7 @@ static void sizes_wishes(struct tpr_peer *peer)
 
     if (!sizes_both(peer, links->stream))
         return;
-    for (unsigned i = tpr_pace_class(TPR_PACE_LEAST); i < TPR_PACES; i++)
+    for (unsigned i = tpr_pace_class(TPR_SHARE_LEAST); i < TPR_PACES; i++)
         if (tpr_taste_prefer(&links->tastes[i], TPR_PACE_PULLED))
             peer->wishes |= (uint16_t)(1u << i);
 }
@@ -261,9 +261,10 @@ static void sizes_paces(struct tpr_peer *peer)
     bool lends = sizes_both(peer, &links->of[TPF_CHANNEL_MAP]);
 
     for (unsigned i = 0; i < TPR_PACES; i++) {
-        tpr_pace_share(&links->paces[i], shares);
-        tpr_pace_share(&links->lends[i],
-                       lends && i >= tpr_pace_lend_class(TPR_PACE_LEAST));
+        bool is_long = i >= tpr_pace_class(TPR_SHARE_LEAST);
+
+        tpr_pace_share(&links->paces[i], shares && is_long);
+        tpr_pace_share(&links->lends[i], lends && is_long);
         tpr_pace_prefer(&links->lends[i], TPR_PACE_PULLED);
     }
 }

@@ -711,13 +711,9 @@ START_TEST(sizes_have_classes)
     ck_assert_uint_eq(tpr_pace_class(TPR_PACE_FIRST), 0);
     ck_assert_uint_eq(tpr_pace_class(2 * TPR_PACE_FIRST - 1), 0);
     ck_assert_uint_eq(tpr_pace_class(2 * TPR_PACE_FIRST), 1);
-    ck_assert_uint_eq(tpr_pace_class(TPR_PACE_LEAST), 2);
-    ck_assert_uint_eq(tpr_pace_class(MEGABYTE), 6);
+    ck_assert_uint_eq(tpr_pace_class(TPR_SHARE_LEAST), 3);
+    ck_assert_uint_eq(tpr_pace_class(MEGABYTE), 7);
     ck_assert_uint_eq(tpr_pace_class(UINT64_MAX), TPR_PACES - 1);
-    ck_assert_uint_eq(tpr_pace_lend_class(8 * 1024), 0);
-    ck_assert_uint_eq(tpr_pace_lend_class(16 * 1024), 1);
-    ck_assert_uint_eq(tpr_pace_lend_class(MEGABYTE), 7);
-    ck_assert_uint_eq(tpr_pace_lend_class(UINT64_MAX), TPR_PACES - 1);
 }
 END_TEST
 
