@@ -12,6 +12,9 @@ AC_ARG_ENABLE([sanitizer], [AS_HELP_STRING([--enable-sanitizer=LIST],
     [], [enable_sanitizer=no])
 
 TP_CFLAGS="-std=gnu11 -fvisibility=hidden -Werror=implicit-function-declaration"
+dnl Else a change to one function moves all behind it, and what takes half a
+dnl microsecond takes a tenth more or less for that; 32 as the decoders fetch.
+TP_CFLAGS="$TP_CFLAGS -falign-functions=32"
 AS_IF([test "x$enable_devel" = xyes], [
     TP_CFLAGS="$TP_CFLAGS -Wall -Wextra -Wshadow -Wstrict-prototypes"
     TP_CFLAGS="$TP_CFLAGS -Wmissing-prototypes -Wpointer-arith -Wundef"
