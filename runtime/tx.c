@@ -762,6 +762,15 @@ void tpr_tx_brief(struct tpr_peer *peer)
                   : tx_at_once(peer, false);
 }
 
+/* Did a write end before its peer can have got all of it?  What a peer that
+ * closes in good order has not read is no failure of the write's. */
+static bool tx_is_cut(const struct tpr_op *op, tp_status status, bool lost)
+{
+    return op->offers != NULL
+           || (lost && op->lent > 0 && status != TP_ERR_PEER_CLOSED
+               && status != TP_ERR_CLOSED);
+}
+
 /* Nothing can be written any more. */
 void tpr_tx_end(tp_pipe *pipe, tp_status status)
 {
@@ -779,7 +788,7 @@ void tpr_tx_end(tp_pipe *pipe, tp_status status)
     TPB_LIST_EACH(node, &pipe->landing) {
         struct tpr_op *op = TPB_CONTAINER(node, struct tpr_op, link);
 
-        if (op->offers != NULL && op->status == TP_OK)
+        if (op->status == TP_OK && tx_is_cut(op, status, lost))
             op->status = status;
         if (lost)
             op->lent = 0;
