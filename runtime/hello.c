@@ -624,7 +624,10 @@ static void upcall_failed(void *core, struct tpf_conn *conn, tp_status status,
         tpr_peer_end(peer, TP_ERR_CLOSED, "tp_finalize");
         return;
     }
-    tpb_text_add(&words, "%s failed: %s", atomic_load(&peer->name), text);
+    /* What this side's system refuses is no fault of the peer's. */
+    tpb_text_add(&words, status == TP_ERR_SYSTEM ? "cut off from %s: %s"
+                                                 : "%s failed: %s",
+                 atomic_load(&peer->name), text);
     if (status == TP_ERR_UNREACHABLE)
         status = TP_ERR_PEER_FAILED;
     tpr_peer_end(peer, status, words.failed ? text : words.text);

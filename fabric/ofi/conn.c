@@ -15,8 +15,7 @@
 #include <stdio.h>
 
 #include "fabric/ofi/ofi.h"
-
-TPB_LOG_COMPONENT("ofi");
+#include "runtime/base/touch.h"
 
 enum {
     CONN_BROKEN_MS = 1000,         /* from the first error in sending on */
@@ -211,18 +210,6 @@ void ofi_conn_disconnect(struct tpf_conn *common)
 }
 
 /* ---- sending ----------------------------------------------------------- */
-
-/* Libfabric said no to sending.  What came in before is still to be read, so
- * the end is left to the event that follows; if none does, to the clock. */
-void ofi_conn_broken(struct ofi_conn *conn, int code)
-{
-    if (conn->broken || conn->lost)
-        return;
-    tpb_debug("broken: %s", ofi_lib->strerror(code < 0 ? -code : code));
-    conn->broken = true;
-    conn->broken_since = tpb_now();
-    ofi_conn_is_due(conn);
-}
 
 /* What the peer has been told of what came in; kept, as it may not be sent. */
 struct conn_told {
@@ -501,6 +488,8 @@ bool ofi_conn_send_data(struct tpf_conn *common, const void *head,
     copy = !split && !conn_in_place(conn, slot);
     if (copy)
         tpb_copy((char *)(slot->head + 1) + head_length, data, length);
+    else
+        tpb_touch(data, length);
     slot->posted = true;
     before = conn_fill(conn, slot);
     if (split)
@@ -798,33 +787,6 @@ void ofi_conn_sent(struct ofi_conn *conn, struct ofi_slot *slot)
         ofi_slot_give(&conn->send, slot);
     if (!conn->lost && (slot->use == OFI_SEND_DATA || conn->blocked))
         ofi_conn_is_due(conn);
-}
-
-void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code)
-{
-    slot->posted = false;
-    if (slot->use == OFI_READ) {
-        ofi_rma_done(slot, code);
-        ofi_conn_broken(conn, code);
-        return;
-    }
-    if (slot->use == OFI_RECEIVE || slot->use == OFI_BODY) {
-        if (slot->use == OFI_RECEIVE) {
-            conn->posts--;
-            ofi_slot_give(&conn->receive, slot);
-        }
-        /* For those that are cancelled an event says what happened; if none
-         * does, the clock. */
-        if (code == FI_ECANCELED)
-            ofi_conn_broken(conn, code);
-        else
-            ofi_conn_lost(conn, TP_ERR_PEER_FAILED, "receiving failed: %s",
-                          ofi_lib->strerror(code));
-        return;
-    }
-    if (slot->use == OFI_SEND)
-        ofi_slot_give(&conn->send, slot);
-    ofi_conn_broken(conn, code);
 }
 
 /* ---- upcalls ----------------------------------------------------------- */

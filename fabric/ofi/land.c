@@ -21,6 +21,7 @@
 #include "config.h"
 
 #include "fabric/ofi/ofi.h"
+#include "runtime/base/touch.h"
 
 enum { LAND_CAREFUL = 32 };        /* short frames until more are posted */
 
@@ -171,6 +172,8 @@ void ofi_conn_land(struct tpf_conn *common, void *to)
     conn->body.use = OFI_BODY;
     conn->body.conn = conn;
     conn->place = to != NULL ? to : land_behind(conn);
+    if (to != NULL)
+        tpb_touch_to_write(to, land_body(conn));
     if (!ofi_conn_push(conn))
         ofi_conn_is_due(conn);
 }

@@ -33,6 +33,7 @@
  *   buffers.c   slots: a buffer with its libfabric context; buffers.h
  *   shorts.c    short frames beyond the slots
  *   bundle.c    several short frames in one message
+ *   broken.c    what does not go through, and whose fault that is
  *   land.c      long frames, received where the reader wants them
  *   socket.c    what is set at a socket of libfabric's
  *   endpoint.c  the backend's table; open, close, progress, sleep
@@ -696,7 +697,6 @@ void ofi_conn_drop(struct ofi_conn *conn);
 void ofi_conn_received(struct ofi_conn *conn, struct ofi_slot *slot,
                        size_t length);
 void ofi_conn_sent(struct ofi_conn *conn, struct ofi_slot *slot);
-void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code);
 /* Retries, acknowledgements. */
 bool ofi_conn_push(struct ofi_conn *conn);
 /* Something was posted: who sleeps must look, if nothing else wakes him. */
@@ -729,8 +729,13 @@ void ofi_conn_send_slot(struct ofi_conn *conn, struct ofi_slot *slot,
                         size_t size, uint32_t flags);
 /* A frame is there, whole, in its slot or where the core wants it. */
 void ofi_conn_arrived(struct ofi_conn *conn, struct ofi_slot *slot);
+
+/* ---- broken.c ----------------------------------------------------------- */
+
 /* Libfabric said no to sending: soon lost. */
 void ofi_conn_broken(struct ofi_conn *conn, int code);
+/* The completion of what did not go through. */
+void ofi_conn_error(struct ofi_conn *conn, struct ofi_slot *slot, int code);
 
 /* ---- shorts.c ------------------------------------------------------------ */
 

@@ -297,7 +297,8 @@ static void conn_losses(struct rails_conn *conn)
 static void conn_end(struct rails_conn *conn)
 {
     struct tpf_env *env = conn->common.endpoint->env;
-    tp_status status = conn->ready ? TP_ERR_PEER_FAILED : conn->status;
+    tp_status status = conn->ready && conn->status != TP_ERR_SYSTEM
+                           ? TP_ERR_PEER_FAILED : conn->status;
 
     if (conn->broken)
         status = TP_ERR_PROTOCOL;
