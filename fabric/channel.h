@@ -147,8 +147,8 @@ struct tpf_channel_kind {
     /*
      * Receiver.  Starts to pull.  REFUSED, at once or by the upcall: `moved`
      * is right, and `to` is not touched any more; `error` says why, and the
-     * channel carries nothing more for this pair.  PASS, at once only: the
-     * same for this buffer alone.
+     * channel carries nothing more for this pair.  PASS: the same for this
+     * buffer alone.
      */
     enum tpf_progress (*pull)(struct tpf_pull *pull, struct tpb_error *error);
 

@@ -306,6 +306,21 @@ static void pull_ask(struct tpr_offer *offer, unsigned channel,
                  length < TPT_WORDS ? length : TPT_WORDS);
 }
 
+/* It was refused by that channel: the buffer only, unless it must go this way.
+ */
+static void pull_refused(struct tpr_offer *offer, enum tpf_progress result,
+                         const char *words)
+{
+    const struct tpf_pull *pull = pull_of(offer);
+    const struct tpr_links *links = offer->op->pipe->peer->links;
+    bool alone = result == TPF_PULL_PASS
+                 && (pull->link->kind->devices || links == NULL
+                     || !links->insisted);
+
+    offer->at = pull->moved;
+    pull_ask(offer, alone ? TPF_CHANNEL_NONE : offer->channel, words);
+}
+
 /* A pull that could not be stopped is over: what waited for that can go. */
 static void pull_last(tp_pipe *pipe)
 {
@@ -445,9 +460,7 @@ static void pull_go(struct tpr_op *op, struct tpr_offer *offer)
     } else if (result == TPF_PULL_DONE) {
         op->pulls--;
     } else {
-        offer->at = pull->moved;
-        pull_ask(offer, result == TPF_PULL_PASS ? TPF_CHANNEL_NONE
-                        : offer->channel, error.text);
+        pull_refused(offer, result, error.text);
     }
 }
 
@@ -507,7 +520,6 @@ static void pull_turns(tp_pipe *pipe)
 void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
                    const char *text)
 {
-    struct tpf_pull *pull = pull_of(offer);
     struct tpr_op *op = offer->op;
     tp_pipe *pipe = op->pipe;
 
@@ -522,8 +534,7 @@ void tpr_pull_over(struct tpr_offer *offer, enum tpf_progress result,
     } else if (result == TPF_PULL_DONE) {
         pull_buffer_done(op);
     } else {
-        offer->at = pull->moved;
-        pull_ask(offer, offer->channel, text);
+        pull_refused(offer, result, text);
     }
     if (pipe->copying == 0)
         pull_turns(pipe);

@@ -104,6 +104,8 @@ struct cma_pull {
     struct tpf_both both;
     uint64_t place;
     uint64_t when;                 /* the peer spoke of it, by his clock */
+    bool missing;                  /* receiver: there is no memory at one of
+                                      the two ends */
 };
 _Static_assert(sizeof(struct cma_pull) <= TPF_PULL, "TPF_PULL is too small");
 
@@ -327,6 +329,37 @@ static bool cma_lives(const struct tpf_link *link)
     return same;
 }
 
+/* Would the kernel write there? */
+static bool cma_is_ours(const struct cma_channel *channel, void *to)
+{
+    struct iovec mine = { to, 1 };
+    struct iovec token = { (void *)(uintptr_t)channel->token, 1 };
+
+    return process_vm_readv(getpid(), &mine, 1, &token, 1, 0) == 1;
+}
+
+/*
+ * Nothing was read of what is at `place` with the peer alive: pages that nobody
+ * may touch, or beyond the end of their file; or such that only the peer's CPU
+ * can, as a device's.  Then frames do, and the other buffers go on this way.
+ */
+static void cma_no_memory(struct cma_pull *pull, uint64_t place, void *to,
+                          struct tpb_error *error)
+{
+    const struct cma_channel *channel =
+        (struct cma_channel *)pull->base.link->channel;
+
+    pull->missing = true;
+    if (cma_is_ours(channel, to))
+        tpb_fail(error, TP_ERR_SYSTEM, "the sender's memory at %#jx cannot be"
+                 " read (unmapped, protected, file cut)",
+                 (uintmax_t)place);
+    else
+        tpb_fail(error, TP_ERR_SYSTEM, "the reader's memory at %#jx cannot be"
+                 " written (unmapped, protected, file cut)",
+                 (uintmax_t)(uintptr_t)to);
+}
+
 /*
  * The token comes with the bytes, out of the same memory: else they may be of
  * whatever program that process has become meanwhile.  A few bytes do without,
@@ -337,7 +370,7 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
                        struct tpb_error *error)
 {
     struct cma_link *link = (struct cma_link *)base->link;
-    const struct cma_pull *pull = (struct cma_pull *)base;
+    struct cma_pull *pull = (struct cma_pull *)base;
     uint8_t token[sizeof(link->theirs.token)];
     unsigned char *to = (unsigned char *)base->to.data + at;
     void *into = cma_bounce_in(cma_bounce(base), to, pull->place + at,
@@ -350,6 +383,7 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
     };
     bool sure = cma_is_brief(pull, length, begun);
     size_t ahead = sure ? 0 : sizeof(token);
+    int code;
     ssize_t got = process_vm_readv(link->pid, mine + sure, 2 - sure,
                                    theirs + sure, 2 - sure, 0);
 
@@ -363,7 +397,11 @@ static size_t cma_take(struct tpf_pull *base, size_t at, size_t length,
             tpb_copy(to, into, (size_t)got - ahead);
         return (size_t)got - ahead;
     }
-    cma_refused(got < 0 ? errno : EFAULT, link->pid, error);
+    code = got < 0 ? errno : EFAULT;
+    if (code == EFAULT && got <= (ssize_t)ahead && cma_lives(base->link))
+        cma_no_memory(pull, pull->place + at, to, error);
+    else
+        cma_refused(code, link->pid, error);
     return 0;
 }
 
@@ -504,7 +542,8 @@ static enum tpf_progress cma_move(struct tpf_pull *pull,
 
     if (result == TPF_PULL_DONE)
         cma_balance(pull, cma_both(pull));
-    return result;
+    return result == TPF_PULL_REFUSED && ((struct cma_pull *)pull)->missing
+               ? TPF_PULL_PASS : result;
 }
 
 static enum tpf_progress cma_pull(struct tpf_pull *base,
