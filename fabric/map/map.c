@@ -428,7 +428,8 @@ static unsigned char *map_find(struct tpf_link *base, const void *source,
     at = map_at(base, &where, length, false, found);
     if (at == NULL)
         tpb_fail(error, TP_ERR_BACKEND, "the block could not be mapped"
-                 " (limits on descriptors, mappings or address space)");
+                 " (limits on descriptors, mappings, address space or locked"
+                 " memory)");
     return at;
 }
 

@@ -16,6 +16,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/base.h"
+#include "runtime/base/io.h"
 
 tp_status tpb_fail(struct tpb_error *error, tp_status status,
                    const char *format, ...)
@@ -42,10 +43,27 @@ bool tpb_memory_limited(void)
     return false;
 }
 
+bool tpb_memory_locked(void)
+{
+    struct rlimit limit;
+    uint64_t locked = 0;
+    char *text = NULL;
+
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0
+        && limit.rlim_cur != RLIM_INFINITY)
+        text = tpb_read_file("/proc/self/status", NULL);
+    if (text != NULL)
+        (void)tpb_text_number(text, "VmLck:", &locked);
+    tpb_free(text);
+    return locked > 0;
+}
+
 const char *tpb_errno_remedy(int code)
 {
     if (code == ENOMEM)
         return tpb_memory_limited() ? " (see ulimit -v and -d)" : "";
+    if (code == EAGAIN)
+        return tpb_memory_locked() ? " (memory is locked, see ulimit -l)" : "";
     return code == EMFILE ? " (ulimit -n allows more)"
            : code == EFBIG ? " (see ulimit -f)"
            : code == ENXIO ? " (a socket, a FIFO that nobody reads, or a"

@@ -239,6 +239,10 @@ tp_status tpb_fail_errno(struct tpb_error *error, int code,
 /* Is less memory allowed to this process than there is (ulimit -v, -d)? */
 bool tpb_memory_limited(void);
 
+/* Does this process lock memory, of which it is allowed little (ulimit -l)?
+ * Then a mapping may be refused with EAGAIN, and so a thread's stack. */
+bool tpb_memory_locked(void);
+
 /* What to do about it, as " (...)" behind its words; "" for most. */
 const char *tpb_errno_remedy(int code);
 

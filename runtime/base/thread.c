@@ -25,9 +25,14 @@ static void thread_widen(pthread_attr_t *attributes)
         pthread_attr_setstacksize(attributes, THREAD_STACK);
 }
 
-/* For want of address space the C library says the same. */
+/* For want of address space, or of memory that may be locked, the C library
+ * says the same. */
 const char *tpb_thread_limit(void)
 {
+    if (tpb_memory_locked())
+        return "the limit of locked memory (ulimit -l; mlockall(2) locks the"
+               " stacks of threads, too) or of processes and threads"
+               " (ulimit -u, pids cgroup) is reached";
     return tpb_memory_limited()
            ? "the limit of processes and threads (ulimit -u, pids cgroup) or"
              " of memory (ulimit -v, -d) is reached"
