@@ -17,6 +17,7 @@
 #include "runtime/channels.h"
 #include "runtime/contract.h"
 #include "runtime/core.h"
+#include "runtime/desk.h"
 #include "runtime/stream.h"
 #include "topology/costs.h"
 #include "topology/gpus.h"
@@ -334,8 +335,8 @@ static tp_status context_backends(tp_context *context,
                     context->settings.text[TPB_SET_BACKENDS], causes);
 }
 
-/* For tests: what a damaged card does to those who read it. */
-static void context_damage(tp_context *context, uint8_t *blob, size_t *length)
+void tpr_card_damage(const tp_context *context, uint8_t *blob,
+                     size_t *length)
 {
     const char *hook = context->settings.text[TPB_SET_CARD_HOOK];
 
@@ -359,7 +360,7 @@ static tp_status context_publish(tp_context *context, struct tpb_error *error)
                      context->settings.text[TPB_SET_CARD_HOOK]);
     status = tpt_card_encode(&context->card, blob, &length);
     if (status == TP_OK) {
-        context_damage(context, blob, &length);
+        tpr_card_damage(context, blob, &length);
         status = tpr_bootstrap_publish(context->bootstrap, blob, length,
                                        error);
     } else {

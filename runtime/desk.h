@@ -140,6 +140,8 @@ struct tpr_guest *tpr_guest_new(tp_context *context, const char *name);
 /* One that nobody uses: never, or not any more. */
 void tpr_guest_discard(struct tpr_guest *guest);
 tp_pipe *tpr_guest_pipe(struct tpr_guest *guest);
+/* For tests (TP_CARD_HOOK): what a damaged card does to those who read it. */
+void tpr_card_damage(const tp_context *context, uint8_t *blob, size_t *length);
 /* Our card as those outside get it. */
 tp_status tpr_guest_card(tp_context *context, uint8_t blob[TPT_CARD_BYTES],
                          size_t *length);

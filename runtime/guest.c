@@ -80,6 +80,8 @@ tp_status tpr_guest_card(tp_context *context, uint8_t blob[TPT_CARD_BYTES],
     /* Who knows the cookie passes for a rank of the job. */
     memset(card->cookie, 0, sizeof(card->cookie));
     status = tpt_card_encode(card, blob, length);
+    if (status == TP_OK)
+        tpr_card_damage(context, blob, length);
     tpb_free(card);
     return status;
 }

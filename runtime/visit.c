@@ -436,6 +436,10 @@ static void visit_proven(struct tpr_visit *visit)
         visit_fail(visit, TP_ERR_UNREACHABLE, "the listener finds no way to"
                    " us: TP_BACKENDS, here or there, or its TP_REQUIRE leaves"
                    " none; TP_LOG=desk=info there tells why");
+    else if (proof.status == TP_ERR_PROTOCOL)
+        visit_fail(visit, TP_ERR_PROTOCOL, "the listener does not understand"
+                   " our card: run the same tp on both sides;"
+                   " TP_LOG=desk=info there tells more");
     else if (proof.status != TP_OK)
         visit_answered(visit, TP_ERR_UNREACHABLE, "the listener refuses: "
                        "TP_LOG=desk=info there tells why");
