@@ -8,6 +8,8 @@
  */
 #include "config.h"
 
+#include <stdio.h>
+
 #include "runtime/base/alloc.h"
 #include "runtime/base/log.h"
 #include "runtime/channels.h"
@@ -453,12 +455,34 @@ static void hello_welcomed(struct tpr_peer *peer,
         tpr_peer_connected(peer);
 }
 
+/* In every version the magic and its number come first. */
+static bool hello_differs(struct tpr_peer *peer, const unsigned char *body,
+                          size_t length)
+{
+    uint32_t version;
+    char text[128];
+
+    if (length < sizeof(hello_magic) + sizeof(version)
+        || memcmp(body, hello_magic, sizeof(hello_magic)) != 0)
+        return false;
+    memcpy(&version, body + sizeof(hello_magic), sizeof(version));
+    if (version == WIRE_VERSION)
+        return false;
+    snprintf(text, sizeof(text), "it speaks version %u of tp's messages, this"
+             " process version %d: run the same tp on both sides", version,
+             WIRE_VERSION);
+    tpr_peer_end(peer, TP_ERR_PROTOCOL, text);
+    return true;
+}
+
 static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
                            size_t length)
 {
     struct wire_welcome welcome;
     struct tpr_verdicts verdicts;
 
+    if (hello_differs(peer, body, length))
+        return;
     if (length >= sizeof(welcome))
         memcpy(&welcome, body, sizeof(welcome));
     if (length < sizeof(welcome) || memcmp(welcome.magic, hello_magic, 4) != 0
@@ -493,7 +517,7 @@ static void hello_answered(struct tpr_peer *peer, const unsigned char *body,
         tpr_peer_end(peer, TP_ERR_PEER_FAILED, "the peer has given us up");
     else
         tpr_peer_end(peer, TP_ERR_PROTOCOL,
-                     "the peer does not understand us: same tp version?");
+                     "the peer does not understand our hello");
 }
 
 /* A frame on a conn that is not connected yet. */
