@@ -682,12 +682,22 @@ static void pmix_denied_told(pmix_status_t code, void *arg)
                   PMIx_Error_string(code));
 }
 
+/* tprun has doors, and its messages there are of another version. */
+static bool pmix_door_differs(const struct tpb_settings *settings,
+                              const char *job)
+{
+    const char *text = settings->text[TPB_SET_DOOR];
+    struct tpb_door door;
+
+    return *text != '\0' && strncmp(job, "tprun-", 6) == 0
+           && !tpb_door_parse(text, &door);
+}
+
 /* Ranks that use tprun's doors alone shall not wait for this one's card. */
 static void pmix_denied(const char *why)
 {
     pmix_info_t info[1];
 
-    tpb_warn("%s: only ranks with TP_BOOTSTRAP=pmix can meet this one", why);
     PMIX_INFO_LOAD(&info[0], TPB_DOOR_DENIED_KEY, why, PMIX_STRING);
     pmix_denied_told(PMIx_Publish_nb(info, 1, pmix_denied_told, NULL), NULL);
     PMIx_Value_destruct(&info[0].value);
@@ -766,8 +776,14 @@ tp_status tpr_bootstrap_pmix(const struct tpb_settings *settings,
     /* For peers that PMIx does not reach. */
     status = tpr_broker_open(settings, context, self->base.rank, number, false,
                              &self->broker, &why);
-    if (status == TP_ERR_UNREACHABLE)
+    if (status == TP_ERR_UNREACHABLE) {
+        tpb_warn("%s: only ranks with TP_BOOTSTRAP=pmix can meet this one",
+                 why.text);
         pmix_denied(why.text);
+    } else if (status == TP_ERR_NOT_FOUND
+               && pmix_door_differs(settings, self->me.nspace)) {
+        pmix_denied("its tp is of another version than tprun's");
+    }
     if (status != TP_OK && status != TP_ERR_NOT_FOUND
         && status != TP_ERR_UNREACHABLE) {
         pmix_close(&self->base);
