@@ -35,8 +35,8 @@ static pid_t leavings_pid(const char *name)
     return pid > 0 && *end == '.' ? (pid_t)pid : 0;
 }
 
-/* Of this user: root may remove those of others, too. */
-static void leavings_each(leavings_goes_fn *goes, const void *arg)
+/* Of this user; or of `others`, too, where the system lets us. */
+static void leavings_each(leavings_goes_fn *goes, const void *arg, bool others)
 {
     _Alignas(struct dirent64) char entries[LEAVINGS_CHUNK];
     int folder = open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -55,7 +55,8 @@ static void leavings_each(leavings_goes_fn *goes, const void *arg)
             if (pid > 0
                 && fstatat(folder, entry->d_name, &about, AT_SYMLINK_NOFOLLOW)
                    == 0
-                && about.st_uid == geteuid() && goes(pid, &about, arg))
+                && (others || about.st_uid == geteuid())
+                && goes(pid, &about, arg))
                 unlinkat(folder, entry->d_name, 0);
         }
     close(folder);
@@ -78,9 +79,11 @@ static bool leavings_listed(pid_t pid, const struct stat *about,
     return false;
 }
 
+/* They may have become another user's since root started them. */
 void tpb_leavings_remove(const pid_t *pids, int count)
 {
-    leavings_each(leavings_listed, &(struct leavings_list){ pids, count });
+    leavings_each(leavings_listed, &(struct leavings_list){ pids, count },
+                  geteuid() == 0);
 }
 
 /* The PID may be alive where we cannot see it, so only old ones. */
@@ -92,5 +95,5 @@ static bool leavings_old(pid_t pid, const struct stat *about, const void *arg)
 
 void tpb_leavings_sweep(int seconds)
 {
-    leavings_each(leavings_old, &seconds);
+    leavings_each(leavings_old, &seconds, false);
 }

@@ -9,8 +9,9 @@
 #define TPB_LEAVINGS "tp.ofi."
 
 /* Removes this user's names of `count` processes, all of which have ended; of 0
- * there are none.  By PID: processes in a namespace of their own have others.
- * System calls and the stack only. */
+ * there are none.  Root's those of every user: a program may have changed it.
+ * By PID: processes in a namespace of their own have others.  System calls and
+ * the stack only. */
 void tpb_leavings_remove(const pid_t *pids, int count);
 
 /* ... of processes that are not there any more, if older than that. */
