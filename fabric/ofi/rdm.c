@@ -160,10 +160,28 @@ static tp_status rdm_prepare(struct ofi_conn *conn, struct tpb_error *error)
     return status;
 }
 
+/* libfabric's word for a name that it cannot map is the same for all causes. */
+static tp_status rdm_refused(const char *name, tp_status status,
+                             struct tpb_error *error)
+{
+    int fd = shm_open(name, O_RDWR, 0), code = fd < 0 ? errno : 0;
+
+    tpb_close(&fd);
+    if (code == EACCES)
+        return tpb_fail(error, status, "the other side's memory in /dev/shm is"
+                        " not for this user (%d): its process runs as another",
+                        (int)geteuid());
+    if (code == ENOENT)
+        return tpb_fail(error, status, "the other side's memory is not in the"
+                        " /dev/shm of this process: it has one of its own");
+    return status;
+}
+
 /* Maps the other side's memory by the name that it told. */
 static tp_status rdm_insert(struct ofi_conn *conn, struct tpb_error *error)
 {
     const char *name = conn->meet->theirs.name;
+    tp_status status;
 
     /* Only names such as we give: it becomes a path. */
     if (memchr(name, '\0', OFI_NAME) == NULL
@@ -173,7 +191,8 @@ static tp_status rdm_insert(struct ofi_conn *conn, struct tpb_error *error)
            != '\0')
         return tpb_fail(error, TP_ERR_PROTOCOL,
                         "the other side's endpoint has an impossible name");
-    return ofi_rdm_insert(conn, "the other side's memory", error);
+    status = ofi_rdm_insert(conn, "the other side's memory", error);
+    return status == TP_OK ? TP_OK : rdm_refused(name, status, error);
 }
 
 /* ---- twins ------------------------------------------------------------- */
