@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
@@ -269,6 +270,27 @@ static tp_status bootstrap_launched(const struct tpb_settings *settings,
     return status;
 }
 
+/* tprun, whose PID its jobs' names begin with, and its PMIx server speak with
+ * processes of their own user only; its door with all that know TP_DOOR. */
+static void bootstrap_warn_unreached(void)
+{
+    const char *rank = getenv("PMIX_RANK"), *job = getenv("PMIX_NAMESPACE");
+    char why[128] = "another network namespace?", path[32];
+    struct stat about;
+    int pid;
+
+    if (sscanf(job, "tprun-%d-", &pid) == 1) {
+        snprintf(path, sizeof(path), "/proc/%d", pid);
+        if (stat(path, &about) == 0 && about.st_uid != geteuid())
+            snprintf(why, sizeof(why), "tprun is user %d's, this process user"
+                     " %d's, and TP_DOOR was not passed on",
+                     (int)about.st_uid, (int)geteuid());
+    }
+    tpb_warn("launched as rank %s of job %s, but its PMIx server cannot be"
+             " reached (%s): this process is on its own; TP_BOOTSTRAP=single"
+             " says that this is meant", rank != NULL ? rank : "?", job, why);
+}
+
 static tp_status bootstrap_auto(const struct tpb_settings *settings,
                                 tp_context *context,
                                 struct tpr_bootstrap **bootstrap,
@@ -281,11 +303,7 @@ static tp_status bootstrap_auto(const struct tpb_settings *settings,
         status = bootstrap_launched(settings, context, true, bootstrap, error);
         if (status != TP_ERR_NOT_FOUND)
             return status;
-        tpb_warn("launched as rank %s of job %s, but its PMIx server cannot"
-                 " be reached (another network namespace?): this process is"
-                 " on its own; TP_BOOTSTRAP=single says that this is meant",
-                 getenv("PMIX_RANK") != NULL ? getenv("PMIX_RANK") : "?",
-                 getenv("PMIX_NAMESPACE"));
+        bootstrap_warn_unreached();
     }
     bootstrap_warn_alone();
     bootstrap_warn_cleared();
