@@ -275,7 +275,8 @@ static tp_status bootstrap_launched(const struct tpb_settings *settings,
 static void bootstrap_warn_unreached(void)
 {
     const char *rank = getenv("PMIX_RANK"), *job = getenv("PMIX_NAMESPACE");
-    char why[128] = "another network namespace?", path[32];
+    char why[128] = "another network namespace, or is the job over?";
+    char path[32];
     struct stat about;
     int pid;
 

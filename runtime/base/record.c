@@ -158,8 +158,8 @@ tp_status tpb_record_open(int fd, struct tpb_record *record,
         return TP_OK;
     if (file.magic == TPB_RECORD_MAGIC)
         tpb_fail(error, TP_ERR_INVALID, "the record is of version %u, this "
-                 "program reads version %d", file.version,
-                 TPB_RECORD_VERSION);
+                 "program reads version %d: run the tptop that came with that"
+                 " tprun", file.version, TPB_RECORD_VERSION);
     else
         tpb_fail(error, TP_ERR_INVALID, "this is not a record of a job");
     tpb_record_close(record);
