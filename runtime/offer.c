@@ -101,6 +101,11 @@ static bool offer_from(const struct tpr_links *links,
            && offer_by(link, offer, buffer);
 }
 
+static size_t offer_taste_least(const struct tpr_op *op)
+{
+    return op->sync != NULL ? TPR_TASTE_WAITED : TPR_TASTE_LEAST;
+}
+
 /* May it be worth to send this buffer another way, too?  Several short ones of
  * a message would have to be asked for one by one. */
 static bool offer_may_stream(const struct tpr_links *links,
@@ -109,7 +114,7 @@ static bool offer_may_stream(const struct tpr_links *links,
 {
     return links->stream != NULL && op->work == NULL
            && buffer->length >= (buffer->length == op->data_length
-                                 ? TPR_TASTE_LEAST : TPR_SHARE_LEAST)
+                                 ? offer_taste_least(op) : TPR_SHARE_LEAST)
            && buffer->device.type == TP_DEVICE_CPU;
 }
 
@@ -550,7 +555,7 @@ static bool offer_only_streams(const struct tpr_links *links, size_t length)
 static bool offer_is_plain(tp_pipe *pipe, struct tpr_op *op)
 {
     if (!tpr_message_plain(op->message) || op->work != NULL
-        || op->data_length < TPR_TASTE_LEAST
+        || op->data_length < offer_taste_least(op)
         || !tpf_memory_is_outside(pipe->context->env.memories,
                                   op->message->payloads[0].data)
         || !offer_only_streams(pipe->peer->links, op->data_length))
@@ -571,7 +576,7 @@ void tpr_offer_weigh(tp_pipe *pipe, struct tpr_op *op)
     if (peer->links == NULL
         || (op->data_length < offer_least_of_all(peer->links)
             && (peer->links->stream == NULL
-                || op->data_length < TPR_TASTE_LEAST)))
+                || op->data_length < offer_taste_least(op))))
         return;
     op->alone = tpb_list_empty(&pipe->landing)
                 && op->link.next == &pipe->writes;

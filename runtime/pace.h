@@ -31,6 +31,9 @@ enum {
                                       several buffers */
     TPR_TASTE_LEAST = 10 * 1024,   /* of what comes alone; asking for a shorter
                                       one takes as long as its two copies */
+    TPR_TASTE_WAITED = 20 * 1024,  /* the same, if its writer waits: what fits
+                                      a frame is to end without its reader, who
+                                      may be waiting for a write, too */
     TPR_LEAD_LEAST = 16 * 1024,    /* of a stream that the peer's follows */
     TPR_PACE_FIRST = 8 * 1024      /* where the first class begins */
 };

@@ -655,16 +655,14 @@ void tpr_tx_write(tp_pipe *pipe, struct tpr_op *op)
 }
 
 /* Of one that is not brief: has it no frame to go in, or to go another way? */
-static __attribute__((noinline)) bool tx_is_long(const tp_pipe *pipe,
+static __attribute__((noinline)) bool tx_is_long(const struct tpr_peer *peer,
                                                  size_t length)
 {
-    const struct tpr_peer *peer = pipe->peer;
     const struct tpr_links *links = peer->links;
 
     return peer->state != TPR_PEER_CONNECTED
            || length > peer->conn->max_frame - sizeof(struct wire_frame)
-           || (links != NULL && links->insisted && length >= links->least)
-           || tpr_offer_tastes(pipe, length);
+           || (links != NULL && links->insisted && length >= links->least);
 }
 
 /* Sends a short message at once, without an operation, if that can be. */
@@ -672,7 +670,7 @@ bool tpr_tx_short(tp_pipe *pipe, const void *data, size_t length)
 {
     struct tpr_peer *peer = pipe->peer;
 
-    if ((length >= peer->brief && tx_is_long(pipe, length))
+    if ((length >= peer->brief && tx_is_long(peer, length))
         || pipe->tx_end != TP_OK
         || !tpb_list_empty(&pipe->writes) || !tpb_list_empty(&pipe->landing)
         || !tx_short(pipe, peer->conn, WIRE_SHORT, data, length))

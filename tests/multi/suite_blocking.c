@@ -802,6 +802,36 @@ static void blocking_heirs(void)
     }
 }
 
+/* Both send before they receive.  What fits a frame is taken nevertheless, also
+ * when so many have come that it is known which way they are fastest; not if it
+ * has to be pulled. */
+static void blocking_both_send(void)
+{
+    enum { BOTH_LONG = 16000, BOTH_ROUNDS = 2000 };
+    static unsigned char out[BOTH_LONG], in[BOTH_LONG];
+    tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
+    unsigned rounds = tpx_me.few || tpx_me.sanitized ? 700 : BOTH_ROUNDS;
+    bool first = tpx_me.rank == 0 && getenv("TP_REQUIRE") != NULL;
+    size_t length;
+
+    tpx_fill(out, sizeof(out), 7);
+    for (unsigned i = 0; i < rounds; i++) {
+        tp_payload payload = { .data = out, .length = sizeof(out) };
+        tp_message message = { .payloads = &payload, .payload_count = 1 };
+
+        if (first)
+            tpx_ok(tp_pipe_recv(pipe, in, sizeof(in), &length));
+        if (i % 16 < 8)
+            tpx_ok(tp_pipe_send(pipe, out, sizeof(out)));
+        else
+            tpx_ok(tp_pipe_send_message(pipe, &message, -1));
+        if (!first)
+            tpx_ok(tp_pipe_recv(pipe, in, sizeof(in), &length));
+        tpx_equal(length, sizeof(in));
+    }
+    tpx_equal(tpx_verify(in, sizeof(in), 7), sizeof(in));
+}
+
 const struct tpx_spmd tpx_blocking[] = {
     { "blocking_truncated", blocking_truncated, 2, TPX_LAUNCH, 20 },
     { "blocking_gathers", blocking_gathers, 1, 0, 20 },
@@ -820,5 +850,6 @@ const struct tpx_spmd tpx_blocking[] = {
     { "blocking_threads", blocking_threads, 2, TPX_LAUNCH, 60 },
     { "blocking_sharers", blocking_sharers, 2, TPX_BARE, 60 },
     { "blocking_heirs", blocking_heirs, 2, TPX_BARE, 30 },
+    { "blocking_both_send", blocking_both_send, 2, 0, 60 },
     { NULL }
 };
