@@ -210,11 +210,14 @@ static enum tpr_pace_way offer_way(const tp_pipe *pipe, const struct tpr_op *op,
     return offer_mirrors(peer, class) ? TPR_PACE_FRAMES : TPR_PACE_PULLED;
 }
 
-/* May one of that length go another way than in frames? */
+/* May one of that length go another way than in frames?  Where messages cross,
+ * also by what this side has measured. */
 static bool offer_is_wished(const struct tpr_peer *peer, uint64_t length)
 {
-    unsigned wishes = peer->wished | peer->wishes;
+    unsigned wishes = peer->wished;
 
+    if (peer->crosses > 0)
+        wishes |= peer->wishes;
     return (wishes >> tpr_pace_class(length) & 1) != 0;
 }
 
@@ -225,7 +228,8 @@ enum { OFFER_STAMPS = 64, OFFER_STAMPED = 5 };
 
 static bool offer_stamps(struct tpr_peer *peer, uint64_t length)
 {
-    if (length <= peer->conn->max_frame && !offer_is_wished(peer, length))
+    if (length <= peer->conn->max_frame - sizeof(struct wire_frame)
+        && !offer_is_wished(peer, length))
         return true;               /* see tpr_offer_tastes() */
     if (peer->stamps < OFFER_STAMPS) {
         peer->stamps++;

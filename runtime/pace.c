@@ -262,7 +262,8 @@ static bool pace_is_hopeless(const struct tpr_pace *pace)
     const struct tpr_lap *lap = &pace->lap;
     uint64_t took = (pace->last - lap->since) / 1000 + 1;
 
-    return pace->laps == 0 && lap->bytes >= PACE_MOST / 4
+    return pace->laps == 0 && pace_best(pace) > pace->speed[pace->way]
+           && lap->bytes >= PACE_MOST / 4
            && lap->count >= PACE_BURST / 4
            && 2 * (lap->bytes / took) < pace_best(pace);
 }

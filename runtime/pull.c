@@ -179,7 +179,7 @@ static uint64_t pull_before_most(const struct tpr_op *op, uint64_t took)
     const struct tpr_peer *peer = op->pipe->peer;
     uint64_t length = op->data_length, window = peer->conn->window;
 
-    if (length <= peer->conn->max_frame)
+    if (length <= peer->conn->max_frame - sizeof(struct wire_frame))
         return took + PULL_LEAD_NS;
     if (length >= window / 2)
         return took * (window / 4) / length;

@@ -17,6 +17,7 @@ tries()
     shift
     ends_well "$* of $size:" \
         env LD_PRELOAD="$build/.libs/libcrawling.so" \
+        TP_BACKENDS=loop,shm,map,cma TP_COSTS=none \
         timeout 300 "$build/launcher/tprun" -n 2 "$build/bench/tpperf" \
         --sizes "$size" --time 300 --repetitions 3 --verify "$@"
     grep -q '^copies: ' "$work/said" || {
