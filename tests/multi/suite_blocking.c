@@ -802,6 +802,16 @@ static void blocking_heirs(void)
     }
 }
 
+/* Has it to be pulled: by contract, or as it is a device's (tests/gpu)? */
+static bool blocking_pulls(void)
+{
+#ifdef TPX_PAYLOADS
+    return true;
+#else
+    return getenv("TP_REQUIRE") != NULL;
+#endif
+}
+
 /* Both send before they receive.  What fits a frame is taken nevertheless, also
  * when so many have come that it is known which way they are fastest; not if it
  * has to be pulled. */
@@ -811,7 +821,7 @@ static void blocking_both_send(void)
     static unsigned char out[BOTH_LONG], in[BOTH_LONG];
     tp_pipe *pipe = tpx_pipe(!tpx_me.rank, 0);
     unsigned rounds = tpx_me.few || tpx_me.sanitized ? 700 : BOTH_ROUNDS;
-    bool first = tpx_me.rank == 0 && getenv("TP_REQUIRE") != NULL;
+    bool first = tpx_me.rank == 0 && blocking_pulls();
     size_t length;
 
     tpx_fill(out, sizeof(out), 7);
